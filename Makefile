@@ -1,0 +1,80 @@
+# Everything installs into .venv and nothing asks for root. `make help` lists the targets.
+
+PYTHON ?= python3
+PYTEST_WORKERS ?= 2
+PYTEST_ARGS ?=
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+# The marks are named after what was installed and where: contents decide, not file times, which a checkout, a copy or a
+# restored cache can set to anything. A mark is written by the last line of its rule, so a broken install has none.
+LOCKED := $(VENV)/.locked-$(shell { pwd; cat requirements.lock; } | cksum | cut -d' ' -f1)
+INSTALLED := $(VENV)/.installed-$(shell { pwd; cat requirements.lock pyproject.toml; } | cksum | cut -d' ' -f1)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check test-full fmt lock clean
+
+# A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
+ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
+.PHONY: $(LOCKED) $(INSTALLED)
+endif
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(INSTALLED) ## install what is missing into .venv
+
+run: setup ## start the system; extra arguments: make run ARGS="..."
+	@$(BIN)/caipe serve $(ARGS)
+
+test: check ## the checks, then all tests; one test: make test PYTEST_ARGS="-k name"
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS)
+
+check: setup ## the fast part: lint, format, import rule, types
+	$(BIN)/ruff check --output-format=concise
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/mypy
+
+# Collecting first: pytest's code 5 (nothing collected) is no failure here, and its closing line would read like one.
+test-full: setup ## the slow tests, marked `full`
+	@$(BIN)/python -m pytest -m full --collect-only -q $(PYTEST_ARGS) >$(VENV)/.full 2>&1; status=$$?; \
+	if [ $$status -eq 5 ]; then echo "No test is marked full: nothing more to run."; exit 0; fi; \
+	if [ $$status -ne 0 ]; then cat $(VENV)/.full; exit $$status; fi; \
+	$(BIN)/python -m pytest -m full -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS)
+
+fmt: setup ## format, and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Only uv is needed, so that a new dependency can be locked before it can be installed.
+lock: | $(BIN)/uv ## compile requirements.lock from pyproject.toml; UV_ARGS="--upgrade" for newer versions
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header --quiet $(UV_ARGS) -o requirements.lock
+
+clean: ## remove .venv and every cache
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/uv:
+	@$(MAKE) setup
+
+# A changed lock gets a new .venv: what an older one left behind could hide a missing dependency.
+$(LOCKED):
+	@$(PYTHON) -c 'import sys' 2>/dev/null || { \
+	  echo "There is no $(PYTHON) here. Install Python 3.11 or newer (on Debian and Ubuntu: python3 and python3-venv)." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed, and $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another one with PYTHON=, as in: make run PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu install the package python3-venv, then run this again." >&2; exit 1; }
+	@echo "Installing into $(VENV); the first time takes a minute or two."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@touch $@
+
+$(INSTALLED): $(LOCKED)
+	@rm -f $(VENV)/.installed-*
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@

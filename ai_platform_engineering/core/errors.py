@@ -1,0 +1,65 @@
+"""The exceptions that cross a layer; their text is written for the person who reads it."""
+
+
+class CaipeError(Exception):
+    """Base of all errors of ours; `str(error)` says what is wrong and what to do."""
+
+    code = "internal"
+    retryable = False
+
+
+class ConfigurationError(CaipeError):
+    """A setting is missing or wrong; the text names the variable."""
+
+    code = "configuration"
+
+
+class ModelNotConfigured(ConfigurationError):
+    code = "model_not_configured"
+
+    def __init__(self) -> None:
+        super().__init__(
+            'No language model is configured. Set LLM_MODEL, for example LLM_MODEL="openai:gpt-5-mini" with OPENAI_API_KEY '
+            "(or OPENAI_BASE_URL for a compatible server), in the environment or in .env, and start again."
+        )
+
+
+class AgentUnavailable(CaipeError):
+    """A domain agent or its tools cannot be reached."""
+
+    code = "agent_unavailable"
+    retryable = True
+
+
+class Refused(CaipeError):
+    """A request that cannot be accepted as it is."""
+
+    code = "refused"
+
+
+class WrongState(Refused):
+    """The task is in a state that takes no message."""
+
+    code = "wrong_state"
+
+
+class UnsupportedPart(Refused):
+    """A message part that is not text, data or a readable text file."""
+
+    code = "unsupported_part"
+
+
+class RunNotFound(CaipeError):
+    code = "run_not_found"
+
+
+class MessageConflict(Refused):
+    """A message id that was used before with other content."""
+
+    code = "message_conflict"
+
+
+class Fenced(CaipeError):
+    """A write with an old epoch, or after the end of the run; the writer has lost the run and must stop."""
+
+    code = "fenced"

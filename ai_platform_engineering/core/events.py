@@ -1,0 +1,329 @@
+"""What can happen in a run: the one description of a stream event."""
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
+
+SUPERVISOR = "supervisor"
+
+
+def clean_text(text: str) -> str:
+    """The text without what a database or protobuf cannot hold: lone surrogates and NUL become U+FFFD."""
+    if text.isascii():
+        return text.replace("\x00", "\ufffd") if "\x00" in text else text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.replace("\x00", "\ufffd") if "\x00" in text else text
+
+
+def clean_json(value: Any) -> JsonValue:
+    """The value as plain JSON: what JSON cannot say becomes text, so every event can be stored and sent."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {clean_text(str(key)): clean_json(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [clean_json(item) for item in value]
+    return clean_text(str(value))
+
+
+Text = Annotated[str, AfterValidator(clean_text)]
+Json = Annotated[JsonValue, BeforeValidator(clean_json)]
+JsonObject = Annotated[dict[str, JsonValue], BeforeValidator(clean_json)]
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+# --- values that events carry ---------------------------------------------------------------------------------------
+
+
+class TextPart(Frozen):
+    type: Literal["text"] = "text"
+    text: Text
+
+
+class DataPart(Frozen):
+    type: Literal["data"] = "data"
+    data: Json
+
+
+class FilePart(Frozen):
+    """A text file that a user attached; other files are refused at the door."""
+
+    type: Literal["file"] = "file"
+    name: Text
+    media_type: Text
+    text: Text
+
+
+Part = Annotated[TextPart | DataPart | FilePart, Field(discriminator="type")]
+
+StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
+
+
+class PlanStep(Frozen):
+    step_id: Text
+    title: Text
+    agent: Text
+    status: StepStatus = "pending"
+
+
+class Citation(Frozen):
+    title: Text
+    url: Text | None = None
+    document_id: Text | None = None
+
+
+class Usage(Frozen):
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+FieldType = Literal["text", "textarea", "select", "multiselect", "boolean", "integer", "number", "date", "url", "email"]
+
+
+class InputField(Frozen):
+    field_name: Text
+    field_label: Text | None = None
+    field_description: Text | None = None
+    field_type: FieldType = "text"
+    field_values: tuple[Text, ...] | None = None
+    default_value: Json = None
+    required: bool = True
+    value: Json = None
+    placeholder: Text | None = None
+    pattern: Text | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+
+
+class Form(Frozen):
+    """Values that a person is asked for."""
+
+    type: Literal["form"] = "form"
+    title: Text | None = None
+    description: Text | None = None
+    response: Text = ""
+    fields: tuple[InputField, ...] = ()
+
+
+Decision = Literal["approve", "edit", "reject"]
+
+
+class Approval(Frozen):
+    """A tool call that waits for a person's decision."""
+
+    type: Literal["approval"] = "approval"
+    tool: Text
+    arguments: JsonObject
+    reason: Text = ""
+    allowed: tuple[Decision, ...] = ("approve", "edit", "reject")
+    expires_at: AwareDatetime | None = None
+
+
+Asked = Annotated[Form | Approval, Field(discriminator="type")]
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+class _Event(Frozen):
+    agent: Text = SUPERVISOR
+    parent_call: Text | None = None  # the delegation inside which it happened; None for the supervisor's own
+
+
+class RunStarted(_Event):
+    kind: Literal["run_started"] = "run_started"
+    message_id: Text
+    parts: tuple[Part, ...]
+    owner: Text = ""
+    principal: Text = ""
+
+
+class TextDelta(_Event):
+    """A piece of a message; `offset` counts the characters before it, so 0 starts the message."""
+
+    kind: Literal["text_delta"] = "text_delta"
+    message_id: Text
+    offset: int
+    text: Text
+    step_id: Text | None = None
+    slot: Text | None = None  # the first attempt's message id when this message replaces a discarded one
+
+
+TextRole = Literal["narration", "answer", "delegated"]
+
+
+class TextEnded(_Event):
+    kind: Literal["text_ended"] = "text_ended"
+    message_id: Text
+    role: TextRole
+
+
+class TextDiscarded(_Event):
+    """The message is void: its attempt was retried or was lost in a crash."""
+
+    kind: Literal["text_discarded"] = "text_discarded"
+    message_id: Text
+    reason: Text = ""
+    slot: Text | None = None
+
+
+class ToolStarted(_Event):
+    """`tool` is the called agent's name when the call delegates."""
+
+    kind: Literal["tool_started"] = "tool_started"
+    call_id: Text
+    tool: Text
+    delegates: bool = False
+    knowledge: bool = False  # a tool of the knowledge base: text after it is no echo
+    arguments: JsonObject = Field(default_factory=dict)
+    step_id: Text | None = None
+
+
+class ToolProgress(_Event):
+    kind: Literal["tool_progress"] = "tool_progress"
+    call_id: Text
+    tool: Text
+    text: Text = ""
+    done: float | None = None
+    total: float | None = None
+
+
+ToolOutcome = Literal["ok", "error", "unknown"]
+
+
+class ToolFinished(_Event):
+    kind: Literal["tool_finished"] = "tool_finished"
+    call_id: Text
+    tool: Text
+    delegates: bool = False
+    knowledge: bool = False
+    outcome: ToolOutcome = "ok"
+    error: Text | None = None
+    result: Text | None = None  # the opening of the result, for people; the model got the whole
+    step_id: Text | None = None
+
+
+class PlanUpdated(_Event):
+    """Always the whole plan, in order."""
+
+    kind: Literal["plan_updated"] = "plan_updated"
+    title: Text = ""
+    steps: tuple[PlanStep, ...] = ()
+
+
+class InputRequested(_Event):
+    kind: Literal["input_requested"] = "input_requested"
+    request_id: Text
+    asked: Asked
+
+
+Resolution = Literal["answered", "approved", "edited", "rejected", "expired", "withdrawn"]
+
+
+class InputResolved(_Event):
+    kind: Literal["input_resolved"] = "input_resolved"
+    request_id: Text
+    resolution: Resolution
+    by: Text = ""
+    value: Json = None
+
+
+NoticeCode = Literal["offline_model", "fallback", "loop_guard", "queue", "recovery", "retry", "limit", "info"]
+
+
+class Notice(_Event):
+    kind: Literal["notice"] = "notice"
+    code: NoticeCode
+    text: Text
+
+
+class Paused(_Event):
+    """The run waits for people."""
+
+    kind: Literal["paused"] = "paused"
+    text: Text
+    requests: tuple[Text, ...] = ()
+
+
+class Answered(_Event):
+    kind: Literal["answered"] = "answered"
+    text: Text
+    trace_id: Text
+    data: Json = None
+    citations: tuple[Citation, ...] = ()
+    usage: Usage | None = None
+
+
+class Failed(_Event):
+    kind: Literal["failed"] = "failed"
+    message: Text
+    trace_id: Text
+    code: Text = "internal"
+    retryable: bool = True
+    partial: Text | None = None
+    usage: Usage | None = None
+
+
+class Cancelled(_Event):
+    kind: Literal["cancelled"] = "cancelled"
+    trace_id: Text
+    by: Text = ""
+    partial: Text | None = None
+    usage: Usage | None = None
+
+
+Terminal = Answered | Failed | Cancelled
+
+AnyEvent = (
+    RunStarted
+    | TextDelta
+    | TextEnded
+    | TextDiscarded
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | PlanUpdated
+    | InputRequested
+    | InputResolved
+    | Notice
+    | Paused
+    | Answered
+    | Failed
+    | Cancelled
+)
+Event = Annotated[AnyEvent, Field(discriminator="kind")]
+
+EVENT: TypeAdapter[AnyEvent] = TypeAdapter(Event)
+PARTS: TypeAdapter[tuple[TextPart | DataPart | FilePart, ...]] = TypeAdapter(tuple[Part, ...])
+
+
+def is_terminal(event: AnyEvent) -> bool:
+    """Nothing follows it."""
+    return isinstance(event, Answered | Failed | Cancelled)
+
+
+def ends_turn(event: AnyEvent) -> bool:
+    """A stream that follows the run closes after it."""
+    return isinstance(event, Answered | Failed | Cancelled | Paused)
+
+
+class Numbered(NamedTuple):
+    """An event of a run's log: its number, and when it was stored."""
+
+    seq: int
+    at: datetime
+    event: AnyEvent

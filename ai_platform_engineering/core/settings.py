@@ -1,0 +1,152 @@
+"""All settings, read from the environment and `.env` once, at a composition root, and handed down."""
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from dotenv import dotenv_values
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from ai_platform_engineering.core.errors import ConfigurationError
+
+
+def _flag(value: Any) -> Any:
+    return value.strip().lower() in ("true", "1", "yes", "on") if isinstance(value, str) else value
+
+
+def _names(value: Any) -> Any:
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
+class _Group(BaseModel):
+    """Settings that belong together; the alias of a field is its variable."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, populate_by_name=True)
+
+
+class ServerSettings(_Group):
+    host: str = Field("127.0.0.1", alias="A2A_HOST")
+    port: int = Field(8000, alias="A2A_PORT", ge=0, le=65535)
+    external_url: str | None = Field(None, alias="EXTERNAL_URL")
+    shared_key: SecretStr | None = Field(None, alias="A2A_AUTH_SHARED_KEY")
+    allow_unauthenticated: Flag = Field(False, alias="A2A_ALLOW_UNAUTHENTICATED")
+    allowed_hosts: Names = Field((), alias="A2A_ALLOWED_HOSTS")
+    allowed_origins: Names = Field((), alias="A2A_ALLOWED_ORIGINS")
+    max_request_bytes: int = Field(4 * 1024 * 1024, alias="A2A_MAX_REQUEST_BYTES", gt=0)
+    max_file_bytes: int = Field(256 * 1024, alias="A2A_MAX_FILE_BYTES", gt=0)
+    keep_alive: float = Field(15.0, alias="A2A_KEEP_ALIVE_SECONDS", gt=0)
+    name: str = Field("AI Platform Engineer", alias="A2A_AGENT_NAME")
+
+    @property
+    def loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    @property
+    def url(self) -> str:
+        """Where clients reach the server; the card names it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return (self.external_url or f"http://{host}:{self.port}").rstrip("/") + "/"
+
+
+class ModelSettings(_Group):
+    name: str | None = Field(None, alias="LLM_MODEL")
+    temperature: float | None = Field(None, alias="LLM_TEMPERATURE")
+    timeout: float = Field(120.0, alias="LLM_TIMEOUT_SECONDS", gt=0)
+    attempts: int = Field(3, alias="LLM_ATTEMPTS", ge=1, le=10)
+    retry_delay: float = Field(1.0, alias="LLM_RETRY_SECONDS", ge=0)
+    context_tokens: int = Field(100_000, alias="LLM_CONTEXT_TOKENS", ge=1000)
+
+
+class LimitSettings(_Group):
+    recursion: int = Field(500, alias="LANGGRAPH_RECURSION_LIMIT", ge=5)
+    model_calls: int = Field(60, alias="MODEL_CALL_LIMIT", ge=1)
+    tool_calls: int = Field(200, alias="TOOL_CALL_LIMIT", ge=1)
+    tool_output_chars: int = Field(100_000, alias="TOOL_MAX_OUTPUT_CHARS", ge=1000)
+
+
+class AgentSettings(_Group):
+    structured_response: Flag = Field(False, alias="USE_STRUCTURED_RESPONSE")
+    prompt_config: Path | None = Field(None, alias="PROMPT_CONFIG")
+    langgraph_dev: Flag = Field(False, alias="LANGGRAPH_DEV")
+
+
+class StreamSettings(_Group):
+    """How deltas are joined before they are stored: the first of a message at once, then by time and size."""
+
+    every: float = Field(0.02, alias="STREAM_COALESCE_SECONDS", ge=0)
+    size: int = Field(400, alias="STREAM_COALESCE_CHARS", ge=1)
+
+
+class LogSettings(_Group):
+    level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(str.upper)] = Field("INFO", alias="LOG_LEVEL")
+
+
+class Settings(_Group):
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    agent: AgentSettings = Field(default_factory=AgentSettings)
+    stream: StreamSettings = Field(default_factory=StreamSettings)
+    logging: LogSettings = Field(default_factory=LogSettings)
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> Self:
+        """Settings from variables; an empty value counts as not set."""
+        given: dict[str, Any] = {name: value.strip() for name, value in values.items() if value.strip()}
+        wrong: list[str] = []
+        groups: dict[str, _Group] = {}
+        for name, kind in _GROUPS.items():
+            try:
+                groups[name] = kind.model_validate(given)
+            except ValidationError as error:
+                # Only the variable and the rule: the value may be a secret.
+                wrong += [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+        if wrong:
+            raise ConfigurationError(f"Settings are wrong. {'; '.join(wrong)}.")
+        return cls.model_validate(groups)
+
+    @classmethod
+    def load(cls, env_file: Path | str = ".env") -> Self:
+        """Settings from the environment over `.env`."""
+        return cls.of(environment(env_file))
+
+
+_GROUPS: dict[str, type[_Group]] = {
+    "server": ServerSettings,
+    "model": ModelSettings,
+    "limits": LimitSettings,
+    "agent": AgentSettings,
+    "stream": StreamSettings,
+    "logging": LogSettings,
+}
+
+
+def environment(env_file: Path | str = ".env") -> dict[str, str]:
+    """The variables in force: the process environment wins over the file."""
+    from_file = {name: value for name, value in dotenv_values(env_file).items() if value is not None}
+    return {**from_file, **os.environ}
+
+
+def export(variables: Mapping[str, str]) -> None:
+    """Makes variables of `.env` visible to libraries that read the environment themselves, for example provider clients."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
+    # Python's TLS reads SSL_CERT_FILE; people also set the names that curl and requests read.
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    if bundle:
+        os.environ.setdefault("SSL_CERT_FILE", bundle)
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

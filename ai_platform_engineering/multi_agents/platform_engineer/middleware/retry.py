@@ -1,0 +1,39 @@
+"""A model call that fails for a passing reason is made again; what it had already said is declared void in the stream."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+
+from ai_platform_engineering.core.settings import ModelSettings
+from ai_platform_engineering.utils.failures import is_transient, retry_after
+from ai_platform_engineering.utils.signals import ModelRetried
+
+_LONGEST_WAIT = 30.0
+
+
+class RetryModel(AgentMiddleware):
+    def __init__(self, settings: ModelSettings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        attempt = 1
+        while True:
+            try:
+                return await handler(request)
+            except Exception as error:
+                request.runtime.stream_writer(ModelRetried(type(error).__name__))
+                if attempt >= self._settings.attempts or not is_transient(error):
+                    raise
+                await asyncio.sleep(self._pause(attempt, error))
+                attempt += 1
+
+    def _pause(self, attempt: int, error: Exception) -> float:
+        asked = retry_after(error)
+        wait = asked if asked is not None else self._settings.retry_delay * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)
+        return min(wait, _LONGEST_WAIT)

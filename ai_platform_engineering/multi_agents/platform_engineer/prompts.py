@@ -1,0 +1,69 @@
+"""The supervisor's prompt, from parts, and what operators change of it with `PROMPT_CONFIG`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent
+
+_ROLE = "You are {name}: {description}"
+_DESCRIPTION = "you help platform engineers, SREs and developers by planning their requests and delegating to domain agents."
+_PLAN = """# Planning
+When a request needs two or more steps, first call write_todos with a short title and one step per agent and task, then work on it and keep
+it up to date. A single lookup needs no plan."""
+_DELEGATE = """# Delegating
+Use the task tool for everything that an agent below can do; it knows only what you write in the description, so give names, ids and limits.
+Delegate independent work in parallel, in one turn. Name the step's id when there is a plan. If an agent fails, say so, go on with the
+others, and try it again only when something can be different.
+
+Agents:
+{agents}"""
+_NO_AGENTS = "No domain agents are available now. Say so when a request needs one."
+_ANSWER = """# Answering
+Say in one sentence what you are about to do before you use tools. Base the answer on results, name the agent a fact came from when it
+matters, and never invent resources, versions or links. Answer in the user's language, in Markdown, short. If something failed or is
+missing, say what and what the user can do."""
+_STRUCTURED = "When the work is done, give the answer by calling PlatformEngineerResponse, once."
+
+
+class PromptConfig(BaseModel):
+    """What operators may set; every key is optional."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = "AI Platform Engineer"
+    description: str = _DESCRIPTION
+    additions: str = ""
+    agent_prompts: dict[str, str] = {}
+
+    @classmethod
+    def load(cls, path: Path | None) -> "PromptConfig":
+        if path is None:
+            return cls()
+        try:
+            read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigurationError(f"PROMPT_CONFIG: {path} cannot be read: {error.strerror}.") from None
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"PROMPT_CONFIG: {path} is not valid YAML: {error}") from None
+        try:
+            return cls.model_validate(read or {})
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise ConfigurationError(f"PROMPT_CONFIG: {path}: {wrong}. The keys are name, description, additions, agent_prompts.") from None
+
+
+def supervisor_prompt(config: PromptConfig, agents: Sequence[SubAgent], *, structured: bool) -> str:
+    offered = "\n".join(f"- {agent.name}: {agent.description}" for agent in agents)
+    parts = [
+        _ROLE.format(name=config.name, description=config.description),
+        _PLAN,
+        _DELEGATE.format(agents=offered) if agents else _NO_AGENTS,
+        _ANSWER,
+        _STRUCTURED if structured else "",
+        config.additions,
+    ]
+    return "\n\n".join(part.strip() for part in parts if part.strip())

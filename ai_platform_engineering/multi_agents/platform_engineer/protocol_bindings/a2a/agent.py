@@ -1,0 +1,77 @@
+"""AIPlatformEngineerA2ABinding: input or resume -> events."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command
+
+from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.events import AnyEvent, InputResolved, Paused
+from ai_platform_engineering.core.plan import PlanState
+from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import Graph, PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.plan import RESET
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.answers import read_answers, resolution_of
+from ai_platform_engineering.runtime.runs import Turn
+from ai_platform_engineering.utils.a2a_common.parts import question
+from ai_platform_engineering.utils.failures import failed
+from ai_platform_engineering.utils.translate import MODES, Translator, request_id_of
+
+
+class AIPlatformEngineerA2ABinding:
+    """Runs the graph for a turn; what it yields ends with exactly one terminal event or a pause."""
+
+    def __init__(self, mas: PlatformEngineerDeepAgent) -> None:
+        self._mas = mas
+
+    async def stream(self, turn: Turn, seen: Transcript) -> AsyncIterator[AnyEvent]:
+        """The events of the turn, after what has been seen of the run."""
+        try:
+            graph = self._mas.graph
+        except CaipeError as error:
+            yield failed(error, turn.trace_id)
+            return
+        config = self._config(turn)
+        given: Any = {"messages": [HumanMessage(question(turn.parts), id=f"{turn.row.run_id}:user")], "plan": RESET}
+        plan = PlanState()
+        if turn.resumes:
+            given, plan, resolved = await self._resume(graph, config, turn, seen)
+            for event in resolved:
+                yield event
+            if given is None:
+                return
+            for event in resolved:
+                seen = seen.apply(event)
+        translator = Translator(run_id=turn.row.run_id, trace_id=turn.trace_id, shape=self._mas.shape, plan=plan, seen=seen)
+        items: AsyncIterator[Any] = graph.astream(given, config, stream_mode=MODES, subgraphs=True, version="v2", durability="sync")
+        async for event in translator.events(items):
+            yield event
+
+    async def _resume(
+        self, graph: Graph, config: RunnableConfig, turn: Turn, seen: Transcript
+    ) -> tuple[Command[Any] | None, PlanState, list[AnyEvent]]:
+        """The command that continues the graph and the events that say so; no command when nothing was answered."""
+        state = await graph.aget_state(config)
+        answers = read_answers(turn.parts, seen.requests)
+        if not answers:
+            text = f"I still need your input: {seen.waiting_for} Answer the request, or cancel the task."
+            return None, PlanState(), [Paused(text=text, requests=tuple(request.request_id for request in seen.requests))]
+        by_request = {request_id_of(turn.row.run_id, interrupt.id): interrupt.id for interrupt in state.interrupts}
+        values = {by_request[request_id]: value for request_id, value in answers.items() if request_id in by_request}
+        resolved: list[AnyEvent] = [
+            InputResolved(request_id=request_id, resolution=resolution_of(value), by=turn.principal, value=value)
+            for request_id, value in answers.items()
+        ]
+        return Command(resume=values), PlanState.model_validate(state.values.get("plan") or {}), resolved
+
+    def _config(self, turn: Turn) -> RunnableConfig:
+        # The owner is part of the thread: a context id is free text and may be sent by anybody.
+        thread = json.dumps([turn.row.owner, turn.row.context_id])
+        return {
+            "configurable": {"thread_id": thread},
+            "metadata": {"query_id": turn.row.run_id},
+            "recursion_limit": self._mas.recursion_limit,
+        }

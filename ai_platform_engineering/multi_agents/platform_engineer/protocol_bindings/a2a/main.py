@@ -1,0 +1,117 @@
+"""The composition root: settings -> agents -> graph -> runs -> ASGI application."""
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.memory import InMemorySaver
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
+from ai_platform_engineering.core.settings import ServerSettings, Settings, environment, export
+from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import LocalAgent, PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
+from ai_platform_engineering.runtime.app import App, a2a_app, serve
+from ai_platform_engineering.runtime.memory_log import MemoryLog
+from ai_platform_engineering.runtime.security import check_exposure
+
+log = logging.getLogger(__name__)
+
+_DISTRIBUTION = "ai-platform-engineering"
+
+
+def create_app(
+    settings: Settings,
+    *,
+    agents: Sequence[LocalAgent] = (),
+    tools: Sequence[BaseTool] = (),
+    model: BaseChatModel | None = None,
+) -> App:
+    """The supervisor as an application; tests and embedders hand in agents, tools and a model."""
+    check_exposure(settings.server)
+    mas = PlatformEngineerDeepAgent(settings, agents=agents, tools=tools, model=model, checkpointer=InMemorySaver())
+    executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(mas), MemoryLog(), settings)
+
+    async def ready() -> dict[str, dict[str, Any]]:
+        try:
+            _ = mas.graph
+        except ConfigurationError as error:
+            return {"model": {"status": "unavailable", "message": str(error)}}
+        return {"model": {"status": "ok", "name": settings.model.name or type(model).__name__}}
+
+    async def tool_list(_: Request) -> Response:
+        return JSONResponse({"tools": mas.tool_names()})
+
+    return a2a_app(settings.server, agent_card(settings.server, mas), executor.runs, ready=ready, routes=[Route("/tools", tool_list)])
+
+
+def agent_card(settings: ServerSettings, mas: PlatformEngineerDeepAgent) -> AgentCard:
+    skill = AgentSkill(
+        id="ai_platform_engineer",
+        name="Platform engineering",
+        description="Plans platform-engineering requests, delegates them to domain agents and answers.",
+        tags=[agent.name for agent in mas.agents] or ["platform-engineering"],
+        examples=["Which version is Argo CD?"],
+    )
+    card = AgentCard(
+        name=settings.name,
+        description="A multi-agent supervisor for platform engineering.",
+        version=version(_DISTRIBUTION),
+        supported_interfaces=[
+            AgentInterface(url=settings.url, protocol_binding="JSONRPC", protocol_version=number) for number in ("1.0", "0.3.0")
+        ],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=False),
+        default_input_modes=["text/plain", "application/json"],
+        default_output_modes=["text/plain", "application/json"],
+        skills=[skill],
+    )
+    if settings.shared_key:
+        card.security_schemes["bearer"].CopyFrom(SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="bearer")))
+        card.security_requirements.append(SecurityRequirement(schemes={"bearer": StringList()}))
+    return card
+
+
+def main() -> None:
+    """`platform-engineer` and `platform-engineer-single`: start the server."""
+    run({})
+
+
+def run(overrides: Mapping[str, str | None]) -> None:
+    """Starts the server; options of the command line win over the environment."""
+    try:
+        variables = environment()
+        export(variables)
+        settings = Settings.of({**variables, **{name: value for name, value in overrides.items() if value is not None}})
+        logging.basicConfig(level=settings.logging.level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("a2a").setLevel(max(logging.INFO, logging.getLogger().level))  # at DEBUG it would log whole requests
+        app = create_app(settings)
+    except CaipeError as error:
+        sys.exit(f"{error}")
+    log.info("serving on %s", settings.server.url)
+    if settings.model.name is None:
+        log.warning("no model is configured: questions are refused until LLM_MODEL is set")
+    serve(app, settings.server, settings.logging.level)
+
+
+def app() -> App:
+    """The factory for other ASGI servers: `uvicorn --factory …main:app`."""
+    variables = environment()
+    export(variables)
+    return create_app(Settings.of(variables))

@@ -1,0 +1,79 @@
+"""Orphaned tool calls: a history in which every call is followed by its result, whatever was cut off before.
+
+They are left behind by a cancel, a crash or a recursion error, and providers reject a history that has one.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+
+INTERRUPTED = "Interrupted before a result arrived."
+INVALID = "The arguments were not valid JSON. Call again with valid arguments."
+
+
+def _extract_tool_call_ids(message: AIMessage) -> list[str]:
+    """The ids of all calls of a message, wherever the provider put them: `tool_calls`, `additional_kwargs`, content blocks."""
+    found: list[Any] = [call.get("id") for call in (*message.tool_calls, *message.invalid_tool_calls)]
+    found += [call.get("id") for call in message.additional_kwargs.get("tool_calls") or () if isinstance(call, Mapping)]
+    if isinstance(message.content, list):
+        found += [_block_id(block) for block in message.content if isinstance(block, Mapping)]
+    return list(dict.fromkeys(call_id for call_id in found if isinstance(call_id, str) and call_id))
+
+
+def _block_id(block: Mapping[str, Any]) -> Any:
+    if block.get("type") in ("tool_use", "tool_call", "server_tool_call"):
+        return block.get("id") if block.get("type") != "server_tool_call" else None
+    if block.get("type") == "function_call":
+        return block.get("call_id")
+    used = block.get("toolUse") or block.get("tool_use")
+    return used.get("toolUseId") or used.get("id") if isinstance(used, Mapping) else None
+
+
+def repair(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Every call gets its result right behind it; results without a call and calls without an id are dropped."""
+    results: dict[str, ToolMessage] = {}
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            results.setdefault(message.tool_call_id, message)
+    fixed: list[AnyMessage] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            continue
+        if not isinstance(message, AIMessage):
+            fixed.append(message)
+            continue
+        named = _with_named_calls(message)
+        fixed.append(named)
+        fixed += _results(named, results)
+    return fixed
+
+
+def _results(message: AIMessage, results: Mapping[str, ToolMessage]) -> Iterable[ToolMessage]:
+    names = {call["id"]: call["name"] for call in message.tool_calls}
+    invalid = {call["id"] for call in message.invalid_tool_calls}
+    for call_id in _extract_tool_call_ids(message):
+        text = INVALID if call_id in invalid else INTERRUPTED
+        missing = ToolMessage(text, tool_call_id=call_id, name=names.get(call_id), status="error", id=f"repaired-{call_id}")
+        yield results.get(call_id) or missing
+
+
+def _with_named_calls(message: AIMessage) -> AIMessage:
+    """A call without an id can never be answered."""
+    if all(call.get("id") for call in (*message.tool_calls, *message.invalid_tool_calls)):
+        return message
+    kept = {
+        "tool_calls": [call for call in message.tool_calls if call.get("id")],
+        "invalid_tool_calls": [call for call in message.invalid_tool_calls if call.get("id")],
+    }
+    return message.model_copy(update=kept)
+
+
+class RepairToolCalls(AgentMiddleware):
+    """Gives the model a repaired history; what is stored stays as it happened."""
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        return await handler(request.override(messages=repair(request.messages)))

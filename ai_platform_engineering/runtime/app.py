@@ -1,0 +1,117 @@
+"""An agent as an ASGI application: A2A first, then probes, then what the composition root adds."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from email.utils import formatdate
+from typing import Any
+
+import uvicorn
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.types import AgentCard
+from google.protobuf.json_format import MessageToDict
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from ai_platform_engineering.core.settings import ServerSettings
+from ai_platform_engineering.runtime.dispatch import Dispatcher
+from ai_platform_engineering.runtime.handler import LogRequestHandler
+from ai_platform_engineering.runtime.runs import Runs
+from ai_platform_engineering.runtime.security import BearerAuth, HostGuard
+from ai_platform_engineering.runtime.stream import Streams
+
+Readiness = Callable[[], Awaitable[dict[str, dict[str, Any]]]]
+
+_STOPPED = "The server was stopped before the answer was finished. Ask again when it is back."
+
+
+class App(Starlette):
+    """A Starlette application that can end its streams before the server waits for them."""
+
+    streams: Streams
+
+
+def a2a_app(settings: ServerSettings, card: AgentCard, runs: Runs, *, ready: Readiness, routes: Sequence[BaseRoute] = ()) -> App:
+    streams = Streams(runs, settings.keep_alive)
+    handler = LogRequestHandler(runs, max_file_bytes=settings.max_file_bytes)
+    dispatcher = Dispatcher(handler, streams, max_request_bytes=settings.max_request_bytes)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await runs.close(_STOPPED)
+        streams.end()
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readiness(_: Request) -> Response:
+        components = await ready()
+        states = {component["status"] for component in components.values()}
+        status = "unavailable" if "unavailable" in states else "degraded" if "degraded" in states else "ok"
+        return JSONResponse({"status": status, "components": components}, 503 if status == "unavailable" else 200)
+
+    app = App(
+        lifespan=lifespan,
+        middleware=[Middleware(HostGuard, settings=settings), Middleware(BearerAuth, settings=settings)],
+        routes=[
+            Route("/", dispatcher.handle_requests, methods=["POST"]),
+            *_card_routes(card),
+            Route("/health", health),
+            Route("/ready", readiness),
+            *routes,
+        ],
+    )
+    app.streams = streams
+    return app
+
+
+def _card_routes(card: AgentCard) -> list[Route]:
+    """The card for both protocol versions in one, at its new and its old address, and alone for strict 1.0 readers."""
+    headers = {"Cache-Control": "max-age=60", "Last-Modified": formatdate(usegmt=True)}
+
+    def serve(path: str, fields: dict[str, Any]) -> Route:
+        tag = f'W/"{abs(hash(repr(sorted(fields.items(), key=str)))):x}"'
+
+        async def get(request: Request) -> Response:
+            tagged = {**headers, "ETag": tag}
+            if request.headers.get("if-none-match") == tag:
+                return Response(status_code=304, headers=tagged)
+            return JSONResponse(fields, headers=tagged)
+
+        return Route(path, get)
+
+    merged = agent_card_to_dict(card)
+    return [
+        serve("/.well-known/agent-card.json", merged),
+        serve("/.well-known/agent.json", merged),
+        serve("/v1/.well-known/agent-card.json", MessageToDict(card)),
+    ]
+
+
+class Server(uvicorn.Server):
+    """Ends the open streams as soon as a signal arrives; readers come back with their number."""
+
+    def __init__(self, config: uvicorn.Config, app: App) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self._app.streams.end()
+        super().handle_exit(sig, frame)
+
+
+def serve(app: App, settings: ServerSettings, log_level: str) -> None:
+    """Runs the server until it is told to stop."""
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        log_level=log_level.lower(),
+        access_log=False,
+        timeout_graceful_shutdown=5,
+    )
+    Server(config, app).run()

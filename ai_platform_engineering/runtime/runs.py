@@ -1,0 +1,227 @@
+"""Runs: a run is started once, owns its execution, and outlives the request that brought it."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+from ai_platform_engineering.core.errors import Fenced, Refused, RunNotFound, WrongState
+from ai_platform_engineering.core.events import AnyEvent, Cancelled, Failed, Notice, Numbered, RunStarted, ends_turn
+from ai_platform_engineering.core.transcript import Transcript, fold
+from ai_platform_engineering.runtime.ending import closing
+from ai_platform_engineering.runtime.log import NewRun, RunLog, RunRow
+from ai_platform_engineering.utils.a2a_common.parts import UserPart, digest
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A user's message as it came in, checked and readable."""
+
+    message_id: str
+    parts: tuple[UserPart, ...]
+    owner: str = ""
+    principal: str = ""
+    context_id: str | None = None
+    task_id: str | None = None  # of the run that it continues
+    run_id: str | None = None  # that a new run must have, when somebody else has given the id
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One stretch of a run: from its question, or from an answer to what it asked, to its end or the next pause."""
+
+    row: RunRow
+    parts: tuple[UserPart, ...]
+    principal: str
+    resumes: bool = False
+
+    @property
+    def trace_id(self) -> str:
+        return trace_of(self.row.run_id)
+
+
+def trace_of(run_id: str) -> str:
+    """The trace id of a run, 32 hex digits; derived, so that a run keeps it over a restart."""
+    try:
+        return uuid.UUID(run_id).hex
+    except ValueError:
+        return hashlib.sha256(run_id.encode()).hexdigest()[:32]
+
+
+Drive = Callable[[Turn], Awaitable[None]]
+_Line = tuple[str, str]
+
+
+class Runs:
+    """Starts, continues, cancels and follows runs. A conversation works on one run at a time, in the order they came."""
+
+    def __init__(self, run_log: RunLog, drive: Drive, *, cancel_grace: float = 2.0) -> None:
+        self._log, self._drive, self._grace = run_log, drive, cancel_grace
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._lines: dict[_Line, list[str]] = {}
+        self._moved: dict[_Line, asyncio.Condition] = {}
+
+    async def accept(self, message: Incoming) -> tuple[RunRow, int]:
+        """The run that works on the message and the number before its turn. A known message finds its run again."""
+        paused = await self._waiting_run(message)
+        if paused is not None:
+            return await self._resume(paused, message)
+        context_id = message.context_id or str(uuid.uuid4())
+        started = RunStarted(message_id=message.message_id, parts=message.parts, owner=message.owner, principal=message.principal)
+        new = NewRun(
+            run_id=message.run_id or str(uuid.uuid4()),
+            context_id=context_id,
+            owner=message.owner,
+            message_id=message.message_id,
+            digest=digest(message.parts),
+            started=started,
+            lasting_id=message.context_id is not None,
+        )
+        row, is_new = await self._log.create(new)
+        if is_new:
+            log.info("run %s started, context %s", row.run_id, row.context_id)
+            self._lines.setdefault(self._line(row), []).append(row.run_id)
+            self._spawn(Turn(row, message.parts, message.principal))
+        return row, 0
+
+    async def get(self, run_id: str, owner: str) -> RunRow:
+        """The owner's run; a run of somebody else is not found."""
+        row = await self._log.get(run_id)
+        if row is None or row.owner != owner:
+            raise RunNotFound(f"There is no task {run_id}.")
+        return row
+
+    async def find(self, owner: str, context_id: str | None = None) -> list[RunRow]:
+        return await self._log.find(owner, context_id)
+
+    async def events(self, run_id: str, upto: int | None = None) -> list[Numbered]:
+        """The stored events, up to a number or all."""
+        found: list[Numbered] = []
+        while upto is None or len(found) < upto:
+            more = await self._log.read(run_id, len(found))
+            if not more:
+                break
+            found += more
+        return found if upto is None else found[:upto]
+
+    async def read(self, run_id: str, after: int) -> list[Numbered]:
+        return await self._log.read(run_id, after)
+
+    async def changed(self, run_id: str, after: int) -> None:
+        await self._log.changed(run_id, after)
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Numbered]:
+        """The events above a number as they are stored, until the turn ends."""
+        while True:
+            for item in await self._log.read(run_id, after):
+                yield item
+                after = item.seq
+                if ends_turn(item.event):
+                    return
+            await self._log.changed(run_id, after)
+
+    async def transcript(self, run_id: str) -> Transcript:
+        return fold(item.event for item in await self.events(run_id))
+
+    async def cancel(self, run_id: str, by: str) -> bool:
+        """Stops the run. False when it ended before the cancel was stored: what was stored first counts."""
+        row = await self._log.get(run_id)
+        if row is None or row.status == "ended":
+            return False
+        await self._stop(run_id)
+        return await self._end(row, lambda trace_id, partial: Cancelled(by=by, trace_id=trace_id, partial=partial))
+
+    async def close(self, message: str) -> None:
+        """Stops everything that works; each run ends with the message, so that no reader waits for ever."""
+        working = [row for run_id in list(self._tasks) if (row := await self._log.get(run_id)) is not None]
+        for row in working:
+            await self._stop(row.run_id)
+            await self._end(row, lambda trace_id, partial: Failed(message=message, code="shutdown", trace_id=trace_id, partial=partial))
+
+    async def _waiting_run(self, message: Incoming) -> RunRow | None:
+        """The paused run that the message answers."""
+        if message.task_id is not None:
+            row = await self.get(message.task_id, message.owner)
+            if message.context_id is not None and message.context_id != row.context_id:
+                raise Refused("The task belongs to another context.")
+            if row.status == "ended":
+                raise WrongState("The task has ended. Send the message with the context id alone to go on with the conversation.")
+            if row.status == "running":
+                raise WrongState("The task is working. Cancel it, wait for it, or send the message with the context id alone to queue it.")
+            return row
+        if message.context_id is None:
+            return None
+        rows = await self._log.find(message.owner, message.context_id)
+        return next((row for row in rows if row.status == "paused"), None)
+
+    async def _resume(self, row: RunRow, message: Incoming) -> tuple[RunRow, int]:
+        if row.run_id in self._tasks:
+            raise WrongState("The task is being continued by another answer.")
+        self._spawn(Turn(row, message.parts, message.principal, resumes=True))
+        return row, row.last_seq
+
+    def _spawn(self, turn: Turn) -> None:
+        run_id = turn.row.run_id
+        task = self._tasks[run_id] = asyncio.create_task(self._work(turn), name=f"run:{run_id}")
+        task.add_done_callback(lambda done: self._tasks.pop(run_id, None) if self._tasks.get(run_id) is done else None)
+
+    async def _work(self, turn: Turn) -> None:
+        row, line = turn.row, self._line(turn.row)
+        try:
+            await self._wait_in_line(row, line)
+            await self._drive(turn)
+        except Fenced:
+            log.info("run %s has another owner or has ended; its work stops", row.run_id)
+        finally:
+            now = await self._log.get(row.run_id)
+            if now is None or now.status == "ended":
+                await self._leave_line(row)
+
+    async def _wait_in_line(self, row: RunRow, line: _Line) -> None:
+        ahead = self._lines.get(line, []).index(row.run_id) if row.run_id in self._lines.get(line, []) else 0
+        if ahead == 0:
+            return
+        text = f"Queued: {ahead} {'question' if ahead == 1 else 'questions'} of this conversation before this one."
+        await self._log.append(row.run_id, row.epoch, [Notice(code="queue", text=text)])
+        moved = self._moved.setdefault(line, asyncio.Condition())
+        async with moved:
+            await moved.wait_for(lambda: self._lines.get(line, [row.run_id])[0] == row.run_id)
+
+    async def _leave_line(self, row: RunRow) -> None:
+        line = self._line(row)
+        waiting = self._lines.get(line, [])
+        if row.run_id in waiting:
+            waiting.remove(row.run_id)
+        if not waiting:
+            self._lines.pop(line, None)
+        if moved := self._moved.get(line):
+            async with moved:
+                moved.notify_all()
+            if not waiting:
+                self._moved.pop(line, None)
+
+    async def _stop(self, run_id: str) -> None:
+        task = self._tasks.get(run_id)
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=self._grace)
+
+    async def _end(self, row: RunRow, ending: Callable[[str, str | None], AnyEvent]) -> bool:
+        """Writes the end under a new epoch: work that ignores its cancellation cannot write any more."""
+        epoch = await self._log.claim(row.run_id)
+        seen = await self.transcript(row.run_id)
+        last = ending(trace_of(row.run_id), seen.unfinished_text())
+        with contextlib.suppress(Fenced):
+            await self._log.append(row.run_id, epoch, [*closing(seen, answered=False), last])
+            await self._leave_line(row)
+            return True
+        return False
+
+    @staticmethod
+    def _line(row: RunRow) -> _Line:
+        return row.owner, row.context_id

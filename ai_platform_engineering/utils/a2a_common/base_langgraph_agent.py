@@ -1,0 +1,22 @@
+"""One agent from a definition: a graph with its tools, its prompt and the middleware it is given."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import BaseTool
+from langgraph.graph.state import CompiledStateGraph
+
+from ai_platform_engineering.core.agents import AgentDefinition
+
+
+def build_agent(
+    definition: AgentDefinition,
+    model: BaseChatModel,
+    tools: Sequence[BaseTool],
+    middleware: Sequence[AgentMiddleware[Any, Any, Any]],
+) -> CompiledStateGraph[Any, Any, Any, Any]:
+    prompt = definition.prompt or f"You are the {definition.title or definition.name} agent. {definition.description}"
+    return create_agent(model, tools=list(tools), system_prompt=prompt, middleware=list(middleware), name=definition.name)

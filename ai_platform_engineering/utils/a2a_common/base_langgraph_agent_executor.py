@@ -1,0 +1,49 @@
+"""Any stream of numbered events as an A2A task under the SDK's own request handler."""
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
+
+from ai_platform_engineering.core.events import Cancelled, Numbered
+from ai_platform_engineering.utils.a2a_common.codec import TaskRef, encode
+
+
+class BaseLangGraphAgentExecutor(AgentExecutor):
+    """For people who embed an agent with the SDK: `open` gives the events, this class puts them on the SDK's queue."""
+
+    def __init__(self) -> None:
+        self._cancelling: set[str] = set()
+
+    @abstractmethod
+    async def open(self, context: RequestContext) -> AsyncIterator[Numbered]:
+        """Starts or continues the task of the request and follows it."""
+
+    @abstractmethod
+    async def stop(self, task_id: str, by: str) -> AsyncIterator[Numbered]:
+        """Stops the task and gives the events of its end."""
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        ref = _ref(context)
+        async for item in await self.open(context):
+            if isinstance(item.event, Cancelled) and ref.task_id in self._cancelling:
+                return  # `cancel` says it
+            for frame in encode(ref, item):
+                await event_queue.enqueue_event(frame)
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        ref = _ref(context)
+        self._cancelling.add(ref.task_id)
+        try:
+            async for item in await self.stop(ref.task_id, context.call_context.user.user_name):
+                for frame in encode(ref, item):
+                    await event_queue.enqueue_event(frame)
+        finally:
+            self._cancelling.discard(ref.task_id)
+
+
+def _ref(context: RequestContext) -> TaskRef:
+    if context.task_id is None or context.context_id is None:
+        raise ValueError("the request has no task")
+    return TaskRef(context.task_id, context.context_id)

@@ -1,0 +1,83 @@
+"""A2A message parts -> our parts: text, data, and text files within a limit; everything else is refused with a reason."""
+
+import hashlib
+import json
+
+from a2a.types import Message
+from a2a.types import Part as WirePart
+from google.protobuf.json_format import MessageToDict
+
+from ai_platform_engineering.core.errors import Refused, UnsupportedPart
+from ai_platform_engineering.core.events import PARTS, DataPart, FilePart, TextPart
+from ai_platform_engineering.utils.a2a_common.numbers import whole_numbers
+
+UserPart = TextPart | DataPart | FilePart
+
+_TEXT_TYPES = (
+    "text/",
+    "application/json",
+    "application/yaml",
+    "application/x-yaml",
+    "application/xml",
+    "application/toml",
+    "application/sql",
+)
+
+
+def read_parts(message: Message, max_file_bytes: int) -> tuple[UserPart, ...]:
+    """The user's parts; raises Refused when there is nothing to answer and UnsupportedPart for what cannot be read."""
+    parts = tuple(_read(part, max_file_bytes) for part in message.parts)
+    if not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
+        raise Refused("The message is empty: send a text part, a data part or a text file.")
+    return parts
+
+
+def digest(parts: tuple[UserPart, ...]) -> str:
+    """The content's fingerprint; canonical JSON, so that it is the same in every process."""
+    canonical = json.dumps(PARTS.dump_python(parts, mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def question(parts: tuple[UserPart, ...]) -> str:
+    """The parts as one text for the model."""
+    return "\n\n".join(_words(part) for part in parts)
+
+
+def _read(part: WirePart, max_file_bytes: int) -> UserPart:
+    match part.WhichOneof("content"):
+        case "text":
+            return TextPart(text=part.text)
+        case "data":
+            return DataPart(data=whole_numbers(MessageToDict(part.data)))
+        case "raw":
+            return _file(part, max_file_bytes)
+        case "url":
+            raise UnsupportedPart("Files by address are not fetched. Send the text itself, or attach the file with its content.")
+        case _:
+            raise Refused("A part of the message has no content.")
+
+
+def _file(part: WirePart, max_file_bytes: int) -> FilePart:
+    name = part.filename or "file"
+    if len(part.raw) > max_file_bytes:
+        raise UnsupportedPart(
+            f"The file {name} has {len(part.raw)} bytes; at most {max_file_bytes} can be read. Send the part that matters."
+        )
+    known = part.media_type.partition(";")[0].strip().lower()
+    try:
+        text = part.raw.decode()
+    except UnicodeDecodeError:
+        text = "\x00"
+    if "\x00" in text or (known and not known.startswith(_TEXT_TYPES)):
+        raise UnsupportedPart(f"The file {name} ({known or 'unknown type'}) is not a text file; only UTF-8 text can be read.")
+    return FilePart(name=name, media_type=known or "text/plain", text=text)
+
+
+def _words(part: UserPart) -> str:
+    match part:
+        case TextPart():
+            return part.text
+        case DataPart():
+            return json.dumps(part.data, ensure_ascii=False)
+        case FilePart():
+            return f"File {part.name}:\n```\n{part.text}\n```"

@@ -1,0 +1,30 @@
+"""What code inside a graph tells the translator through the graph's own stream; typed, so nothing is guessed."""
+
+from dataclasses import dataclass
+
+from ai_platform_engineering.core.events import NoticeCode
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRetried:
+    """A model call failed and starts again: what it had said is void."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Something that people should know."""
+
+    code: NoticeCode
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """A running tool reports how far it is."""
+
+    call_id: str
+    text: str = ""
+    done: float | None = None
+    total: float | None = None

@@ -1,0 +1,455 @@
+"""LangGraph stream -> Event. The only code that sees LangGraph's shapes."""
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import AIMessage, AIMessageChunk, RemoveMessage, ToolMessage
+
+from ai_platform_engineering.core.events import (
+    SUPERVISOR,
+    Answered,
+    AnyEvent,
+    Approval,
+    Citation,
+    Failed,
+    Form,
+    InputField,
+    InputRequested,
+    Notice,
+    Paused,
+    TextDelta,
+    TextDiscarded,
+    TextEnded,
+    ToolFinished,
+    ToolOutcome,
+    ToolProgress,
+    ToolStarted,
+    Usage,
+)
+from ai_platform_engineering.core.plan import CHANGE, PlanState, WriteSteps, change_plan
+from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.utils.failures import failed
+from ai_platform_engineering.utils.signals import ModelRetried, Noticed, Progressed
+from ai_platform_engineering.utils.visible_text import StringField, VisibleText, visible
+
+MODES: Any = ["messages", "updates", "custom", "tools", "tasks"]  # `tools` works, though LangGraph's type does not list it
+DELEGATION = "task"  # the tool that delegates; its argument names the agent
+PLANNING = "write_todos"
+PREVIEW_CHARS = 4000
+
+Namespace = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call of one namespace; `task_id` tells a repeated run of the same call from a new call with a reused id."""
+
+    call_id: str
+    tool: str
+    delegates: bool
+    arguments: Mapping[str, Any]
+    task_id: str | None = None
+    step_id: str | None = None
+    started: bool = False
+    finished: bool = False
+
+
+@dataclass(slots=True)
+class _Message:
+    """A text that is being written; an agent writes one at a time."""
+
+    message_id: str
+    slot: str | None
+    step_id: str | None
+    filter: VisibleText = field(default_factory=VisibleText)
+    pieces: list[str] = field(default_factory=list)
+    length: int = 0
+
+    def take(self, text: str) -> int:
+        at, self.length = self.length, self.length + len(text)
+        self.pieces.append(text)
+        return at
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the translator must know of the graph: the tool that carries a structured answer, and the knowledge tools."""
+
+    answer_tool: str | None = None
+    knowledge_tools: frozenset[str] = frozenset()
+
+
+class Translator:
+    """Turns one run's stream into events; ends with exactly one terminal event or a pause."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        trace_id: str,
+        shape: Shape | None = None,
+        plan: PlanState | None = None,
+        seen: Transcript | None = None,
+    ) -> None:
+        self._run_id, self._trace_id, self._shape = run_id, trace_id, shape or Shape()
+        self._plan = plan or PlanState()
+        seen = seen or Transcript()
+        self._old_calls = {call.call_id: call for call in seen.calls}
+        self._call_ids = set(self._old_calls)
+        self._message_ids = {span.message_id for span in seen.spans}
+        self._asked = {request.request_id for request in seen.requests}
+        self._delegations: dict[str, tuple[_Call, str]] = {}  # namespace segment -> the call, the agent it calls
+        self._calls: dict[tuple[Namespace, str], _Call] = {}
+        self._messages: dict[Namespace, _Message] = {}
+        self._structured: dict[Namespace, tuple[_Message, StringField]] = {}
+        self._slots: dict[Namespace, str] = {}  # the artifact that the next text of an agent replaces
+        self._said = [span.text for span in seen.spans if span.parent_call is None and span.text]
+        self._answer = ""
+        self._response: Any = None
+        self._waiting: list[str] = []
+        self._used = Usage()
+
+    async def events(self, items: AsyncIterator[Any]) -> AsyncIterator[AnyEvent]:
+        """The events of the stream; an exception of the graph becomes the run's failure."""
+        try:
+            async for item in items:
+                for event in self._translate(tuple(item["ns"]), item["type"], item["data"]):
+                    yield event
+        except Exception as error:  # noqa: BLE001 - whatever ended the graph, the run ends with words for a person
+            yield self._with_usage(failed(error, self._trace_id))
+            return
+        yield self._ending()
+
+    def _translate(self, ns: Namespace, mode: str, data: Any) -> Iterator[AnyEvent]:
+        match mode:
+            case "tasks":
+                self._on_task(ns, data)
+            case "messages":
+                yield from self._on_chunk(ns, *data)
+            case "tools":
+                if data["event"] == "tool-started":
+                    yield from self._on_tool_started(ns, data)
+            case "updates":
+                for node, update in data.items():
+                    yield from self._on_update(ns, node, update)
+            case "custom":
+                yield from self._on_signal(ns, data)
+            case _:
+                pass
+
+    # --- who ---------------------------------------------------------------------------------------------------------
+
+    def _delegation(self, ns: Namespace) -> tuple[_Call, str] | None:
+        return next((self._delegations[segment] for segment in reversed(ns) if segment in self._delegations), None)
+
+    def _by(self, ns: Namespace) -> dict[str, Any]:
+        found = self._delegation(ns)
+        return {"agent": found[1], "parent_call": found[0].call_id} if found else {"agent": SUPERVISOR, "parent_call": None}
+
+    def _step(self, ns: Namespace) -> str | None:
+        found = self._delegation(ns)
+        return found[0].step_id if found else self._plan.plan.current_step()
+
+    # --- tool calls --------------------------------------------------------------------------------------------------
+
+    def _on_task(self, ns: Namespace, task: Mapping[str, Any]) -> None:
+        """A task of the node `tools` runs one call; whatever it starts has the segment `tools:<task id>`."""
+        if task.get("name") != "tools" or "input" not in task:
+            return
+        given = task["input"]
+        calls = given if isinstance(given, list) else [given.get("tool_call")] if isinstance(given, Mapping) else []
+        for raw in calls:
+            if not raw or self._is_silent(raw["name"]):
+                continue
+            call = self._calls.get((ns, raw["id"]))
+            if call is None or call.task_id != task["id"]:
+                call = self._register(ns, raw["id"], raw["name"], raw["args"], task["id"])
+            if call.delegates:
+                self._delegations[f"tools:{task['id']}"] = call, call.tool
+
+    def _register(self, ns: Namespace, raw_id: str, name: str, arguments: Mapping[str, Any], task_id: str | None = None) -> _Call:
+        """A call with an id that is unique in the run: inner ids are prefixed with the delegation's, reused ones are counted."""
+        delegates = name == DELEGATION
+        parent = self._by(ns)["parent_call"]
+        base = f"{parent}/{raw_id}" if parent else raw_id
+        call_id, count = base, 1
+        while call_id in self._call_ids and not self._resumes(call_id):
+            count += 1
+            call_id = f"{base}#{count}"
+        tool = str(arguments.get("subagent_type") or name) if delegates else name
+        call = _Call(call_id, tool, delegates, arguments, task_id, started=self._resumes(call_id))
+        self._old_calls.pop(call_id, None)
+        self._call_ids.add(call_id)
+        self._calls[ns, raw_id] = call
+        return call
+
+    def _resumes(self, call_id: str) -> bool:
+        """The call was begun before a pause and has not ended."""
+        return call_id in self._old_calls and self._old_calls[call_id].outcome is None
+
+    def _on_tool_started(self, ns: Namespace, data: Mapping[str, Any]) -> Iterator[AnyEvent]:
+        name, raw_id = data["tool_name"], data["tool_call_id"]
+        if self._is_silent(name):
+            return
+        call = self._calls.get((ns, raw_id)) or self._register(ns, raw_id, name, data.get("input") or {})
+        yield from self._start(ns, call)
+
+    def _start(self, ns: Namespace, call: _Call) -> Iterator[AnyEvent]:
+        if call.started:
+            return
+        call.started = True
+        call.step_id = self._step_of(ns, call)
+        yield ToolStarted(
+            call_id=call.call_id,
+            tool=call.tool,
+            delegates=call.delegates,
+            knowledge=self._is_knowledge(ns, call),
+            arguments=dict(call.arguments),
+            step_id=call.step_id,
+            **self._by(ns),
+        )
+        if call.delegates and not ns:
+            yield from self._begin_step(call.step_id)
+
+    def _finish(self, ns: Namespace, message: ToolMessage) -> Iterator[AnyEvent]:
+        name = message.name or ""
+        if self._is_silent(name):
+            return
+        call = self._calls.get((ns, message.tool_call_id))
+        if call is None:
+            if not name:
+                return
+            call = self._register(ns, message.tool_call_id, name, {})
+        if call.finished:
+            return
+        yield from self._start(ns, call)  # a call that was answered in its stead has not been seen to start
+        call.finished = True
+        outcome: ToolOutcome = message.additional_kwargs.get("outcome") or ("error" if message.status == "error" else "ok")
+        text = message.text
+        yield ToolFinished(
+            call_id=call.call_id,
+            tool=call.tool,
+            delegates=call.delegates,
+            knowledge=self._is_knowledge(ns, call),
+            outcome=outcome,
+            error=None if outcome == "ok" else _opening(text, 500),
+            result=_opening(text, PREVIEW_CHARS),
+            step_id=call.step_id or (self._step_of(ns, call) if call.delegates else None),
+            **self._by(ns),
+        )
+
+    def _step_of(self, ns: Namespace, call: _Call) -> str | None:
+        if ns or not call.delegates:
+            return self._step(ns)
+        return self._plan.plan.step_for(call.tool, call.arguments.get("step_id"))
+
+    def _is_silent(self, name: str) -> bool:
+        return name in (PLANNING, self._shape.answer_tool)
+
+    def _is_knowledge(self, ns: Namespace, call: _Call) -> bool:
+        return not ns and not call.delegates and call.tool in self._shape.knowledge_tools
+
+    # --- text --------------------------------------------------------------------------------------------------------
+
+    def _on_chunk(self, ns: Namespace, chunk: Any, meta: Mapping[str, Any]) -> Iterator[AnyEvent]:
+        # A tool or a middleware may call a model of its own: only what the agent's model node says is the agent's text.
+        if not isinstance(chunk, AIMessageChunk) or meta.get("langgraph_node") != "model" or meta.get("lc_source"):
+            return
+        if text := chunk.text:
+            message = self._messages.get(ns)
+            if message is not None and chunk.id and message.message_id != chunk.id:
+                yield from self._discard(ns, "superseded")  # another attempt began without a word
+                message = None
+            if message is None:
+                message = self._messages[ns] = self._open(ns, chunk.id or "message")
+            yield from self._delta(ns, message, message.filter.feed(text))
+        if self._shape.answer_tool and not ns:
+            yield from self._on_structured_chunk(ns, chunk)
+
+    def _on_structured_chunk(self, ns: Namespace, chunk: AIMessageChunk) -> Iterator[AnyEvent]:
+        for piece in chunk.tool_call_chunks:
+            if piece.get("name") == self._shape.answer_tool and ns not in self._structured:
+                self._structured[ns] = self._open(ns, f"{chunk.id}:answer"), StringField("content")
+            if ns in self._structured:
+                message, content = self._structured[ns]
+                yield from self._delta(ns, message, message.filter.feed(content.feed(piece.get("args") or "")))
+
+    def _open(self, ns: Namespace, raw_id: str) -> _Message:
+        message_id, count = raw_id, 1
+        while message_id in self._message_ids:
+            count += 1
+            message_id = f"{raw_id}#{count}"
+        self._message_ids.add(message_id)
+        return _Message(message_id, self._slots.pop(ns, None), self._step(ns))
+
+    def _delta(self, ns: Namespace, message: _Message, text: str) -> Iterator[AnyEvent]:
+        if text:
+            at = message.take(text)
+            ids: dict[str, Any] = {"message_id": message.message_id, "slot": message.slot, "step_id": message.step_id}
+            yield TextDelta(offset=at, text=text, **ids, **self._by(ns))
+
+    def _discard(self, ns: Namespace, reason: str) -> Iterator[AnyEvent]:
+        held = [self._messages.pop(ns, None), self._structured.pop(ns, (None,))[0]]
+        for message in held:
+            if message is not None and message.length:
+                yield TextDiscarded(message_id=message.message_id, slot=message.slot, reason=reason, **self._by(ns))
+                self._slots[ns] = message.slot or message.message_id
+
+    def _settle(self, ns: Namespace, message: AIMessage) -> Iterator[AnyEvent]:
+        """The message is in the graph's state: what of it was not streamed is said now, and its text ends."""
+        self._count(message)
+        text = visible(message.text)
+        calls = [call for call in message.tool_calls if call["name"] != self._shape.answer_tool] or message.invalid_tool_calls
+        final = not ns and not calls and not message.tool_calls
+        role = "delegated" if ns else "answer" if final else "narration"
+        yield from self._end_text(ns, self._messages.pop(ns, None), message.id or "message", text, role)
+        if not ns:
+            self._answer = text if final else ""
+
+    def _end_text(self, ns: Namespace, open_message: _Message | None, raw_id: str, text: str, role: Any) -> Iterator[AnyEvent]:
+        message = open_message
+        if message is not None and not text.startswith("".join(message.pieces)):
+            self._messages[ns] = message
+            yield from self._discard(ns, "corrected")  # the stored message differs from what was streamed
+            message = None
+        if not text:
+            return
+        message = message or self._open(ns, raw_id)
+        yield from self._delta(ns, message, text[message.length :])
+        yield TextEnded(message_id=message.message_id, role=role, **self._by(ns))
+        if not ns:
+            self._said.append(text)
+
+    def _count(self, message: AIMessage) -> None:
+        if used := message.usage_metadata:
+            self._used = Usage(
+                input_tokens=self._used.input_tokens + used["input_tokens"],
+                output_tokens=self._used.output_tokens + used["output_tokens"],
+            )
+
+    # --- updates -----------------------------------------------------------------------------------------------------
+
+    def _on_update(self, ns: Namespace, node: str, update: Any) -> Iterator[AnyEvent]:
+        if node == "__interrupt__":
+            for interrupt in update:
+                yield from self._ask(ns, interrupt)
+            return
+        for part in update if isinstance(update, list) else [update]:
+            if isinstance(part, Mapping):
+                yield from self._on_state(ns, part)
+
+    def _on_state(self, ns: Namespace, update: Mapping[str, Any]) -> Iterator[AnyEvent]:
+        new = update.get("messages")
+        messages = new if isinstance(new, list) else []
+        if not any(isinstance(message, RemoveMessage) for message in messages):  # a middleware that rewrites history says nothing new
+            for message in messages:
+                if isinstance(message, AIMessage):
+                    yield from self._settle(ns, message)
+                elif isinstance(message, ToolMessage):
+                    yield from self._finish(ns, message)
+        if ns:
+            return
+        yield from self._on_structured(ns, update)
+        for change in update.get("plan") or ():
+            yield from self._on_plan(change)
+
+    def _on_structured(self, ns: Namespace, update: Mapping[str, Any]) -> Iterator[AnyEvent]:
+        response = update.get("structured_response")
+        if response is None:
+            if ns in self._structured and update.get("messages"):
+                yield from self._discard(ns, "invalid")  # the call did not fit the schema; the model is asked again
+            return
+        self._response = response
+        text = visible(str(getattr(response, "content", "")))
+        message, _ = self._structured.pop(ns, (None, None))
+        yield from self._end_text(ns, message, f"{self._trace_id}:answer", text, "answer")
+        self._answer = text
+
+    # --- plan --------------------------------------------------------------------------------------------------------
+
+    def _on_plan(self, raw: Mapping[str, Any]) -> Iterator[AnyEvent]:
+        change, before = CHANGE.validate_python(raw), self._plan.plan
+        self._plan = change_plan(self._plan, change)
+        if isinstance(change, WriteSteps):
+            self._adopt_running()
+        if self._plan.plan != before:
+            yield self._plan.plan.event()
+
+    def _adopt_running(self) -> None:
+        """A model may write the plan and delegate in the same breath: what runs already belongs to its step."""
+        for (ns, _), call in self._calls.items():
+            if not ns and call.delegates and call.started and not call.finished and call.step_id is None:
+                call.step_id = self._step_of(ns, call)
+                self._plan = self._plan.model_copy(update={"plan": self._running(call.step_id)})
+
+    def _begin_step(self, step_id: str | None) -> Iterator[AnyEvent]:
+        before, self._plan = self._plan.plan, self._plan.model_copy(update={"plan": self._running(step_id)})
+        if self._plan.plan != before:
+            yield self._plan.plan.event()
+
+    def _running(self, step_id: str | None) -> Any:
+        return self._plan.plan.with_status(step_id, "in_progress")
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
+
+    def _on_signal(self, ns: Namespace, signal: Any) -> Iterator[AnyEvent]:
+        match signal:
+            case ModelRetried(reason=reason):
+                yield from self._discard(ns, reason)
+            case Noticed(code=code, text=text):
+                yield Notice(code=code, text=text, **self._by(ns))
+            case Progressed():
+                call = self._calls.get((ns, signal.call_id))
+                if call is not None:
+                    told: dict[str, Any] = {"text": signal.text, "done": signal.done, "total": signal.total}
+                    yield ToolProgress(call_id=call.call_id, tool=call.tool, **told, **self._by(ns))
+            case _:
+                pass  # a tool of somebody else may write to the stream what it likes
+
+    def _ask(self, ns: Namespace, interrupt: Any) -> Iterator[AnyEvent]:
+        request_id = request_id_of(self._run_id, interrupt.id)
+        if request_id in self._waiting:
+            return  # told once per level: the child's, then the root's
+        self._waiting.append(request_id)
+        if request_id not in self._asked:
+            yield InputRequested(request_id=request_id, asked=asked_of(interrupt.value), **self._by(ns))
+
+    def _ending(self) -> AnyEvent:
+        if self._waiting:
+            return Paused(text="I need your input to go on.", requests=tuple(self._waiting))
+        text = self._answer or "\n\n".join(self._said)
+        if not text.strip():
+            message = "The model gave no answer, also when asked again. Trying again may help."
+            return self._with_usage(Failed(message=message, code="empty_answer", trace_id=self._trace_id))
+        data = self._response.model_dump(mode="json") if self._response is not None else None
+        cited = tuple(Citation.model_validate(one) for one in (data or {}).get("citations") or ())
+        return Answered(text=text, trace_id=self._trace_id, data=data, citations=cited, usage=self._used)
+
+    def _with_usage(self, event: Failed) -> Failed:
+        return event.model_copy(update={"usage": self._used})
+
+
+def request_id_of(run_id: str, interrupt_id: str) -> str:
+    """Our own id of a pending request; LangGraph's ids are no guard and never leave the process."""
+    return hashlib.sha256(f"{run_id}\n{interrupt_id}".encode()).hexdigest()[:20]
+
+
+def asked_of(value: Any) -> Form | Approval:
+    """What an interrupt asks: a form, an approval, or a question in plain words."""
+    if isinstance(value, Form | Approval):
+        return value
+    if isinstance(value, Mapping):
+        if value.get("type") == "approval":
+            return Approval.model_validate(value)
+        if value.get("type") == "form":
+            return Form.model_validate(value)
+        if requests := value.get("action_requests"):
+            first = requests[0]
+            return Approval(tool=first["name"], arguments=first.get("args") or {}, reason=first.get("description") or "")
+    return Form(response=str(value), fields=(InputField(field_name="answer", field_label="Answer", field_type="textarea"),))
+
+
+def _opening(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,0 +1,123 @@
+"""What holds for every test: no network beyond this machine, no settings from outside, a folder of its own."""
+
+import os
+import tempfile
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+import network_guard
+
+ROOT = Path(__file__).resolve().parent.parent
+GUARD_FOLDER = ROOT / "tests" / "guard"
+
+# Ours, the model providers', and whatever steers HTTP clients and tracing: a test that needs one sets it.
+FOREIGN_PREFIXES = (
+    "A2A_",
+    "AGENT_",
+    "ANTHROPIC_",
+    "AZURE_",
+    "CAIPE_",
+    "DISTRIBUTED_",
+    "ENABLE_",
+    "FETCH_DOCUMENT_",
+    "GEMINI_",
+    "GOOGLE_",
+    "LANGCHAIN_",
+    "LANGFUSE_",
+    "LANGGRAPH_",
+    "LANGSMITH_",
+    "LLM_",
+    "MCP_",
+    "MODEL_",
+    "MONGODB_",
+    "OPENAI_",
+    "OTEL_",
+    "PROMPT_",
+    "RAG_",
+    "REDIS_",
+    "SEARCH_",
+    "SKILLS_",
+    "SKIP_",
+    "SLACK_",
+    "SSL_CERT_",
+    "STORAGE_",
+    "STREAM_",
+    "TOOL_",
+)
+FOREIGN_SUFFIXES = ("_API_KEY", "_CA_BUNDLE", "_PROXY", "_TOKEN")
+FOREIGN_NAMES = frozenset({"AWS_PROFILE", "AWS_REGION", "DATABASE_URL", "EXTERNAL_URL", "LOG_LEVEL", "USE_STRUCTURED_RESPONSE"})
+KEPT_NAMES = frozenset({network_guard.GUARD_FILE})
+
+# Time limits per example measure the machine, not the property.
+hypothesis.settings.register_profile("no-deadline", hypothesis.settings.get_profile("default"), deadline=None)
+if not os.environ.get("CI"):  # hypothesis has a profile of its own for CI
+    hypothesis.settings.load_profile("no-deadline")
+
+
+def need(service: str, ok: bool, reason: str) -> None:
+    """A test that cannot run without a service says so: in CI the service must be there, elsewhere the test is skipped."""
+    if ok:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{service} is needed in CI: {reason}", pytrace=False)
+    pytest.skip(f"{service} is not here: {reason}")
+
+
+def remove_foreign(environ: MutableMapping[str, str]) -> None:
+    for name in list(environ):
+        upper = name.upper()  # proxies are read in both cases
+        if name not in KEPT_NAMES and (upper.startswith(FOREIGN_PREFIXES) or upper.endswith(FOREIGN_SUFFIXES) or upper in FOREIGN_NAMES):
+            del environ[name]
+
+
+def take_violations() -> list[str]:
+    """The refused attempts since the last call, of this process and of those it started."""
+    path = Path(os.environ[network_guard.GUARD_FILE])
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if lines:
+        path.write_text("", encoding="utf-8")
+    return lines
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Here and not in a fixture, so that imports and session fixtures are covered; each xdist worker gets its own file.
+    handle, path = tempfile.mkstemp(prefix="caipe-guard-")
+    os.close(handle)
+    config.add_cleanup(lambda: Path(path).unlink(missing_ok=True))
+    remove_foreign(os.environ)
+    os.environ[network_guard.GUARD_FILE] = path
+    others = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != str(GUARD_FOLDER)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(GUARD_FOLDER), *others])
+    network_guard.install()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    report = yield
+    if attempts := take_violations():
+        text = "network guard, in the " + report.when + " of this test:\n  " + "\n  ".join(attempts)
+        report.longrepr = f"{report.longreprtext}\n{text}" if report.failed else text
+        report.outcome = "failed"
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No variable of ours or of a provider, no `.env` in reach, and what the test sets is gone afterwards."""
+    saved = dict(os.environ)
+    remove_foreign(os.environ)
+    monkeypatch.chdir(tmp_path)
+    yield
+    os.environ.clear()
+    os.environ.update(saved)
+
+
+@pytest.fixture
+def guarded_environment() -> dict[str, str]:
+    """An environment for a process with settings of its own: the guard, and just enough to start Python."""
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", network_guard.GUARD_FILE)
+    return {name: os.environ[name] for name in kept if name in os.environ}
