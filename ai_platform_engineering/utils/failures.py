@@ -1,6 +1,8 @@
 """Why a run failed, in words for the person who asked; never the text of an exception, which may hold a secret."""
 
 import logging
+import traceback
+from pathlib import Path
 
 from langchain_core.exceptions import ContextOverflowError, ModelError
 from langgraph.errors import GraphRecursionError
@@ -51,8 +53,15 @@ def retry_after(error: BaseException) -> float | None:
 def failed(error: Exception, trace_id: str) -> Failed:
     """The terminal event for an exception that ended a run."""
     message, code, retryable = in_words(error)
-    log.error("run failed: %s (%s), trace %s", code, type(error).__name__, trace_id, exc_info=error if code == "internal" else None)
+    log.error("run failed: %s, trace %s: %s", code, trace_id, traced(error))
     return Failed(message=message, code=code, retryable=retryable, trace_id=trace_id)
+
+
+def traced(error: BaseException) -> str:
+    """The error for a log: its type and where it came from, without its text."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return f"{type(error).__name__} at {places or 'an unknown place'}"
 
 
 def in_words(error: Exception) -> tuple[str, str, bool]:

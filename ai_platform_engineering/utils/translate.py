@@ -1,8 +1,7 @@
 """LangGraph stream -> Event. The only code that sees LangGraph's shapes."""
 
-import hashlib
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, RemoveMessage, ToolMessage
@@ -11,17 +10,11 @@ from ai_platform_engineering.core.events import (
     SUPERVISOR,
     Answered,
     AnyEvent,
-    Approval,
     Citation,
     Failed,
-    Form,
-    InputField,
     InputRequested,
     Notice,
     Paused,
-    TextDelta,
-    TextDiscarded,
-    TextEnded,
     ToolFinished,
     ToolOutcome,
     ToolProgress,
@@ -31,15 +24,15 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.core.plan import CHANGE, PlanState, WriteSteps, change_plan
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.utils.failures import failed
+from ai_platform_engineering.utils.interrupts import asked_of, request_id_of
 from ai_platform_engineering.utils.signals import ModelRetried, Noticed, Progressed
-from ai_platform_engineering.utils.visible_text import StringField, VisibleText, visible
+from ai_platform_engineering.utils.translate_texts import Namespace, Texts
+from ai_platform_engineering.utils.visible_text import visible
 
 MODES: Any = ["messages", "updates", "custom", "tools", "tasks"]  # `tools` works, though LangGraph's type does not list it
 DELEGATION = "task"  # the tool that delegates; its argument names the agent
 PLANNING = "write_todos"
 PREVIEW_CHARS = 4000
-
-Namespace = tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -54,23 +47,6 @@ class _Call:
     step_id: str | None = None
     started: bool = False
     finished: bool = False
-
-
-@dataclass(slots=True)
-class _Message:
-    """A text that is being written; an agent writes one at a time."""
-
-    message_id: str
-    slot: str | None
-    step_id: str | None
-    filter: VisibleText = field(default_factory=VisibleText)
-    pieces: list[str] = field(default_factory=list)
-    length: int = 0
-
-    def take(self, text: str) -> int:
-        at, self.length = self.length, self.length + len(text)
-        self.pieces.append(text)
-        return at
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +74,10 @@ class Translator:
         seen = seen or Transcript()
         self._old_calls = {call.call_id: call for call in seen.calls}
         self._call_ids = set(self._old_calls)
-        self._message_ids = {span.message_id for span in seen.spans}
+        self._texts = Texts(self._by, self._step, (span.message_id for span in seen.spans))
         self._asked = {request.request_id for request in seen.requests}
         self._delegations: dict[str, tuple[_Call, str]] = {}  # namespace segment -> the call, the agent it calls
         self._calls: dict[tuple[Namespace, str], _Call] = {}
-        self._messages: dict[Namespace, _Message] = {}
-        self._structured: dict[Namespace, tuple[_Message, StringField]] = {}
-        self._slots: dict[Namespace, str] = {}  # the artifact that the next text of an agent replaces
         self._said = [span.text for span in seen.spans if span.parent_call is None and span.text]
         self._answer = ""
         self._response: Any = None
@@ -257,70 +230,18 @@ class Translator:
         # A tool or a middleware may call a model of its own: only what the agent's model node says is the agent's text.
         if not isinstance(chunk, AIMessageChunk) or meta.get("langgraph_node") != "model" or meta.get("lc_source"):
             return
-        if text := chunk.text:
-            message = self._messages.get(ns)
-            if message is not None and chunk.id and message.message_id != chunk.id:
-                yield from self._discard(ns, "superseded")  # another attempt began without a word
-                message = None
-            if message is None:
-                message = self._messages[ns] = self._open(ns, chunk.id or "message")
-            yield from self._delta(ns, message, message.filter.feed(text))
+        yield from self._texts.chunk(ns, chunk)
         if self._shape.answer_tool and not ns:
-            yield from self._on_structured_chunk(ns, chunk)
-
-    def _on_structured_chunk(self, ns: Namespace, chunk: AIMessageChunk) -> Iterator[AnyEvent]:
-        for piece in chunk.tool_call_chunks:
-            if piece.get("name") == self._shape.answer_tool and ns not in self._structured:
-                self._structured[ns] = self._open(ns, f"{chunk.id}:answer"), StringField("content")
-            if ns in self._structured:
-                message, content = self._structured[ns]
-                yield from self._delta(ns, message, message.filter.feed(content.feed(piece.get("args") or "")))
-
-    def _open(self, ns: Namespace, raw_id: str) -> _Message:
-        message_id, count = raw_id, 1
-        while message_id in self._message_ids:
-            count += 1
-            message_id = f"{raw_id}#{count}"
-        self._message_ids.add(message_id)
-        return _Message(message_id, self._slots.pop(ns, None), self._step(ns))
-
-    def _delta(self, ns: Namespace, message: _Message, text: str) -> Iterator[AnyEvent]:
-        if text:
-            at = message.take(text)
-            ids: dict[str, Any] = {"message_id": message.message_id, "slot": message.slot, "step_id": message.step_id}
-            yield TextDelta(offset=at, text=text, **ids, **self._by(ns))
-
-    def _discard(self, ns: Namespace, reason: str) -> Iterator[AnyEvent]:
-        held = [self._messages.pop(ns, None), self._structured.pop(ns, (None,))[0]]
-        for message in held:
-            if message is not None and message.length:
-                yield TextDiscarded(message_id=message.message_id, slot=message.slot, reason=reason, **self._by(ns))
-                self._slots[ns] = message.slot or message.message_id
+            yield from self._texts.structured_chunk(ns, chunk, self._shape.answer_tool)
 
     def _settle(self, ns: Namespace, message: AIMessage) -> Iterator[AnyEvent]:
-        """The message is in the graph's state: what of it was not streamed is said now, and its text ends."""
         self._count(message)
         text = visible(message.text)
-        calls = [call for call in message.tool_calls if call["name"] != self._shape.answer_tool] or message.invalid_tool_calls
-        final = not ns and not calls and not message.tool_calls
-        role = "delegated" if ns else "answer" if final else "narration"
-        yield from self._end_text(ns, self._messages.pop(ns, None), message.id or "message", text, role)
+        final = not ns and not message.tool_calls and not message.invalid_tool_calls
+        yield from self._texts.end(ns, message.id or "message", text, "delegated" if ns else "answer" if final else "narration")
         if not ns:
+            self._said += [text] if text else []
             self._answer = text if final else ""
-
-    def _end_text(self, ns: Namespace, open_message: _Message | None, raw_id: str, text: str, role: Any) -> Iterator[AnyEvent]:
-        message = open_message
-        if message is not None and not text.startswith("".join(message.pieces)):
-            self._messages[ns] = message
-            yield from self._discard(ns, "corrected")  # the stored message differs from what was streamed
-            message = None
-        if not text:
-            return
-        message = message or self._open(ns, raw_id)
-        yield from self._delta(ns, message, text[message.length :])
-        yield TextEnded(message_id=message.message_id, role=role, **self._by(ns))
-        if not ns:
-            self._said.append(text)
 
     def _count(self, message: AIMessage) -> None:
         if used := message.usage_metadata:
@@ -358,13 +279,12 @@ class Translator:
     def _on_structured(self, ns: Namespace, update: Mapping[str, Any]) -> Iterator[AnyEvent]:
         response = update.get("structured_response")
         if response is None:
-            if ns in self._structured and update.get("messages"):
-                yield from self._discard(ns, "invalid")  # the call did not fit the schema; the model is asked again
+            if self._texts.is_answering(ns) and update.get("messages"):
+                yield from self._texts.discard(ns, "invalid")  # the call did not fit the schema; the model is asked again
             return
         self._response = response
         text = visible(str(getattr(response, "content", "")))
-        message, _ = self._structured.pop(ns, (None, None))
-        yield from self._end_text(ns, message, f"{self._trace_id}:answer", text, "answer")
+        yield from self._texts.end_structured(ns, f"{self._trace_id}:answer", text)
         self._answer = text
 
     # --- plan --------------------------------------------------------------------------------------------------------
@@ -397,7 +317,7 @@ class Translator:
     def _on_signal(self, ns: Namespace, signal: Any) -> Iterator[AnyEvent]:
         match signal:
             case ModelRetried(reason=reason):
-                yield from self._discard(ns, reason)
+                yield from self._texts.discard(ns, reason)
             case Noticed(code=code, text=text):
                 yield Notice(code=code, text=text, **self._by(ns))
             case Progressed():
@@ -429,26 +349,6 @@ class Translator:
 
     def _with_usage(self, event: Failed) -> Failed:
         return event.model_copy(update={"usage": self._used})
-
-
-def request_id_of(run_id: str, interrupt_id: str) -> str:
-    """Our own id of a pending request; LangGraph's ids are no guard and never leave the process."""
-    return hashlib.sha256(f"{run_id}\n{interrupt_id}".encode()).hexdigest()[:20]
-
-
-def asked_of(value: Any) -> Form | Approval:
-    """What an interrupt asks: a form, an approval, or a question in plain words."""
-    if isinstance(value, Form | Approval):
-        return value
-    if isinstance(value, Mapping):
-        if value.get("type") == "approval":
-            return Approval.model_validate(value)
-        if value.get("type") == "form":
-            return Form.model_validate(value)
-        if requests := value.get("action_requests"):
-            first = requests[0]
-            return Approval(tool=first["name"], arguments=first.get("args") or {}, reason=first.get("description") or "")
-    return Form(response=str(value), fields=(InputField(field_name="answer", field_label="Answer", field_type="textarea"),))
 
 
 def _opening(text: str, most: int) -> str:

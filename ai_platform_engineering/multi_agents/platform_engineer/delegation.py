@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.events import StepStatus
 from ai_platform_engineering.core.plan import DelegationEnded
-from ai_platform_engineering.utils.failures import in_words
+from ai_platform_engineering.utils.failures import in_words, traced
 from ai_platform_engineering.utils.translate import DELEGATION
 from ai_platform_engineering.utils.visible_text import visible
 
@@ -63,9 +63,9 @@ async def _delegate(agents: Mapping[str, SubAgent], name: str, description: str,
         result = await graph.ainvoke({"messages": [HumanMessage(description)]}, {"recursion_limit": recursion_limit})
     except GraphBubbleUp:
         raise  # an interrupt: the run pauses, the delegation goes on later
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever breaks one agent, the others' work and the run go on
         message, code, _ = in_words(error)
-        log.warning("agent %s failed: %s (%s)", name, code, type(error).__name__, exc_info=error if code == "internal" else None)
+        log.warning("agent %s failed: %s: %s", name, code, traced(error))
         return f"Agent {name} failed: {message}", "failed"
     last = result["messages"][-1] if result.get("messages") else None
     text = visible(last.text) if isinstance(last, AIMessage) else ""

@@ -10,6 +10,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.utils.failures import traced
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,8 @@ class ToolResults(AgentMiddleware):
             result = await handler(request)
         except GraphBubbleUp:
             raise
-        except Exception as error:
-            log.warning("tool %s failed: %s", name, type(error).__name__, exc_info=not isinstance(error, CaipeError))
+        except Exception as error:  # noqa: BLE001 - one failing tool must not end the run
+            log.warning("tool %s failed: %s", name, traced(error))
             # The type and not the text, which may hold a secret; errors of ours are written to be read.
             reason = str(error) if isinstance(error, CaipeError) else type(error).__name__
             return ToolMessage(f"{name} failed: {reason}", tool_call_id=request.tool_call["id"], name=name, status="error")

@@ -18,7 +18,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.runtime.runs import Turn
 from ai_platform_engineering.utils.a2a_common.parts import question
 from ai_platform_engineering.utils.failures import failed
-from ai_platform_engineering.utils.translate import MODES, Translator, request_id_of
+from ai_platform_engineering.utils.interrupts import request_id_of
+from ai_platform_engineering.utils.translate import MODES, Translator
 
 
 class AIPlatformEngineerA2ABinding:
