@@ -50,7 +50,8 @@ class ServerSettings(_Group):
     @property
     def url(self) -> str:
         """Where clients reach the server; the card names it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        named = "localhost" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104 - compared, not bound
+        host = f"[{named}]" if ":" in named else named
         return (self.external_url or f"http://{host}:{self.port}").rstrip("/") + "/"
 
 

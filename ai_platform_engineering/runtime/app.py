@@ -1,6 +1,8 @@
 """An agent as an ASGI application: A2A first, then probes, then what the composition root adds."""
 
 import contextlib
+import hashlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from email.utils import formatdate
 from typing import Any
@@ -73,13 +75,14 @@ def _card_routes(card: AgentCard) -> list[Route]:
     headers = {"Cache-Control": "max-age=60", "Last-Modified": formatdate(usegmt=True)}
 
     def serve(path: str, fields: dict[str, Any]) -> Route:
-        tag = f'W/"{abs(hash(repr(sorted(fields.items(), key=str)))):x}"'
+        body = json.dumps(fields, separators=(",", ":"))
+        tag = f'W/"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
 
         async def get(request: Request) -> Response:
             tagged = {**headers, "ETag": tag}
             if request.headers.get("if-none-match") == tag:
                 return Response(status_code=304, headers=tagged)
-            return JSONResponse(fields, headers=tagged)
+            return Response(body, headers=tagged, media_type="application/json")
 
         return Route(path, get)
 
