@@ -19,6 +19,7 @@ from ai_platform_engineering.core.events import (
     ToolFinished,
     ToolStarted,
 )
+from ai_platform_engineering.core.settings import is_loopback
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.utils.a2a_common import words
 from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, Unreachable
@@ -45,7 +46,8 @@ class _Asking:
         self._progress = _Progress(sys.stderr)
 
     async def run(self, text: str, timeout: float | None) -> int:
-        async with httpx.AsyncClient() as http:
+        # A proxy of the environment is for the way out, not for a server on this machine.
+        async with httpx.AsyncClient(trust_env=not is_loopback(httpx.URL(self._url).host)) as http:
             client = A2AClient(self._url, http, token=self._token)
             try:
                 async with asyncio.timeout(timeout):

@@ -4,11 +4,14 @@ import sys
 
 import click
 
+from ai_platform_engineering.core.settings import environment, export
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ai-platform-engineering", prog_name="caipe")
 def main() -> None:
     """The AI platform engineer."""
+    export(environment())  # so that options, proxies and certificates may also come from `.env`
 
 
 @main.command()

@@ -24,6 +24,13 @@ class ModelNotConfigured(ConfigurationError):
         )
 
 
+class TooManySteps(CaipeError):
+    code = "too_many_steps"
+
+    def __init__(self) -> None:
+        super().__init__("I stopped: the request needed too many steps. A narrower question may help.")
+
+
 class AgentUnavailable(CaipeError):
     """A domain agent or its tools cannot be reached."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from langchain_core.exceptions import ContextOverflowError, ModelError
 from langgraph.errors import GraphRecursionError
 
-from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.errors import CaipeError, TooManySteps
 from ai_platform_engineering.core.events import Failed
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def in_words(error: Exception) -> tuple[str, str, bool]:
     if isinstance(error, CaipeError):
         return str(error), error.code, error.retryable
     if is_recursion(error):
-        return "I stopped: the request needed too many steps. A narrower question may help.", "too_many_steps", False
+        return in_words(TooManySteps())
     if is_overflow(error):
         return "The conversation is too long for the model. Start a new one, or ask for less at once.", "too_long", False
     status = _status(error)

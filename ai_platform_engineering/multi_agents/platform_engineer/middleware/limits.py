@@ -7,6 +7,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.config import get_config
 
+from ai_platform_engineering.core.errors import TooManySteps
 from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.utils.signals import Noticed
 
@@ -31,7 +32,10 @@ class CallLimits(AgentMiddleware):
             return await handler(request)
         request.runtime.stream_writer(Noticed("limit", f"I stop using tools and answer now: {used_up}."))
         prompt = (request.system_message.text if request.system_message else "") + _ANSWER_NOW
-        return await handler(request.override(tools=[], system_message=SystemMessage(prompt)))
+        response = await handler(request.override(tools=[], system_message=SystemMessage(prompt)))
+        if response.structured_response is None and any(isinstance(one, AIMessage) and one.tool_calls for one in response.result):
+            raise TooManySteps()  # it goes on calling what it was not offered
+        return response
 
     def _used_up(self, request: ModelRequest[Any]) -> str | None:
         turn = current_turn(request.state["messages"])
