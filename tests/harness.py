@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import socket
+import ssl
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ from tests.fakes.model import ScriptedChatModel
 from tests.fakes.script import Script
 
 FAST = {"LLM_RETRY_SECONDS": "0"}
+PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the wire is plain HTTP: no client need load the world's certificates
 
 
 def agent(
@@ -37,19 +40,35 @@ def agent(
 @contextlib.asynccontextmanager
 async def served(app: Any) -> AsyncIterator[str]:
     """The application on an ephemeral loopback port; its address."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=3))
-    task = asyncio.create_task(server.serve())
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_level="warning")
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    # The steps of serve() and shutdown() without their fixed waits, which would be most of a test's time.
+    await server.startup(sockets=[listener])
     try:
-        while not server.started:
-            if task.done():
-                task.result()
-            await asyncio.sleep(0.005)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
     finally:
         if hasattr(app, "streams"):
             app.streams.end()
-        server.should_exit = True
-        await task
+        for listening in server.servers:
+            listening.close()
+        for connection in list(server.server_state.connections):
+            connection.shutdown()
+        await _closed(server.server_state)
+        await server.lifespan.shutdown()
+
+
+async def _closed(state: Any) -> None:
+    """Waits for open requests, and breaks them off when they take too long, as uvicorn does."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(3):
+            while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.002)
+    for task in list(state.tasks):
+        task.cancel()
+    await asyncio.gather(*state.tasks, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
@@ -63,7 +82,7 @@ async def supervisor(
     """The real supervisor with a scripted (or given) model behind the real A2A server, and a client for its wire."""
     chosen = ScriptedChatModel(script=model) if isinstance(model, Script) else model
     app = create_app(Settings.of({**FAST, **(env or {})}), agents=agents, tools=tools, model=chosen)
-    async with served(app) as url, httpx.AsyncClient(timeout=30) as http:
+    async with served(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         yield Client(url, http)
 
 

@@ -1,22 +1,107 @@
 """What an agent is: data, from which a sub-agent is built in-process or reached as a service."""
 
 import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
 
-from pydantic import field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ai_platform_engineering.core.events import SUPERVISOR, Frozen
+from ai_platform_engineering.core.events import SUPERVISOR
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_VARIABLES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\|[A-Za-z_][A-Za-z0-9_]*)*")
 RESERVED = frozenset({"all", "task", SUPERVISOR, "user_input"})
 
+Permission = Literal["allow", "ask", "deny"]
 
-class AgentDefinition(Frozen):
+
+def _are_variables(names: str) -> str:
+    if not _VARIABLES.fullmatch(names):
+        raise ValueError("`requires` lists names of variables, alternatives as `A|B`")
+    return names
+
+
+Requirement = Annotated[str, AfterValidator(_are_variables)]
+
+
+class _Written(BaseModel):
+    """What people write in a file: a key that does not exist is a mistake, and a value may be a secret, so none is ever shown."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return ()
+
+
+class McpServer(_Written):
+    """A tool server, in the form that users know: a command to start, or an address."""
+
+    type: Literal["stdio", "http", "streamable-http"] | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> "McpServer":
+        if (self.command is None) == (self.url is None):
+            raise ValueError("a server needs either `command` or `url`")
+        if self.type is not None and (self.type == "stdio") == (self.command is None):
+            raise ValueError("`type: stdio` goes with `command`, the other types go with `url`")
+        return self
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return (("env", tuple(self.env)), ("headers", tuple(self.headers)))
+
+
+class ToolPolicy(_Written):
+    """Which tools an agent may use, by name pattern: `deny` wins, `ask` needs a person's approval, an empty `allow` allows all."""
+
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    def permission(self, tool: str) -> Permission:
+        if _matches(tool, self.deny):
+            return "deny"
+        if _matches(tool, self.ask):
+            return "ask"
+        return "allow" if not self.allow or _matches(tool, self.allow) else "deny"
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+class Install(_Written):
+    """The packages that bring an agent's commands, for an environment of its own: servers disagree on the versions of what they share."""
+
+    pip: tuple[str, ...] = ()
+    npm: tuple[str, ...] = ()
+    python: str | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> "Install":
+        if bool(self.pip) == bool(self.npm):
+            raise ValueError("`install` needs either `pip` or `npm`, a list of packages")
+        return self
+
+
+class AgentDefinition(_Written):
     name: str
     description: str
     title: str | None = None
     prompt: str = ""
-    model: str | None = None
+    mcp_servers: dict[str, McpServer] = Field(default_factory=dict, alias="mcpServers")
+    url: str | None = None
+    tools: ToolPolicy = Field(default_factory=ToolPolicy)
+    requires: tuple[Requirement, ...] = ()
     examples: tuple[str, ...] = ()
+    model: str | None = None
+    install: Install | None = None
 
     @field_validator("name")
     @classmethod
@@ -26,3 +111,11 @@ class AgentDefinition(Frozen):
         if name in RESERVED:
             raise ValueError(f"{name!r} is reserved; choose another name")
         return name
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return (("name", self.name),)
+
+    @property
+    def variable_prefix(self) -> str:
+        """How variables of this agent begin: `my-agent` has `MY_AGENT_LLM_MODEL`."""
+        return self.name.upper().replace("-", "_")

@@ -21,7 +21,10 @@ def clean_text(text: str) -> str:
     return text.replace("\x00", "\ufffd") if "\x00" in text else text
 
 
-def clean_json(value: Any) -> JsonValue:
+_DEEPEST = 100  # Python's own JSON and pydantic give up on deeper values
+
+
+def clean_json(value: Any, depth: int = 0) -> JsonValue:
     """The value as plain JSON: what JSON cannot say becomes text, so every event can be stored and sent."""
     if value is None or isinstance(value, bool | int):
         return value
@@ -29,16 +32,27 @@ def clean_json(value: Any) -> JsonValue:
         return clean_text(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping | list | tuple) and depth >= _DEEPEST:
+        return "[too deep]"
     if isinstance(value, Mapping):
-        return {clean_text(str(key)): clean_json(item) for key, item in value.items()}
+        return {clean_text(str(key)): clean_json(item, depth + 1) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [clean_json(item) for item in value]
+        return [clean_json(item, depth + 1) for item in value]
     return clean_text(str(value))
 
 
-Text = Annotated[str, AfterValidator(clean_text)]
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _cleaned(value: Any) -> Any:
+    return clean_text(value) if isinstance(value, str) else value
+
+
+Text = Annotated[str, BeforeValidator(_cleaned)]  # before: pydantic itself refuses lone surrogates
 Json = Annotated[JsonValue, BeforeValidator(clean_json)]
 JsonObject = Annotated[dict[str, JsonValue], BeforeValidator(clean_json)]
+Amount = Annotated[float | None, AfterValidator(_finite)]  # JSON has no infinity
 
 
 class Frozen(BaseModel):
@@ -104,8 +118,8 @@ class InputField(Frozen):
     value: Json = None
     placeholder: Text | None = None
     pattern: Text | None = None
-    minimum: float | None = None
-    maximum: float | None = None
+    minimum: Amount = None
+    maximum: Amount = None
     min_length: int | None = None
     max_length: int | None = None
 
@@ -198,8 +212,8 @@ class ToolProgress(_Event):
     call_id: Text
     tool: Text
     text: Text = ""
-    done: float | None = None
-    total: float | None = None
+    done: Amount = None
+    total: Amount = None
 
 
 ToolOutcome = Literal["ok", "error", "unknown"]

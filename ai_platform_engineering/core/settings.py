@@ -57,6 +57,7 @@ class ServerSettings(_Group):
 
 class ModelSettings(_Group):
     name: str | None = Field(None, alias="LLM_MODEL")
+    fallbacks: Names = Field((), alias="LLM_FALLBACK_MODELS")
     temperature: float | None = Field(None, alias="LLM_TEMPERATURE")
     timeout: float = Field(120.0, alias="LLM_TIMEOUT_SECONDS", gt=0)
     attempts: int = Field(3, alias="LLM_ATTEMPTS", ge=1, le=10)

@@ -1,8 +1,10 @@
 """An agent as an ASGI application: A2A first, then probes, then what the composition root adds."""
 
 import contextlib
+import errno
 import hashlib
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from email.utils import formatdate
 from typing import Any
@@ -14,10 +16,12 @@ from google.protobuf.json_format import MessageToDict
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import ServerSettings
+from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.dispatch import Dispatcher
 from ai_platform_engineering.runtime.handler import LogRequestHandler
 from ai_platform_engineering.runtime.runs import Runs
@@ -47,13 +51,13 @@ def a2a_app(settings: ServerSettings, card: AgentCard, runs: Runs, *, ready: Rea
         streams.end()
 
     async def health(_: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+        return AsciiJSON({"status": "ok"})
 
     async def readiness(_: Request) -> Response:
         components = await ready()
         states = {component["status"] for component in components.values()}
         status = "unavailable" if "unavailable" in states else "degraded" if "degraded" in states else "ok"
-        return JSONResponse({"status": status, "components": components}, 503 if status == "unavailable" else 200)
+        return AsciiJSON({"status": status, "components": components}, 503 if status == "unavailable" else 200)
 
     app = App(
         lifespan=lifespan,
@@ -106,15 +110,22 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(app: App, settings: ServerSettings, log_level: str) -> None:
-    """Runs the server until it is told to stop."""
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        log_level=log_level.lower(),
-        access_log=False,
-        timeout_graceful_shutdown=5,
-    )
-    Server(config, app).run()
+def listen(settings: ServerSettings) -> socket.socket:
+    """The socket of the server, bound before anything else is built: a taken port is told at once, a free one has its number."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        reason = "another program uses this port" if taken else (error.strerror or type(error).__name__)
+        raise ConfigurationError(
+            f"Cannot listen on {settings.host}, port {settings.port}: {reason}. "
+            "Set A2A_HOST and A2A_PORT (or --host and --port) to an address and a port that are free."
+        ) from None
+
+
+def serve(app: App, listener: socket.socket, log_level: str) -> None:
+    """Runs the server on the socket until it is told to stop."""
+    config = uvicorn.Config(app, log_config=None, log_level=log_level.lower(), access_log=False, timeout_graceful_shutdown=5)
+    with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after its clean end
+        Server(config, app).run(sockets=[listener])

@@ -4,7 +4,9 @@ The overridden methods are not public API of the SDK, so its version is pinned a
 """
 
 import json
-from typing import Any
+import math
+import re
+from typing import Any, NoReturn
 
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher  # isort: skip - must come first: the adapter imports in a circle
 from a2a.compat.v0_3 import conversions
@@ -12,12 +14,14 @@ from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter, _to_v03_jsonrpc_er
 from a2a.server.context import ServerCallContext
 from a2a.server.jsonrpc_models import InternalError, JSONParseError
 from a2a.utils import constants
-from a2a.utils.errors import A2AError
+from a2a.utils.errors import A2AError, InvalidRequestError
 from a2a.utils.version_validator import validate_version
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from ai_platform_engineering.core.events import clean_json
+from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.handler import LogRequestHandler
 from ai_platform_engineering.runtime.stream import LogStream, Opened, Streams
 from ai_platform_engineering.utils.a2a_common.numbers import whole_numbers
@@ -25,6 +29,9 @@ from ai_platform_engineering.utils.a2a_common.numbers import whole_numbers
 _JSON_TYPES = ("application/json", "application/a2a+json")
 _PART_KINDS = ("text", "file", "data")
 _HIDDEN = "Internal error. The server's log says more."
+_ENVELOPE = 'Invalid Request: send one object {"jsonrpc": "2.0", "id": a string or a number, "method": a string, "params": an object}.'
+_UNREADABLE = "params.message: it is nested too deeply, or a number or a file in it cannot be read"
+_TO_CORE = {"message/send": conversions.to_core_send_message_request, "message/stream": conversions.to_core_send_message_request}
 
 
 class Adapter03(JSONRPC03Adapter):
@@ -37,7 +44,7 @@ class Adapter03(JSONRPC03Adapter):
     async def handle_request(self, request_id: str | int | None, method: str, body: dict[str, Any], request: Request) -> Any:
         try:
             model: Any = self.METHOD_TO_MODEL[method]
-            model.model_validate(body)
+            asked = model.model_validate(body)
         except ValidationError as error:
             bad_params = any(found["loc"][:1] == ("params",) for found in error.errors())
             detail = [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors(include_input=False)]
@@ -45,6 +52,10 @@ class Adapter03(JSONRPC03Adapter):
         message = (body.get("params") or {}).get("message") or {}
         if any(part.get("kind") not in _PART_KINDS for part in message.get("parts") or ()):
             return _refused(request_id, -32602, "Invalid params", ["params.message.parts: every part needs a kind: text, file or data"])
+        try:
+            _TO_CORE.get(method, bool)(asked)
+        except Exception:  # noqa: BLE001 - whatever a conversion stumbles over, the message is what is wrong
+            return _refused(request_id, -32602, "Invalid params", [_UNREADABLE])
         return await super().handle_request(request_id, method, body, request)
 
     def _generate_error_response(self, request_id: str | int | None, error: Any) -> JSONResponse:
@@ -81,16 +92,18 @@ class Dispatcher(JsonRpcDispatcher):
             return PlainTextResponse("Unsupported media type: send application/json.\n", 415)
         if not await self._read(request):
             limit = f"The request is larger than {self._max_bytes} bytes. Send less, or raise A2A_MAX_REQUEST_BYTES."
-            error = {"code": -32600, "message": limit}
-            return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 413)
+            too_large = {"code": -32600, "message": limit}
+            return AsciiJSON({"jsonrpc": "2.0", "id": None, "error": too_large}, 413)
         try:
-            body = await request.json()  # Starlette keeps it: the SDK sees the same object
-            if isinstance(body, dict):
-                body.setdefault("jsonrpc", "2.0")
-        except (UnicodeDecodeError, RecursionError):
-            return self._generate_error_response(None, JSONParseError())
-        except ValueError:
-            pass  # the SDK answers -32700
+            body = _parsed(await request.body())
+        except json.JSONDecodeError as error:
+            place = f"Parse error at line {error.lineno}, column {error.colno}: this is not JSON."
+            return self._generate_error_response(None, JSONParseError(message=place))
+        except (ValueError, RecursionError):
+            return self._generate_error_response(None, JSONParseError(message="Parse error: this is not JSON in UTF-8, or too deep."))
+        if isinstance(body, dict):
+            body.setdefault("jsonrpc", "2.0")
+        request._json = body  # where Starlette keeps its own: the SDK sees the same object
         return _ascii(await super().handle_requests(request))
 
     async def _read(self, request: Request) -> bool:
@@ -119,14 +132,35 @@ class Dispatcher(JsonRpcDispatcher):
         return super()._create_response(context, handler_result)
 
 
+def _parsed(raw: bytes) -> Any:
+    """Strict JSON in UTF-8; half an emoji becomes U+FFFD, since nothing behind this door can hold it."""
+    text = raw.decode("utf-8-sig")
+    body = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    return clean_json(body) if "\\ud" in text.lower() else body
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError("not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
 def _without_details(error: Any) -> Any:
-    """An unforeseen exception's text stays in the log: it may hold a secret."""
+    """An unforeseen exception's text stays in the log: it may hold a secret. Of a parser's text the field's name is kept."""
+    if isinstance(error, A2AError) and isinstance(error.data, dict) and "parseError" in error.data:
+        if isinstance(error, InvalidRequestError):
+            return InvalidRequestError(message=_ENVELOPE)
+        field = ".".join(re.findall(r"Failed to parse (\w+) field", str(error.data["parseError"])))
+        return type(error)(message=f"Invalid params: {field} cannot be read." if field else "Invalid params: send an object.")
     foreseen = isinstance(error, A2AError) or (hasattr(error, "code") and not isinstance(error, InternalError))
     return error if foreseen else InternalError(message=_HIDDEN)
 
 
 def _refused(request_id: Any, code: int, message: str, detail: list[str]) -> JSONResponse:
-    return JSONResponse({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message, "data": detail}})
+    return AsciiJSON({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message, "data": detail}})
 
 
 def _ascii(response: Response) -> Response:

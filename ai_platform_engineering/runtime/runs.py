@@ -14,6 +14,7 @@ from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.runtime.ending import closing
 from ai_platform_engineering.runtime.log import NewRun, RunLog, RunRow
 from ai_platform_engineering.utils.a2a_common.parts import UserPart, digest
+from ai_platform_engineering.utils.failures import traced
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ def trace_of(run_id: str) -> str:
     except ValueError:
         return hashlib.sha256(run_id.encode()).hexdigest()[:32]
 
+
+_NO_END = "The run ended without an answer. Trying again may help."
 
 Drive = Callable[[Turn], Awaitable[None]]
 _Line = tuple[str, str]
@@ -157,7 +160,9 @@ class Runs:
         if message.context_id is None:
             return None
         rows = await self._log.find(message.owner, message.context_id)
-        return next((row for row in rows if row.status == "paused"), None)
+        paused = next((row for row in rows if row.status == "paused"), None)
+        # Its own question, sent again, is no answer.
+        return None if paused is None or paused.message_id == message.message_id else paused
 
     async def _resume(self, row: RunRow, message: Incoming) -> tuple[RunRow, int]:
         if row.run_id in self._tasks:
@@ -175,12 +180,24 @@ class Runs:
         try:
             await self._wait_in_line(row, line)
             await self._drive(turn)
+            await self._fail_unended(turn)
         except Fenced:
             log.info("run %s has another owner or has ended; its work stops", row.run_id)
+        except Exception as error:  # noqa: BLE001 - no reader waits for a run whose work has broken
+            log.error("run %s: its work broke: %s", row.run_id, traced(error))
+            await self._fail_unended(turn)
         finally:
             now = await self._log.get(row.run_id)
             if now is None or now.status == "ended":
                 await self._leave_line(row)
+
+    async def _fail_unended(self, turn: Turn) -> None:
+        """Work that is over must have ended its run or paused it; whoever cancelled it writes the end."""
+        task, now = asyncio.current_task(), await self._log.get(turn.row.run_id)
+        if now is None or (task is not None and task.cancelling()):
+            return
+        if now.status == "running" or (now.status == "paused" and now.last_seq == turn.row.last_seq):
+            await self._end(now, lambda trace_id, partial: Failed(message=_NO_END, trace_id=trace_id, partial=partial))
 
     async def _wait_in_line(self, row: RunRow, line: _Line) -> None:
         ahead = self._lines.get(line, []).index(row.run_id) if row.run_id in self._lines.get(line, []) else 0

@@ -5,11 +5,12 @@ from urllib.parse import urlsplit
 
 from starlette.authentication import AuthCredentials, SimpleUser
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import ServerSettings, is_loopback
+from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 
 _OPEN_PATHS = ("/health", "/ready")
 SHARED_KEY_USER = "shared-key"
@@ -71,7 +72,7 @@ class BearerAuth:
         scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._key):
             error = {"error": "unauthorized", "message": "Send the shared key as a bearer token in the Authorization header."}
-            await JSONResponse(error, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+            await AsciiJSON(error, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
             return
         scope["user"], scope["auth"] = SimpleUser(SHARED_KEY_USER), AuthCredentials(["authenticated"])
         await self._app(scope, receive, send)

@@ -18,6 +18,7 @@ class RunWriter:
 
     async def write(self, event: AnyEvent) -> None:
         async with self._lock:
+            self._raise_refused()
             if isinstance(event, TextDelta) and event.offset > 0 and self._settings.every > 0:
                 await self._hold(event)
             else:
@@ -25,10 +26,16 @@ class RunWriter:
 
     async def close(self) -> None:
         """Stores what is held; to be called when no more events come."""
-        if self._timer is not None:
-            self._timer.cancel()
         async with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()  # under the lock: a store that has begun is never cut off
+            self._raise_refused()
             await self._store()
+
+    def _raise_refused(self) -> None:
+        """A write that was refused in the background stops the run at its next one."""
+        if self._timer is not None and self._timer.done() and not self._timer.cancelled():
+            self._timer.result()
 
     async def _hold(self, event: TextDelta) -> None:
         first, pieces = self._held.setdefault(event.message_id, (event, []))

@@ -4,7 +4,15 @@ import logging
 import traceback
 from pathlib import Path
 
-from langchain_core.exceptions import ContextOverflowError, ModelError
+from langchain_core.exceptions import (
+    ContextOverflowError,
+    ModelAuthenticationError,
+    ModelError,
+    ModelInvalidRequestError,
+    ModelNotFoundError,
+    ModelPermissionDeniedError,
+    ModelRateLimitError,
+)
 from langgraph.errors import GraphRecursionError
 
 from ai_platform_engineering.core.errors import CaipeError, TooManySteps
@@ -13,6 +21,20 @@ from ai_platform_engineering.core.events import Failed
 log = logging.getLogger(__name__)
 
 _OVERFLOW_WORDS = ("context_length_exceeded", "prompt is too long", "maximum context length", "input is too long", "context window")
+_STATUS_OF: tuple[tuple[type[ModelError], int], ...] = (
+    (ModelInvalidRequestError, 400),
+    (ModelAuthenticationError, 401),
+    (ModelPermissionDeniedError, 403),
+    (ModelNotFoundError, 404),
+    (ModelRateLimitError, 429),
+)
+_STATUS_OF_EVENT = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "rate_limit_error": 429,
+}
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
@@ -91,5 +113,9 @@ def in_words(error: Exception) -> tuple[str, str, bool]:
 
 
 def _status(error: BaseException) -> int | None:
+    """The HTTP status, or the one that the error's kind stands for: not every provider speaks HTTP."""
     status = getattr(error, "status_code", None)
-    return status if isinstance(status, int) else None
+    if not isinstance(status, int):
+        return next((number for kind, number in _STATUS_OF if isinstance(error, kind)), None)
+    # An error event in a stream that had begun well has the stream's status; only its type says what it is.
+    return status if status >= 400 else _STATUS_OF_EVENT.get(str(getattr(error, "type", "")), 500)

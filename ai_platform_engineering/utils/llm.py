@@ -8,27 +8,54 @@ from langchain_core.language_models import BaseChatModel
 from ai_platform_engineering.core.errors import ConfigurationError, ModelNotConfigured
 from ai_platform_engineering.core.settings import ModelSettings
 
+# What people write -> what LangChain calls it, and the extra that brings the package.
+_PROVIDERS = {"bedrock": "bedrock_converse", "google": "google_genai", "gemini": "google_genai", "azure": "azure_openai"}
+_EXTRAS = {
+    "bedrock_converse": "bedrock",
+    "bedrock": "bedrock",
+    "google_genai": "google",
+    "google_vertexai": "google",
+    "ollama": "ollama",
+    "litellm": "litellm",
+    "azure_ai": "azure",
+}
+
 
 def chat_model(settings: ModelSettings, name: str | None = None) -> BaseChatModel:
     """The configured model, or the named one (`provider:model`). Raises ModelNotConfigured or ConfigurationError."""
     wanted = name or settings.name
     if wanted is None:
         raise ModelNotConfigured()
-    provider = wanted.partition(":")[0]
-    # Retries are ours: they must be seen in the stream. One attempt of the client is one attempt.
-    options: dict[str, Any] = {"timeout": settings.timeout, "max_retries": 0}
-    if settings.temperature is not None:
-        options["temperature"] = settings.temperature
-    if provider == "openai":
-        # Every compatible server speaks chat completions; few speak the newer interface.
-        options |= {"use_responses_api": False, "stream_usage": True}
+    given, colon, model_name = wanted.partition(":")
+    if not colon or not given or not model_name:
+        raise ConfigurationError(f'LLM_MODEL={wanted}: the form is "provider:model", for example "openai:gpt-5-mini".')
+    provider = _PROVIDERS.get(given, given)
     try:
-        model: BaseChatModel = init_chat_model(wanted, **options)
-    except ImportError as error:
-        raise ConfigurationError(f"LLM_MODEL={wanted}: the package {error.name or provider} is not installed.") from None
+        model: BaseChatModel = init_chat_model(f"{provider}:{model_name}", **_options(settings, provider))
+    except ImportError:
+        raise ConfigurationError(_not_installed(wanted, provider)) from None
     except Exception as error:  # noqa: BLE001 - each provider has errors of its own; their text may hold a key
         raise ConfigurationError(
             f"LLM_MODEL={wanted}: the model cannot be set up ({type(error).__name__}). "
             'It has the form "provider:model", for example "openai:gpt-5-mini", and needs the API key of its provider.'
         ) from None
     return model
+
+
+def _options(settings: ModelSettings, provider: str) -> dict[str, Any]:
+    # Retries are ours: they must be seen in the stream. One attempt of the client is one attempt.
+    options: dict[str, Any] = {}
+    if provider in ("openai", "azure_openai", "anthropic"):
+        options |= {"timeout": settings.timeout, "max_retries": 0}
+    if settings.temperature is not None:
+        options["temperature"] = settings.temperature
+    if provider == "openai":
+        # Every compatible server speaks chat completions; few speak the newer interface.
+        options |= {"use_responses_api": False, "stream_usage": True}
+    return options
+
+
+def _not_installed(wanted: str, provider: str) -> str:
+    if extra := _EXTRAS.get(provider):
+        return f"LLM_MODEL={wanted}: its package is not installed. Install it with: pip install 'ai-platform-engineering[{extra}]'"
+    return f"LLM_MODEL={wanted}: the package for the provider {provider} is not installed."

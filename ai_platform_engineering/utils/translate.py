@@ -31,7 +31,9 @@ from ai_platform_engineering.utils.visible_text import visible
 
 MODES: Any = ["messages", "updates", "custom", "tools", "tasks"]  # `tools` works, though LangGraph's type does not list it
 DELEGATION = "task"  # the tool that delegates; its argument names the agent
+UNKNOWN_AGENT = "unknown"  # a delegation that names none; it fails
 PLANNING = "write_todos"
+MODEL = "model"  # the node that asks the agent's model
 PREVIEW_CHARS = 4000
 
 
@@ -151,7 +153,7 @@ class Translator:
         while call_id in self._call_ids and not self._resumes(call_id):
             count += 1
             call_id = f"{base}#{count}"
-        tool = str(arguments.get("subagent_type") or name) if delegates else name
+        tool = str(arguments.get("subagent_type") or UNKNOWN_AGENT) if delegates else name
         call = _Call(call_id, tool, delegates, arguments, task_id, started=self._resumes(call_id))
         self._old_calls.pop(call_id, None)
         self._call_ids.add(call_id)
@@ -208,7 +210,7 @@ class Translator:
             knowledge=self._is_knowledge(ns, call),
             outcome=outcome,
             error=None if outcome == "ok" else _opening(text, 500),
-            result=_opening(text, PREVIEW_CHARS),
+            result=None if call.delegates else _opening(text, PREVIEW_CHARS),  # what an agent said has been delivered as its text
             step_id=call.step_id or (self._step_of(ns, call) if call.delegates else None),
             **self._by(ns),
         )
@@ -228,7 +230,7 @@ class Translator:
 
     def _on_chunk(self, ns: Namespace, chunk: Any, meta: Mapping[str, Any]) -> Iterator[AnyEvent]:
         # A tool or a middleware may call a model of its own: only what the agent's model node says is the agent's text.
-        if not isinstance(chunk, AIMessageChunk) or meta.get("langgraph_node") != "model" or meta.get("lc_source"):
+        if not isinstance(chunk, AIMessageChunk) or meta.get("langgraph_node") != MODEL or meta.get("lc_source"):
             return
         yield from self._texts.chunk(ns, chunk)
         if self._shape.answer_tool and not ns:
@@ -259,17 +261,14 @@ class Translator:
             return
         for part in update if isinstance(update, list) else [update]:
             if isinstance(part, Mapping):
-                yield from self._on_state(ns, part)
+                yield from self._on_state(ns, node, part)
 
-    def _on_state(self, ns: Namespace, update: Mapping[str, Any]) -> Iterator[AnyEvent]:
-        new = update.get("messages")
-        messages = new if isinstance(new, list) else []
-        if not any(isinstance(message, RemoveMessage) for message in messages):  # a middleware that rewrites history says nothing new
-            for message in messages:
-                if isinstance(message, AIMessage):
-                    yield from self._settle(ns, message)
-                elif isinstance(message, ToolMessage):
-                    yield from self._finish(ns, message)
+    def _on_state(self, ns: Namespace, node: str, update: Mapping[str, Any]) -> Iterator[AnyEvent]:
+        for message in _new_messages(node, update.get("messages")):
+            if isinstance(message, AIMessage):
+                yield from self._settle(ns, message)
+            elif isinstance(message, ToolMessage):
+                yield from self._finish(ns, message)
         if ns:
             return
         yield from self._on_structured(ns, update)
@@ -349,6 +348,19 @@ class Translator:
 
     def _with_usage(self, event: Failed) -> Failed:
         return event.model_copy(update={"usage": self._used})
+
+
+def _new_messages(node: str, messages: Any) -> list[Any]:
+    """The messages that an update adds, also when it writes the whole history anew."""
+    if not isinstance(messages, list):
+        return []
+    if not any(isinstance(message, RemoveMessage) for message in messages):
+        return messages
+    if node != MODEL:
+        return []  # a middleware that rewrites history says nothing new
+    # `create_agent` does so when it answers calls that were no JSON; what the model said now comes last.
+    said = [index for index, message in enumerate(messages) if isinstance(message, AIMessage)]
+    return messages[said[-1] :] if said else []
 
 
 def _opening(text: str, most: int) -> str:

@@ -113,7 +113,7 @@ class _Message(Wire):
                 return self._delta("input_json_delta", partial_json=text)
 
     def tail(self) -> bytes:
-        delta = {"stop_reason": "tool_use" if self._called else "end_turn", "stop_sequence": None}
+        delta = {"stop_reason": self._stop(self._called), "stop_sequence": None}
         return self._closed() + _event("message_delta", delta=delta, usage=self._usage(self._sent)) + _event("message_stop")
 
     def failure(self, fail: Fail) -> bytes:
@@ -127,7 +127,10 @@ class _Message(Wire):
         if text:
             content.append({"type": "text", "text": text})
         content += [{"type": "tool_use", "id": call.id, "name": call.name, "input": parsed_args(args)} for call, args in calls]
-        return {**self._frame(content), "stop_reason": "tool_use" if calls else "end_turn", "usage": self._usage(len(pieces))}
+        return {**self._frame(content), "stop_reason": self._stop(bool(calls)), "usage": self._usage(len(pieces))}
+
+    def _stop(self, called: bool) -> str:
+        return "max_tokens" if self.playback.cut else "tool_use" if called else "end_turn"
 
     def _frame(self, content: list[dict[str, Any]]) -> dict[str, Any]:
         model = self.playback.request.model

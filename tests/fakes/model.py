@@ -129,7 +129,7 @@ class _Shape:
     """The chunks of one reply: plain text, or content blocks when there is reasoning in it."""
 
     def __init__(self, playback: Playback) -> None:
-        self._id = playback.id
+        self._id, self._cut = playback.id, playback.cut
         self._blocks = any(isinstance(item, Think) for item in playback.items)
         self._index, self._kind, self._called = -1, "", False
 
@@ -151,7 +151,10 @@ class _Shape:
             content=[] if self._blocks else "",
             id=self._id,
             usage_metadata=UsageMetadata(input_tokens=tokens, output_tokens=sent, total_tokens=tokens + sent),
-            response_metadata={"finish_reason": "tool_calls" if self._called else "stop", "model_name": request.model},
+            response_metadata={
+                "finish_reason": "length" if self._cut else "tool_calls" if self._called else "stop",
+                "model_name": request.model,
+            },
             chunk_position="last",
         )
 

@@ -107,7 +107,7 @@ class _Completion(Wire):
                 return self._delta({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
 
     def tail(self) -> bytes:
-        end = self._delta({}, "tool_calls" if self._called else "stop")
+        end = self._delta({}, self._finish(self._called))
         if (self.playback.request.raw.get("stream_options") or {}).get("include_usage"):
             end += sse({**self._frame("chat.completion.chunk"), "choices": [], "usage": self._usage(self._sent)})
         return end + b"data: [DONE]\n\n"
@@ -125,8 +125,11 @@ class _Completion(Wire):
             message["tool_calls"] = [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": args}} for call, args in calls
             ]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls" if calls else "stop"}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish(bool(calls))}
         return {**self._frame("chat.completion"), "choices": [choice], "usage": self._usage(len(pieces))}
+
+    def _finish(self, called: bool) -> str:
+        return "length" if self.playback.cut else "tool_calls" if called else "stop"
 
     def _frame(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, "created": int(time.time()), "model": self.playback.request.model}

@@ -94,16 +94,18 @@ Item: TypeAlias = Say | Think | Call | Fail | Die | Hang
 
 @dataclass(frozen=True, init=False)
 class Turn:
-    """One model message; without items it is an empty one."""
+    """One model message; without items it is an empty one, and a `cut` one ends because its length is used up."""
 
     items: tuple[Item, ...]
     id: str | None
     gate: Gate | None
+    cut: bool
 
-    def __init__(self, *items: Item, id: str | None = None, gate: Gate | None = None) -> None:
+    def __init__(self, *items: Item, id: str | None = None, gate: Gate | None = None, cut: bool = False) -> None:
         object.__setattr__(self, "items", items)
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "gate", gate)
+        object.__setattr__(self, "cut", cut)
 
 
 @dataclass(frozen=True, init=False)
@@ -244,6 +246,7 @@ class Playback:
     items: tuple[Item, ...]
     gate: Gate | None
     id: str | None
+    cut: bool = False
 
     async def pieces(self, *, gated: bool = True) -> AsyncGenerator[Piece, None]:
         """The pieces in order; gates hold only replies that are streamed, as nothing else can be seen in parts."""
@@ -292,7 +295,7 @@ class Player:
             gate = turn.gate or script.gate
             if gate is None and any(isinstance(item, Call) and any(item.gated) for item in turn.items):
                 raise ScriptError(f"{script.name}: a call waits for what was seen, but there is no gate")
-            return Playback(request, tuple(_filled(item, request) for item in turn.items), gate, turn.id)
+            return Playback(request, tuple(_filled(item, request) for item in turn.items), gate, turn.id, turn.cut)
         except ScriptError as error:
             self.refusals.append(str(error))
             raise

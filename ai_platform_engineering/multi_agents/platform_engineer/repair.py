@@ -9,6 +9,8 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
+from ai_platform_engineering.core.events import clean_json
+
 INTERRUPTED = "Interrupted before a result arrived."
 INVALID = "The arguments were not valid JSON. Call again with valid arguments."
 
@@ -70,10 +72,19 @@ def _with_named_calls(message: AIMessage) -> AIMessage:
     return message.model_copy(update=kept)
 
 
+def encodable(message: AnyMessage) -> AnyMessage:
+    """The message without half characters, which no request can carry: a tool or a model may have left one in the history."""
+    update: dict[str, Any] = {"content": clean_json(message.content)}
+    if isinstance(message, AIMessage):
+        update["tool_calls"] = clean_json(message.tool_calls)
+    changed = {name: value for name, value in update.items() if value != getattr(message, name)}
+    return message.model_copy(update=changed) if changed else message
+
+
 class RepairToolCalls(AgentMiddleware):
     """Gives the model a repaired history; what is stored stays as it happened."""
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
-        return await handler(request.override(messages=repair(request.messages)))
+        return await handler(request.override(messages=[encodable(message) for message in repair(request.messages)]))

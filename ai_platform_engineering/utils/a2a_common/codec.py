@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, assert_never
 
 from a2a.types import (
@@ -65,6 +66,7 @@ Frame = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 # The one field of an event that travels in the frame's text part and not in its JSON, so that no text is sent twice.
 _TEXT_FIELD = {"text_delta": "text", "answered": "text", "failed": "partial", "cancelled": "partial"}
 _TOOL_STATUS = {"ok": "completed", "error": "failed", "unknown": "unknown"}
+_DEEPEST = 24  # protobuf reads at most 100 levels of its own, and one of an object takes three
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ def snapshot(ref: TaskRef, items: Sequence[Numbered]) -> Task:
     if items:
         task.metadata[SEQ_KEY] = str(items[-1].seq)
         texts = {artifact_id: artifact.parts[0].text for artifact_id, artifact in artifacts.items()}
-        task.metadata[EVENTS_KEY] = json.dumps([[item.seq, _bare(item.event, _carrier(item, texts))] for item in joined])
+        behind = [[item.seq, _bare(item.event, _carrier(item, texts)), item.at.isoformat()] for item in joined]
+        task.metadata[EVENTS_KEY] = json.dumps(behind)
     return task
 
 
@@ -142,7 +145,7 @@ def decode(result: Mapping[str, Any]) -> list[tuple[int, AnyEvent]]:
     """Our events in the `result` of a streaming response or in a task, as JSON of protocol 1.0 or 0.3; none for a foreign one."""
     body = _body(result)
     if EVENTS_KEY in (metadata := body.get("metadata") or {}):
-        return _decode_task(body, metadata[EVENTS_KEY])
+        return [(item.seq, item.event) for item in decode_task(body)]
     artifact = body.get("artifact")
     if artifact:
         metadata = artifact.get("metadata") or {}
@@ -278,7 +281,18 @@ def _part(part: TextPart | DataPart | FilePart) -> Part:
 
 
 def _value(data: Any) -> Value:
-    return ParseDict(data, Value())
+    return ParseDict(_holdable(data), Value())
+
+
+def _holdable(data: Any, depth: int = 0) -> Any:
+    """The data with text for what protobuf cannot hold: long integers and deep nesting. Our event in the metadata stays exact."""
+    if isinstance(data, int) and abs(data) > 2**53:
+        return str(data)
+    if isinstance(data, dict | list) and depth >= _DEEPEST:
+        return json.dumps(data)
+    if isinstance(data, dict):
+        return {key: _holdable(item, depth + 1) for key, item in data.items()}
+    return [_holdable(item, depth + 1) for item in data] if isinstance(data, list) else data
 
 
 # --- our event as JSON ------------------------------------------------------------------------------------------------
@@ -305,15 +319,16 @@ def _carrier(item: Numbered, texts: Mapping[str, str]) -> bool:
     return isinstance(event, Answered)
 
 
-def _decode_task(task: Mapping[str, Any], events: str) -> list[tuple[int, AnyEvent]]:
+def decode_task(task: Mapping[str, Any]) -> list[Numbered]:
+    """The events behind a snapshot of ours, with their times; none for a foreign task."""
     texts = {artifact["artifactId"]: _joined(artifact) for artifact in task.get("artifacts") or ()}
-    decoded: list[tuple[int, AnyEvent]] = []
-    for seq, fields in json.loads(events):
+    decoded: list[Numbered] = []
+    for seq, fields, at in json.loads((task.get("metadata") or {}).get(EVENTS_KEY) or "[]"):
         if fields["kind"] == "text_delta" and "text" not in fields:
-            fields["text"] = texts[f"text-{fields.get('slot') or fields['message_id']}"]
+            fields["text"] = texts.get(f"text-{fields.get('slot') or fields['message_id']}", "")  # an empty artifact is left out
         elif fields["kind"] == "answered" and "text" not in fields:
-            fields["text"] = texts[f"{FINAL_RESULT}-{task['id']}"]
-        decoded.append((seq, EVENT.validate_python(fields)))
+            fields["text"] = texts.get(f"{FINAL_RESULT}-{task['id']}", "")
+        decoded.append(Numbered(seq, datetime.fromisoformat(at), EVENT.validate_python(fields)))
     return decoded
 
 

@@ -15,6 +15,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 from langgraph.types import Command
 
 from ai_platform_engineering.utils.failures import is_overflow
+from ai_platform_engineering.utils.signals import ModelRetried
 from ai_platform_engineering.utils.visible_text import visible
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class ContextWindow(AgentMiddleware[SummarisedState]):
             except Exception as error:
                 if not is_overflow(error):
                     raise
+                request.runtime.stream_writer(ModelRetried("context"))
                 budget = int(min(budget, tokens(view)) * 0.6)
                 self._limit = max(500, min(self._limit, budget))
                 log.info("the model's context is smaller than assumed; using %d tokens", self._limit)

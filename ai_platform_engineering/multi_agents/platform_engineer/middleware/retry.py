@@ -1,4 +1,4 @@
-"""A model call that fails for a passing reason is made again; what it had already said is declared void in the stream."""
+"""A model call that fails for a passing reason is made again, then by another model; what had been said is declared void."""
 
 import asyncio
 import random
@@ -8,8 +8,9 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 
 from ai_platform_engineering.core.settings import ModelSettings
-from ai_platform_engineering.utils.failures import is_transient, retry_after
-from ai_platform_engineering.utils.signals import ModelRetried
+from ai_platform_engineering.utils.failures import is_overflow, is_transient, retry_after
+from ai_platform_engineering.utils.llm import chat_model
+from ai_platform_engineering.utils.signals import ModelRetried, Noticed
 
 _LONGEST_WAIT = 30.0
 
@@ -22,14 +23,28 @@ class RetryModel(AgentMiddleware):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
+        for spare in (*self._settings.fallbacks, None):
+            try:
+                return await self._attempts(request, handler)
+            except Exception as error:
+                if spare is None or is_overflow(error):
+                    raise
+                request.runtime.stream_writer(ModelRetried(type(error).__name__))
+                request.runtime.stream_writer(Noticed("fallback", f"The model is not available; {spare} goes on instead."))
+                request = request.override(model=chat_model(self._settings, spare))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _attempts(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
         attempt = 1
         while True:
             try:
                 return await handler(request)
             except Exception as error:
-                request.runtime.stream_writer(ModelRetried(type(error).__name__))
                 if attempt >= self._settings.attempts or not is_transient(error):
-                    raise
+                    raise  # what the last attempt said stays, as what remains of the answer
+                request.runtime.stream_writer(ModelRetried(type(error).__name__))
                 await asyncio.sleep(self._pause(attempt, error))
                 attempt += 1
 

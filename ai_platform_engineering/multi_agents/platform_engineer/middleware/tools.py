@@ -1,5 +1,6 @@
 """Tool results at the boundary: a failure becomes a result that the model can act on, and no result is endless."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,16 +24,16 @@ class ToolResults(AgentMiddleware):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
-        name = request.tool_call["name"]
         try:
             result = await handler(request)
         except GraphBubbleUp:
             raise
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            return _failed(request, error)  # something inside the tool was cancelled, not the run
         except Exception as error:  # noqa: BLE001 - one failing tool must not end the run
-            log.warning("tool %s failed: %s", name, traced(error))
-            # The type and not the text, which may hold a secret; errors of ours are written to be read.
-            reason = str(error) if isinstance(error, CaipeError) else type(error).__name__
-            return ToolMessage(f"{name} failed: {reason}", tool_call_id=request.tool_call["id"], name=name, status="error")
+            return _failed(request, error)
         return self._bounded(result) if isinstance(result, ToolMessage) else result
 
     def _bounded(self, message: ToolMessage) -> ToolMessage:
@@ -40,3 +41,16 @@ class ToolResults(AgentMiddleware):
         if len(text) <= self._max_chars:
             return message
         return message.model_copy(update={"content": f"{text[: self._max_chars]}\n[Output truncated: {len(text)} characters in all]"})
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _failed(request: ToolCallRequest, error: BaseException) -> ToolMessage:
+    name = request.tool_call["name"]
+    log.warning("tool %s failed: %s", name, traced(error))
+    # The type and not the text, which may hold a secret; errors of ours are written to be read.
+    reason = str(error) if isinstance(error, CaipeError) else type(error).__name__
+    return ToolMessage(f"{name} failed: {reason}", tool_call_id=request.tool_call["id"], name=name, status="error")

@@ -6,7 +6,7 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.types import Command
+from langgraph.types import Command, Durability
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent, InputResolved, Paused
@@ -47,7 +47,8 @@ class AIPlatformEngineerA2ABinding:
             for event in resolved:
                 seen = seen.apply(event)
         translator = Translator(run_id=turn.row.run_id, trace_id=turn.trace_id, shape=self._mas.shape, plan=plan, seen=seen)
-        items: AsyncIterator[Any] = graph.astream(given, config, stream_mode=MODES, subgraphs=True, version="v2", durability="sync")
+        durability: Durability | None = "sync" if graph.checkpointer else None  # nothing is stored without one
+        items: AsyncIterator[Any] = graph.astream(given, config, stream_mode=MODES, subgraphs=True, version="v2", durability=durability)
         async for event in translator.events(items):
             yield event
 

@@ -20,7 +20,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.memory import InMemorySaver
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
@@ -28,7 +28,8 @@ from ai_platform_engineering.core.settings import ServerSettings, Settings, envi
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import LocalAgent, PlatformEngineerDeepAgent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
-from ai_platform_engineering.runtime.app import App, a2a_app, serve
+from ai_platform_engineering.runtime.app import App, a2a_app, listen, serve
+from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.memory_log import MemoryLog
 from ai_platform_engineering.runtime.security import check_exposure
 
@@ -57,7 +58,7 @@ def create_app(
         return {"model": {"status": "ok", "name": settings.model.name or type(model).__name__}}
 
     async def tool_list(_: Request) -> Response:
-        return JSONResponse({"tools": mas.tool_names()})
+        return AsciiJSON({"tools": mas.tool_names()})
 
     return a2a_app(settings.server, agent_card(settings.server, mas), executor.runs, ready=ready, routes=[Route("/tools", tool_list)])
 
@@ -101,13 +102,16 @@ def run(overrides: Mapping[str, str | None]) -> None:
         settings = Settings.of({**variables, **{name: value for name, value in overrides.items() if value is not None}})
         logging.basicConfig(level=settings.logging.level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         logging.getLogger("a2a").setLevel(max(logging.INFO, logging.getLogger().level))  # at DEBUG it would log whole requests
-        app = create_app(settings)
+        check_exposure(settings.server)
+        listener = listen(settings.server)
+        server = settings.server.model_copy(update={"port": listener.getsockname()[1]})
+        app = create_app(settings.model_copy(update={"server": server}))
     except CaipeError as error:
         sys.exit(f"{error}")
-    log.info("serving on %s", settings.server.url)
+    log.info("serving on %s", server.url)
     if settings.model.name is None:
         log.warning("no model is configured: questions are refused until LLM_MODEL is set")
-    serve(app, settings.server, settings.logging.level)
+    serve(app, listener, settings.logging.level)
 
 
 def app() -> App:

@@ -1,0 +1,13 @@
+"""JSON as it leaves the server."""
+
+import json
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+
+class AsciiJSON(JSONResponse):
+    """ASCII only: clients that split lines at U+0085, U+2028 or U+2029 would break the JSON."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

@@ -1,0 +1,99 @@
+"""The program as people start it: our commands as processes of their own, with an environment that holds only what a test gives."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BIN = Path(sys.executable).parent  # not resolved: the link in .venv is where the commands are
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "CAIPE_TEST_GUARD_FILE")
+PATIENCE = 60.0
+
+
+@dataclass(slots=True)
+class Finished:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(slots=True)
+class Program:
+    """A running command; what it wrote to stderr can be waited for."""
+
+    process: asyncio.subprocess.Process
+    err: str = ""
+    _told: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def watch(self) -> None:
+        assert self.process.stderr is not None
+        while piece := await self.process.stderr.read(4096):
+            async with self._told:
+                self.err += piece.decode()
+                self._told.notify_all()
+        async with self._told:
+            self._told.notify_all()
+
+    async def said(self, pattern: str) -> re.Match[str]:
+        """Waits until stderr matches."""
+        async with asyncio.timeout(PATIENCE), self._told:
+            await self._told.wait_for(lambda: re.search(pattern, self.err) or self.process.returncode is not None)
+        found = re.search(pattern, self.err)
+        assert found, f"{pattern!r} was not said: {self.err}"
+        return found
+
+    async def finished(self) -> Finished:
+        """Waits for the end."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            out = (await self.process.stdout.read()).decode()
+            code = await self.process.wait()
+        return Finished(code, out, self.err)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+
+def surroundings(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    return {**{name: os.environ[name] for name in KEPT if name in os.environ}, **(env or {})}
+
+
+@contextlib.asynccontextmanager
+async def started(*command: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> AsyncIterator[Program]:
+    """One of our commands, in the current folder; it does not outlive the context."""
+    name, *arguments = command
+    process = await asyncio.create_subprocess_exec(
+        str(BIN / name),
+        *arguments,
+        env=surroundings(env),
+        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    program = Program(process)
+    watching = asyncio.create_task(program.watch())
+    try:
+        if stdin is not None:
+            assert process.stdin is not None
+            process.stdin.write(stdin.encode())
+            process.stdin.close()
+        yield program
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await watching
+
+
+async def run(*command: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Finished:
+    """One of our commands to its end."""
+    async with started(*command, env=env, stdin=stdin) as program:
+        done = await program.finished()
+    return Finished(done.code, done.out, program.err)

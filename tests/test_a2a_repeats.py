@@ -1,0 +1,127 @@
+"""A message that comes twice: a retry finds its task again, whatever else would be lost or done twice."""
+
+import asyncio
+import secrets
+from typing import Any
+
+from tests.answering import Versions, Waiting
+from tests.dialects import V03, V10, Dialect, both_versions
+from tests.fakes.model import ScriptedChatModel
+from tests.fakes.script import Call, Say, Script, Turn
+from tests.harness import Client, Seen, supervisor
+from tests.test_a2a_input_required import form_tool, paused
+
+
+async def streamed(client: Client, dialect: Dialect, params: Any) -> Seen:
+    return Seen([frame async for frame in client.open(dialect.stream, params)])
+
+
+async def tasks(client: Client) -> list[str]:
+    return [task["id"] for task in (await client.call("ListTasks", {}))["result"]["tasks"]]
+
+
+@both_versions
+async def test_a_message_sent_twenty_times_at_once_is_one_task_and_twenty_equal_streams(dialect: Dialect) -> None:
+    version = Versions()
+    model = ScriptedChatModel(script=version.script)
+    async with supervisor(model, tools=[version.tool]) as client:
+        params = dialect.message("Which?", messageId="once", contextId="talk")
+        seen = await asyncio.gather(*(streamed(client, dialect, params) for _ in range(20)))
+        assert len(await tasks(client)) == 1
+    assert {one.raw for one in seen} == {seen[0].raw}
+    assert seen[0].answer == version.answer
+    assert len(model.requests) == 2
+
+
+async def test_a_message_sent_at_once_in_both_versions_is_one_task() -> None:
+    version = Versions()
+    async with supervisor(version.script, tools=[version.tool]) as client:
+        more = {"messageId": "once", "contextId": "talk"}
+        old, new = await asyncio.gather(
+            streamed(client, V03, V03.message("Which?", **more)), streamed(client, V10, V10.message("Which?", **more))
+        )
+    assert (old.task_id, old.answer) == (new.task_id, new.answer)
+    assert [frame.id for frame in old.frames] == [frame.id for frame in new.frames]
+
+
+@both_versions
+async def test_a_known_message_of_a_context_finds_its_finished_task(dialect: Dialect) -> None:
+    version = Versions()
+    model = ScriptedChatModel(script=version.script)
+    async with supervisor(model, tools=[version.tool]) as client:
+        params = dialect.message("Which?", messageId="once", contextId="talk")
+        first = await streamed(client, dialect, params)
+        again = await streamed(client, dialect, params)
+        whole = dialect.sent(await client.call(dialect.send, params))
+        last = first.frames[-2].id or ""
+        rest = Seen([frame async for frame in client.open(dialect.stream, params, Last_Event_ID=last)])
+    assert again.raw == first.raw
+    assert whole["id"] == first.task_id
+    assert rest.raw == first.last.raw
+    assert len(model.requests) == 2
+
+
+@both_versions
+async def test_a_known_message_with_other_content_is_refused(dialect: Dialect) -> None:
+    async with supervisor(Script(Turn(Say("Yes.")))) as client:
+        await client.call(dialect.send, dialect.message("One?", messageId="once", contextId="talk"))
+        answer = await client.call(dialect.send, dialect.message("Another?", messageId="once", contextId="talk"))
+        assert len(await tasks(client)) == 1
+    assert answer["error"]["code"] == -32602
+    assert "message id" in answer["error"]["message"]
+
+
+async def test_an_id_of_another_context_is_another_message() -> None:
+    async with supervisor(Script(Turn(Say("Yes.")))) as client:
+        for context in ("one", "two"):
+            await client.call(V10.send, V10.message("Well?", messageId="once", contextId=context))
+        assert len(await tasks(client)) == 2
+
+
+@both_versions
+async def test_without_a_context_an_id_counts_only_while_its_run_works(dialect: Dialect) -> None:
+    waiting = Waiting()
+    async with supervisor(waiting.script, tools=[waiting.tool]) as client:
+        params = dialect.message("Wait.", messageId="once")
+        first = dialect.sent(await client.call(dialect.send, {**params, **dialect.at_once}))
+        await waiting.started.wait()
+        meanwhile = dialect.sent(await client.call(dialect.send, {**params, **dialect.at_once}))
+        assert meanwhile["id"] == first["id"]
+        waiting.released.set()
+        assert dialect.sent(await client.call(dialect.send, params))["id"] == first["id"]  # waits for the end
+        afterwards = dialect.sent(await client.call(dialect.send, params))
+    assert afterwards["id"] != first["id"]
+    assert afterwards["contextId"] != first["contextId"]
+
+
+@both_versions
+async def test_the_same_line_pasted_twice_asks_twice(dialect: Dialect) -> None:
+    async with supervisor(Script(Turn(Say("Yes.")))) as client:
+        for _ in range(2):
+            assert (await streamed(client, dialect, dialect.message("Well?", messageId="msg-test"))).answer == "Yes."
+        assert len(await tasks(client)) == 2
+
+
+@both_versions
+async def test_the_question_of_a_paused_task_sent_again_is_no_answer(dialect: Dialect) -> None:
+    tool = form_tool([{"field_name": "repo"}])  # one text field: any text would do as an answer
+    async with supervisor(Script(Turn(Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))), tools=[tool]) as client:
+        params = dialect.message("Create a repo.", messageId="once", contextId="talk")
+        first = await streamed(client, dialect, params)
+        again = await streamed(client, dialect, params)
+        assert len(await tasks(client)) == 1
+    assert first.last.state == "input-required"
+    assert again.raw == first.raw
+
+
+@both_versions
+async def test_an_answer_sent_again_finds_the_task_that_it_continued(dialect: Dialect) -> None:
+    repo = f"repo-{secrets.token_hex(4)}"
+    async with supervisor(Script(Turn(Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))), tools=[form_tool()]) as client:
+        seen = await paused(client, dialect)
+        for named in ({"taskId": seen.task_id}, {"contextId": seen.context_id}):
+            params = dialect.message(dialect.data({"repo": repo}), messageId="answer", **named)
+            answers = [await streamed(client, dialect, params) for _ in range(2)]
+            assert [one.task_id for one in answers] == [seen.task_id] * 2
+            assert answers[0].answer == answers[1].answer == f"Made {repo}."
+        assert await tasks(client) == [seen.task_id]

@@ -1,0 +1,477 @@
+"""What every storage of runs must do, tried through the interface alone; a new storage joins by a line in `STORAGES`."""
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, RunNotFound
+from ai_platform_engineering.core.events import (
+    Answered,
+    AnyEvent,
+    Cancelled,
+    Failed,
+    Form,
+    InputRequested,
+    InputResolved,
+    Notice,
+    Numbered,
+    Paused,
+    RunStarted,
+    TextDelta,
+    TextPart,
+)
+from ai_platform_engineering.runtime.log import NewRun, RunLog, RunRow
+from ai_platform_engineering.runtime.memory_log import MemoryLog
+
+WAIT = 10  # seconds after which a wait that never ends is a failure
+
+Storage = Callable[..., RunLog]
+STORAGES: dict[str, Storage] = {"memory": MemoryLog}
+
+
+@pytest.fixture(params=STORAGES.values(), ids=STORAGES.keys())
+def storage(request: pytest.FixtureRequest) -> Storage:
+    found: Storage = request.param
+    return found
+
+
+@pytest.fixture
+def log(storage: Storage) -> RunLog:
+    return storage()
+
+
+def new_run(
+    *, owner: str = "ann", context: str = "context", message: str | None = None, text: str = "Hello", lasting: bool = True, **more: Any
+) -> NewRun:
+    message_id = message or str(uuid.uuid4())
+    started = RunStarted(message_id=message_id, parts=(TextPart(text=text),), owner=owner, principal=f"principal of {owner}")
+    return NewRun(
+        run_id=str(uuid.uuid4()),
+        context_id=context,
+        owner=owner,
+        message_id=message_id,
+        digest=f"digest of {text}",
+        started=started,
+        lasting_id=lasting,
+        **more,
+    )
+
+
+async def created(log: RunLog, **how: Any) -> RunRow:
+    row, is_new = await log.create(new_run(**how))
+    assert is_new
+    return row
+
+
+def noted(text: object) -> Notice:
+    return Notice(code="info", text=str(text))
+
+
+ENDINGS: list[AnyEvent] = [
+    Answered(text="Done.", trace_id="t"),
+    Failed(message="No.", trace_id="t"),
+    Cancelled(trace_id="t"),
+]
+
+
+def texts(items: list[Numbered]) -> list[str]:
+    return [item.event.text for item in items if isinstance(item.event, Notice)]
+
+
+# --- creating ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_new_run_begins_with_its_question_as_number_one(log: RunLog) -> None:
+    wanted = new_run(text="Which version?")
+    row, is_new = await log.create(wanted)
+    assert is_new
+    assert (row.run_id, row.context_id, row.owner, row.message_id) == (wanted.run_id, wanted.context_id, "ann", wanted.message_id)
+    assert (row.principal, row.status, row.last_seq) == ("principal of ann", "running", 1)
+    assert [(item.seq, item.event) for item in await log.read(row.run_id)] == [(1, wanted.started)]
+    assert await log.get(row.run_id) == row
+
+
+async def test_the_task_that_the_wire_names_is_the_run_and_its_context(log: RunLog) -> None:
+    row = await created(log)
+    assert (row.ref.task_id, row.ref.context_id) == (row.run_id, row.context_id)
+
+
+async def test_twenty_equal_messages_at_once_start_one_run(log: RunLog) -> None:
+    sent = [replace(new_run(message="m"), run_id=f"run-{number}") for number in range(20)]
+    answers = await asyncio.gather(*(log.create(new) for new in sent))
+    assert [is_new for _, is_new in answers].count(True) == 1
+    assert len({row.run_id for row, _ in answers}) == 1
+    assert len(await log.find("ann")) == 1
+    assert len(await log.read(answers[0][0].run_id)) == 1, "the question is stored once"
+
+
+async def test_a_message_sent_again_after_the_end_finds_its_run(log: RunLog) -> None:
+    first = await created(log, message="m")
+    await log.append(first.run_id, first.epoch, [ENDINGS[0]])
+    again, is_new = await log.create(new_run(message="m"))
+    assert not is_new
+    assert again.run_id == first.run_id
+    assert again.status == "ended", "the row is as it stands now"
+
+
+async def test_a_known_id_with_other_content_is_a_conflict_and_changes_nothing(log: RunLog) -> None:
+    first = await created(log, message="m", text="one")
+    with pytest.raises(MessageConflict, match="used before with other content"):
+        await log.create(new_run(message="m", text="another"))
+    assert [row.run_id for row in await log.find("ann")] == [first.run_id]
+
+
+@pytest.mark.parametrize("other", [{"owner": "bob"}, {"context": "another context"}])
+async def test_a_message_id_counts_per_owner_and_context(log: RunLog, other: dict[str, str]) -> None:
+    await created(log, message="m", text="one")
+    await created(log, message="m", text="two", **other)
+
+
+async def test_a_message_without_a_context_finds_its_run_while_it_works(log: RunLog) -> None:
+    first = await created(log, message="m", context="given-1", lasting=False)
+    again, is_new = await log.create(new_run(message="m", context="given-2", lasting=False))
+    assert not is_new
+    assert again.run_id == first.run_id
+
+
+async def test_a_message_without_a_context_starts_anew_once_its_run_has_ended(log: RunLog) -> None:
+    first = await created(log, message="m", context="given-1", lasting=False)
+    await log.append(first.run_id, first.epoch, [ENDINGS[0]])
+    second = await created(log, message="m", context="given-2", lasting=False)
+    assert second.run_id != first.run_id
+
+
+async def test_a_message_without_a_context_and_with_other_content_is_a_run_of_its_own(log: RunLog) -> None:
+    first = await created(log, message="m", context="given-1", text="one", lasting=False)
+    second = await created(log, message="m", context="given-2", text="two", lasting=False)
+    assert first.run_id != second.run_id
+
+
+async def test_a_message_without_a_context_never_finds_the_run_of_somebody_else(log: RunLog) -> None:
+    first = await created(log, message="m", owner="ann", lasting=False)
+    second = await created(log, message="m", owner="bob", lasting=False)
+    assert first.run_id != second.run_id
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_numbers_have_no_gap_and_begin_at_one(log: RunLog) -> None:
+    row = await created(log)
+    assert await log.append(row.run_id, row.epoch, [noted("a")]) == 2
+    assert await log.append(row.run_id, row.epoch, [noted("b"), noted("c"), noted("d")]) == 5
+    items = await log.read(row.run_id)
+    assert [item.seq for item in items] == [1, 2, 3, 4, 5]
+    assert texts(items) == ["a", "b", "c", "d"]
+    now = await log.get(row.run_id)
+    assert now is not None
+    assert now.last_seq == 5
+
+
+async def test_runs_are_numbered_each_for_itself(log: RunLog) -> None:
+    one, two = await created(log), await created(log)
+    await log.append(one.run_id, one.epoch, [noted("one")])
+    await log.append(two.run_id, two.epoch, [noted("two")])
+    assert [(item.seq, texts([item])) for item in await log.read(one.run_id)] == [(1, []), (2, ["one"])]
+    assert [(item.seq, texts([item])) for item in await log.read(two.run_id)] == [(1, []), (2, ["two"])]
+
+
+async def test_writes_at_once_get_numbers_without_gap_and_stay_together(log: RunLog) -> None:
+    row = await created(log)
+    batches = [[noted(f"{batch}.{number}") for number in range(random.randint(1, 4))] for batch in range(25)]
+    ends = await asyncio.gather(*(log.append(row.run_id, row.epoch, batch) for batch in batches))
+    items = {item.seq: item.event for item in await log.read(row.run_id)}
+    assert sorted(items) == list(range(1, 2 + sum(map(len, batches))))
+    for batch, end in zip(batches, ends, strict=True):
+        assert [items[seq] for seq in range(end - len(batch) + 1, end + 1)] == batch, "a call's events have numbers in a row, in order"
+
+
+async def test_the_time_of_an_event_never_goes_back(log: RunLog) -> None:
+    row = await created(log)
+    for number in range(5):
+        await log.append(row.run_id, row.epoch, [noted(number)])
+    times = [item.at for item in await log.read(row.run_id)]
+    assert times == sorted(times)
+    assert all(at.tzinfo is not None for at in times)
+    now = await log.get(row.run_id)
+    assert now is not None
+    assert (now.created, now.updated) == (row.created, times[-1])
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def test_reading_begins_after_a_number_and_ends_at_a_limit(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, [noted(number) for number in range(2, 8)])
+    assert [item.seq for item in await log.read(row.run_id, after=3)] == [4, 5, 6, 7]
+    assert [item.seq for item in await log.read(row.run_id, after=3, limit=2)] == [4, 5]
+    assert await log.read(row.run_id, after=7) == []
+    assert await log.read(row.run_id, after=70) == []
+
+
+async def test_a_long_run_is_read_in_pages(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, [noted(number) for number in range(999)])
+    found: list[Numbered] = []
+    while page := await log.read(row.run_id, len(found)):
+        assert len(page) <= 256
+        found += page
+    assert [item.seq for item in found] == list(range(1, 1001))
+
+
+async def test_what_was_read_does_not_change_when_more_is_stored(log: RunLog) -> None:
+    row = await created(log)
+    before = await log.read(row.run_id)
+    kept = list(before)
+    await log.append(row.run_id, row.epoch, [noted("more")])
+    assert before == kept
+
+
+async def test_an_unknown_run_is_not_there(log: RunLog) -> None:
+    assert await log.get("nothing") is None
+    for attempt in (log.read("nothing"), log.append("nothing", 1, [noted("x")]), log.claim("nothing"), log.changed("nothing", 0)):
+        with pytest.raises(RunNotFound):
+            await attempt
+
+
+@settings(
+    max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)  # the fixture is a factory: each example has its log
+@given(
+    batches=st.lists(st.lists(st.text(max_size=5), min_size=1, max_size=5), max_size=8), readers=st.lists(st.integers(0, 12), max_size=4)
+)
+def test_a_reader_sees_the_stored_events_in_order_whenever_it_begins(
+    storage: Storage, batches: list[list[str]], readers: list[int]
+) -> None:
+    async def follow(log: RunLog, run_id: str, after: int) -> list[Numbered]:
+        found: list[Numbered] = []
+        while not (found and isinstance(found[-1].event, Answered)):
+            await log.changed(run_id, after)
+            found += await log.read(run_id, after, limit=3)
+            after = found[-1].seq
+        return found
+
+    async def scenario() -> None:
+        log = storage()
+        row = await created(log)
+        last = 2 + sum(map(len, batches))
+        following = [asyncio.create_task(follow(log, row.run_id, after % last)) for after in readers]
+        for batch in batches:
+            await log.append(row.run_id, row.epoch, [noted(text) for text in batch])
+            await asyncio.sleep(0)
+        await log.append(row.run_id, row.epoch, [ENDINGS[0]])
+        stored = [item for start in range(0, last, 256) for item in await log.read(row.run_id, start)]
+        assert [item.seq for item in stored] == list(range(1, last + 1))
+        for after, found in zip(readers, await asyncio.wait_for(asyncio.gather(*following), WAIT), strict=True):
+            assert found == stored[after % last :]
+
+    asyncio.run(scenario())
+
+
+# --- waking -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reader_is_woken_by_the_next_event_and_then_finds_it(log: RunLog) -> None:
+    row = await created(log)
+    waiting = [asyncio.create_task(log.changed(row.run_id, 1)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting)
+    await log.append(row.run_id, row.epoch, [noted("now")])
+    await asyncio.wait_for(asyncio.gather(*waiting), WAIT)
+    assert texts(await log.read(row.run_id, after=1)) == ["now"]
+
+
+async def test_waiting_for_what_is_stored_already_returns_at_once(log: RunLog) -> None:
+    row = await created(log)
+    await asyncio.wait_for(log.changed(row.run_id, 0), WAIT)
+
+
+async def test_a_reader_that_waits_for_a_later_number_sleeps_on(log: RunLog) -> None:
+    row = await created(log)
+    waiting = asyncio.create_task(log.changed(row.run_id, 3))
+    await asyncio.sleep(0)
+    await log.append(row.run_id, row.epoch, [noted("two"), noted("three")])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    await log.append(row.run_id, row.epoch, [noted("four")])
+    await asyncio.wait_for(waiting, WAIT)
+
+
+async def test_events_of_another_run_wake_nobody(log: RunLog) -> None:
+    mine, other = await created(log), await created(log)
+    waiting = asyncio.create_task(log.changed(mine.run_id, 1))
+    await asyncio.sleep(0)
+    await log.append(other.run_id, other.epoch, [noted("other")])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_a_reader_that_goes_away_harms_neither_the_writer_nor_other_readers(log: RunLog) -> None:
+    row = await created(log)
+    leaves, stays = (asyncio.create_task(log.changed(row.run_id, 1)) for _ in range(2))
+    await asyncio.sleep(0)
+    leaves.cancel()
+    await asyncio.wait({leaves})
+    await log.append(row.run_id, row.epoch, [noted("now")])
+    await asyncio.wait_for(stays, WAIT)
+
+
+# --- fencing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_gives_a_new_epoch_and_refuses_the_old_one(log: RunLog) -> None:
+    row = await created(log)
+    epoch = await log.claim(row.run_id)
+    assert epoch > row.epoch
+    with pytest.raises(Fenced):
+        await log.append(row.run_id, row.epoch, [noted("from the old owner")])
+    await log.append(row.run_id, epoch, [noted("from the new owner")])
+    assert texts(await log.read(row.run_id)) == ["from the new owner"]
+
+
+async def test_of_many_claims_only_the_last_may_write(log: RunLog) -> None:
+    row = await created(log)
+    epochs = await asyncio.gather(*(log.claim(row.run_id) for _ in range(10)))
+    assert len(set(epochs)) == 10
+    for epoch in sorted(epochs)[:-1]:
+        with pytest.raises(Fenced):
+            await log.append(row.run_id, epoch, [noted("late")])
+    assert await log.append(row.run_id, max(epochs), [noted("last")]) == 2
+
+
+async def test_an_epoch_that_was_never_given_is_refused(log: RunLog) -> None:
+    row = await created(log)
+    with pytest.raises(Fenced):
+        await log.append(row.run_id, row.epoch + 1, [noted("from nowhere")])
+
+
+@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.kind)
+async def test_nothing_is_stored_after_the_end(log: RunLog, ending: AnyEvent) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, [noted("before"), ending])
+    for epoch in (row.epoch, await log.claim(row.run_id)):
+        with pytest.raises(Fenced):
+            await log.append(row.run_id, epoch, [noted("after")])
+    assert (await log.read(row.run_id))[-1].event == ending
+
+
+async def test_of_two_endings_at_once_exactly_one_is_stored(log: RunLog) -> None:
+    row = await created(log)
+    outcomes = await asyncio.gather(*(log.append(row.run_id, row.epoch, [ending]) for ending in ENDINGS), return_exceptions=True)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Fenced", "Fenced", "int"]
+    assert len(await log.read(row.run_id)) == 2
+
+
+async def test_a_refused_write_wakes_nobody_and_takes_no_number(log: RunLog) -> None:
+    row = await created(log)
+    epoch = await log.claim(row.run_id)
+    waiting = asyncio.create_task(log.changed(row.run_id, 1))
+    await asyncio.sleep(0)
+    with pytest.raises(Fenced):
+        await log.append(row.run_id, row.epoch, [noted("a"), noted("b")])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    assert await log.append(row.run_id, epoch, [noted("c")]) == 2
+    await asyncio.wait_for(waiting, WAIT)
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_status_follows_the_events(log: RunLog) -> None:
+    row = await created(log)
+
+    async def after(*events: AnyEvent) -> str:
+        await log.append(row.run_id, row.epoch, events)
+        now = await log.get(row.run_id)
+        assert now is not None
+        return now.status
+
+    assert await after(TextDelta(message_id="m", offset=0, text="I need")) == "running"
+    assert await after(InputRequested(request_id="r", asked=Form()), Paused(text="Which?", requests=("r",))) == "paused"
+    assert await after(InputResolved(request_id="r", resolution="answered", value={"a": 1})) == "running"
+    assert await after(ENDINGS[0]) == "ended"
+
+
+async def test_a_request_that_is_withdrawn_by_the_end_leaves_the_run_ended(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, [Paused(text="Which?", requests=("r",))])
+    await log.append(row.run_id, row.epoch, [InputResolved(request_id="r", resolution="withdrawn"), ENDINGS[2]])
+    now = await log.get(row.run_id)
+    assert now is not None
+    assert now.status == "ended"
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_owner_finds_the_own_runs_newest_first(log: RunLog) -> None:
+    rows = [await created(log, owner=owner, context=context) for owner, context in [("ann", "a"), ("bob", "a"), ("ann", "b"), ("ann", "a")]]
+    first, of_bob, second, third = (row.run_id for row in rows)
+    assert [row.run_id for row in await log.find("ann")] == [third, second, first]
+    assert [row.run_id for row in await log.find("ann", "a")] == [third, first]
+    assert [row.run_id for row in await log.find("bob")] == [of_bob]
+    assert await log.find("bob", "b") == []
+    assert await log.find("nobody") == []
+
+
+async def test_new_events_do_not_change_the_order_of_runs(log: RunLog) -> None:
+    first, second = await created(log), await created(log)
+    await log.append(first.run_id, first.epoch, [noted("late")])
+    assert [row.run_id for row in await log.find("ann")] == [second.run_id, first.run_id]
+
+
+# --- forgetting (storages with a bound) -------------------------------------------------------------------------------
+
+
+async def ended(log: RunLog, **how: Any) -> str:
+    row = await created(log, **how)
+    await log.append(row.run_id, row.epoch, [ENDINGS[0]])
+    return row.run_id
+
+
+async def test_at_the_bound_the_oldest_ended_run_is_forgotten() -> None:
+    log = MemoryLog(most=3)
+    gone, kept, working = await ended(log), await ended(log), (await created(log)).run_id
+    newest = await created(log)
+    assert await log.get(gone) is None
+    assert [row.run_id for row in await log.find("ann")] == [newest.run_id, working, kept]
+
+
+async def test_runs_that_work_or_wait_for_people_are_never_forgotten() -> None:
+    log = MemoryLog(most=3)
+    working, paused = await created(log), await created(log)
+    await log.append(paused.run_id, paused.epoch, [Paused(text="Which?")])
+    for _ in range(20):
+        await ended(log)
+    more = [await created(log) for _ in range(10)]
+    for row in (working, paused, *more):
+        assert await log.get(row.run_id) is not None
+        await log.append(row.run_id, row.epoch, [noted("still here")])
+
+
+async def test_the_bound_holds_however_many_runs_end() -> None:
+    log = MemoryLog(most=10)
+    for _ in range(100):
+        await ended(log)
+    assert len(await log.find("ann")) <= 10
+
+
+async def test_a_forgotten_message_may_be_sent_again() -> None:
+    log = MemoryLog(most=1)
+    forgotten = await ended(log, message="m", text="one")
+    await ended(log)
+    again = await created(log, message="m", text="another")
+    assert again.run_id != forgotten
