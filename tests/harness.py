@@ -18,7 +18,7 @@ from langchain_core.tools import BaseTool
 from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.events import AnyEvent
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import GivenTools, LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.utils.a2a_common.codec import decode
 from tests.fakes.model import ScriptedChatModel
@@ -34,7 +34,7 @@ def agent(
     """A domain agent with a scripted model, a given one, or a named one (`provider:model`)."""
     own = ScriptedChatModel(script=script) if isinstance(script, Script) else script
     definition = AgentDefinition(name=name, description=f"Knows {name}.", model=model)
-    return LocalAgent(definition, tuple(tools), own, tuple(agents))
+    return LocalAgent(definition, GivenTools(tools), own, tuple(agents))
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 
-from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from tests.fakes.anthropic_server import AnthropicServer, serve_anthropic
 from tests.fakes.openai_server import serve_openai
 from tests.fakes.script import Casting

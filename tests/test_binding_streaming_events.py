@@ -242,6 +242,14 @@ async def test_an_agent_that_does_not_exist_is_told_by_the_name_the_model_used()
     assert seen.answer == "There is no agent nobody. The agents are: argocd."
 
 
+async def test_a_tool_that_does_not_exist_is_told_as_failed() -> None:
+    script = Script(Turn(Call("made_up", {}, id="one")), Turn(Say("There is no such tool.")))
+    async with staged(script, tools=[tool("look", token())]) as stage:
+        seen = await stage.ask()
+    assert seen.words == ["🔧 Supervisor: Calling tool: Made_Up\n", "❌ Supervisor: Tool Made_Up failed\n"]
+    assert seen.last.state == "completed"
+
+
 @pytest.mark.parametrize("arguments", [{"description": "Do it."}, {}], ids=["no name", "nothing"])
 async def test_a_delegation_without_an_agent_is_never_called_task(arguments: dict[str, str]) -> None:
     script = Script(Turn(Call("task", arguments, id="one")), Turn(Say("I could not ask.")))

@@ -123,6 +123,7 @@ async def test_a_structured_answer_streams_while_its_call_is_incomplete(kind: st
     assert gate.failure is None
     assert seen.answer == f'{one}{two}\n{three}é{four}😀{five}" {value}'
     assert seen.streamed == [seen.answer]
+    assert "".join(seen.texts("streaming_result")) == seen.answer  # nothing was taken back on the way
 
 
 def buffering(app: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:

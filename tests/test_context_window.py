@@ -3,7 +3,7 @@
 import json
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -129,7 +129,7 @@ async def test_many_turns_with_large_results_are_all_answered(provider: Provider
 async def test_a_summary_is_kept_and_used_until_there_is_a_newer_one() -> None:
     archive, summaries = Archive("read", "inspect", "measure"), Summaries()
     async with behind(OPENAI, book(summaries.script), tools=archive.tools, max_context_tokens=4000) as (server, client):
-        await converse(client, archive, 16)
+        await converse(client, archive, 10)
         used = [next(said for said in summaries.said if said in text) for request in server.requests for text in summaries_of(request)]
         order = [summaries.said.index(said) for said in used]
         assert order == sorted(order)
@@ -141,7 +141,7 @@ async def test_with_a_known_window_old_turns_are_summarised_before_anything_is_r
     archive, summaries = Archive("read", "inspect", "measure", sizes=range(800, 1500)), Summaries()
     casting = book(summaries.script)
     async with behind(provider, casting, tools=archive.tools, max_context_tokens=3000, LLM_CONTEXT_TOKENS="2000") as (server, client):
-        seen = await converse(client, archive, 10)
+        seen = await converse(client, archive, 7)
         assert server.refusals == []
         assert summaries.said
         await assert_unseen(client, seen, summaries.said)
@@ -158,11 +158,11 @@ async def test_a_conversation_within_the_window_is_never_summarised() -> None:
 async def test_conversations_have_summaries_of_their_own() -> None:
     archive, summaries = Archive("read", "inspect", "measure"), Summaries()
     async with behind(OPENAI, book(summaries.script), tools=archive.tools, max_context_tokens=4000) as (server, client):
-        await converse(client, archive, 8)
+        await converse(client, archive, 5)
         first = list(summaries.said)
         assert first
         start = len(server.requests)
-        await converse(client, archive, 8)
+        await converse(client, archive, 5)
         assert len(summaries.said) > len(first)
         assert not any(said in str(request.raw) for request in server.requests[start:] for said in first)
 
@@ -182,7 +182,7 @@ TROUBLES: dict[str, tuple[Item, ...]] = {
 async def test_when_summarising_fails_the_outline_is_kept_and_the_question_answered(items: tuple[Item, ...]) -> None:
     archive = Archive("read", "inspect", "measure")
     async with behind(OPENAI, book(Script(Turn(*items))), tools=archive.tools, max_context_tokens=4000) as (server, client):
-        seen = await converse(client, archive, 8)
+        seen = await converse(client, archive, 6)
         assert_whole(server, most_overflows=6)
         [kept] = summaries_of(server.requests[-1])
         assert "Question 0: single." in kept
@@ -216,14 +216,27 @@ async def test_a_turn_whose_own_results_exceed_the_window_is_answered(provider: 
 async def test_a_turn_with_very_many_results_is_answered() -> None:
     names = tuple(f"read_{number}" for number in range(60))
     archive = Archive(*names, sizes=range(1000, 2000))
-    ways = {"heap": (names,)}
     casting = Book({"heap": Script(Turn(*map(Call, names)), reporting(names[-1]))})
     async with behind(OPENAI, casting, tools=archive.tools, max_context_tokens=4000) as (server, client):
         seen = await client.ask("One heap.")
         assert seen.last.state == "completed", seen.last.said
         assert seen.answer == f"Report: {archive.values[names[-1]]}"
         assert_whole(server, most_overflows=6)
-    assert ways
+
+
+async def test_a_refusal_that_nothing_helps_against_is_told_and_teaches_nothing() -> None:
+    archive, refused = Archive("read", sizes=range(6000, 6001)), Fail(400, "context_length_exceeded", "The context window is too small.")
+    casting = Book({"^Never": Script(Turn(refused)), "": Script(Turn(Call("read")), reporting("read"))})
+    async with behind(OPENAI, casting, tools=archive.tools) as (server, client):
+        seen = await client.ask("Never")
+        assert (seen.last.state, seen.last.said) == (
+            "failed",
+            "The conversation is too long for the model. Start a new one, or ask for less at once.",
+        )
+        assert len(server.requests) <= 6
+        assert (await client.ask("Read")).answer == f"Report: {archive.values['read']}"
+        [result] = server.requests[-1].tool_results["read"]
+        assert len(result) > 6000, "other conversations are not cut"
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=str)

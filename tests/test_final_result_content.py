@@ -72,6 +72,31 @@ async def test_a_model_that_answers_in_plain_words_although_structure_was_asked_
     assert (seen.answer, seen.last.state) == (words, "completed")
 
 
+@everywhere
+async def test_a_structured_answer_that_does_not_fit_is_asked_for_again_and_replaced(kind: str) -> None:
+    lost, kept = token("lost"), token("kept")
+    script = Script(Turn(answer_call(lost, citations="none")), Turn(answer_call(kept)))
+    async with staged(script, kind=kind, env=STRUCTURED) as stage:
+        seen = await stage.ask()
+    assert (seen.answer, seen.streamed, seen.words) == (kept, [kept], [])
+
+
+@everywhere
+async def test_a_broken_structured_answer_beside_a_call_ends_nothing_and_shows_nothing_of_the_call(kind: str) -> None:
+    private, kept, noted = token("private"), token("kept"), list[str]()
+
+    async def note(content: str) -> str:
+        noted.append(content)
+        return "noted"
+
+    script = Script(Turn(Call("PlatformEngineerResponse", {"citations": []}), Call("note", {"content": private})), Turn(answer_call(kept)))
+    async with staged(script, kind=kind, tools=[tool("note", note)], env=STRUCTURED) as stage:
+        seen = await stage.ask()
+    assert (seen.answer, seen.streamed, seen.last.state) == (kept, [kept], "completed")
+    assert private not in "".join(seen.texts("streaming_result"))
+    assert noted == []
+
+
 async def test_structured_answers_of_one_conversation_do_not_mix() -> None:
     values = [token(), token()]
     given = iter(values)
@@ -179,6 +204,17 @@ async def test_a_sub_agent_that_ends_empty_is_asked_once_more_without_tools(kind
         requests = stage.requests("argocd")
     assert [bool(request.tools) for request in requests] == [True, True, False]
     assert seen.answer == f"It is {value}"
+    assert seen.words[-1] == "✅ Supervisor: Argocd completed\n"
+
+
+@everywhere
+async def test_a_sub_agent_that_ends_empty_after_it_spoke_has_answered_with_what_it_said(kind: str) -> None:
+    first, second = token("first"), token("second")
+    inner = Script(Turn(Say(first), Call("look", {})), Turn(Say(second), Call("look", {})), Turn())
+    script = Script(Turn(delegate("argocd")), Turn(Say("Heard: {{tool:argocd}}")))
+    async with staged(script, member("argocd", inner, tool("look", token())), kind=kind) as stage:
+        seen = await stage.ask()
+    assert seen.answer == f"Heard: {first}\n\n{second}"
     assert seen.words[-1] == "✅ Supervisor: Argocd completed\n"
 
 

@@ -609,6 +609,41 @@ async def test_an_answer_after_the_cancel_was_stored_is_refused() -> None:
     assert endings(await stage.events(row)) == ["cancelled"]
 
 
+async def test_work_that_ignores_its_cancel_cannot_write_while_the_end_is_being_stored() -> None:
+    class HeldCancel(MemoryLog):
+        """A commit of the cancel that takes as long as the test wants."""
+
+        held, free = asyncio.Event(), asyncio.Event()
+
+        async def append(self, run_id: str, epoch: int, events: Sequence[AnyEvent]) -> int:
+            if any(isinstance(event, Cancelled) for event in events):
+                self.held.set()
+                await self.free.wait()
+            return await super().append(run_id, epoch, events)
+
+    log = HeldCancel()
+    stage, outcome = Stage(log, grace=0.0), asyncio.get_running_loop().create_future()
+
+    async def stubborn(turn: Turn) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await log.held.wait()
+        try:
+            await stage.write(turn, Notice(code="info", text="still here"))
+            outcome.set_result("stored")
+        except Fenced:
+            outcome.set_result("refused")
+
+    stage.on("one", stubborn)
+    row = await stage.ask("one")
+    await stage.started("one")
+    cancelling = asyncio.create_task(stage.runs.cancel(row.run_id, by="ann"))
+    assert await asyncio.wait_for(outcome, WAIT) == "refused"
+    log.free.set()
+    assert await asyncio.wait_for(cancelling, WAIT)
+    assert [event.kind for event in await stage.end(row)] == ["run_started", "cancelled"]
+
+
 async def test_of_many_cancels_and_an_answer_at_once_one_is_stored() -> None:
     for delay in range(6):
         stage = Stage()

@@ -54,13 +54,12 @@ def test_only_a_clear_yes_opens_the_network(value: str) -> None:
         check_exposure(Settings.of({"A2A_HOST": "0.0.0.0", "A2A_ALLOW_UNAUTHENTICATED": value}).server)
 
 
-@pytest.mark.parametrize("command", [("platform-engineer",), ("caipe", "serve")], ids=["platform-engineer", "caipe"])
-async def test_the_command_refuses_the_network_in_a_sentence(command: tuple[str, ...]) -> None:
-    done = await run(*command, env={"A2A_HOST": "0.0.0.0", "A2A_PORT": "0"})
+async def test_the_command_refuses_the_network_in_a_sentence() -> None:
+    done = await run("platform-engineer", env={"A2A_HOST": "0.0.0.0", "A2A_PORT": "0"})
     assert done.code == 1
-    assert "A2A_HOST=0.0.0.0" in done.err
+    assert done.err.startswith("A2A_HOST=0.0.0.0")
     assert "A2A_AUTH_SHARED_KEY" in done.err
-    assert "Traceback" not in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 # --- the key ----------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """`caipe ask`: one question, one answer, drawn from the transcript."""
 
 import asyncio
+import json
 import re
 import sys
 from typing import TextIO
@@ -46,8 +47,11 @@ class _Asking:
         self._progress = _Progress(sys.stderr)
 
     async def run(self, text: str, timeout: float | None) -> int:
+        host = _host(self._url)
+        if host is None:
+            return self._say(f"{self._url} is not the address of a server. Start one on this machine with: caipe serve", UNREACHABLE)
         # A proxy of the environment is for the way out, not for a server on this machine.
-        async with httpx.AsyncClient(trust_env=not is_loopback(httpx.URL(self._url).host)) as http:
+        async with httpx.AsyncClient(trust_env=not is_loopback(host)) as http:
             client = A2AClient(self._url, http, token=self._token)
             try:
                 async with asyncio.timeout(timeout):
@@ -68,7 +72,7 @@ class _Asking:
         async for event in client.ask(text, self._talk):
             view = view.apply(event)
             if self._as_json:
-                print(event.model_dump_json(), flush=True)
+                print(_line(event), flush=True)
             else:
                 self._progress.show(event)
         self._progress.end_line()
@@ -145,6 +149,20 @@ class _Progress:
         self._out.write(shown)
         self._out.flush()
         self._column = 0 if shown.endswith("\n") else self._column + len(shown)
+
+
+def _host(address: str) -> str | None:
+    """The host of an address; none when it cannot be one."""
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL:
+        return None
+    return url.host if (url.port or 0) < 65536 else None
+
+
+def _line(event: AnyEvent) -> str:
+    """The event as one line of ASCII, so that no terminal acts on it and no reader sees two lines."""
+    return json.dumps(event.model_dump(mode="json")).replace("\x7f", "\\u007f")
 
 
 def printable(text: str) -> str:

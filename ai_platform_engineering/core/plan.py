@@ -95,17 +95,31 @@ def change_plan(state: PlanState, change: WriteSteps | DelegationEnded | Reset) 
 
 def _write(state: PlanState, change: WriteSteps) -> PlanState:
     known = {step.step_id: step for step in state.plan.steps}
-    by_words = {(step.agent, step.title.casefold()): step.step_id for step in state.plan.steps}
+    by_words = _by_words(state.plan.steps, {step.step_id for step in change.steps})
     given, steps, used = state.given, [], set[str]()
     for step in change.steps:
-        step_id = step.step_id if step.step_id in known else by_words.get((step.agent, step.title.casefold()), "")
-        if not step_id or step_id in used:
-            given += 1
-            step_id = f"step-{given}"
+        step_id = step.step_id
+        if step_id not in known or step_id in used:
+            same = by_words.get(_words(step))
+            given += not same
+            step_id = same.pop(0) if same else f"step-{given}"
         used.add(step_id)
         steps.append(step.model_copy(update={"step_id": step_id, "status": _settled(known.get(step_id), step.status)}))
     title = state.plan.title if change.title is None else change.title
     return PlanState(plan=Plan(title=title, steps=tuple(steps)), given=given)
+
+
+def _by_words(steps: Sequence[PlanStep], named: set[str]) -> dict[tuple[str, str], list[str]]:
+    """The ids that a step without one may be recognised by; those that another step names are taken."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for step in steps:
+        if step.step_id not in named:
+            found.setdefault(_words(step), []).append(step.step_id)
+    return found
+
+
+def _words(step: PlanStep) -> tuple[str, str]:
+    return step.agent, step.title.casefold()
 
 
 def _settled(before: PlanStep | None, wanted: StepStatus) -> StepStatus:
@@ -119,13 +133,13 @@ _TAG = re.compile(r"^\s*\[(?P<agent>[^\]]+)\]\s*(?P<title>.+)$", re.DOTALL)
 _STATUS: Mapping[str, StepStatus] = {
     "pending": "pending",
     "in_progress": "in_progress",
-    "in-progress": "in_progress",
     "running": "in_progress",
     "completed": "completed",
     "done": "completed",
     "failed": "failed",
     "skipped": "skipped",
     "cancelled": "skipped",
+    "canceled": "skipped",
 }
 
 
@@ -138,10 +152,11 @@ def _read_step(todo: Any) -> PlanStep | None:
     fields: Mapping[str, Any] = todo if isinstance(todo, Mapping) else {"title": str(todo)}
     title = str(fields.get("title") or fields.get("content") or "").strip()
     agent = str(fields.get("agent") or "").strip()
-    if tagged := _TAG.match(title):
-        agent, title = agent or tagged["agent"].strip(), tagged["title"].strip()
+    if (tagged := _TAG.match(title)) and agent.lower() in ("", tagged["agent"].strip().lower()):
+        agent, title = tagged["agent"].strip(), tagged["title"].strip()
     if not title:
         return None
-    status = _STATUS.get(str(fields.get("status") or "pending").lower(), "pending")
+    said = str(fields.get("status") or "pending").strip().lower()
+    status = _STATUS.get(said.replace("-", "_").replace(" ", "_"), "pending")
     step_id = str(fields.get("step_id") or fields.get("id") or "")
     return PlanStep(step_id=step_id, title=title, agent=agent.lower() or SUPERVISOR, status=status)

@@ -4,7 +4,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from dotenv import dotenv_values
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
@@ -76,6 +76,13 @@ class AgentSettings(_Group):
     structured_response: Flag = Field(False, alias="USE_STRUCTURED_RESPONSE")
     prompt_config: Path | None = Field(None, alias="PROMPT_CONFIG")
     langgraph_dev: Flag = Field(False, alias="LANGGRAPH_DEV")
+    definitions: str | None = Field(None, alias="AGENTS_CONFIG")
+    home: Path = Field(default_factory=lambda: Path.home() / ".caipe", alias="CAIPE_HOME")
+
+
+class McpSettings(_Group):
+    connect_timeout: float = Field(30.0, alias="MCP_CONNECT_TIMEOUT", gt=0)
+    call_timeout: float = Field(60.0, alias="MCP_CALL_TIMEOUT", gt=0)
 
 
 class StreamSettings(_Group):
@@ -94,6 +101,7 @@ class Settings(_Group):
     model: ModelSettings = Field(default_factory=ModelSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     agent: AgentSettings = Field(default_factory=AgentSettings)
+    mcp: McpSettings = Field(default_factory=McpSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
     logging: LogSettings = Field(default_factory=LogSettings)
 
@@ -105,7 +113,8 @@ class Settings(_Group):
         groups: dict[str, _Group] = {}
         for name, kind in _GROUPS.items():
             try:
-                groups[name] = kind.model_validate(given)
+                # By variable alone: an environment may hold a `host` or a `name` of somebody else.
+                groups[name] = kind.model_validate(given, by_alias=True, by_name=False)
             except ValidationError as error:
                 # Only the variable and the rule: the value may be a secret.
                 wrong += [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
@@ -124,15 +133,42 @@ _GROUPS: dict[str, type[_Group]] = {
     "model": ModelSettings,
     "limits": LimitSettings,
     "agent": AgentSettings,
+    "mcp": McpSettings,
     "stream": StreamSettings,
     "logging": LogSettings,
 }
 
 
+class SettingRow(NamedTuple):
+    """A setting for people: a secret shows only that it is set."""
+
+    name: str
+    value: str
+    source: Literal["environment", ".env", "default"]
+
+
+def described(settings: Settings, variables: Mapping[str, str], from_file: Mapping[str, str]) -> list[SettingRow]:
+    """Every setting with its value and where it came from."""
+    rows: list[SettingRow] = []
+    for name, kind in _GROUPS.items():
+        group = getattr(settings, name)
+        for field, info in kind.model_fields.items():
+            variable, value = info.alias or field, getattr(group, field)
+            shown = "set" if isinstance(value, SecretStr) else "" if value is None else str(value)
+            given = bool(variables.get(variable, "").strip())
+            from_env = given and from_file.get(variable) != variables.get(variable)
+            rows.append(SettingRow(variable, shown, "environment" if from_env else ".env" if given else "default"))
+    return rows
+
+
+def dotenv(env_file: Path | str = ".env") -> dict[str, str]:
+    """The variables of the file alone."""
+    return {name: value for name, value in dotenv_values(env_file).items() if value is not None}
+
+
 def environment(env_file: Path | str = ".env") -> dict[str, str]:
     """The variables in force: the process environment wins over the file."""
-    from_file = {name: value for name, value in dotenv_values(env_file).items() if value is not None}
-    return {**from_file, **os.environ}
+    return {**dotenv(env_file), **os.environ}
 
 
 def export(variables: Mapping[str, str]) -> None:

@@ -41,7 +41,7 @@ class App(Starlette):
 
 def a2a_app(settings: ServerSettings, card: AgentCard, runs: Runs, *, ready: Readiness, routes: Sequence[BaseRoute] = ()) -> App:
     streams = Streams(runs, settings.keep_alive)
-    handler = LogRequestHandler(runs, max_file_bytes=settings.max_file_bytes)
+    handler = LogRequestHandler(runs, max_file_bytes=settings.max_file_bytes, streams=streams)
     dispatcher = Dispatcher(handler, streams, max_request_bytes=settings.max_request_bytes)
 
     @contextlib.asynccontextmanager
@@ -117,7 +117,7 @@ def listen(settings: ServerSettings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
-        reason = "another program uses this port" if taken else (error.strerror or type(error).__name__)
+        reason = "another program uses this port" if taken else (error.strerror or "").partition(" (while")[0]
         raise ConfigurationError(
             f"Cannot listen on {settings.host}, port {settings.port}: {reason}. "
             "Set A2A_HOST and A2A_PORT (or --host and --port) to an address and a port that are free."

@@ -1,5 +1,6 @@
 """Our A2A request handler: every method over the run log. Opening checks everything; following has nothing left to refuse."""
 
+import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any, NoReturn
 
@@ -41,7 +42,7 @@ from a2a.utils.task import (
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
 from ai_platform_engineering.runtime.log import RunRow
 from ai_platform_engineering.runtime.runs import Incoming, Runs
-from ai_platform_engineering.runtime.stream import Opened, parse_cursor
+from ai_platform_engineering.runtime.stream import Opened, Streams, parse_cursor
 from ai_platform_engineering.runtime.task_list import page
 from ai_platform_engineering.utils.a2a_common.codec import Frame, encode, snapshot
 from ai_platform_engineering.utils.a2a_common.parts import read_parts
@@ -50,8 +51,8 @@ from ai_platform_engineering.utils.a2a_common.parts import read_parts
 class LogRequestHandler(RequestHandler):
     """Starts runs and answers from their log."""
 
-    def __init__(self, runs: Runs, *, max_file_bytes: int) -> None:
-        self._runs, self._max_file_bytes = runs, max_file_bytes
+    def __init__(self, runs: Runs, *, max_file_bytes: int, streams: Streams | None = None) -> None:
+        self._runs, self._max_file_bytes, self._streams = runs, max_file_bytes, streams
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -88,8 +89,10 @@ class LogRequestHandler(RequestHandler):
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
         opened = await self.open_message(params, context)
         if not params.configuration.return_immediately:
-            async for _ in self._runs.follow(opened.row.run_id, opened.after):
-                pass
+            # A server that stops does not wait for the answer: the client gets the task as it stands.
+            with self._streams.open() if self._streams else contextlib.nullcontext():
+                async for _ in self._runs.follow(opened.row.run_id, opened.after):
+                    pass
         return apply_history_length(await self._task(opened.row), params.configuration)
 
     async def on_message_send_stream(self, params: SendMessageRequest, context: ServerCallContext) -> AsyncGenerator[Frame, None]:

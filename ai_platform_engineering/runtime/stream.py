@@ -1,7 +1,9 @@
 """The streaming response: follows a run's log from a cursor as server-sent events."""
 
 import asyncio
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +57,16 @@ class Streams:
     def end(self) -> None:
         for scope in list(self.scopes):
             scope.cancel()
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """A wait that ends with the streams; what it waited for may still be under way."""
+        with anyio.CancelScope() as scope:
+            self.scopes.add(scope)
+            try:
+                yield
+            finally:
+                self.scopes.discard(scope)
 
 
 class LogStream(Response):

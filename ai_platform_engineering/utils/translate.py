@@ -98,6 +98,8 @@ class Translator:
         yield self._ending()
 
     def _translate(self, ns: Namespace, mode: str, data: Any) -> Iterator[AnyEvent]:
+        if mode in ("tasks", "messages", "tools") and self._is_inside_a_tool(ns):
+            return
         match mode:
             case "tasks":
                 self._on_task(ns, data)
@@ -118,6 +120,10 @@ class Translator:
 
     def _delegation(self, ns: Namespace) -> tuple[_Call, str] | None:
         return next((self._delegations[segment] for segment in reversed(ns) if segment in self._delegations), None)
+
+    def _is_inside_a_tool(self, ns: Namespace) -> bool:
+        """A tool may run an agent of its own: only what that asks of people concerns anybody else."""
+        return any(segment.startswith("tools:") and segment not in self._delegations for segment in ns)
 
     def _by(self, ns: Namespace) -> dict[str, Any]:
         found = self._delegation(ns)
@@ -258,6 +264,8 @@ class Translator:
         if node == "__interrupt__":
             for interrupt in update:
                 yield from self._ask(ns, interrupt)
+            return
+        if self._is_inside_a_tool(ns):
             return
         for part in update if isinstance(update, list) else [update]:
             if isinstance(part, Mapping):

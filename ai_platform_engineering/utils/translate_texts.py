@@ -30,13 +30,22 @@ class _Message:
         return at
 
 
+@dataclass(slots=True)
+class _Answer:
+    """A structured answer that is being written; the index tells its call from the others of the same message."""
+
+    message: _Message
+    index: int | str | None
+    content: StringField = field(default_factory=lambda: StringField("content"))
+
+
 class Texts:
     """`by` says who speaks in a namespace, `step` to which step of the plan it belongs."""
 
     def __init__(self, by: Callable[[Namespace], dict[str, Any]], step: Callable[[Namespace], str | None], used_ids: Iterable[str]) -> None:
         self._by, self._step, self._used_ids = by, step, set(used_ids)
         self._messages: dict[Namespace, _Message] = {}
-        self._structured: dict[Namespace, tuple[_Message, StringField]] = {}
+        self._structured: dict[Namespace, _Answer] = {}
         self._slots: dict[Namespace, str] = {}  # the artifact that the next text of an agent replaces
 
     def chunk(self, ns: Namespace, chunk: AIMessageChunk) -> Iterator[AnyEvent]:
@@ -56,25 +65,27 @@ class Texts:
         """A piece of the call that carries a structured answer: its `content` streams like any other text."""
         for piece in chunk.tool_call_chunks:
             if piece.get("name") == answer_tool and ns not in self._structured:
-                self._structured[ns] = self._open(ns, f"{chunk.id}:answer"), StringField("content")
-            if ns in self._structured:
-                message, content = self._structured[ns]
-                yield from self._delta(ns, message, message.filter.feed(content.feed(piece.get("args") or "")))
+                self._structured[ns] = _Answer(self._open(ns, f"{chunk.id}:answer"), piece.get("index"))
+            answer = self._structured.get(ns)
+            if answer is not None and answer.index == piece.get("index") and piece.get("name") in (None, "", answer_tool):
+                text = answer.content.feed(piece.get("args") or "")
+                yield from self._delta(ns, answer.message, answer.message.filter.feed(text))
 
     def end(self, ns: Namespace, raw_id: str, text: str, role: TextRole) -> Iterator[AnyEvent]:
         """The message is in the graph's state: what of it was not streamed is said now, and its text ends."""
         yield from self._end(ns, self._messages.pop(ns, None), raw_id, text, role)
 
     def end_structured(self, ns: Namespace, raw_id: str, text: str) -> Iterator[AnyEvent]:
-        message, _ = self._structured.pop(ns, (None, None))
-        yield from self._end(ns, message, raw_id, text, "answer")
+        answer = self._structured.pop(ns, None)
+        yield from self._end(ns, answer.message if answer else None, raw_id, text, "answer")
 
     def is_answering(self, ns: Namespace) -> bool:
         return ns in self._structured
 
     def discard(self, ns: Namespace, reason: str) -> Iterator[AnyEvent]:
         """What the agent was saying is void; its next text takes the place."""
-        for message in (self._messages.pop(ns, None), self._structured.pop(ns, (None,))[0]):
+        answer = self._structured.pop(ns, None)
+        for message in (self._messages.pop(ns, None), answer.message if answer else None):
             yield from self._void(ns, message, reason)
 
     def _end(self, ns: Namespace, message: _Message | None, raw_id: str, text: str, role: TextRole) -> Iterator[AnyEvent]:

@@ -1,23 +1,20 @@
 """PlatformEngineerDeepAgent: definitions -> graph."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import BaseChatModel
-from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
-from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.events import SUPERVISOR
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent, delegation_tool
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import Kept, SubAgent, delegation_tool
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.answer import AlwaysAnswer
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.context import ContextWindow
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import CallLimits
@@ -32,16 +29,6 @@ from ai_platform_engineering.utils.llm import chat_model
 from ai_platform_engineering.utils.translate import Shape
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class LocalAgent:
-    """An agent that runs in this process: its definition, its tools, its model if not the common one, and its own sub-agents."""
-
-    definition: AgentDefinition
-    tools: tuple[BaseTool, ...] = ()
-    model: BaseChatModel | None = None
-    agents: "tuple[LocalAgent, ...]" = ()
 
 
 def common_middleware(settings: Settings) -> list[AgentMiddleware[Any, Any, Any]]:
@@ -66,17 +53,25 @@ class PlatformEngineerDeepAgent:
         agents: Sequence[LocalAgent] = (),
         tools: Sequence[BaseTool] = (),
         model: BaseChatModel | None = None,
+        router: BaseChatModel | None = None,
         checkpointer: BaseCheckpointSaver[Any] | None = None,
     ) -> None:
-        self._settings, self._tools, self._given_model = settings, tuple(tools), model
+        self._settings, self._tools, self._given_model, self._router = settings, tuple(tools), model, router
         # LangGraph Studio brings a checkpointer of its own.
         self._checkpointer = None if settings.agent.langgraph_dev else checkpointer
         self._prompts = PromptConfig.load(settings.agent.prompt_config)
         self._subagents = [self._subagent(agent) for agent in agents]
+        self._built: tuple[object, Graph] | None = None
 
-    @cached_property
+    @property
     def graph(self) -> Graph:
-        """The supervisor's graph. Raises ModelNotConfigured, so that a server without a model starts and says what is missing."""
+        """The supervisor's graph, built anew when what it knows of its agents has changed. Raises ConfigurationError."""
+        offered = tuple((agent.name, agent.description) for agent in self._subagents)
+        if self._built is None or self._built[0] != offered:
+            self._built = offered, self._build()
+        return self._built[1]
+
+    def _build(self) -> Graph:
         structured = self._settings.agent.structured_response
         return create_agent(
             self._model(),
@@ -104,41 +99,43 @@ class PlatformEngineerDeepAgent:
 
     def tool_names(self) -> dict[str, list[str]]:
         """Every agent with the names of its tools."""
-        return {SUPERVISOR: [tool.name for tool in self._tools], **{agent.name: list(agent.tools) for agent in self._subagents}}
+        return {SUPERVISOR: [tool.name for tool in self._tools], **{agent.name: list(agent.source.known) for agent in self._subagents}}
+
+    @property
+    def offline(self) -> bool:
+        """No language model is configured: the embedded router answers, where there is one."""
+        return self._given_model is None and self._settings.model.name is None
 
     def _model(self, name: str | None = None) -> BaseChatModel:
-        return self._given_model if self._given_model and name is None else chat_model(self._settings.model, name)
+        if name is None and self._given_model is not None:
+            return self._given_model
+        if name is None and self.offline and self._router is not None:
+            return self._router
+        return chat_model(self._settings.model, name)
 
     def _delegation(self, agents: Sequence[SubAgent], *, planned: bool) -> list[BaseTool]:
         limit = self._settings.limits.recursion
         return [delegation_tool(agents, recursion_limit=limit, planned=planned)] if agents else []
 
     def _subagent(self, agent: LocalAgent) -> SubAgent:
-        definition = agent.definition
         inner = [self._subagent(one) for one in agent.agents]
-        prompt = self._prompts.agent_prompts.get(definition.name, definition.prompt)
 
-        def build() -> Graph:
+        async def build() -> Graph:
+            tools = await agent.source.load()
+            definition = agent.definition.model_copy(update={"prompt": self._agent_prompt(agent, tools)})
             model = agent.model or self._model(definition.model)
-            tools = [*agent.tools, *self._delegation(inner, planned=False)]
-            return build_agent(definition.model_copy(update={"prompt": prompt}), model, tools, common_middleware(self._settings))
+            return build_agent(definition, model, [*tools, *self._delegation(inner, planned=False)], common_middleware(self._settings))
 
-        return SubAgent(definition.name, definition.description, _once(build), tuple(tool.name for tool in agent.tools))
+        return SubAgent(agent.definition, agent.source, Kept(build, lambda: agent.source.revision))
+
+    def _agent_prompt(self, agent: LocalAgent, tools: Sequence[BaseTool]) -> str:
+        prompt = self._prompts.agent_prompts.get(agent.definition.name, agent.definition.prompt)
+        if tools or not agent.source.problem:
+            return prompt
+        return f"{prompt}\n\nNone of your domain tools can be used now ({agent.source.problem}). Say so; answer nothing from memory."
 
 
 AIPlatformEngineerMAS = PlatformEngineerDeepAgent
-
-
-def _once(build: Callable[[], Graph]) -> Callable[[], Awaitable[Runnable[Any, Any]]]:
-    """Builds on the first call and keeps what was built; a failed attempt is not kept."""
-    built: list[Graph] = []
-
-    async def get() -> Runnable[Any, Any]:
-        if not built:
-            built.append(build())
-        return built[0]
-
-    return get
 
 
 def make_graph() -> Graph:

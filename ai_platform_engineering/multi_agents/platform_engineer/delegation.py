@@ -1,5 +1,6 @@
 """`task`: hands a piece of work to a domain agent and returns what it found."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,23 +13,58 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 from pydantic import BaseModel, Field
 
+from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.events import StepStatus
 from ai_platform_engineering.core.plan import DelegationEnded
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import ToolSource
 from ai_platform_engineering.utils.failures import in_words, traced
 from ai_platform_engineering.utils.translate import DELEGATION
 from ai_platform_engineering.utils.visible_text import visible
 
 log = logging.getLogger(__name__)
 
+_MOST_NAMED = 40
+
+
+class Kept:
+    """A graph that is built when it is first needed, kept, and built anew when its revision has changed. Failures are not kept."""
+
+    def __init__(self, build: Callable[[], Awaitable[Runnable[Any, Any]]], revision: Callable[[], object]) -> None:
+        self._build, self._revision = build, revision
+        self._kept: tuple[object, Runnable[Any, Any]] | None = None
+        self._lock = asyncio.Lock()
+
+    async def __call__(self) -> Runnable[Any, Any]:
+        async with self._lock:
+            if self._kept is None or self._kept[0] != self._revision():
+                graph = await self._build()
+                self._kept = self._revision(), graph
+            return self._kept[1]
+
 
 @dataclass(frozen=True, slots=True)
 class SubAgent:
-    """An agent behind `task`. Its graph is built when it is first needed."""
+    """An agent behind `task`."""
 
-    name: str
-    description: str
-    graph: Callable[[], Awaitable[Runnable[Any, Any]]]
-    tools: tuple[str, ...] = ()
+    definition: AgentDefinition
+    source: ToolSource
+    graph: Kept
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def description(self) -> str:
+        """What the model is told of the agent; as much of its tools as is known without starting anything."""
+        parts = [" ".join(self.definition.description.split())]
+        if self.source.problem:
+            parts.append(f"(Its tools are unavailable now: {self.source.problem}.)")
+        if self.source.known:
+            parts.append(f"Tools: {', '.join(self.source.known[:_MOST_NAMED])}.")
+        if self.definition.examples:
+            parts.append(f"Examples: {' | '.join(self.definition.examples)}")
+        return " ".join(parts)
 
 
 class Delegate(BaseModel):
@@ -67,6 +103,6 @@ async def _delegate(agents: Mapping[str, SubAgent], name: str, description: str,
         message, code, _ = in_words(error)
         log.warning("agent %s failed: %s: %s", name, code, traced(error))
         return f"Agent {name} failed: {message}", "failed"
-    last = result["messages"][-1] if result.get("messages") else None
-    text = visible(last.text) if isinstance(last, AIMessage) else ""
+    said = [visible(one.text) for one in result.get("messages") or () if isinstance(one, AIMessage)]
+    text = (said[-1] if said else "") or "\n\n".join(filter(None, said))  # as the supervisor: the last message, else what it said before
     return (text, "completed") if text else (f"Agent {name} ended without an answer.", "failed")

@@ -47,6 +47,8 @@ class PromptConfig(BaseModel):
             read = yaml.safe_load(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigurationError(f"PROMPT_CONFIG: {path} cannot be read: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"PROMPT_CONFIG: {path} is not a text file in UTF-8.") from None
         except yaml.YAMLError as error:
             raise ConfigurationError(f"PROMPT_CONFIG: {path} is not valid YAML: {error}") from None
         try:

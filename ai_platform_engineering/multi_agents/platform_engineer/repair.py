@@ -3,11 +3,13 @@
 They are left behind by a cancel, a crash or a recursion error, and providers reject a history that has one.
 """
 
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolMessage
 
 from ai_platform_engineering.core.events import clean_json
 
@@ -35,12 +37,9 @@ def _block_id(block: Mapping[str, Any]) -> Any:
 
 def repair(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
     """Every call gets its result right behind it; results without a call and calls without an id are dropped."""
-    results: dict[str, ToolMessage] = {}
-    for message in messages:
-        if isinstance(message, ToolMessage):
-            results.setdefault(message.tool_call_id, message)
+    results = _results_by_message(messages)
     fixed: list[AnyMessage] = []
-    for message in messages:
+    for index, message in enumerate(messages):
         if isinstance(message, ToolMessage):
             continue
         if not isinstance(message, AIMessage):
@@ -48,8 +47,20 @@ def repair(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
             continue
         named = _with_named_calls(message)
         fixed.append(named)
-        fixed += _results(named, results)
+        fixed += _results(named, results.get(index, {}))
     return fixed
+
+
+def _results_by_message(messages: Sequence[AnyMessage]) -> dict[int, dict[str, ToolMessage]]:
+    """Providers use ids again: a result belongs to the last call before it that has its id, and the first one counts."""
+    asked: dict[str, int] = {}
+    found: dict[int, dict[str, ToolMessage]] = {}
+    for index, message in enumerate(messages):
+        if isinstance(message, AIMessage):
+            asked |= dict.fromkeys(_extract_tool_call_ids(message), index)
+        elif isinstance(message, ToolMessage) and message.tool_call_id in asked:
+            found.setdefault(asked[message.tool_call_id], {}).setdefault(message.tool_call_id, message)
+    return found
 
 
 def _results(message: AIMessage, results: Mapping[str, ToolMessage]) -> Iterable[ToolMessage]:
@@ -82,9 +93,16 @@ def encodable(message: AnyMessage) -> AnyMessage:
 
 
 class RepairToolCalls(AgentMiddleware):
-    """Gives the model a repaired history; what is stored stays as it happened."""
+    """Gives the model a repaired history; what is stored stays as it happened, each message in its own place."""
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
-        return await handler(request.override(messages=[encodable(message) for message in repair(request.messages)]))
+        response = await handler(request.override(messages=[encodable(message) for message in repair(request.messages)]))
+        return replace(response, result=_with_own_ids(response.result, request.state["messages"]))
+
+
+def _with_own_ids(new: Sequence[BaseMessage], stored: Sequence[AnyMessage]) -> list[BaseMessage]:
+    """A provider may use an id again; the graph would put the new message in the place of the old one."""
+    taken = {message.id for message in stored}
+    return [message.model_copy(update={"id": str(uuid.uuid4())}) if message.id and message.id in taken else message for message in new]

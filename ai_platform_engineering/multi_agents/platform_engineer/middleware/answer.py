@@ -15,6 +15,8 @@ from ai_platform_engineering.utils.visible_text import visible
 
 _ASK_AGAIN = "Your last message was empty. Answer the request now, in words, from what you have."
 
+_NOT_RUN = "Not run: give the final answer only when no more tools are needed, and alone."
+
 _CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS"})  # the words of the providers for "my length is used up"
 
 Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -28,6 +30,9 @@ class AlwaysAnswer(AgentMiddleware):
             return response
         if message.invalid_tool_calls and not message.tool_calls:
             return await self._call_again(request, handler, message)
+        told = [one for one in response.result if isinstance(one, ToolMessage)]
+        if told and response.structured_response is None and len(told) < len(message.tool_calls):
+            return await self._answer_again(request, handler, message, told)
         if _is_silent(response, message) and not _has_spoken(request):
             request.runtime.stream_writer(ModelRetried("empty answer"))
             # Without tools: a model that has nothing to say would only call another one.
@@ -38,6 +43,16 @@ class AlwaysAnswer(AgentMiddleware):
         request.runtime.stream_writer(ModelRetried("invalid tool arguments"))
         told = [ToolMessage(INVALID, tool_call_id=call["id"] or "", status="error") for call in message.invalid_tool_calls]
         return _without_cut_call(await handler(request.override(messages=[*request.messages, message, *told])))
+
+    async def _answer_again(
+        self, request: ModelRequest[Any], handler: Handler, message: AIMessage, told: list[ToolMessage]
+    ) -> ModelResponse[Any]:
+        """The structured answer was refused and came together with other calls, after which LangChain would end the run without one."""
+        request.runtime.stream_writer(ModelRetried("invalid answer"))
+        known = {one.tool_call_id for one in told}
+        rest = [call["id"] or "" for call in message.tool_calls if call["id"] not in known]
+        told += [ToolMessage(_NOT_RUN, tool_call_id=call_id, status="error") for call_id in rest]
+        return await handler(request.override(messages=[*request.messages, message, *told]))
 
 
 def _without_cut_call(response: ModelResponse[Any]) -> ModelResponse[Any]:

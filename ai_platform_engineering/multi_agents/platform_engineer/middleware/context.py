@@ -20,9 +20,10 @@ from ai_platform_engineering.utils.visible_text import visible
 
 log = logging.getLogger(__name__)
 
-_TRIES = 5
+_TRIES = 6
+_SMALLEST = 500  # tokens; less is no conversation
 _KEPT_SHARE = 0.4  # of the window, for the turns that stay as they are
-_SHORTER = (20_000, 8_000, 3_000, 1_000, 300)
+_SHORTER = (20_000, 8_000, 3_000, 1_000, 300, 80)
 _CUT = "\n[… {} characters left out to fit the model's context]"
 _PROMPT = """Summarise the conversation below for yourself, in at most 300 words. Keep names, ids, numbers, decisions and open questions.
 Write only the summary.
@@ -53,19 +54,25 @@ class ContextWindow(AgentMiddleware[SummarisedState]):
         return ExtendedModelResponse(model_response=response, command=Command(update={"summary": summary}))
 
     async def _ask(self, request: ModelRequest[Any], handler: Handler, messages: list[AnyMessage]) -> ModelResponse[Any]:
-        budget = self._limit
-        for _ in range(_TRIES):
+        budget, attempt = self._limit, 1
+        while True:
             view = shorten(messages, budget)
             try:
-                return await handler(request.override(messages=view))
+                response = await handler(request.override(messages=view))
             except Exception as error:
-                if not is_overflow(error):
+                if attempt >= _TRIES or not is_overflow(error):
                     raise
                 request.runtime.stream_writer(ModelRetried("context"))
-                budget = int(min(budget, tokens(view)) * 0.6)
-                self._limit = max(500, min(self._limit, budget))
-                log.info("the model's context is smaller than assumed; using %d tokens", self._limit)
-        return await handler(request.override(messages=shorten(messages, budget)))
+                budget, attempt = int(min(budget, tokens(view)) * 0.6), attempt + 1
+            else:
+                self._learn(budget)
+                return response
+
+    def _learn(self, budget: int) -> None:
+        """Keeps a smaller budget that was accepted; what was refused to the end teaches nothing."""
+        if budget < self._limit:
+            self._limit = max(_SMALLEST, budget)
+            log.info("the model's context is smaller than assumed; using %d tokens", self._limit)
 
     async def _summary(self, request: ModelRequest[Any], before: dict[str, Any]) -> dict[str, Any]:
         """A summary of the older turns, when what the model would see is too much."""

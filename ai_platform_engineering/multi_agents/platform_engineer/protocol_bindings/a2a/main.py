@@ -25,7 +25,8 @@ from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.settings import ServerSettings, Settings, environment, export
-from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import LocalAgent, PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
 from ai_platform_engineering.runtime.app import App, a2a_app, listen, serve

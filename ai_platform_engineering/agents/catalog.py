@@ -1,0 +1,205 @@
+"""The agents there are: shipped ones and those of `AGENTS_CONFIG`, checked, filled in, and each with its status."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from ai_platform_engineering.agents.define import SERVERS, Draft, drafts
+from ai_platform_engineering.agents.expand import expand_tree, value_of
+from ai_platform_engineering.agents.read import Loc, Malformed, Place, Problem, read
+from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.settings import Flag
+
+logger = logging.getLogger(__name__)
+
+SHIPPED = Path(__file__).parent
+ENDINGS = (".yaml", ".yml", ".json")
+
+Status = Literal["ready", "not_configured", "disabled"]
+Missing = tuple[tuple[str, str], ...]
+
+_OURS = __name__.split(".")[0]
+_flag = TypeAdapter(Flag)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEntry:
+    """An agent with its variables filled in; its status says whether it is offered to the model.
+
+    `missing` holds each variable (`A|B`: one of them) with the "file:line" that wants it. It can be there although the agent is ready:
+    `ENABLE_<NAME>=true` was said. `from_server`: made from a server of a plain `mcp.json`, so the description is a guess until its
+    tools are known.
+    """
+
+    definition: AgentDefinition
+    source: str
+    status: Status
+    missing: Missing = ()
+    note: str = ""
+    variables: tuple[str, ...] = ()
+    from_server: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRow:
+    """What the start-up table, `caipe agents` and `/ready` say about an agent: names of variables, never their values."""
+
+    name: str
+    status: Status
+    source: str
+    missing: Missing
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    entries: tuple[AgentEntry, ...] = ()
+
+    def __iter__(self) -> Iterator[AgentEntry]:
+        return iter(self.entries)
+
+    def get(self, name: str) -> AgentEntry | None:
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    @property
+    def ready(self) -> tuple[AgentDefinition, ...]:
+        """The agents that are offered to the model."""
+        return tuple(entry.definition for entry in self.entries if entry.status == "ready")
+
+    def report(self) -> tuple[ReportRow, ...]:
+        return tuple(ReportRow(entry.name, entry.status, entry.source, entry.missing, entry.note) for entry in self.entries)
+
+
+def load_catalog(
+    variables: Mapping[str, str],
+    *,
+    agents_config: str | None,
+    shipped: bool = True,
+    distributed: Callable[[str], bool] = lambda name: False,
+) -> Catalog:
+    """Reads all definitions. Raises one ConfigurationError that lists every problem of every file."""
+    problems: list[Problem] = []
+    ours = _unique(_read_all(_shipped_files() if shipped else [], problems), problems)
+    theirs = _unique(_read_all(_configured_files(agents_config or "", problems), problems), problems)
+    if problems:
+        raise ConfigurationError("Agent definitions are wrong:\n" + "\n".join(f"  {problem}" for problem in problems))
+    for prefix in ours.keys() & theirs.keys():
+        logger.info("Agent %s from %s replaces the shipped one", theirs[prefix].name, theirs[prefix].place)
+    return Catalog(tuple(_entry(draft, variables, distributed) for draft in {**ours, **theirs}.values()))
+
+
+def _shipped_files() -> list[tuple[Path, str]]:
+    return [(path, f"{SHIPPED.name}/{path.name}") for path in sorted(SHIPPED.glob("*.yaml"))]
+
+
+def _configured_files(config: str, problems: list[Problem]) -> list[tuple[Path, str]]:
+    """The files that `AGENTS_CONFIG` names, by itself or by their folder."""
+    found: list[tuple[Path, str]] = []
+    for given in filter(None, (part.strip() for part in config.split(os.pathsep))):
+        path = Path(given).expanduser()
+        if path.is_dir():
+            inside = sorted(file for file in path.iterdir() if file.suffix in ENDINGS and file.name[0] != "." and file.is_file())
+            if not inside:
+                logger.warning("AGENTS_CONFIG: %s holds no file that ends in %s", given, ", ".join(ENDINGS))
+            found += [(file, str(Path(given) / file.name)) for file in inside]
+        elif path.exists():
+            found.append((path, given))
+        else:
+            problems.append(Problem(Place(given, 1), "AGENTS_CONFIG names it, and there is no such file or folder"))
+    return found
+
+
+def _read_all(files: Sequence[tuple[Path, str]], problems: list[Problem]) -> list[Draft]:
+    good: list[Draft] = []
+    for path, file in files:
+        try:
+            found, wrong = drafts(read(path, file))
+        except Malformed as error:
+            problems += error.problems
+        else:
+            good += found
+            problems += wrong
+    return good
+
+
+def _unique(found: Sequence[Draft], problems: list[Problem]) -> dict[str, Draft]:
+    """Drafts by the prefix of their variables, since `my-agent` and `my_agent` could not be told apart by `ENABLE_MY_AGENT`."""
+    unique: dict[str, Draft] = {}
+    for draft in found:
+        first = unique.setdefault(draft.prefix, draft)
+        if first is draft:
+            continue
+        if first.name == draft.name:
+            text = f"the name `{draft.name}` is taken by the agent at {first.place}"
+        else:
+            text = f"the name `{draft.name}` has the same variables as `{first.name}` at {first.place}"
+        problems.append(Problem(draft.place, text))
+    return unique
+
+
+def _entry(draft: Draft, variables: Mapping[str, str], distributed: Callable[[str], bool]) -> AgentEntry:
+    data, absent = expand_tree(draft.data, variables)
+    for server in data.get(SERVERS, {}).values():
+        _settle(server, draft.written.folder)
+    definition = AgentDefinition.model_validate(data, by_alias=True, by_name=False)
+    if model := value_of(f"{draft.prefix}_LLM_MODEL", variables):
+        definition = definition.model_copy(update={"model": model})
+    entry = AgentEntry(
+        definition,
+        str(draft.place),
+        "ready",
+        _missing(draft, absent, variables),
+        variables=tuple(dict.fromkeys(draft.mentions())),
+        from_server=draft.from_server,
+    )
+    return _with_status(entry, draft, variables, distributed)
+
+
+def _settle(server: dict[str, Any], folder: Path) -> None:
+    """Makes a server's definition independent of where this process was started and of its PATH."""
+    if "cwd" in server:  # as people expect of a path in a file: relative to that file
+        server["cwd"] = str(folder / Path(server["cwd"]).expanduser())
+    match server.get("args"):
+        case ["-m", str(module), *_] if server.get("command") == "python" and module.split(".")[0] == _OURS:
+            server["command"] = sys.executable  # our own servers need our own packages
+
+
+def _missing(draft: Draft, absent: Sequence[tuple[str, Loc]], variables: Mapping[str, str]) -> Missing:
+    """Each missing variable once, with the first place that wants it."""
+    places: dict[str, str] = {}
+    for names, loc in absent:
+        mentioned = rf"\$\{{{names.split('|')[0]}(\}}|:-)"
+        places.setdefault(names, str(draft.written.place_of_match((*draft.root, *loc), mentioned)))
+    for at, names in enumerate(draft.data.get("requires", ())):
+        if not any(value_of(name, variables) for name in names.split("|")):
+            places.setdefault(names, str(draft.written.place((*draft.root, "requires", at))))
+    return tuple(places.items())
+
+
+def _with_status(entry: AgentEntry, draft: Draft, variables: Mapping[str, str], distributed: Callable[[str], bool]) -> AgentEntry:
+    switch = f"ENABLE_{draft.prefix}"
+    said = value_of(switch, variables)
+    wanted = _flag.validate_python(said) if said else None
+    if wanted is False:
+        return replace(entry, status="disabled", missing=(), note=f"switched off by {switch}")
+    if wanted is None and draft.disabled:
+        return replace(entry, status="disabled", missing=(), note=f"disabled at {draft.place}")
+    if distributed(entry.name):  # its credentials live with the service
+        return replace(entry, missing=())
+    if not entry.missing:
+        return entry
+    needs = " and ".join(f"{name.replace('|', ' or ')} ({place})" for name, place in entry.missing)
+    if wanted:
+        return replace(entry, note=f"offered because {switch} is true, without {needs}")
+    return replace(entry, status="not_configured", note=f"set {needs}")

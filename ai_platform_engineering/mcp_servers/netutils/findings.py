@@ -1,0 +1,87 @@
+"""What a tool hands back: typed data and one sentence for people, or an error that says what to do."""
+
+import json
+import re
+from abc import ABC, abstractmethod
+from typing import Any
+
+from mcp.types import CallToolResult, TextContent
+from pydantic import BaseModel, ConfigDict
+
+from ai_platform_engineering.core.errors import CaipeError
+
+LINE_LIMIT = 600
+_EXACT_IN_JAVASCRIPT = 2**53 - 1
+
+
+class Row(BaseModel):
+    """A part of a finding."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Finding(Row, ABC):
+    """The result of one call; keys without a value are left out when it is written."""
+
+    @property
+    @abstractmethod
+    def line(self) -> str:
+        """The result in one sentence."""
+
+    def as_result(self) -> CallToolResult:
+        return _result(self.line, self)
+
+
+class NetError(CaipeError):
+    """A check that could not be made; `found` is what was learnt before it failed."""
+
+    code = "netutils"
+
+    def __init__(self, text: str, found: Finding | None = None) -> None:
+        super().__init__(text)
+        self.found = found
+
+    def as_result(self) -> CallToolResult:
+        return _result(str(self), self.found, failed=True)
+
+
+def _result(line: str, found: Finding | None, *, failed: bool = False) -> CallToolResult:
+    texts = [printable(line, LINE_LIMIT)]
+    data: dict[str, Any] | None = None
+    if found is not None:
+        data = found.model_dump(mode="json", exclude_none=True)
+        # ASCII only: what a far end wrote must not smuggle control characters into a terminal or a prompt.
+        texts.append(json.dumps(data, separators=(",", ":"), ensure_ascii=True))
+    return CallToolResult(content=[TextContent(type="text", text=text) for text in texts], structuredContent=data, isError=failed)
+
+
+def printable(text: str, limit: int) -> str:
+    """One line without control or direction characters, cut at the limit."""
+    cleaned = re.sub(r"\s+", " ", "".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)).strip()
+    return cleaned if len(cleaned) <= limit else cleaned[: limit - 1] + "…"
+
+
+def quoted(text: str) -> str:
+    """Someone's input, short enough for an error."""
+    return repr(printable(text, 80))
+
+
+def exact(number: int) -> int | str:
+    """A number as JSON can carry it: decimal digits in a string where common readers would round."""
+    return number if abs(number) <= _EXACT_IN_JAVASCRIPT else str(number)
+
+
+def grouped(number: int) -> str:
+    """A count as people read it; the huge ones of IPv6 as a power of two."""
+    if number < 10**15:
+        return f"{number:,}"
+    power = number.bit_length() - 1 if number.bit_count() == 1 else number.bit_length()
+    return f"2^{power}" if number == 2**power else f"2^{power} - {2**power - number:,}"
+
+
+def milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 1)
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{grouped(count)} {noun}" if count == 1 else f"{grouped(count)} {noun}es" if noun.endswith("s") else f"{grouped(count)} {noun}s"

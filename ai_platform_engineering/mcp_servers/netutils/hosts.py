@@ -1,0 +1,235 @@
+"""From a host as people write it to addresses that may be reached, and a connection to one of them."""
+
+import asyncio
+import errno
+import ipaddress
+import re
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from ai_platform_engineering.mcp_servers.netutils.findings import NetError, printable, quoted
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+T = TypeVar("T")
+
+LOOKUP_LIMIT = 5.0
+MAX_THREADS = 32
+_NAME = re.compile(r"[A-Za-z0-9_*-]+(\.[A-Za-z0-9_*-]+)*")
+_OLD_FORM = re.compile(r"(0x[0-9a-f]+|\d+)(\.(0x[0-9a-f]+|\d+)){0,3}")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+LOOPBACKS: tuple[IPAddress, ...] = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
+
+# Cloud metadata services hand out credentials to whoever runs on the machine: a model's question is no reason to read them.
+METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"})
+METADATA_ADDRESSES = frozenset(
+    ipaddress.ip_address(text)
+    for text in (
+        "169.254.169.254",  # most clouds
+        "169.254.170.2",  # task credentials
+        "169.254.170.23",  # pod identity
+        "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+        "100.100.100.200",
+        "192.0.0.192",
+        "168.63.129.16",
+    )
+)
+
+
+def parse_address(text: str) -> IPAddress | None:
+    with suppress(ValueError):
+        return ipaddress.ip_address(text.strip().removeprefix("[").removesuffix("]"))
+    return None
+
+
+def parse_host(text: str) -> str:
+    """A host name in ASCII without its last dot, or an address in its usual form."""
+    if (address := parse_address(text)) is not None:
+        return str(address)
+    bare = text.strip().removesuffix(".")
+    if any(mark in bare for mark in "/@?#"):  # not repeated in the error: it may hold a password
+        raise NetError("That is not a host. Write a host name or an address alone, without scheme, user or path: example.com or 10.0.0.5.")
+    if re.fullmatch(r"[^:]+:\d+", bare):
+        raise NetError(f"{quoted(text)} holds a port. Write the host alone and give the port in its own argument.")
+    try:
+        name = bare if bare.isascii() else bare.encode("idna").decode("ascii")
+    except UnicodeError:
+        name = ""
+    if not _NAME.fullmatch(name) or len(name) > 253 or any(len(label) > 63 for label in name.split(".")):
+        raise NetError(f"{quoted(text)} is not a host name or an address. Write one like example.com, 10.0.0.5 or 2001:db8::1.")
+    return name.lower()
+
+
+def is_localhost(name: str) -> bool:
+    """Names that mean this machine wherever they are asked (RFC 6761)."""
+    return name == "localhost" or name.endswith(".localhost")
+
+
+class Reach:
+    """Looks hosts up with the system's own means, and refuses those that must not be reached."""
+
+    def __init__(self, *, allow_metadata: bool = False) -> None:
+        self._allow_metadata = allow_metadata
+        self._threads = asyncio.Semaphore(MAX_THREADS)
+
+    async def targets(self, host: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
+        """The addresses to connect to: checked here and used as they are, so that a second look-up cannot give others."""
+        name = parse_host(host)
+        if not self._allow_metadata and name in METADATA_NAMES:
+            raise _metadata(name)
+        found = await self.addresses(name, timeout)
+        if not self._allow_metadata and any((embedded_ipv4(address) or without_scope(address)) in METADATA_ADDRESSES for address in found):
+            raise _metadata(name)
+        return found
+
+    async def addresses(self, name: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
+        """All addresses of a host, in the order in which programs on this machine try them."""
+        if (address := parse_address(name) or _old_form(name)) is not None:
+            return (address,)
+        limit = min(timeout, LOOKUP_LIMIT)
+        asked = "localhost" if is_localhost(name) else name  # names below localhost are in no hosts file
+        try:
+            found = await self.in_thread(lambda: socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM), limit)
+        except OSError as error:  # TimeoutError is one
+            if is_localhost(name):
+                return LOOPBACKS
+            reason = f"no answer within {limit:g} s; is there a network?" if isinstance(error, TimeoutError) else _lookup_reason(error)
+            raise NetError(f"Cannot look up {name}: {reason}") from None
+        return tuple(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
+
+    async def name_of(self, address: IPAddress, timeout: float) -> str | None:
+        """The system's name for an address (its hosts file first), if it has one in time."""
+        try:
+            found = await self.in_thread(lambda: socket.getnameinfo((str(address), 0), socket.NI_NAMEREQD), timeout)
+        except OSError:  # TimeoutError is one
+            return "localhost" if address in LOOPBACKS else None
+        return found[0]
+
+    async def in_thread(self, work: Callable[[], T], timeout: float) -> T:
+        """Runs a blocking look-up. It cannot be cancelled, so its thread must not hold up the end of the process."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def settle(value: T | None, error: OSError | None) -> None:
+            self._threads.release()
+            if done.done():
+                return
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(value)  # type: ignore[arg-type]  # there is a value whenever there is no error
+
+        def run() -> None:
+            value, failure = None, None
+            try:
+                value = work()
+            except OSError as error:
+                failure = error
+            except Exception as error:  # noqa: BLE001 - a thread has nobody else to tell
+                failure = OSError(type(error).__name__)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(settle, value, failure)
+
+        async with asyncio.timeout(timeout):
+            await self._threads.acquire()
+            try:
+                threading.Thread(target=run, daemon=True, name="lookup").start()
+            except RuntimeError:  # no more threads to be had
+                self._threads.release()
+                raise OSError(errno.EMFILE, "no thread") from None
+            return await done
+
+
+def _old_form(name: str) -> IPAddress | None:
+    """The address in a number as C libraries read it (127.1, 0x7f000001), which is no name to ask anybody for."""
+    if not _OLD_FORM.fullmatch(name):
+        return None
+    with suppress(OSError):
+        return ipaddress.IPv4Address(socket.inet_aton(name))
+    return None
+
+
+def embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 one stands for, if it does."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
+
+
+def without_scope(address: IPAddress) -> IPAddress:
+    """The scope is a name of this machine's alone."""
+    return address if isinstance(address, ipaddress.IPv4Address) else ipaddress.IPv6Address(int(address))
+
+
+def _metadata(name: str) -> NetError:
+    return NetError(f"{name} is a cloud metadata service, which hands out credentials. It is refused; an operator can allow it.")
+
+
+def _lookup_reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        if error.errno == socket.EAI_NONAME:
+            return "no such name, neither in DNS nor in the hosts file"
+        if error.errno == socket.EAI_AGAIN:
+            return "no name server answered; is there a network?"
+    return failure_reason(error)
+
+
+_REASONS = {
+    errno.ECONNREFUSED: "connection refused",
+    errno.ETIMEDOUT: "no answer",
+    errno.ENETUNREACH: "network unreachable; this machine has no route to it",
+    errno.ENETDOWN: "network down",
+    errno.EHOSTUNREACH: "host unreachable",
+    errno.EADDRNOTAVAIL: "no address of that kind on this machine",
+    errno.EAFNOSUPPORT: "this machine does not speak that version of IP",
+    errno.EMFILE: "too many connections at once",
+}
+
+
+def failure_reason(error: OSError) -> str:
+    """Why a connection failed, in words."""
+    if isinstance(error, PermissionError):
+        return "not permitted on this machine"
+    if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
+        return "the other side closed the connection"
+    known = _REASONS.get(error.errno or 0)
+    return known or printable((error.strerror or type(error).__name__).lower(), 120)
+
+
+def host_and_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def dial(address: IPAddress, port: int) -> socket.socket:
+    """A connected socket; an OSError says why there is none."""
+    sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
+        if sock.getsockname() == sock.getpeername():  # nobody listens, and the port it got by chance is the one it asked for
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "connected to itself")
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def dial_first(addresses: Sequence[IPAddress], port: int, timeout: float) -> tuple[socket.socket, IPAddress]:
+    """A connection to the first address that takes it; a silent one is given half of the time that is left."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout
+    failure: OSError | None = None
+    for index, address in enumerate(addresses):
+        left = end - loop.time()
+        try:
+            async with asyncio.timeout(left if index == len(addresses) - 1 else left / 2):
+                return await dial(address, port), address
+        except OSError as error:  # TimeoutError is one
+            failure = error
+    raise failure or OSError(errno.EHOSTUNREACH, "no address")

@@ -1,0 +1,284 @@
+"""Arithmetic on addresses and networks; needs no network."""
+
+import ipaddress
+from collections.abc import Iterator
+from itertools import islice
+from typing import Literal
+
+from ai_platform_engineering.mcp_servers.netutils.findings import Finding, NetError, Row, exact, plural, quoted
+from ai_platform_engineering.mcp_servers.netutils.hosts import IPAddress, embedded_ipv4, parse_address, without_scope
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+Relation = Literal["equal", "a contains b", "b contains a", "disjoint"]
+
+SUBNETS_SHOWN = 256
+
+# The special ranges of IANA's registries that people meet, narrow ones first; the first match names the kind.
+_KINDS: tuple[tuple[str, str], ...] = (
+    ("unspecified", "0.0.0.0/32"),
+    ("limited broadcast", "255.255.255.255/32"),
+    ("this network", "0.0.0.0/8"),
+    ("private", "10.0.0.0/8"),
+    ("shared address space (carrier-grade NAT)", "100.64.0.0/10"),
+    ("loopback", "127.0.0.0/8"),
+    ("link-local", "169.254.0.0/16"),
+    ("private", "172.16.0.0/12"),
+    ("documentation", "192.0.2.0/24"),
+    ("protocol assignments", "192.0.0.0/24"),
+    ("private", "192.168.0.0/16"),
+    ("benchmarking", "198.18.0.0/15"),
+    ("documentation", "198.51.100.0/24"),
+    ("documentation", "203.0.113.0/24"),
+    ("multicast", "224.0.0.0/4"),
+    ("reserved", "240.0.0.0/4"),
+    ("unspecified", "::/128"),
+    ("loopback", "::1/128"),
+    ("IPv4-mapped", "::ffff:0:0/96"),
+    ("NAT64", "64:ff9b::/96"),
+    ("discard only", "100::/64"),
+    ("Teredo", "2001::/32"),
+    ("documentation", "2001:db8::/32"),
+    ("6to4", "2002::/16"),
+    ("documentation", "3fff::/20"),
+    ("unique local (private)", "fc00::/7"),
+    ("link-local", "fe80::/10"),
+    ("multicast", "ff00::/8"),
+)
+_RANGES = tuple((kind, ipaddress.ip_network(text)) for kind, text in _KINDS)
+
+
+class Subnet(Row):
+    network: str
+    first: str
+    last: str
+    usable_hosts: int | str
+
+
+class Split(Row):
+    prefix: int
+    total: int | str
+    shown: int
+    subnets: tuple[Subnet, ...]
+
+
+class Containment(Row):
+    what: str
+    inside: bool
+
+
+class CidrFinding(Finding):
+    network: str
+    version: int
+    prefix: int
+    kind: str
+    is_private: bool
+    is_global: bool
+    netmask: str
+    wildcard: str
+    addresses: int | str
+    usable_hosts: int | str
+    first: str
+    last: str
+    first_usable: str
+    last_usable: str
+    broadcast: str | None = None
+    contains: Containment | None = None
+    split: Split | None = None
+    note: str | None = None
+
+    @property
+    def line(self) -> str:
+        size = f"{plural(int(self.addresses), 'address')}, {plural(int(self.usable_hosts), 'usable host')}"
+        text = f"{self.network} is an IPv{self.version} network ({self.kind}): {size}, {self.first_usable} to {self.last_usable}"
+        text += f", netmask {self.netmask}" + (f", broadcast {self.broadcast}." if self.broadcast else ".")
+        if self.contains:
+            text += f" {self.contains.what} is {'inside' if self.contains.inside else 'not inside'}."
+        if self.split:
+            text += f" It splits into {plural(int(self.split.total), 'subnet')} of /{self.split.prefix}; {self.split.shown} shown."
+        return f"{text} {self.note}" if self.note else text
+
+
+class AddressFinding(Finding):
+    address: str
+    version: int
+    kind: str
+    is_private: bool
+    is_global: bool
+    integer: int | str
+    hexadecimal: str
+    reverse_pointer: str
+    exploded: str | None = None
+    scope: str | None = None
+    embedded_ipv4: str | None = None
+
+    @property
+    def line(self) -> str:
+        text = f"{self.address} is an IPv{self.version} address ({self.kind}); its reverse pointer is {self.reverse_pointer}."
+        return f"{text} It stands for {self.embedded_ipv4}." if self.embedded_ipv4 else text
+
+
+class OverlapFinding(Finding):
+    a: str
+    b: str
+    overlap: bool
+    relation: Relation
+    common: str | None = None
+    common_addresses: int | str | None = None
+    together: str | None = None
+
+    @property
+    def line(self) -> str:
+        if self.relation == "equal":
+            return f"{self.a} and {self.b} are the same network."
+        if self.overlap:
+            outer, inner = (self.a, self.b) if self.relation == "a contains b" else (self.b, self.a)
+            return f"{outer} contains {inner}: they overlap in {self.common} ({plural(int(self.common_addresses or 0), 'address')})."
+        text = f"{self.a} and {self.b} do not overlap."
+        return f"{text} They are neighbours and together make {self.together}." if self.together else text
+
+
+def cidr_info(cidr: str, contains: str | None = None, split_prefix: int | None = None) -> CidrFinding:
+    network = parse_network(cidr)
+    first_usable, last_usable = usable_range(network)
+    return CidrFinding(
+        network=str(network),
+        version=network.version,
+        prefix=network.prefixlen,
+        kind=_kind(network),
+        is_private=network.is_private,
+        is_global=network.is_global,
+        netmask=str(network.netmask),
+        wildcard=str(network.hostmask),
+        addresses=exact(network.num_addresses),
+        usable_hosts=exact(usable_hosts(network)),
+        first=str(network.network_address),
+        last=str(network.broadcast_address),
+        first_usable=str(first_usable),
+        last_usable=str(last_usable),
+        broadcast=str(network.broadcast_address) if network.version == 4 and network.prefixlen < 31 else None,
+        contains=_containment(network, contains) if contains else None,
+        split=_split(network, split_prefix) if split_prefix is not None else None,
+        note=_host_bits(cidr, network),
+    )
+
+
+def ip_info(address: str) -> AddressFinding:
+    parsed = parse_address(address)
+    if parsed is None:
+        hint = "; use cidr_info for a network" if "/" in address else ""
+        raise NetError(f"{quoted(address)} is not an IP address. Write one like 10.0.0.5 or 2001:db8::1{hint}.")
+    plain, stands_for = without_scope(parsed), embedded_ipv4(parsed)
+    return AddressFinding(
+        address=str(parsed),
+        version=parsed.version,
+        kind=_kind(ipaddress.ip_network(plain)),
+        is_private=parsed.is_private,
+        is_global=parsed.is_global,
+        integer=exact(int(parsed)),
+        hexadecimal=f"0x{int(parsed):0{parsed.max_prefixlen // 4}x}",
+        reverse_pointer=plain.reverse_pointer,
+        exploded=plain.exploded if plain.version == 6 else None,
+        scope=parsed.scope_id if isinstance(parsed, ipaddress.IPv6Address) else None,
+        embedded_ipv4=str(stands_for) if stands_for else None,
+    )
+
+
+def subnet_overlap(a: str, b: str) -> OverlapFinding:
+    one, other = parse_network(a), parse_network(b)
+    smaller = max(one, other, key=lambda network: network.prefixlen)
+    overlap = _within(one, other) or _within(other, one)
+    relation: Relation
+    if one == other:
+        relation = "equal"
+    elif _within(other, one):
+        relation = "a contains b"
+    elif _within(one, other):
+        relation = "b contains a"
+    else:
+        relation = "disjoint"
+    return OverlapFinding(
+        a=str(one),
+        b=str(other),
+        overlap=overlap,
+        relation=relation,
+        common=str(smaller) if overlap else None,
+        common_addresses=exact(smaller.num_addresses) if overlap else None,
+        together=None if overlap else _joined(one, other),
+    )
+
+
+def parse_network(text: str) -> Network:
+    """A network; bits of a host are cleared, a bare address is a network of one."""
+    try:
+        return ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        raise NetError(
+            f"{quoted(text)} is not a network. Write an address and a prefix length, like 10.0.0.0/22 or 2001:db8::/48 "
+            "(a netmask works too: 10.0.0.0/255.255.252.0)."
+        ) from None
+
+
+def usable_hosts(network: Network) -> int:
+    """IPv4 loses the network and broadcast addresses, IPv6 the subnet-router anycast; the two smallest sizes lose none (RFC 3021, 6164)."""
+    if network.num_addresses <= 2:
+        return network.num_addresses
+    return network.num_addresses - (2 if network.version == 4 else 1)
+
+
+def usable_range(network: Network) -> tuple[IPAddress, IPAddress]:
+    first, last = network.network_address, network.broadcast_address
+    if network.num_addresses <= 2:
+        return first, last
+    return first + 1, last - 1 if network.version == 4 else last
+
+
+def _containment(network: Network, what: str) -> Containment:
+    inner = parse_network(what)
+    shown = str(inner.network_address) if inner.num_addresses == 1 and "/" not in what else str(inner)
+    return Containment(what=shown, inside=_within(inner, network))
+
+
+def _within(inner: Network, outer: Network) -> bool:
+    if isinstance(inner, ipaddress.IPv4Network) and isinstance(outer, ipaddress.IPv4Network):
+        return inner.subnet_of(outer)
+    if isinstance(inner, ipaddress.IPv6Network) and isinstance(outer, ipaddress.IPv6Network):
+        return inner.subnet_of(outer)
+    return False
+
+
+def _split(network: Network, prefix: int) -> Split:
+    if not network.prefixlen <= prefix <= network.max_prefixlen:
+        raise NetError(
+            f"{network} cannot be split into /{prefix}. split_prefix must be from {network.prefixlen} (its own) to {network.max_prefixlen}."
+        )
+    parts: Iterator[Network] = network.subnets(new_prefix=prefix)
+    subnets = tuple(
+        Subnet(network=str(part), first=str(part[0]), last=str(part[-1]), usable_hosts=exact(usable_hosts(part)))
+        for part in islice(parts, SUBNETS_SHOWN)
+    )
+    return Split(prefix=prefix, total=exact(2 ** (prefix - network.prefixlen)), shown=len(subnets), subnets=subnets)
+
+
+def _joined(one: Network, other: Network) -> str | None:
+    """The network that two halves make, if they are halves of one."""
+    if one.version != other.version or one.prefixlen != other.prefixlen or one.prefixlen == 0:
+        return None
+    whole = one.supernet()
+    return str(whole) if _within(other, whole) else None
+
+
+def _host_bits(text: str, network: Network) -> str | None:
+    given = parse_address(text.split("/")[0])
+    if given is None or given == network.network_address:
+        return None
+    return f"The given address {given} is inside; the network starts at {network.network_address}."
+
+
+def _kind(network: Network) -> str:
+    for kind, special in _RANGES:
+        if _within(network, special):
+            return kind
+    if any(_within(special, network) for _, special in _RANGES):
+        return "mixed: holds special ranges"
+    return "reserved" if network.is_reserved else "global"

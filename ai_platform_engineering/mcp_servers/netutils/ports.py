@@ -1,0 +1,127 @@
+"""Is a TCP port open: one connection per port, closed at once."""
+
+import asyncio
+import re
+import time
+from typing import Literal
+
+from ai_platform_engineering.mcp_servers.netutils.findings import Finding, NetError, Row, milliseconds, plural
+from ai_platform_engineering.mcp_servers.netutils.hosts import IPAddress, Reach, dial, failure_reason, parse_host
+
+State = Literal["open", "closed", "filtered", "unreachable"]
+
+MAX_PORTS = 100
+MAX_ADDRESSES = 4
+MAX_SOCKETS = 200
+_BEST_FIRST: tuple[State, ...] = ("open", "closed", "filtered", "unreachable")
+_HELP = f"Write one port (443), a list (22,80,443) or a range (8000-8010), each from 1 to 65535, at most {MAX_PORTS} in all."
+
+
+class PortState(Row):
+    port: int
+    state: State
+    address: str
+    took_ms: float
+    reason: str | None = None
+
+
+class PortsFinding(Finding):
+    host: str
+    addresses: tuple[str, ...]
+    ports: tuple[PortState, ...]
+    open: tuple[int, ...]
+
+    @property
+    def line(self) -> str:
+        if len(self.ports) == 1:
+            return self._one(self.ports[0])
+        counts = {state: [port.port for port in self.ports if port.state == state] for state in _BEST_FIRST}
+        parts = [f"{len(ports)} {state} ({_listed(ports)})" for state, ports in counts.items() if ports]
+        return f"{self._where(', '.join(self.addresses))}: of {plural(len(self.ports), 'port')} {'; '.join(parts)}."
+
+    def _one(self, port: PortState) -> str:
+        text = f"Port {port.port} on {self._where(port.address)} is {port.state}"
+        return f"{text}: it answered in {port.took_ms:g} ms." if port.state == "open" else f"{text}: {port.reason}."
+
+    def _where(self, address: str) -> str:
+        return self.host if self.host == address else f"{self.host} ({address})"
+
+
+def _listed(ports: list[int]) -> str:
+    shown = ", ".join(str(port) for port in ports[:12])
+    return f"{shown}, …" if len(ports) > 12 else shown
+
+
+class Ports:
+    """Checks ports, with a limit on sockets over all calls."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._sockets = asyncio.Semaphore(MAX_SOCKETS)
+
+    async def check(self, host: str, port: int | str | list[int], timeout: float) -> PortsFinding:
+        wanted = parse_ports(port)
+        addresses = (await self._reach.targets(host, timeout))[:MAX_ADDRESSES]
+        states = await asyncio.gather(*(self._port(addresses, number, timeout) for number in wanted))
+        found = PortsFinding(
+            host=parse_host(host),
+            addresses=tuple(str(address) for address in addresses),
+            ports=tuple(states),
+            open=tuple(state.port for state in states if state.state == "open"),
+        )
+        if all(state.state == "unreachable" for state in states):
+            raise NetError(f"{found.host} cannot be reached: {states[0].reason}.", found)
+        return found
+
+    async def _port(self, addresses: tuple[IPAddress, ...], port: int, timeout: float) -> PortState:
+        """The best state over the host's addresses: a service may listen on one of them only."""
+        states = await asyncio.gather(*(self._try(address, port, timeout) for address in addresses))
+        return min(states, key=lambda state: _BEST_FIRST.index(state.state))
+
+    async def _try(self, address: IPAddress, port: int, timeout: float) -> PortState:
+        async with self._sockets:
+            started = time.perf_counter()
+            state, reason = await _connect(address, port, timeout)
+            took = milliseconds(time.perf_counter() - started)
+        return PortState(port=port, state=state, address=str(address), took_ms=took, reason=reason)
+
+
+async def _connect(address: IPAddress, port: int, timeout: float) -> tuple[State, str | None]:
+    try:
+        async with asyncio.timeout(timeout):
+            sock = await dial(address, port)
+    except TimeoutError:
+        return "filtered", f"no answer within {timeout:g} s; a firewall drops it, or the host is down"
+    except ConnectionRefusedError:
+        return "closed", "connection refused, nothing listens there"
+    except OSError as error:
+        return "unreachable", failure_reason(error)
+    sock.close()
+    return "open", None
+
+
+def parse_ports(given: int | str | list[int]) -> tuple[int, ...]:
+    """The ports in the order given, each once."""
+    if isinstance(given, int):
+        found = [given]
+    elif isinstance(given, str):
+        found = [port for part in re.split(r"[,\s]+", re.sub(r"\s*-\s*", "-", given.strip())) for port in _part(part)]
+    else:
+        found = list(given)
+    ports = tuple(dict.fromkeys(found))
+    if not ports or not all(1 <= port <= 65535 for port in ports):
+        raise NetError(f"That is not a port. {_HELP}")
+    if len(ports) > MAX_PORTS:
+        raise NetError(f"These are {len(ports)} ports. {_HELP}")
+    return ports
+
+
+def _part(text: str) -> range:
+    match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", text)
+    if not match:
+        raise NetError(f"That is not a port. {_HELP}")
+    first = int(match[1])
+    last = int(match[2] or first)
+    if last < first:
+        raise NetError(f"The range {first}-{last} is the wrong way round. {_HELP}")
+    return range(first, last + 1)

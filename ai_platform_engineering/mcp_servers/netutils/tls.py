@@ -1,0 +1,274 @@
+"""Looks at the certificate of a TLS service, also at one that nobody should trust."""
+
+import asyncio
+import functools
+import ipaddress
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
+
+from ai_platform_engineering.mcp_servers.netutils.findings import Finding, NetError, Row, plural, printable
+from ai_platform_engineering.mcp_servers.netutils.hosts import (
+    IPAddress,
+    Reach,
+    dial_first,
+    failure_reason,
+    host_and_port,
+    parse_address,
+    parse_host,
+)
+
+MAX_NAMES = 100
+MAX_CHAIN = 10
+
+
+class ChainLink(Row):
+    subject: str
+    issuer: str
+    not_after: str
+
+
+class CertificateFinding(Finding):
+    host: str
+    port: int
+    address: str
+    server_name: str
+    verified: bool
+    problems: tuple[str, ...]
+    subject: str
+    issuer: str
+    names: tuple[str, ...]
+    names_total: int
+    not_before: str
+    not_after: str
+    days_left: int
+    expired: bool
+    self_signed: bool
+    name_matches: bool
+    serial_number: str
+    fingerprint_sha256: str
+    key: str
+    signature_hash: str | None
+    chain_length: int
+    chain: tuple[ChainLink, ...]
+    protocol: str
+    cipher: str
+
+    @property
+    def line(self) -> str:
+        day = self.not_after[:10]
+        if self.expired:
+            ago = -self.days_left - 1  # days are counted downwards
+            validity = f"expired on {day}" + (f", {plural(ago, 'day')} ago" if ago else "")
+        else:
+            validity = f"valid until {day}, {plural(self.days_left, 'day')} left"
+        trust = "trusted by this machine" if self.verified else f"not trusted: {'; '.join(self.problems)}"
+        whose = self.names[0] if self.names else self.subject
+        about = f"a certificate for {whose} from {self.issuer}, {validity}; {trust}"
+        return f"{host_and_port(self.host, self.port)} has {about}. {self.protocol}, {self.cipher}."
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What one handshake showed."""
+
+    chain: tuple[bytes, ...]
+    protocol: str
+    cipher: str
+
+
+class Tls:
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def certificate(self, host: str, port: int, server_name: str | None, timeout: float) -> CertificateFinding:
+        name = parse_host(host)
+        where = host_and_port(name, port)
+        sni = parse_host(server_name) if server_name else name
+        try:
+            async with asyncio.timeout(timeout):
+                addresses = await self._reach.targets(name, timeout)
+                seen, address, problem = await _look(addresses, port, sni, timeout)
+        except TimeoutError:
+            raise NetError(f"{where} gave no certificate within {timeout:g} s; a firewall drops it, or it does not speak TLS.") from None
+        except ssl.SSLError as error:
+            raise NetError(f"{where}: {handshake_problem(error)}") from None
+        except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError):
+            raise NetError(f"{where} closed the connection during the TLS handshake; it may not speak TLS.") from None
+        except OSError as error:
+            raise NetError(f"{where} cannot be reached: {failure_reason(error)}.") from None
+        try:
+            return _finding(name, port, address, sni, seen, problem)
+        except ValueError as error:
+            raise NetError(f"{where} sent a certificate that cannot be read: {printable(str(error), 160)}") from None
+
+
+async def _look(addresses: Sequence[IPAddress], port: int, sni: str, timeout: float) -> tuple[_Seen, IPAddress, str | None]:
+    """Shakes hands as a careful client does; if that fails, once more as a careless one, only to look."""
+    sock, address = await dial_first(addresses, port, timeout)
+    try:
+        return await _handshake(sock, trusting_context(), sni), address, None
+    except ssl.SSLCertVerificationError as error:
+        problem = verification_problem(error)
+    except ssl.SSLError as error:
+        if error.reason in _NOT_TLS:
+            raise
+        problem = handshake_problem(error)
+    sock, address = await dial_first([address], port, timeout)
+    return await _handshake(sock, _looking_context(), sni), address, problem
+
+
+async def _handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> _Seen:
+    try:
+        _, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=sni)
+    except BaseException:
+        sock.close()
+        raise
+    try:
+        tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
+        cipher = tls.cipher()
+        return _Seen(chain=_chain(tls), protocol=tls.version() or "unknown", cipher=cipher[0] if cipher else "unknown")
+    finally:
+        writer.transport.abort()  # nothing was said: there is nobody to say goodbye to
+
+
+def _chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
+    """All certificates the server sent. Python has a public name for this from 3.13 on; the older ones will not change any more."""
+    public: Any = getattr(tls, "get_unverified_chain", None)
+    if public is not None:
+        return tuple(public())
+    inner: Any = getattr(tls, "_sslobj", None)
+    if inner is not None and hasattr(inner, "get_unverified_chain"):
+        return tuple(ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in inner.get_unverified_chain() or ())
+    leaf = tls.getpeercert(binary_form=True)
+    return (leaf,) if leaf else ()
+
+
+@functools.cache
+def trusting_context() -> ssl.SSLContext:
+    """Verifies against the system's trust, read once: it is a file of hundreds of certificates."""
+    return ssl.create_default_context()
+
+
+@functools.cache
+def _looking_context() -> ssl.SSLContext:
+    """Accepts everything, old protocols too: nothing is sent over such a connection."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    return context
+
+
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING"})
+
+
+def verification_problem(error: ssl.SSLCertVerificationError) -> str:
+    problem = printable(str(error.verify_message or error.reason or "verification failed"), 200).rstrip(".")
+    if not trusting_context().get_ca_certs() and "issuer" in problem:
+        problem += " (this machine's trust store is empty)"
+    return problem
+
+
+def handshake_problem(error: ssl.SSLError) -> str:
+    """Why TLS could not be spoken, in words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not trusted: {verification_problem(error)}"
+    if error.reason in _NOT_TLS:
+        return "the port is open but does not speak TLS (plain HTTP, or a protocol that starts TLS later)."
+    if error.reason and "CERTIFICATE_REQUIRED" in error.reason:
+        return "the server asks for a client certificate."
+    return f"the TLS handshake failed: {printable((error.reason or 'no reason given').replace('_', ' ').lower(), 120)}."
+
+
+def _finding(host: str, port: int, address: IPAddress, sni: str, seen: _Seen, problem: str | None) -> CertificateFinding:
+    if not seen.chain:
+        raise NetError(f"{host_and_port(host, port)} speaks TLS but sent no certificate.")
+    chain = [x509.load_der_x509_certificate(der) for der in seen.chain[:MAX_CHAIN]]
+    leaf, now = chain[0], datetime.now(UTC)
+    names = subject_names(leaf)
+    matches = any(name_matches(pattern, sni) for pattern in names)
+    return CertificateFinding(
+        host=host,
+        port=port,
+        address=str(address),
+        server_name=sni,
+        verified=problem is None,
+        problems=_problems(leaf, now, sni, problem, matches=matches) if problem else (),
+        subject=_name(leaf.subject),
+        issuer=_name(leaf.issuer),
+        names=tuple(printable(name, 255) for name in names[:MAX_NAMES]),
+        names_total=len(names),
+        not_before=leaf.not_valid_before_utc.isoformat(),
+        not_after=leaf.not_valid_after_utc.isoformat(),
+        days_left=(leaf.not_valid_after_utc - now).days,
+        expired=leaf.not_valid_after_utc < now,
+        self_signed=leaf.subject == leaf.issuer,
+        name_matches=matches,
+        serial_number=f"{leaf.serial_number:x}",
+        fingerprint_sha256=leaf.fingerprint(hashes.SHA256()).hex(":"),
+        key=_key(leaf),
+        signature_hash=leaf.signature_hash_algorithm.name if leaf.signature_hash_algorithm else None,
+        chain_length=len(seen.chain),
+        chain=tuple(
+            ChainLink(subject=_name(link.subject), issuer=_name(link.issuer), not_after=link.not_valid_after_utc.isoformat())
+            for link in chain
+        ),
+        protocol=seen.protocol,
+        cipher=seen.cipher,
+    )
+
+
+def _problems(leaf: x509.Certificate, now: datetime, sni: str, reported: str, *, matches: bool) -> tuple[str, ...]:
+    """The verifier stops at the first problem; a person wants to know of all."""
+    found = [reported]
+    if leaf.not_valid_after_utc < now and "expired" not in reported:
+        found.append("certificate has expired")
+    if leaf.not_valid_before_utc > now and "not yet valid" not in reported:
+        found.append("certificate is not yet valid")
+    if not matches and "mismatch" not in reported:
+        found.append(f"certificate is not valid for {sni}")
+    return tuple(found)
+
+
+def subject_names(certificate: x509.Certificate) -> list[str]:
+    """The names and addresses a certificate is for; the common name has not counted for years."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [*names.get_values_for_type(x509.DNSName), *(str(address) for address in names.get_values_for_type(x509.IPAddress))]
+
+
+def name_matches(pattern: str, name: str) -> bool:
+    """Whether a name of a certificate covers a host: `*` stands for one whole label, the first (RFC 9525)."""
+    address = parse_address(name)
+    if address is not None:
+        return parse_address(pattern) == ipaddress.ip_address(str(address))
+    pattern, name = pattern.lower().removesuffix("."), name.lower()
+    if pattern.startswith("*."):
+        return "." in name and name.split(".", 1)[1] == pattern[2:]
+    return pattern == name
+
+
+def _name(name: x509.Name) -> str:
+    return printable(name.rfc4514_string(), 300) or "(no name)"
+
+
+def _key(certificate: x509.Certificate) -> str:
+    key = certificate.public_key()
+    if isinstance(key, rsa.RSAPublicKey):
+        return f"RSA {key.key_size}"
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        return f"EC {key.curve.name}"
+    if isinstance(key, dsa.DSAPublicKey):
+        return f"DSA {key.key_size}"
+    return type(key).__name__.strip("_").removesuffix("PublicKey")

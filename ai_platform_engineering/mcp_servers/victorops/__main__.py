@@ -1,0 +1,23 @@
+"""`python -m ai_platform_engineering.mcp_servers.victorops`: serves the tools over stdin and stdout."""
+
+import sys
+
+from ai_platform_engineering.core.settings import environment
+from ai_platform_engineering.mcp_servers.victorops.server import DEFAULT_URL, OnCall, create_server
+
+
+def main() -> int:
+    given = {name: value.strip() for name, value in environment().items()}
+    api_id, api_key = given.get("X_VO_API_ID"), given.get("X_VO_API_KEY")
+    if not api_id or not api_key:
+        print("Set X_VO_API_ID and X_VO_API_KEY: the API id and an API key of Splunk On-Call.", file=sys.stderr)  # noqa: T201 - a command
+        return 2
+    try:
+        create_server(OnCall(given.get("VICTOROPS_API_URL") or DEFAULT_URL, api_id, api_key)).run("stdio")
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Agents that run in this process: their tools come from MCP servers, are listed when first needed, and may change."""
+
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import BaseTool
+
+from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.utils.mcp import McpSessions
+
+log = logging.getLogger(__name__)
+
+
+class ToolSource(Protocol):
+    """Where an agent's tools come from."""
+
+    async def load(self) -> Sequence[BaseTool]:
+        """The tools; those of a server that cannot be reached are missing, and `problem` says so."""
+        ...
+
+    @property
+    def revision(self) -> Hashable:
+        """Changes when the tools have changed: what was built from them is old."""
+        ...
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names of the tools as far as they are known without asking anybody."""
+        ...
+
+    @property
+    def problem(self) -> str | None: ...
+
+
+class GivenTools:
+    """Tools that are simply there."""
+
+    def __init__(self, tools: Sequence[BaseTool]) -> None:
+        self._tools = tuple(tools)
+
+    async def load(self) -> Sequence[BaseTool]:
+        return self._tools
+
+    @property
+    def revision(self) -> Hashable:
+        return None
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        return tuple(tool.name for tool in self._tools)
+
+    @property
+    def problem(self) -> str | None:
+        return None
+
+
+class McpTools:
+    """The tools of a definition's MCP servers, under its policy."""
+
+    def __init__(self, sessions: McpSessions, definition: AgentDefinition) -> None:
+        self._sessions, self._definition = sessions, definition
+        self._problems: dict[str, str] = {}
+
+    async def load(self) -> Sequence[BaseTool]:
+        found = await self._sessions.agent_tools(self._definition.mcp_servers, self._definition.tools)
+        self._problems = dict(found.problems)
+        for server, reason in self._problems.items():
+            log.warning("agent %s: the tool server %s gives no tools: %s", self._definition.name, server, reason)
+        return _usable(found.tools)
+
+    @property
+    def revision(self) -> Hashable:
+        # A server that failed is asked again next time.
+        return None if self._problems else self._sessions.revision(self._definition.mcp_servers)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        servers = self._definition.mcp_servers.items()
+        cached = [self._sessions.cached_tools(name, server, self._definition.tools) or [] for name, server in servers]
+        return tuple(tool.name for tools in cached for tool in _usable(tools))
+
+    @property
+    def problem(self) -> str | None:
+        return "; ".join(f"{server}: {reason}" for server, reason in self._problems.items()) or None
+
+
+def _usable(tools: Sequence[BaseTool]) -> list[BaseTool]:
+    """A tool that needs a person's approval is not offered as long as nobody can be asked."""
+    return [tool for tool in tools if (tool.metadata or {}).get("permission") != "ask"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAgent:
+    """An agent that runs here: its definition, its tools, its model if not the common one, and its own sub-agents."""
+
+    definition: AgentDefinition
+    source: ToolSource = field(default_factory=lambda: GivenTools(()))
+    model: BaseChatModel | None = None
+    agents: "tuple[LocalAgent, ...]" = ()

@@ -1,0 +1,31 @@
+"""Definition files in the working folder, which is the test's own, and the catalogue that comes from them."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ai_platform_engineering.agents.catalog import Catalog, load_catalog
+from ai_platform_engineering.core.errors import ConfigurationError
+
+GOOD = "name: demo\ndescription: A demo.\n"
+
+
+def load(files: Mapping[str, str], variables: Mapping[str, str] | None = None, config: str | None = None, **more: Any) -> Catalog:
+    """Writes the files and loads them, each by its name or all by `config`; places then are names relative to the folder."""
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text, encoding="utf-8")
+    given = os.pathsep.join(files) if config is None else config
+    return load_catalog(variables or {}, agents_config=given, **{"shipped": False, **more})
+
+
+def problems(files: Mapping[str, str], **more: Any) -> list[str]:
+    """What is wrong with the files, one line each."""
+    with pytest.raises(ConfigurationError) as caught:
+        load(files, **more)
+    first, *lines = str(caught.value).splitlines()
+    assert first == "Agent definitions are wrong:"
+    return [line.strip() for line in lines]
