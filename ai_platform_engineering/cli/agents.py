@@ -67,7 +67,7 @@ async def _try_servers(console: Console, settings: Settings, variables: Mapping[
         await sessions.aclose()
     for tool in found.tools:
         asks = " (needs approval)" if (tool.metadata or {}).get("permission") == "ask" else ""
-        console.print(f"{tool.name}{asks}: {tool.description.strip().splitlines()[0][:100]}", markup=False, highlight=False)
+        console.print(f"{tool.name}{asks}: {tool.description.strip().splitlines()[0][:100]}", markup=False, highlight=False, soft_wrap=True)
     for server, reason in found.problems.items():
         console.print(f"{server} gives no tools: {reason}", style="red", markup=False, highlight=False)
     return 1 if found.problems else 0

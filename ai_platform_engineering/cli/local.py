@@ -27,11 +27,12 @@ async def a_server(url: str | None) -> AsyncIterator[str]:
         return
     # Imported late: a command that finds a server needs none of the graph's libraries.
     from ai_platform_engineering.core.settings import Settings, environment
-    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
+    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
     from ai_platform_engineering.runtime.embedded import embedded
 
     logging.basicConfig(level=logging.ERROR)
-    async with embedded(create_app(Settings.of(environment()))) as started:
+    variables = environment()
+    async with embedded(build_app(Settings.of(variables), variables)) as started:
         yield started
 
 

@@ -1,10 +1,13 @@
 """`caipe`: the command line."""
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
-from ai_platform_engineering.core.settings import environment, export
+from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.settings import Settings, dotenv, environment, export
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,19 +28,110 @@ def serve(host: str | None, port: int | None) -> None:
     run({"A2A_HOST": host, "A2A_PORT": None if port is None else str(port)})
 
 
+def _with_server(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of every command that talks to a server."""
+    named = "The supervisor; without it the one on this machine, else one is started for the command."
+    command = click.option("--token", envvar="A2A_AUTH_SHARED_KEY", help="The shared key, if the server has one.")(command)
+    return click.option("--url", envvar="CAIPE_URL", help=named)(command)
+
+
 @main.command()
 @click.argument("question", nargs=-1)
-@click.option("--url", envvar="CAIPE_URL", default="http://127.0.0.1:8000/", show_default=True, help="The supervisor.")
-@click.option("--token", envvar="A2A_AUTH_SHARED_KEY", help="The shared key, if the server has one.")
+@_with_server
 @click.option("--context", "context_id", help="Go on with an earlier conversation.")
 @click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait for the answer.")
-def ask(question: tuple[str, ...], url: str, token: str | None, context_id: str | None, as_json: bool, timeout: float | None) -> None:
+def ask(
+    question: tuple[str, ...], url: str | None, token: str | None, context_id: str | None, as_json: bool, timeout: float | None
+) -> None:
     """Ask a question. The answer goes to stdout when it is final, progress to stderr; text on stdin is joined to the question."""
-    from ai_platform_engineering.cli.ask import ask_once
+    from ai_platform_engineering.cli.local import a_server
+    from ai_platform_engineering.terminal.ask import ask_once
 
     piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
     text = "\n\n".join(part for part in (" ".join(question), piped.strip()) if part)
     if not text:
         raise click.UsageError("There is no question: give it as an argument or on stdin.")
-    sys.exit(ask_once(text, url=url, token=token, context_id=context_id, as_json=as_json, timeout=timeout))
+    with _readable():
+        sys.exit(ask_once(text, server=a_server(url), token=token, context_id=context_id, as_json=as_json, timeout=timeout))
+
+
+@main.command()
+@_with_server
+@click.option("--context", "context_id", help="Go on with an earlier conversation.")
+def chat(url: str | None, token: str | None, context_id: str | None) -> None:
+    """Talk in the terminal. Ctrl-C stops the answer, not the conversation."""
+    from ai_platform_engineering.cli.talk import chat_here
+
+    with _readable():
+        sys.exit(chat_here(url, token, context_id))
+
+
+@main.command()
+@click.argument("task_id")
+@_with_server
+@click.option("--results", is_flag=True, help="Show what the tools returned, too.")
+def show(task_id: str, url: str | None, token: str | None, results: bool) -> None:
+    """A run afterwards: plan, calls, arguments, timing, tokens."""
+    from ai_platform_engineering.cli.talk import show_task
+
+    with _readable():
+        sys.exit(show_task(task_id, url, token, results=results))
+
+
+@main.group(invoke_without_command=True)
+@click.pass_context
+def agents(context: click.Context) -> None:
+    """The agents: list, install NAME, test NAME."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_)
+
+
+@agents.command("list")
+def list_() -> None:
+    """Which agents there are and what each needs."""
+    _agents_command("list_agents")
+
+
+@agents.command()
+@click.argument("name")
+def install(name: str) -> None:
+    """Bring the packages of an agent's tool server into an environment of its own."""
+    _agents_command("install_agent", name)
+
+
+@agents.command()
+@click.argument("name")
+def test(name: str) -> None:
+    """Start an agent's tool servers and list their tools."""
+    _agents_command("test_agent", name)
+
+
+@main.command()
+def doctor() -> None:
+    """Settings and where each came from, model, agents, proxies, certificates, and how to mend what is wrong."""
+    from rich.console import Console
+
+    from ai_platform_engineering.cli.doctor import examine
+
+    sys.exit(examine(Console(soft_wrap=True), environment(), dotenv()))
+
+
+def _agents_command(name: str, *arguments: str) -> None:
+    from rich.console import Console
+
+    from ai_platform_engineering.cli import agents as commands
+
+    variables = environment()
+    with _readable():
+        sys.exit(getattr(commands, name)(Console(), Settings.of(variables), variables, *arguments))
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """An error of ours is a sentence and an exit code, never a stack trace."""
+    try:
+        yield
+    except CaipeError as error:
+        click.echo(str(error), err=True)
+        sys.exit(3 if error.code == "unreachable" else 1)

@@ -39,7 +39,16 @@ class App(Starlette):
     streams: Streams
 
 
-def a2a_app(settings: ServerSettings, card: AgentCard, runs: Runs, *, ready: Readiness, routes: Sequence[BaseRoute] = ()) -> App:
+def a2a_app(
+    settings: ServerSettings,
+    card: AgentCard,
+    runs: Runs,
+    *,
+    ready: Readiness,
+    routes: Sequence[BaseRoute] = (),
+    closing: Sequence[Callable[[], Awaitable[None]]] = (),
+) -> App:
+    """`closing` is what must be closed when the server stops, after its runs."""
     streams = Streams(runs, settings.keep_alive)
     handler = LogRequestHandler(runs, max_file_bytes=settings.max_file_bytes, streams=streams)
     dispatcher = Dispatcher(handler, streams, max_request_bytes=settings.max_request_bytes)
@@ -49,6 +58,8 @@ def a2a_app(settings: ServerSettings, card: AgentCard, runs: Runs, *, ready: Rea
         yield
         await runs.close(_STOPPED)
         streams.end()
+        for close in closing:
+            await close()
 
     async def health(_: Request) -> Response:
         return AsciiJSON({"status": "ok"})

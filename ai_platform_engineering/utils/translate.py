@@ -69,20 +69,26 @@ class Translator:
         trace_id: str,
         shape: Shape | None = None,
         plan: PlanState | None = None,
+        response: Any = None,
         seen: Transcript | None = None,
     ) -> None:
+        """`plan` and `response` are what the graph kept over a pause, `seen` is what was told of the run before it."""
         self._run_id, self._trace_id, self._shape = run_id, trace_id, shape or Shape()
-        self._plan = plan or PlanState()
         seen = seen or Transcript()
+        self._plan = plan or PlanState()
+        if seen.plan is not None:  # the graph does not keep which steps are in progress
+            self._plan = self._plan.model_copy(update={"plan": seen.plan})
         self._old_calls = {call.call_id: call for call in seen.calls}
         self._call_ids = set(self._old_calls)
         self._texts = Texts(self._by, self._step, (span.message_id for span in seen.spans))
         self._asked = {request.request_id for request in seen.requests}
         self._delegations: dict[str, tuple[_Call, str]] = {}  # namespace segment -> the call, the agent it calls
         self._calls: dict[tuple[Namespace, str], _Call] = {}
-        self._said = [span.text for span in seen.spans if span.parent_call is None and span.text]
-        self._answer = ""
-        self._response: Any = None
+        said = [span for span in seen.spans if span.parent_call is None and span.text]
+        self._said = [span.text for span in said]
+        self._answer = said[-1].text if said and said[-1].role == "answer" else ""
+        # A response of an earlier question is still in the graph's state.
+        self._response: Any = response if self._answer and visible(str(getattr(response, "content", ""))) == self._answer else None
         self._waiting: list[str] = []
         self._used = Usage()
 
@@ -161,7 +167,8 @@ class Translator:
             call_id = f"{base}#{count}"
         tool = str(arguments.get("subagent_type") or UNKNOWN_AGENT) if delegates else name
         call = _Call(call_id, tool, delegates, arguments, task_id, started=self._resumes(call_id))
-        self._old_calls.pop(call_id, None)
+        if (old := self._old_calls.pop(call_id, None)) is not None:
+            call.step_id = old.step_id
         self._call_ids.add(call_id)
         self._calls[ns, raw_id] = call
         return call

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -23,16 +23,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ai_platform_engineering.agents.catalog import load_catalog
+from ai_platform_engineering.agents.commands import with_commands
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.settings import ServerSettings, Settings, environment, export
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
-from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, McpTools
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
 from ai_platform_engineering.runtime.app import App, a2a_app, listen, serve
 from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.memory_log import MemoryLog
 from ai_platform_engineering.runtime.security import check_exposure
+from ai_platform_engineering.utils.mcp import McpSessions
+from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE, OfflineModel
 
 log = logging.getLogger(__name__)
 
@@ -45,23 +49,52 @@ def create_app(
     agents: Sequence[LocalAgent] = (),
     tools: Sequence[BaseTool] = (),
     model: BaseChatModel | None = None,
+    router: BaseChatModel | None = None,
+    report: Callable[[], Mapping[str, dict[str, Any]]] = dict,
+    closing: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
-    """The supervisor as an application; tests and embedders hand in agents, tools and a model."""
+    """The supervisor as an application; tests and embedders hand in agents, tools and a model.
+
+    `router` answers when no model is configured, `report` says how other components are, `closing` ends what was opened for the agents.
+    """
     check_exposure(settings.server)
-    mas = PlatformEngineerDeepAgent(settings, agents=agents, tools=tools, model=model, checkpointer=InMemorySaver())
+    mas = PlatformEngineerDeepAgent(settings, agents=agents, tools=tools, model=model, router=router, checkpointer=InMemorySaver())
     executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(mas), MemoryLog(), settings)
 
     async def ready() -> dict[str, dict[str, Any]]:
         try:
             _ = mas.graph
         except ConfigurationError as error:
-            return {"model": {"status": "unavailable", "message": str(error)}}
-        return {"model": {"status": "ok", "name": settings.model.name or type(model).__name__}}
+            return {"model": {"status": "unavailable", "message": str(error)}, **report()}
+        if mas.offline:
+            return {"model": {"status": "degraded", "name": "offline", "message": OFFLINE_NOTICE}, **report()}
+        return {"model": {"status": "ok", "name": settings.model.name or type(model).__name__}, **report()}
 
     async def tool_list(_: Request) -> Response:
         return AsciiJSON({"tools": mas.tool_names()})
 
-    return a2a_app(settings.server, agent_card(settings.server, mas), executor.runs, ready=ready, routes=[Route("/tools", tool_list)])
+    card = agent_card(settings.server, mas)
+    return a2a_app(settings.server, card, executor.runs, ready=ready, routes=[Route("/tools", tool_list)], closing=closing)
+
+
+def build_app(settings: Settings, variables: Mapping[str, str]) -> App:
+    """The application with the agents of the catalogue and their tool servers."""
+    catalog = load_catalog(variables, agents_config=settings.agent.definitions)
+    sessions = McpSessions(
+        connect_timeout=settings.mcp.connect_timeout,
+        call_timeout=settings.mcp.call_timeout,
+        cache_dir=settings.agent.home / "cache" / "mcp",
+        environment=variables,
+    )
+    definitions = [with_commands(definition, settings.agent.home) for definition in catalog.ready if definition.mcp_servers]
+    agents = [LocalAgent(definition, McpTools(sessions, definition)) for definition in definitions]
+    for row in catalog.report():
+        log.info("agent %s: %s%s", row.name, row.status.replace("_", " "), f" ({row.note})" if row.note else "")
+
+    def report() -> Mapping[str, dict[str, Any]]:
+        return {f"agent {row.name}": {"status": row.status, "message": row.note} for row in catalog.report() if row.status != "disabled"}
+
+    return create_app(settings, agents=agents, router=OfflineModel(), report=report, closing=[sessions.aclose])
 
 
 def agent_card(settings: ServerSettings, mas: PlatformEngineerDeepAgent) -> AgentCard:
@@ -106,12 +139,12 @@ def run(overrides: Mapping[str, str | None]) -> None:
         check_exposure(settings.server)
         listener = listen(settings.server)
         server = settings.server.model_copy(update={"port": listener.getsockname()[1]})
-        app = create_app(settings.model_copy(update={"server": server}))
+        app = build_app(settings.model_copy(update={"server": server}), variables)
     except CaipeError as error:
         sys.exit(f"{error}")
     log.info("serving on %s", server.url)
     if settings.model.name is None:
-        log.warning("no model is configured: questions are refused until LLM_MODEL is set")
+        log.warning(OFFLINE_NOTICE)
     serve(app, listener, settings.logging.level)
 
 
@@ -119,4 +152,4 @@ def app() -> App:
     """The factory for other ASGI servers: `uvicorn --factory …main:app`."""
     variables = environment()
     export(variables)
-    return create_app(Settings.of(variables))
+    return build_app(Settings.of(variables), variables)

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-import re
 import sys
+from contextlib import AbstractAsyncContextManager
 from typing import TextIO
 
 import httpx
@@ -22,37 +22,42 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.settings import is_loopback
 from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.terminal.screen import printable
 from ai_platform_engineering.utils.a2a_common import words
 from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, Unreachable
 
 OK, FAILED, UNREACHABLE, INPUT_REQUIRED, TIMED_OUT, INTERRUPTED = 0, 1, 3, 4, 124, 130
 
-# Terminal control sequences from a model or a tool must not reach the terminal.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+Server = AbstractAsyncContextManager[str]
 
 
-def ask_once(text: str, *, url: str, token: str | None, context_id: str | None, as_json: bool, timeout: float | None) -> int:
-    """Asks and prints; the exit code."""
+def ask_once(text: str, *, server: Server, token: str | None, context_id: str | None, as_json: bool, timeout: float | None) -> int:
+    """Asks the server and prints; the exit code."""
     talk = Conversation(context_id) if context_id else Conversation()
-    asking = _Asking(url, token, talk, as_json=as_json)
     try:
-        return asyncio.run(asking.run(text, timeout))
+        return asyncio.run(_ask(text, server, _Asking(token, talk, as_json=as_json), timeout))
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
+async def _ask(text: str, server: Server, asking: "_Asking", timeout: float | None) -> int:
+    async with server as url:
+        return await asking.run(url, text, timeout)
+
+
 class _Asking:
-    def __init__(self, url: str, token: str | None, talk: Conversation, *, as_json: bool) -> None:
-        self._url, self._token, self._talk, self._as_json = url, token, talk, as_json
+    def __init__(self, token: str | None, talk: Conversation, *, as_json: bool) -> None:
+        self._token, self._talk, self._as_json = token, talk, as_json
         self._progress = _Progress(sys.stderr)
 
-    async def run(self, text: str, timeout: float | None) -> int:
-        host = _host(self._url)
+    async def run(self, url: str, text: str, timeout: float | None) -> int:
+        host = _host(url)
         if host is None:
-            return self._say(f"{self._url} is not the address of a server. Start one on this machine with: caipe serve", UNREACHABLE)
+            return self._say(f"{url} is not the address of a server. Start one on this machine with: caipe serve", UNREACHABLE)
         # A proxy of the environment is for the way out, not for a server on this machine.
         async with httpx.AsyncClient(trust_env=not is_loopback(host)) as http:
-            client = A2AClient(self._url, http, token=self._token)
+            client = A2AClient(url, http, token=self._token)
             try:
                 async with asyncio.timeout(timeout):
                     return await self._answer(client, text)
@@ -81,7 +86,8 @@ class _Asking:
     def _finish(self, view: Transcript) -> int:
         match view.state:
             case "completed":
-                if not self._as_json:
+                # On a terminal the answer has just been written, live; anywhere else stdout gets it now, and nothing but it.
+                if not self._as_json and not (self._progress.on_screen and self._progress.written == view.answer):
                     print(printable(view.answer or ""), flush=True)
                 return OK
             case "input-required":
@@ -109,30 +115,50 @@ class _Progress:
 
     def __init__(self, out: TextIO) -> None:
         self._out, self._message, self._column = out, "", 0
+        self.written = ""  # the last text, as far as it was shown
+        self._plan: dict[str, str] = {}
+
+    @property
+    def on_screen(self) -> bool:
+        """Progress and answer go to the same terminal."""
+        return self._out.isatty() and sys.stdout.isatty()
 
     def show(self, event: AnyEvent) -> None:
         match event:
             case TextDelta(parent_call=None):
                 if event.message_id != self._message:
                     self.end_line()
-                    self._message = event.message_id
+                    self._message, self.written = event.message_id, ""
+                self.written += event.text
                 self._write(event.text)
             case TextEnded(parent_call=None):
                 self.end_line()
             case TextDiscarded(parent_call=None):
+                self.written = ""
                 self._line("(starting that again)")
             case ToolStarted():
                 self._line(words.tool_started(event))
             case ToolFinished():
                 self._line(words.tool_finished(event))
             case PlanUpdated():
-                self._line(words.plan(event))
+                self._show_plan(event)
             case Notice(text=text):
                 self._line(f"({text})")
             case InputRequested():
                 self._line("Input is needed.")
             case _:
                 pass
+
+    def _show_plan(self, event: PlanUpdated) -> None:
+        """The whole plan when its steps are new, else only what changed."""
+        states = {step.step_id: f"{step.title}\n{step.status}" for step in event.steps}
+        heading, *lines = words.plan(event).splitlines()
+        if states.keys() != self._plan.keys():
+            self._line("\n".join([heading, *lines]))
+        for line, (step_id, state) in zip(lines, states.items(), strict=False):
+            if step_id in self._plan and self._plan[step_id] != state and states.keys() == self._plan.keys():
+                self._line(line)
+        self._plan = states
 
     def end_line(self) -> None:
         if self._column:
@@ -163,7 +189,3 @@ def _host(address: str) -> str | None:
 def _line(event: AnyEvent) -> str:
     """The event as one line of ASCII, so that no terminal acts on it and no reader sees two lines."""
     return json.dumps(event.model_dump(mode="json")).replace("\x7f", "\\u007f")
-
-
-def printable(text: str) -> str:
-    return _CONTROL.sub("", text.replace("\r\n", "\n"))
