@@ -18,14 +18,25 @@ GUARD_FOLDER = ROOT / "tests" / "guard"
 FOREIGN_PREFIXES = (
     "A2A_",
     "AGENT_",
+    "AGENTS_",
     "ANTHROPIC_",
+    "ARGOCD_",
+    "ATLASSIAN_",
+    "AWS_",
     "AZURE_",
+    "BACKSTAGE_",
     "CAIPE_",
+    "CONFLUENCE_",
     "DISTRIBUTED_",
     "ENABLE_",
     "FETCH_DOCUMENT_",
     "GEMINI_",
+    "GITHUB_",
+    "GITLAB_",
     "GOOGLE_",
+    "JIRA_",
+    "KOMODOR_",
+    "KUBE",
     "LANGCHAIN_",
     "LANGFUSE_",
     "LANGGRAPH_",
@@ -36,6 +47,7 @@ FOREIGN_PREFIXES = (
     "MONGODB_",
     "OPENAI_",
     "OTEL_",
+    "PAGERDUTY_",
     "PROMPT_",
     "RAG_",
     "REDIS_",
@@ -43,10 +55,14 @@ FOREIGN_PREFIXES = (
     "SKILLS_",
     "SKIP_",
     "SLACK_",
+    "SPLUNK_",
     "SSL_CERT_",
     "STORAGE_",
     "STREAM_",
     "TOOL_",
+    "VICTOROPS_",
+    "WEBEX_",
+    "X_VO_",
 )
 FOREIGN_SUFFIXES = ("_API_KEY", "_CA_BUNDLE", "_PROXY", "_TOKEN")
 FOREIGN_NAMES = frozenset({"AWS_PROFILE", "AWS_REGION", "DATABASE_URL", "EXTERNAL_URL", "LOG_LEVEL", "USE_STRUCTURED_RESPONSE"})
@@ -111,6 +127,7 @@ def _own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     saved = dict(os.environ)
     remove_foreign(os.environ)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CAIPE_HOME", str(tmp_path / "caipe-home"))
     yield
     os.environ.clear()
     os.environ.update(saved)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from ai_platform_engineering.cli.main import main
 
 BIN = Path(sys.executable).parent  # not resolved: the link in .venv is where the commands are
-KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "CAIPE_TEST_GUARD_FILE")
+KEPT = ("PATH", "LANG", "TMPDIR", "PYTHONPATH", "CAIPE_TEST_GUARD_FILE", "CAIPE_HOME")
 PATIENCE = 60.0
 
 
@@ -66,7 +66,8 @@ class Program:
 
 
 def surroundings(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    return {**{name: os.environ[name] for name in KEPT if name in os.environ}, **(env or {})}
+    """Just enough to start Python, with the test's own folder as home."""
+    return {**{name: os.environ[name] for name in KEPT if name in os.environ}, "HOME": os.getcwd(), **(env or {})}
 
 
 @contextlib.asynccontextmanager
