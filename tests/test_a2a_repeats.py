@@ -4,6 +4,8 @@ import asyncio
 import secrets
 from typing import Any
 
+import pytest
+
 from tests.answering import Versions, Waiting
 from tests.dialects import V03, V10, Dialect, both_versions
 from tests.fakes.model import ScriptedChatModel
@@ -114,14 +116,27 @@ async def test_the_question_of_a_paused_task_sent_again_is_no_answer(dialect: Di
     assert again.raw == first.raw
 
 
-@both_versions
-async def test_an_answer_sent_again_finds_the_task_that_it_continued(dialect: Dialect) -> None:
+async def test_an_earlier_question_sent_again_is_no_answer_to_what_is_asked_now() -> None:
+    script = Script(lambda request: Turn(Call("ask_form")) if "Create" in request.last_user else Turn(Say("You said {{user}}.")))
+    async with supervisor(script, tools=[form_tool([{"field_name": "repo"}])]) as client:
+        earlier = V10.message("Hello", messageId="first", contextId="talk")
+        first = await streamed(client, V10, earlier)
+        asked = await paused(client, V10, contextId="talk")
+        again = await streamed(client, V10, earlier)
+        still = (await client.call(V10.get, {"id": asked.task_id}))["result"]
+    assert again.raw == first.raw
+    assert V10.state(still) == "input-required"
+
+
+@pytest.mark.parametrize("by", ["taskId", "contextId"])
+async def test_an_answer_sent_again_finds_the_task_that_it_continued(by: str) -> None:
     repo = f"repo-{secrets.token_hex(4)}"
     async with supervisor(Script(Turn(Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))), tools=[form_tool()]) as client:
-        seen = await paused(client, dialect)
-        for named in ({"taskId": seen.task_id}, {"contextId": seen.context_id}):
-            params = dialect.message(dialect.data({"repo": repo}), messageId="answer", **named)
-            answers = [await streamed(client, dialect, params) for _ in range(2)]
-            assert [one.task_id for one in answers] == [seen.task_id] * 2
-            assert answers[0].answer == answers[1].answer == f"Made {repo}."
+        seen = await paused(client, V10)
+        named = {by: seen.task_id if by == "taskId" else seen.context_id}
+        params = V10.message(V10.data({"repo": repo}), messageId="answer", **named)
+        first = await streamed(client, V10, params)
+        again = await streamed(client, V10, params)
+        assert first.answer == f"Made {repo}."
         assert await tasks(client) == [seen.task_id]
+    assert again.raw == first.raw

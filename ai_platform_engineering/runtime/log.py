@@ -44,6 +44,16 @@ class RunRow:
         return TaskRef(self.run_id, self.context_id)
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A message that continued a paused run, so that it is known when it is sent again. `before` is the number before its turn."""
+
+    run_id: str
+    message_id: str
+    digest: str
+    before: int
+
+
 class RunLog(Protocol):
     """Where runs live. A number is given by the commit that stores the event, and readers see only stored events."""
 
@@ -53,6 +63,14 @@ class RunLog(Protocol):
         ...
 
     async def get(self, run_id: str) -> RunRow | None: ...
+
+    async def remember(self, answer: Answer) -> None:
+        """Keeps an answer with its run."""
+        ...
+
+    async def recall(self, owner: str, context_id: str, message_id: str) -> Answer | None:
+        """The answer that was taken under this id."""
+        ...
 
     async def find(self, owner: str, context_id: str | None = None) -> list[RunRow]:
         """The runs of an owner, newest first."""

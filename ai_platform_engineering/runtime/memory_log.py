@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from ai_platform_engineering.core.errors import Fenced, MessageConflict, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, Numbered
-from ai_platform_engineering.runtime.log import NewRun, RunRow, status_after
+from ai_platform_engineering.runtime.log import Answer, NewRun, RunRow, status_after
 
 
 @dataclass(slots=True)
@@ -25,6 +25,7 @@ class MemoryLog:
     def __init__(self, most: int = 10_000) -> None:
         self._runs: dict[str, _Stored] = {}
         self._messages: dict[tuple[str, str, str], str] = {}
+        self._answers: dict[tuple[str, str, str], Answer] = {}
         self._most = most
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
@@ -58,6 +59,13 @@ class MemoryLog:
     async def get(self, run_id: str) -> RunRow | None:
         stored = self._runs.get(run_id)
         return stored.row if stored else None
+
+    async def remember(self, answer: Answer) -> None:
+        row = self._stored(answer.run_id).row
+        self._answers[row.owner, row.context_id, answer.message_id] = answer
+
+    async def recall(self, owner: str, context_id: str, message_id: str) -> Answer | None:
+        return self._answers.get((owner, context_id, message_id))
 
     async def find(self, owner: str, context_id: str | None = None) -> list[RunRow]:
         rows = [stored.row for stored in self._runs.values() if stored.row.owner == owner]
@@ -112,3 +120,4 @@ class MemoryLog:
         gone = set(ended[: max(1, self._most // 10)])
         self._runs = {run_id: stored for run_id, stored in self._runs.items() if run_id not in gone}
         self._messages = {key: run_id for key, run_id in self._messages.items() if run_id not in gone}
+        self._answers = {key: answer for key, answer in self._answers.items() if answer.run_id not in gone}

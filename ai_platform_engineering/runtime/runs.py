@@ -8,11 +8,11 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
-from ai_platform_engineering.core.errors import Fenced, Refused, RunNotFound, WrongState
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import AnyEvent, Cancelled, Failed, Notice, Numbered, RunStarted, ends_turn
 from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.runtime.ending import closing
-from ai_platform_engineering.runtime.log import NewRun, RunLog, RunRow
+from ai_platform_engineering.runtime.log import Answer, NewRun, RunLog, RunRow
 from ai_platform_engineering.utils.a2a_common.parts import UserPart, digest
 from ai_platform_engineering.utils.failures import traced
 
@@ -39,6 +39,7 @@ class Turn:
     row: RunRow
     parts: tuple[UserPart, ...]
     principal: str
+    message_id: str = ""
     resumes: bool = False
 
     @property
@@ -66,11 +67,14 @@ class Runs:
     def __init__(self, run_log: RunLog, drive: Drive, *, cancel_grace: float = 2.0) -> None:
         self._log, self._drive, self._grace = run_log, drive, cancel_grace
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._turns: dict[str, Turn] = {}
         self._lines: dict[_Line, list[str]] = {}
         self._moved: dict[_Line, asyncio.Condition] = {}
 
     async def accept(self, message: Incoming) -> tuple[RunRow, int]:
         """The run that works on the message and the number before its turn. A known message finds its run again."""
+        if (known := await self._known_answer(message)) is not None:
+            return known
         paused = await self._waiting_run(message)
         if paused is not None:
             return await self._resume(paused, message)
@@ -146,6 +150,18 @@ class Runs:
             await self._stop(row.run_id)
             await self._end(row, lambda trace_id, partial: Failed(message=message, code="shutdown", trace_id=trace_id, partial=partial))
 
+    async def _known_answer(self, message: Incoming) -> tuple[RunRow, int] | None:
+        """The run that this message continued when it came before."""
+        context_id = message.context_id
+        if context_id is None and message.task_id is not None:
+            context_id = (await self.get(message.task_id, message.owner)).context_id
+        answer = await self._log.recall(message.owner, context_id, message.message_id) if context_id else None
+        if answer is None:
+            return None
+        if answer.digest != digest(message.parts):
+            raise MessageConflict("This message id was used before with other content. Send a new message with an id of its own.")
+        return await self.get(answer.run_id, message.owner), answer.before
+
     async def _waiting_run(self, message: Incoming) -> RunRow | None:
         """The paused run that the message answers."""
         if message.task_id is not None:
@@ -160,20 +176,33 @@ class Runs:
         if message.context_id is None:
             return None
         rows = await self._log.find(message.owner, message.context_id)
-        paused = next((row for row in rows if row.status == "paused"), None)
-        # Its own question, sent again, is no answer.
-        return None if paused is None or paused.message_id == message.message_id else paused
+        if any(row.message_id == message.message_id for row in rows):
+            return None  # a question of this conversation, sent again, is no answer
+        return next((row for row in rows if row.status == "paused"), None)
 
     async def _resume(self, row: RunRow, message: Incoming) -> tuple[RunRow, int]:
-        if row.run_id in self._tasks:
-            raise WrongState("The task is being continued by another answer.")
-        self._spawn(Turn(row, message.parts, message.principal, resumes=True))
+        """Continues a paused run. Of several answers at once the first one counts."""
+        working, task = self._turns.get(row.run_id), self._tasks.get(row.run_id)
+        if working is not None and task is not None:
+            if working.resumes and working.row.last_seq == row.last_seq:
+                if working.message_id == message.message_id and working.parts == message.parts:
+                    return row, row.last_seq
+                raise WrongState("The task is being continued by another answer.")
+            await asyncio.wait({task})  # the turn that has just paused is putting its things away
+            return await self.accept(message)
+        self._spawn(Turn(row, message.parts, message.principal, message.message_id, resumes=True))
+        await self._log.remember(Answer(row.run_id, message.message_id, digest(message.parts), row.last_seq))
         return row, row.last_seq
 
     def _spawn(self, turn: Turn) -> None:
         run_id = turn.row.run_id
+        self._turns[run_id] = turn
         task = self._tasks[run_id] = asyncio.create_task(self._work(turn), name=f"run:{run_id}")
-        task.add_done_callback(lambda done: self._tasks.pop(run_id, None) if self._tasks.get(run_id) is done else None)
+        task.add_done_callback(lambda done: self._forget(run_id, done))
+
+    def _forget(self, run_id: str, done: asyncio.Task[None]) -> None:
+        if self._tasks.get(run_id) is done:
+            del self._tasks[run_id], self._turns[run_id]
 
     async def _work(self, turn: Turn) -> None:
         row, line = turn.row, self._line(turn.row)

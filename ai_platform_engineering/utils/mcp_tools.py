@@ -5,6 +5,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -62,7 +63,7 @@ class Offer:
 def langchain_tools(offers: Sequence[Offer], policy: ToolPolicy, knowledge: Collection[str] = ()) -> list[BaseTool]:
     """The tools that the policy admits. A name that two servers have is prefixed with the server's, for both.
 
-    `knowledge` are name patterns of tools that search a knowledge base. Patterns may name a tool with or without its server.
+    `knowledge` are name patterns of tools that search a knowledge base.
     """
     admitted = [
         (offer, spec, permission)
@@ -81,26 +82,19 @@ def langchain_tools(offers: Sequence[Offer], policy: ToolPolicy, knowledge: Coll
             "tool": spec.name,
             "permission": permission,
             "annotations": spec.hints,
-            "knowledge": any(fnmatchcase(known, pattern) for known in _known_as(offer.server, spec.name) for pattern in knowledge),
+            "knowledge": any(fnmatchcase(spec.name, pattern) for pattern in knowledge),
         }
         tools.append(McpTool.of(offer.session, spec, name=name, metadata=metadata))
     return tools
 
 
-def _known_as(server: str, tool: str) -> tuple[str, str]:
-    return tool, f"{server}_{tool}"
-
-
 def _permission(policy: ToolPolicy, server: str, tool: str) -> Permission:
-    """The strictest that holds for either way to name the tool; a list of allowed ones admits both."""
-    names = _known_as(server, tool)
-    explicit = ToolPolicy(ask=policy.ask, deny=policy.deny)
-    found: set[Permission] = {explicit.permission(name) for name in names}
-    if "deny" in found:
+    """The policy's word on the tool's own name. With the server's name before it a tool can only be restricted, and only literally:
+    a pattern that also matched such names would match every tool of some server."""
+    permission, qualified = policy.permission(tool), f"{server}_{tool}"
+    if permission == "deny" or qualified in policy.deny:
         return "deny"
-    if "ask" in found:
-        return "ask"
-    return "allow" if any(policy.permission(name) == "allow" for name in names) else "deny"
+    return "ask" if qualified in policy.ask else permission
 
 
 def _named(name: str) -> str:
@@ -134,13 +128,13 @@ def _reporter(call_id: str | None) -> Report | None:
         return None
     if call_id is None:
         return None
-    told_at = float("-inf")
+    context, told_at = copy_context(), float("-inf")  # the writer looks for its graph in the context; progress arrives in another
 
     def report(done: float, total: float | None, text: str | None) -> None:
         nonlocal told_at
         now = time.monotonic()
         if now - told_at >= _PROGRESS_EVERY or done == total:
             told_at = now
-            write(Progressed(call_id, (text or "")[:_MOST_OF_PROGRESS], done, total))
+            context.run(write, Progressed(call_id, (text or "")[:_MOST_OF_PROGRESS], done, total))
 
     return report

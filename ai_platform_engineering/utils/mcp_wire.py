@@ -120,8 +120,11 @@ class Wire:
 
     async def _ask(self, request: Any, kind: type[AnswerT], sent: Sent, report: Report | None = None) -> AnswerT:
         async def told(progress: float, total: float | None, message: str | None) -> None:
-            if report is not None:
-                report(progress, total, message and self._veil(message))
+            try:
+                if report is not None:
+                    report(progress, total, message and self._veil(message))
+            except Exception as error:  # noqa: BLE001 - a run that has ended takes no progress; the call goes on
+                log.debug("mcp %s: progress could not be told: %s", self._name, type(error).__name__)
 
         # Not the library's call_tool(): it validates answers against the output schema, and a server's slip there is not ours to punish.
         asked = self._session.send_request(types.ClientRequest(request), kind, progress_callback=told if report else None)

@@ -21,7 +21,7 @@ from ai_platform_engineering.core.events import (
     ToolStarted,
     Usage,
 )
-from ai_platform_engineering.core.plan import CHANGE, PlanState, WriteSteps, change_plan
+from ai_platform_engineering.core.plan import CHANGE, Plan, PlanState, WriteSteps, change_plan
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.utils.failures import failed
 from ai_platform_engineering.utils.interrupts import asked_of, request_id_of
@@ -75,9 +75,7 @@ class Translator:
         """`plan` and `response` are what the graph kept over a pause, `seen` is what was told of the run before it."""
         self._run_id, self._trace_id, self._shape = run_id, trace_id, shape or Shape()
         seen = seen or Transcript()
-        self._plan = plan or PlanState()
-        if seen.plan is not None:  # the graph does not keep which steps are in progress
-            self._plan = self._plan.model_copy(update={"plan": seen.plan})
+        self._plan, self._shown_plan = plan or PlanState(), seen.plan or Plan()
         self._old_calls = {call.call_id: call for call in seen.calls}
         self._call_ids = set(self._old_calls)
         self._texts = Texts(self._by, self._step, (span.message_id for span in seen.spans))
@@ -114,6 +112,9 @@ class Translator:
             case "tools":
                 if data["event"] == "tool-started":
                     yield from self._on_tool_started(ns, data)
+            case "updates" if (data.get("__metadata__") or {}).get("cached"):
+                for update in data.values():
+                    yield from self._on_replay(ns, update)
             case "updates":
                 for node, update in data.items():
                     yield from self._on_update(ns, node, update)
@@ -161,7 +162,7 @@ class Translator:
         delegates = name == DELEGATION
         parent = self._by(ns)["parent_call"]
         base = f"{parent}/{raw_id}" if parent else raw_id
-        call_id, count = base, 1
+        call_id, count = self._resumable(base) or base, 1
         while call_id in self._call_ids and not self._resumes(call_id):
             count += 1
             call_id = f"{base}#{count}"
@@ -169,9 +170,19 @@ class Translator:
         call = _Call(call_id, tool, delegates, arguments, task_id, started=self._resumes(call_id))
         if (old := self._old_calls.pop(call_id, None)) is not None:
             call.step_id = old.step_id
+            if delegates and not ns and call.started:
+                self._run_step(call.step_id)
         self._call_ids.add(call_id)
         self._calls[ns, raw_id] = call
         return call
+
+    def _resumable(self, base: str) -> str | None:
+        """The call with this id that was begun before a pause, under whatever count."""
+        for call_id in filter(self._resumes, self._old_calls):
+            name, _, count = call_id.rpartition("#")
+            if call_id == base or (name == base and count.isdigit()):
+                return call_id
+        return None
 
     def _resumes(self, call_id: str) -> bool:
         """The call was begun before a pause and has not ended."""
@@ -199,7 +210,8 @@ class Translator:
             **self._by(ns),
         )
         if call.delegates and not ns:
-            yield from self._begin_step(call.step_id)
+            self._run_step(call.step_id)
+            yield from self._show_plan()
 
     def _finish(self, ns: Namespace, message: ToolMessage) -> Iterator[AnyEvent]:
         name = message.name or ""
@@ -290,6 +302,19 @@ class Translator:
         for change in update.get("plan") or ():
             yield from self._on_plan(change)
 
+    def _on_replay(self, ns: Namespace, update: Any) -> Iterator[AnyEvent]:
+        """What a task had done before a pause: the graph tells it again, people have seen it unless the process died in between."""
+        for part in update if isinstance(update, list) else [update]:
+            if not isinstance(part, Mapping) or self._is_inside_a_tool(ns):
+                continue
+            for message in part.get("messages") or ():
+                call = self._calls.get((ns, message.tool_call_id)) if isinstance(message, ToolMessage) else None
+                if call is not None and call.started:
+                    yield from self._finish(ns, message)
+            if not ns:
+                for change in part.get("plan") or ():
+                    self._change_plan(change)
+
     def _on_structured(self, ns: Namespace, update: Mapping[str, Any]) -> Iterator[AnyEvent]:
         response = update.get("structured_response")
         if response is None:
@@ -304,27 +329,29 @@ class Translator:
     # --- plan --------------------------------------------------------------------------------------------------------
 
     def _on_plan(self, raw: Mapping[str, Any]) -> Iterator[AnyEvent]:
-        change, before = CHANGE.validate_python(raw), self._plan.plan
+        self._change_plan(raw)
+        yield from self._show_plan()
+
+    def _change_plan(self, raw: Mapping[str, Any]) -> None:
+        change = CHANGE.validate_python(raw)
         self._plan = change_plan(self._plan, change)
         if isinstance(change, WriteSteps):
             self._adopt_running()
-        if self._plan.plan != before:
-            yield self._plan.plan.event()
 
     def _adopt_running(self) -> None:
         """A model may write the plan and delegate in the same breath: what runs already belongs to its step."""
         for (ns, _), call in self._calls.items():
-            if not ns and call.delegates and call.started and not call.finished and call.step_id is None:
-                call.step_id = self._step_of(ns, call)
-                self._plan = self._plan.model_copy(update={"plan": self._running(call.step_id)})
+            if not ns and call.delegates and call.started and not call.finished:
+                call.step_id = call.step_id or self._step_of(ns, call)
+                self._run_step(call.step_id)
 
-    def _begin_step(self, step_id: str | None) -> Iterator[AnyEvent]:
-        before, self._plan = self._plan.plan, self._plan.model_copy(update={"plan": self._running(step_id)})
-        if self._plan.plan != before:
+    def _run_step(self, step_id: str | None) -> None:
+        self._plan = self._plan.model_copy(update={"plan": self._plan.plan.with_status(step_id, "in_progress")})
+
+    def _show_plan(self) -> Iterator[AnyEvent]:
+        if self._plan.plan != self._shown_plan:
+            self._shown_plan = self._plan.plan
             yield self._plan.plan.event()
-
-    def _running(self, step_id: str | None) -> Any:
-        return self._plan.plan.with_status(step_id, "in_progress")
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 

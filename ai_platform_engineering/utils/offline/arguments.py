@@ -11,7 +11,7 @@ from ai_platform_engineering.utils.offline.questions import Request
 from ai_platform_engineering.utils.offline.schemas import Slot
 from ai_platform_engineering.utils.offline.tools import Tool
 from ai_platform_engineering.utils.offline.values import Value, chosen, is_beside, named, searched, service_port, short_host, yes_or_no
-from ai_platform_engineering.utils.offline.words import is_generic, plain_words
+from ai_platform_engineering.utils.offline.words import is_generic, plain_words, stems
 
 # How well a thing of one kind serves an argument of another.
 _SERVES: Mapping[Kind, Mapping[Kind, float]] = {
@@ -101,7 +101,7 @@ class _Filling:
         """An optional argument whose name stands before the thing: "resolve a.example server 10.0.0.53"."""
         for slot in self.open(required=False):
             for entity in self.request.entities if slot.kinds else ():
-                cue = plain_words(self.text[max(0, entity.start - 24) : entity.start])[-2:]
+                cue = stems(self.text[max(0, entity.start - 24) : entity.start])[-2:]
                 if _served(slot, entity) and set(slot.words) & set(cue) and slot.kinds != ("port",):
                     self._take(slot, [entity])
                     break

@@ -6,8 +6,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-_SUMMARY = "Summary of the conversation so far:"  # the first message, when older ones were left out
-_SUMMARISE = "summarise the conversation below"
+from ai_platform_engineering.utils.summaries import HEADING, REQUEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,8 @@ def read_conversation(messages: Sequence[BaseMessage]) -> Conversation:
         return Conversation()
     last = questions[-1]
     texts = [str(messages[index].text) for index in questions]
-    before = tuple(text for text in reversed(texts[:-1]) if not text.startswith(_SUMMARY))
-    return Conversation(texts[-1], before, tuple(_done(messages[last + 1 :])), texts[-1].lower().startswith(_SUMMARISE))
+    before = tuple(text for text in reversed(texts[:-1]) if not text.startswith(HEADING))
+    return Conversation(texts[-1], before, tuple(_done(messages[last + 1 :])), texts[-1].startswith(REQUEST))
 
 
 def _done(turn: Sequence[BaseMessage]) -> list[Done]:
@@ -59,5 +58,5 @@ def _one(call_id: str, name: str, arguments: Mapping[str, Any], message: ToolMes
 
 def is_first_turn(messages: Sequence[BaseMessage]) -> bool:
     """Nothing was answered yet: true for the first model call of a conversation and for no other."""
-    summarised = any(isinstance(message, HumanMessage) and str(message.text).startswith(_SUMMARY) for message in messages)
+    summarised = any(isinstance(message, HumanMessage) and str(message.text).startswith(HEADING) for message in messages)
     return not summarised and not any(isinstance(message, AIMessage) for message in messages)

@@ -122,22 +122,24 @@ PRODUCTS: dict[str, str] = {
 
 # Verbs that change something, by what they do. A tool with such a verb in its name is used only for an order with that verb.
 CHANGES: dict[str, str] = {
-    "create": "create add new open file raise make register",
-    "delete": "delete remove destroy drop purge uninstall",
-    "update": "update edit change set modify patch rename put write",
+    "create": "create add new open file raise make register insert fork clone import upload push invite",
+    "delete": "delete remove destroy drop purge uninstall erase archive revoke kick ban",
+    "update": "update edit change set modify patch rename put write replace rotate reset lock unlock",
     "send": "send post publish notify reply comment message",
     "sync": "sync synchronise synchronize refresh",
-    "deploy": "deploy install upgrade apply provision rollout promote",
+    "deploy": "deploy install upgrade apply provision promote",
     "rollback": "rollback revert undo",
-    "restart": "restart reboot reload bounce",
-    "start": "start launch run execute trigger invoke",
-    "stop": "stop terminate kill cancel abort pause suspend shutdown disable",
+    "restart": "restart reboot reload bounce rerun retry",
+    "start": "start launch run exec execute trigger invoke enable",
+    "stop": "stop terminate kill cancel abort pause suspend shutdown disable evict",
     "scale": "scale resize drain cordon uncordon",
     "merge": "merge approve close transition assign resolve acknowledge ack move",
-    "grant": "grant revoke enable attach detach",
+    "grant": "grant attach detach",
 }
 # Of these, the ones that also read: an order to "resolve a name" or to "run a check" changes nothing.
-ALSO_READ = frozenset({"new", "open", "run", "resolve", "message", "comment", "page", "set", "move", "file", "refresh", "put", "make"})
+ALSO_READ = word_set("new open run resolve message comment set move file refresh put make execute")
+# In the name of a tool these are nouns, unless they stand first: `issue_comment_list`, but `comment_on_issue`.
+NOUNS_IN_NAMES = word_set("new open message comment file")
 
 # What follows such a verb when it is a noun: "sync history" asks, "sync the app" orders.
 NOUNS_AFTER = word_set("""

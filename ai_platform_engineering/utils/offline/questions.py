@@ -58,10 +58,6 @@ class Request:
         return cls(text, tuple(entities[:_MOST_ENTITIES]), tuple(assignments[:_MOST_ENTITIES]), tuple(context), refers)
 
     @property
-    def first_word(self) -> str:
-        return next((word for word in plain_words(self.text) if word not in POLITE), "")
-
-    @property
     def is_question(self) -> bool:
         return self.text.endswith("?")
 
@@ -166,9 +162,22 @@ def _is_small_talk(text: str) -> bool:
 
 
 def _requests(text: str) -> list[str]:
-    parts = [part for part in split(text) if stems(part) or read(part)[0]]
+    parts = _joined([part for part in split(text) if stems(part) or read(part)[0]])
     real = [part for part in parts if not _is_background(part) and not _is_noise(part)]
     return list(dict.fromkeys(real or parts))
+
+
+def _joined(parts: Sequence[str]) -> list[str]:
+    """A part that only names things goes with the request before it: "is port 22 open on these?", then a host per line."""
+    done = list[str]()
+    for part in parts:
+        bare = not part.endswith("?") and not refers_back(part) and not stems(Request.of(part).wording)
+        if bare and done and len(done[-1]) < _MOST_IN_REQUEST and stems(Request.of(done[-1]).wording):
+            mark = "?" if done[-1].endswith("?") else ""
+            done[-1] = f"{done[-1].removesuffix(mark)} {part}{mark}"
+        else:
+            done.append(part)
+    return done
 
 
 def _is_background(part: str) -> bool:

@@ -166,6 +166,8 @@ def _introduced_data(result: Result, request: Request, arguments: Mapping[str, A
     if not isinstance(result.value, Mapping):
         return f"{result.told}\n\n{render(Result(result.value), request, {})}" if result.value else result.told
     facts = {key: value for key, value in _flat(result.value).items() if not _echoes(key, value, arguments)}
+    for key in [key for key, value in facts.items() if _is_table(value) and len(value) == 1]:
+        facts |= _flat(facts.pop(key)[0])  # a table of one line is a few facts more
     facts = {key: value for key, value in facts.items() if not _is_told(key, value, result.told)}
     return f"{result.told}\n\n{_object(facts, request, {}, led=True)}" if facts else result.told
 

@@ -148,7 +148,7 @@ def _scores(profiles: Sequence[Profile], request: Request, of_thing: float) -> l
     """The fit of each by the words of the request; what it refers to counts only when it says too little itself."""
     words = _words(request, of_thing)
     said = scores(profiles, dict.fromkeys(stems(request.wording), 1.0))
-    if max((one.plain for one in said), default=0.0) >= _SAYS_ENOUGH or not request.lacks_subject:
+    if max((one.plain for one in said), default=0.0) >= _SAYS_ENOUGH or not request.points_elsewhere:
         return scores(profiles, words)
     for word in stems(" ".join(request.context[:1])):
         words.setdefault(word, _OF_CONTEXT * (2.0 if request.refers else 1.0))
@@ -177,7 +177,7 @@ def _may(tool: Tool, request: Request) -> bool:
 
 
 _ASKED_POLITELY = re.compile(r"(?:can|could|would|will) you\b|please\b|kindly\b", re.IGNORECASE)
-_WANTED = re.compile(r"(?:i|we)(?: would|'d)? (?:want|need|like) to (\w+)", re.IGNORECASE)
+_WANTED = re.compile(r"(?:i|we)(?: would|'d)? (?:want|need|like) to ", re.IGNORECASE)
 
 
 def changes_ordered(request: Request) -> frozenset[str]:
@@ -185,9 +185,9 @@ def changes_ordered(request: Request) -> frozenset[str]:
     text = request.text.strip()
     if text.endswith("?") and not _ASKED_POLITELY.match(text):
         return frozenset()
-    words = [word for word in plain_words(text) if word not in ("can", "could", "would", "will", "you", "please", "kindly")]
-    if wanted := _WANTED.match(text):
-        words = [wanted[1].lower(), *words[-3:]]
+    wanted = _WANTED.match(text)
+    words = plain_words(text[wanted.end() :] if wanted else text)
+    words = [word for word in words if word not in ("can", "could", "would", "will", "you", "please", "kindly")]
     if not words or set(words[1:2]) & NOUNS_AFTER:
         return frozenset()
     # "open a ticket" changes something, "open ports on a host" does not.

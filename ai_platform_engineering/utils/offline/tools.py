@@ -5,11 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any
 
-from ai_platform_engineering.utils.offline.lexicon import ALSO_READ, CHANGES, PRODUCTS, word_set
+from ai_platform_engineering.utils.offline.lexicon import CHANGES, NOUNS_IN_NAMES, PRODUCTS, word_set
 from ai_platform_engineering.utils.offline.schemas import Slot, read_slots
-from ai_platform_engineering.utils.offline.words import Field, Profile, plain_words, stem
+from ai_platform_engineering.utils.offline.words import Field, Profile, plain_words
 from ai_platform_engineering.utils.translate import DELEGATION, PLANNING
 
 ANSWER = "PlatformEngineerResponse"
@@ -39,7 +40,7 @@ class Tool:
         words = plain_words(self.name)
         if _reads(words):
             return frozenset()
-        verbs = [word for word in words if word not in ALSO_READ or word == words[0]]
+        verbs = [word for at, word in enumerate(words) if not at or word not in NOUNS_IN_NAMES]
         return frozenset(group for word in verbs for group in changes_of(word))
 
     @property
@@ -52,15 +53,22 @@ _RESOLVABLE = word_set("name host hostname dns domain address ip")
 
 
 def _reads(words: Sequence[str]) -> bool:
-    """A reading verb in front settles it: `get_deployment_logs`, but also `argocd_list_sync_windows`."""
-    first = next((word for word in words if word in _READING or changes_of(word)), "")
-    return first in _READING or (first == "resolve" and bool(_RESOLVABLE & set(words)))
+    """A reading verb in front settles it: `get_deployment_logs`, `argocd_list_sync_windows`; but not in `get_or_create_label`."""
+    first = next((word for word in words if word in _READING or (changes_of(word) and word not in NOUNS_IN_NAMES)), "")
+    more = [word for link, word in pairwise(words) if link in ("or", "and") and changes_of(word)]
+    return not more and (first in _READING or (first == "resolve" and bool(_RESOLVABLE & set(words))))
 
 
-@lru_cache(maxsize=2000)
 def changes_of(word: str) -> frozenset[str]:
-    """The kinds of change that a verb names."""
-    return frozenset(group for group, verbs in CHANGES.items() if stem(word) in {stem(verb) for verb in verbs.split()})
+    """The kinds of change that a verb names; only its plain form, since `runs` and `updates` are things."""
+    return _CHANGES.get(word, frozenset())
+
+
+_CHANGES = {
+    verb: frozenset(group for group, others in CHANGES.items() if verb in others.split())
+    for verbs in CHANGES.values()
+    for verb in verbs.split()
+}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from langgraph.types import Command
 
 from ai_platform_engineering.utils.failures import is_overflow
 from ai_platform_engineering.utils.signals import ModelRetried
+from ai_platform_engineering.utils.summaries import HEADING, REQUEST
 from ai_platform_engineering.utils.visible_text import visible
 
 log = logging.getLogger(__name__)
@@ -25,10 +26,13 @@ _SMALLEST = 500  # tokens; less is no conversation
 _KEPT_SHARE = 0.4  # of the window, for the turns that stay as they are
 _SHORTER = (20_000, 8_000, 3_000, 1_000, 300, 80)
 _CUT = "\n[… {} characters left out to fit the model's context]"
-_PROMPT = """Summarise the conversation below for yourself, in at most 300 words. Keep names, ids, numbers, decisions and open questions.
+_PROMPT = (
+    REQUEST
+    + """ for yourself, in at most 300 words. Keep names, ids, numbers, decisions and open questions.
 Write only the summary.
 
 {}"""
+)
 
 Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
@@ -139,7 +143,7 @@ def _with_summary(messages: Sequence[AnyMessage], summary: Mapping[str, Any]) ->
     if not summary:
         return list(messages)
     start = _index_after(messages, summary.get("upto"))
-    return [HumanMessage(f"Summary of the conversation so far:\n{summary['text']}"), *messages[start:]]
+    return [HumanMessage(f"{HEADING}\n{summary['text']}"), *messages[start:]]
 
 
 def _index_after(messages: Sequence[AnyMessage], message_id: str | None) -> int:
