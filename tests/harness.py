@@ -38,9 +38,9 @@ def agent(
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any) -> AsyncIterator[str]:
-    """The application on an ephemeral loopback port; its address."""
-    listener = socket.create_server(("127.0.0.1", 0))
+async def served(app: Any, listener: socket.socket | None = None) -> AsyncIterator[str]:
+    """The application on an ephemeral loopback port, or on the socket given; its address."""
+    listener = listener or socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_level="warning")
     config.load()
     server = uvicorn.Server(config)

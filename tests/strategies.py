@@ -183,7 +183,7 @@ EVENTS: dict[str, Strategy] = {
 }
 
 any_event: Strategy = st.one_of(*EVENTS.values())
-any_events: Strategy = st.lists(any_event, max_size=12)
+any_events: Strategy = st.lists(any_event, max_size=9)
 
 _START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 

@@ -150,9 +150,8 @@ async def test_a_page_goes_on_where_the_last_one_ended_when_tasks_were_added_in_
 
 
 async def test_tasks_are_listed_by_state_and_by_context() -> None:
-    waiting = Waiting()
     script = Script(lambda request: Turn(Fail(400)) if "fail" in request.last_user else Turn(Say("Yes.")))
-    async with supervisor(script, tools=[waiting.tool]) as client:
+    async with supervisor(script) as client:
         (good,) = await asked(client, "well", contextId="one")
         (bad,) = await asked(client, "fail", contextId="two")
         listed = {

@@ -37,7 +37,7 @@ from ai_platform_engineering.core.events import (
     ends_turn,
 )
 from ai_platform_engineering.core.transcript import fold
-from ai_platform_engineering.utils.a2a_common.codec import TaskRef, decode, encode, snapshot
+from ai_platform_engineering.utils.a2a_common.codec import TaskRef, decode, decode_task, encode, snapshot
 from ai_platform_engineering.utils.a2a_common.wire import Renderer, result_json, task_json
 from ai_platform_engineering.utils.a2a_common.words import title_form
 from tests import strategies as given_by
@@ -696,6 +696,17 @@ def test_a_snapshot_names_its_number_and_those_of_its_events(events: list[AnyEve
     numbers = [seq for seq, _ in decode(result)]
     assert numbers == sorted(set(numbers))
     assert set(numbers) <= {item.seq for item in items}
+
+
+@given_by.examples(25)
+@given(events=given_by.run_events())
+def test_a_snapshot_keeps_when_its_events_happened(events: list[AnyEvent]) -> None:
+    items = given_by.numbered(events)
+    times = {item.seq: item.at for item in items}
+    for is_v03 in BOTH:
+        task = json.loads(json.dumps(task_json(snapshot(REF, items), is_v03=is_v03)))
+        assert [item.at for item in decode_task(task)] == [times[item.seq] for item in decode_task(task)]
+        assert [(item.seq, item.event) for item in decode_task(task)] == decode(task)
 
 
 @given_by.examples(25)

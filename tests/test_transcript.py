@@ -73,7 +73,7 @@ def span_of(events: Sequence[AnyEvent], message_id: str = "m") -> Span:
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
-@given_by.examples(100)
+@given_by.examples(60)
 @given(data=st.data(), events=given_by.any_events)
 def test_the_transcript_is_the_same_however_deltas_are_split_or_joined(data: st.DataObject, events: list[AnyEvent]) -> None:
     assert fold(data.draw(given_by.resplit(events))) == fold(events)
@@ -106,7 +106,7 @@ async def test_what_the_writer_stores_reads_like_what_was_said(events: list[AnyE
     assert len(stored) <= len(events)
 
 
-@given_by.examples(100)
+@given_by.examples(60)
 @given(events=given_by.any_events)
 def test_any_events_in_any_order_make_a_transcript(events: list[AnyEvent]) -> None:
     seen = fold(events)

@@ -160,7 +160,7 @@ class Plays:
     breaks: int = 0  # 0: no; 1: at once; 2: in the middle of other words; 3: after everything was said
 
     def turn(self) -> Turn | Attempts:
-        called = [_call(name, f"call_{number}" if self.counted else None) for number, name in enumerate(self.calls)]
+        called = [_call(name, str(number) if self.counted else None) for number, name in enumerate(self.calls)]
         items = [*([Think("Let me see.")] if self.thinks else []), *([Say(self.says)] if self.says else []), *called]
         whole = Turn(*items, id="same" if self.same_id else None)
         broken_off = (None, Turn(Die()), Turn(Say("Broken ", "off "), Die()), Turn(*items, Fail(503)))[self.breaks]
@@ -223,8 +223,18 @@ async def played(outer: Sequence[Plays], argocd: Sequence[Plays], jira: Sequence
         pending = talk.seen.requests
         assert pending, "a pause waits for something"
         await talk.answer({pending[0].request_id: {"answer": "yes"}})
-    assert is_terminal(talk.events[-1])
+    last = talk.events[-1]
+    assert is_terminal(last)
+    check_whole(talk.events)
+    if isinstance(last, Answered):
+        started = [event.tool for event in talk.events if isinstance(event, ToolStarted) and event.parent_call is None]
+        assert sorted(started) == sorted(set_aside(await talk.called())), "every call of the model is told once"
     return talk
+
+
+def set_aside(called: Sequence[str]) -> list[str]:
+    """The calls that are told: not the plan, not the structured answer."""
+    return [name for name in called if name not in ("write_todos", "PlatformEngineerResponse")]
 
 
 @GRAPHS
@@ -239,7 +249,6 @@ async def test_every_run_ends_once_and_says_and_does_everything_once(
     outer: list[Plays], argocd: list[Plays], jira: list[Plays], streaming: bool, stubborn: bool
 ) -> None:
     talk = await played(outer, argocd, jira, {}, streaming=streaming, stubborn=stubborn)
-    check_whole(talk.events)
     last = talk.events[-1]
     if isinstance(last, Answered):
         said = [text for _, text in roles(talk.events)]
@@ -253,7 +262,6 @@ async def test_every_run_with_structured_answers_ends_once_and_says_everything_o
     outer: list[Plays], argocd: list[Plays], streaming: bool, stubborn: bool
 ) -> None:
     talk = await played(outer, argocd, argocd, STRUCTURED, streaming=streaming, stubborn=stubborn)
-    check_whole(talk.events)
     last = talk.events[-1]
     if isinstance(last, Answered):
         answers = [text for role, text in roles(talk.events) if role == "answer"]
@@ -513,7 +521,47 @@ async def test_a_pause_asks_each_request_once_and_the_run_goes_on_from_there() -
     await talk.answer({asked["Which app?"].request_id: {"answer": "web"}})
     check_whole(talk.events)
     assert answer_of(talk.events) == f"{value}, yes, web"
+    assert sorted(tool for tool, _ in outcomes(talk.events)) == ["argocd", "ask_person", "ask_person", "look"]
     assert sum(isinstance(event, InputRequested) for event in talk.events) == 2
+
+
+async def test_after_a_pause_what_runs_still_belongs_to_its_step_and_the_step_is_still_in_progress() -> None:
+    inner = Script(Turn(Call("ask_person", {"question": "{{user}}"})), Turn(Say("{{tool:ask_person.answer}}")))
+    agents = [agent(name, inner, ask_person) for name in ("argocd", "jira")]
+    steps = Turn(Call("write_todos", {"todos": ["[Argocd] Look", "[Jira] Find"]}))
+    both = Turn(*(Call("task", {"description": name, "subagent_type": name}) for name in ("argocd", "jira")))
+    talk = Talk(scripted(steps, both, Turn(Say("{{tool:argocd}}, {{tool:jira}}"))), agents)
+    await talk.ask()
+    asked = {request.agent: request.request_id for request in talk.seen.requests}
+    events = await talk.answer({asked["jira"]: {"answer": "two"}})
+    shown = [[step.status for step in event.steps] for event in events if isinstance(event, PlanUpdated)]
+    assert shown == [["in_progress", "completed"]]
+    events += await talk.answer({asked["argocd"]: {"answer": "one"}})
+    assert answer_of(events) == "one, two"
+    texts = [(event.agent, event.step_id) for event in events if isinstance(event, TextDelta) and event.parent_call]
+    ends = [(event.tool, event.step_id) for event in events if isinstance(event, ToolFinished) and event.delegates]
+    assert texts == ends == [("jira", "step-2"), ("argocd", "step-1")]
+
+
+async def test_the_id_of_a_message_that_was_discarded_before_a_pause_is_not_used_again() -> None:
+    first = Attempts(Turn(Say("Broken "), Die(), id="same"), Turn(Say("I ask."), Call("ask_person", {}), id="other"))
+    talk = Talk(scripted(first, Turn(Say("Done."), id="same")), tools=[ask_person])
+    await talk.ask()
+    [pending] = talk.seen.requests
+    await talk.answer({pending.request_id: {"answer": "yes"}})
+    check_whole(talk.events)
+    assert roles(talk.events) == [("narration", "I ask."), ("answer", "Done.")]
+
+
+async def test_a_plan_that_was_written_before_a_pause_is_neither_told_again_nor_forgotten() -> None:
+    first = Turn(Call("write_todos", {"todos": ["[Argocd] Look", "[Jira] Find"]}), Call("ask_person", {}))
+    more = Turn(Call("write_todos", {"todos": ["[Argocd] Look", "[Jira] Find", "Sum up"]}))
+    talk = Talk(scripted(first, more, Turn(Say("Done."))), tools=[ask_person])
+    await talk.ask()
+    [pending] = talk.seen.requests
+    await talk.answer({pending.request_id: {"answer": "yes"}})
+    plans = [[step.step_id for step in event.steps] for event in talk.events if isinstance(event, PlanUpdated)]
+    assert plans == [["step-1", "step-2"], ["step-1", "step-2", "step-3"]]
 
 
 async def test_an_answer_to_something_else_leaves_the_requests_pending() -> None:
@@ -577,6 +625,20 @@ async def test_words_next_to_a_structured_answer_are_narration(streaming: bool) 
     check_whole(events)
     assert roles(events) == [("narration", "Here it is."), ("answer", "It is 3.")]
     assert answer_of(events) == "It is 3."
+
+
+async def test_a_structured_answer_that_was_given_before_a_pause_is_the_answer_after_it() -> None:
+    cited = [{"title": "Runbook"}]
+    turn = Turn(Say("Here it is."), final("It is 3.", citations=cited), Call("ask_person", {}))
+    talk = Talk(scripted(turn, Turn()), tools=[ask_person], env=STRUCTURED)
+    await talk.ask()
+    [pending] = talk.seen.requests
+    await talk.answer({pending.request_id: {"answer": "yes"}})
+    check_whole(talk.events)
+    last = talk.events[-1]
+    assert isinstance(last, Answered)
+    assert last.text == "It is 3."
+    assert [citation.title for citation in last.citations] == ["Runbook"]
 
 
 async def test_with_structured_answers_on_a_plain_message_is_an_answer_too() -> None:

@@ -83,6 +83,7 @@ class Transcript:
     state: State = "submitted"
     question: tuple[TextPart | DataPart | FilePart, ...] = ()
     spans: tuple[Span, ...] = ()
+    discarded: frozenset[str] = frozenset()  # the ids of messages that are void; they are not used again
     plan: Plan | None = None
     calls: tuple[Call, ...] = ()
     requests: tuple[Request, ...] = ()
@@ -107,7 +108,8 @@ class Transcript:
             case TextEnded():
                 return self._edit_span(event.message_id, role=event.role)
             case TextDiscarded():
-                return replace(self, spans=tuple(span for span in self.spans if span.message_id != event.message_id))
+                kept_spans = tuple(span for span in self.spans if span.message_id != event.message_id)
+                return replace(self, spans=kept_spans, discarded=self.discarded | {event.message_id})
             case ToolStarted() | ToolProgress() | ToolFinished():
                 return self._apply_tool(event)
             case PlanUpdated():

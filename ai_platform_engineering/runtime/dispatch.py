@@ -31,7 +31,7 @@ _PART_KINDS = ("text", "file", "data")
 _HIDDEN = "Internal error. The server's log says more."
 _ENVELOPE = 'Invalid Request: send one object {"jsonrpc": "2.0", "id": a string or a number, "method": a string, "params": an object}.'
 _UNREADABLE = "params.message: it is nested too deeply, or a number or a file in it cannot be read"
-_TO_CORE = {"message/send": conversions.to_core_send_message_request, "message/stream": conversions.to_core_send_message_request}
+_MESSAGES = ("message/send", "message/stream")
 
 
 class Adapter03(JSONRPC03Adapter):
@@ -53,7 +53,8 @@ class Adapter03(JSONRPC03Adapter):
         if any(part.get("kind") not in _PART_KINDS for part in message.get("parts") or ()):
             return _refused(request_id, -32602, "Invalid params", ["params.message.parts: every part needs a kind: text, file or data"])
         try:
-            _TO_CORE.get(method, bool)(asked)
+            if method in _MESSAGES:
+                conversions.to_core_send_message_request(asked)
         except Exception:  # noqa: BLE001 - whatever a conversion stumbles over, the message is what is wrong
             return _refused(request_id, -32602, "Invalid params", [_UNREADABLE])
         return await super().handle_request(request_id, method, body, request)

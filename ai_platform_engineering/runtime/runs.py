@@ -145,10 +145,13 @@ class Runs:
 
     async def close(self, message: str) -> None:
         """Stops everything that works; each run ends with the message, so that no reader waits for ever."""
-        working = [row for run_id in list(self._tasks) if (row := await self._log.get(run_id)) is not None]
-        for row in working:
+
+        async def end(row: RunRow) -> None:
             await self._stop(row.run_id)
             await self._end(row, lambda trace_id, partial: Failed(message=message, code="shutdown", trace_id=trace_id, partial=partial))
+
+        working = [row for run_id in list(self._tasks) if (row := await self._log.get(run_id)) is not None]
+        await asyncio.gather(*(end(row) for row in working))
 
     async def _known_answer(self, message: Incoming) -> tuple[RunRow, int] | None:
         """The run that this message continued when it came before."""

@@ -20,8 +20,21 @@ from mcp.shared.message import SessionMessage
 from ai_platform_engineering.core.agents import McpServer
 from ai_platform_engineering.utils.mcp_server import address
 
-# The library logs session ids, whole messages and, of what it cannot read, the content. What matters of it is told by us.
+
+class _PlainAddresses(logging.Filter):
+    """Takes user, password and query out of the addresses that the HTTP client logs."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            plain = (arg.copy_with(userinfo=b"", query=None) if isinstance(arg, httpx.URL) else arg for arg in record.args)
+            record.args = tuple(plain)
+        return True
+
+
+# The libraries log session ids, headers, whole messages and, of what they cannot read, the content. What matters is told by us.
 logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
+logging.getLogger("httpcore").setLevel(logging.INFO)
+logging.getLogger("httpx").addFilter(_PlainAddresses())
 
 Fate = Literal["unseen", "broken", "refused"]
 """Unseen: the server cannot have taken the request. Broken: nobody knows. Refused: the server answered, with an error."""
@@ -93,7 +106,9 @@ class AnsweringClient(httpx.AsyncClient):
                     return httpx.Response(202, request=request)
                 raise
             return self._answered(request, waits, "unseen" if isinstance(error, _NEVER_SENT) else "broken", self._in_words(error))
-        return response if waits is None or response.is_redirect else await self._checked(request, response, waits)
+        if waits is None or _leads_back(request, response):
+            return response
+        return await self._checked(request, response, waits)
 
     async def _checked(self, request: httpx.Request, response: httpx.Response, waits: "_Waits") -> httpx.Response:
         """The response as it is, if it holds an answer or will; else one of ours."""
@@ -143,6 +158,9 @@ class AnsweringClient(httpx.AsyncClient):
         return f"the connection to {self._address} broke off"
 
     def _status_in_words(self, response: httpx.Response, body: bytes) -> str:
+        if response.next_request is not None:
+            moved = response.next_request.url.copy_with(userinfo=b"", query=None)
+            return f"it redirects to {moved}, which is not followed; use that address if it is the right one"
         known = _STATUS_WORDS.get(response.status_code)
         said = known or _said(body) or ("it has a problem" if response.is_server_error else "it refused the request")
         return f"{said} (HTTP {response.status_code} from {self._address})"
@@ -194,6 +212,12 @@ def _waits(request: httpx.Request, resumed: dict[str, Any]) -> _Waits | None:
         return None
     message = json.loads(request.content)
     return _Waits(message["id"]) if "method" in message and "id" in message else None
+
+
+def _leads_back(request: httpx.Request, response: httpx.Response) -> bool:
+    """A redirect within the server, which the transport follows."""
+    following = response.next_request
+    return following is not None and following.method == request.method and following.url.host == request.url.host
 
 
 def _answers(body: bytes, request_id: Any) -> bool:

@@ -78,7 +78,7 @@ class Translator:
         self._plan, self._shown_plan = plan or PlanState(), seen.plan or Plan()
         self._old_calls = {call.call_id: call for call in seen.calls}
         self._call_ids = set(self._old_calls)
-        self._texts = Texts(self._by, self._step, (span.message_id for span in seen.spans))
+        self._texts = Texts(self._by, self._step, {*seen.discarded, *(span.message_id for span in seen.spans)})
         self._asked = {request.request_id for request in seen.requests}
         self._delegations: dict[str, tuple[_Call, str]] = {}  # namespace segment -> the call, the agent it calls
         self._calls: dict[tuple[Namespace, str], _Call] = {}

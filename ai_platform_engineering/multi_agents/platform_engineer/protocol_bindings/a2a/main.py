@@ -88,8 +88,8 @@ def build_app(settings: Settings, variables: Mapping[str, str]) -> App:
     )
     definitions = [with_commands(definition, settings.agent.home) for definition in catalog.ready if definition.mcp_servers]
     agents = [LocalAgent(definition, McpTools(sessions, definition)) for definition in definitions]
-    for row in catalog.report():
-        log.info("agent %s: %s%s", row.name, row.status.replace("_", " "), f" ({row.note})" if row.note else "")
+    table = "".join(f"\n  {row.name:12} {row.status.replace('_', ' '):15} {row.note}".rstrip() for row in catalog.report())
+    log.info("agents:%s", table)
 
     def report() -> Mapping[str, dict[str, Any]]:
         return {f"agent {row.name}": {"status": row.status, "message": row.note} for row in catalog.report() if row.status != "disabled"}
@@ -134,7 +134,7 @@ def run(overrides: Mapping[str, str | None]) -> None:
         variables = environment()
         export(variables)
         settings = Settings.of({**variables, **{name: value for name, value in overrides.items() if value is not None}})
-        logging.basicConfig(level=settings.logging.level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.basicConfig(level=settings.logging.level, format="%(asctime)s %(levelname)s %(module)s: %(message)s")
         logging.getLogger("a2a").setLevel(max(logging.INFO, logging.getLogger().level))  # at DEBUG it would log whole requests
         check_exposure(settings.server)
         listener = listen(settings.server)
