@@ -11,6 +11,7 @@ from tests.processes import run
 from tests.terminals import in_terminal
 
 CTRL_C, CTRL_D = "\x03", "\x04"
+PROMPT = "›"  # what is typed before it stands there is a line of the terminal's, not a key for the program
 
 
 async def test_a_chat_streams_an_answer_and_remembers_the_conversation() -> None:
@@ -20,11 +21,12 @@ async def test_a_chat_streams_an_answer_and_remembers_the_conversation() -> None
         screen.type("Which version?\r")
         at = await screen.shows("Supervisor: Calling tool: Version", at)
         at = await screen.shows("Supervisor: Tool Version completed", at)
-        await screen.shows(version.answer, at)
+        at = await screen.shows(PROMPT, await screen.shows(version.answer, at))
         screen.type("And again?\r")
-        await screen.shows("(?s)Calling tool: Version.*Calling tool: Version")
+        at = await screen.shows("Calling tool: Version", at)
+        at = await screen.shows(PROMPT, await screen.shows(version.answer, at))
         screen.type("/context\r")
-        await screen.shows(r"[0-9a-f]{8}-[0-9a-f]{4}")
+        await screen.shows(PROMPT, await screen.shows(r"[0-9a-f]{8}-[0-9a-f]{4}", at))
         screen.type(CTRL_D)
         assert await screen.ended() == 0
         listed = (await client.call("ListTasks", {}))["result"]["tasks"]
@@ -40,9 +42,9 @@ async def test_ctrl_c_stops_the_turn_and_not_the_session() -> None:
         screen.type("Wait.\r")
         at = await screen.shows("Supervisor: Calling tool")
         screen.type(CTRL_C)
-        at = await screen.shows("Stopped", at)
+        at = await screen.shows(PROMPT, await screen.shows("Stopped", at))
         screen.type("/help\r")
-        await screen.shows("/quit leaves", at)
+        await screen.shows(PROMPT, await screen.shows("/quit leaves", at))
         screen.type("/quit\r")
         assert await screen.ended() == 0
         (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
@@ -63,7 +65,7 @@ async def test_a_plan_is_shown_with_its_steps_and_hostile_text_is_inert() -> Non
         screen.type("Compare versions.\r")
         await screen.shows(r"Execution Plan: Versions")
         await screen.shows(r"\[Argocd\] Get the version")
-        await screen.shows("reversed")
+        await screen.shows(PROMPT, await screen.shows("reversed"))
         screen.type(CTRL_D)
         assert await screen.ended() == 0
     assert "\x1b]0;owned" not in screen.raw
