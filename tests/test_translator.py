@@ -10,8 +10,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain.tools import tool
+from langchain_core.messages import RemoveMessage, ToolMessage
 from langchain_core.tools import BaseTool
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import interrupt
 
 from ai_platform_engineering.core.events import (
@@ -32,6 +35,7 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.runtime.runs import trace_of
+from ai_platform_engineering.utils.translate import MODES, Translator
 from tests import strategies as given_by
 from tests.fakes.corpora import CORPORA, Corpus, CorpusChatModel
 from tests.fakes.model import ScriptedChatModel
@@ -673,3 +677,75 @@ async def test_the_trace_of_a_run_is_on_its_end() -> None:
     last = events[-1]
     assert isinstance(last, Answered)
     assert last.trace_id == trace_of(talk.run_id)
+
+
+# --- other people's graphs ------------------------------------------------------------------------------------------------
+
+
+async def translated(model: ScriptedChatModel, tools: Sequence[BaseTool], *middleware: AgentMiddleware[Any, Any, Any]) -> list[AnyEvent]:
+    """The events of an agent that is not ours."""
+    graph = create_agent(model, list(tools), middleware=list(middleware))
+    items = graph.astream({"messages": "Which?"}, stream_mode=MODES, subgraphs=True, version="v2")
+    events = [event async for event in Translator(run_id="run", trace_id="0" * 32).events(items)]
+    check_whole(events)
+    return events
+
+
+async def test_a_message_that_was_corrected_after_it_was_streamed_is_told_again_in_its_place() -> None:
+    class Correcting(AgentMiddleware):
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            response = await handler(request)
+            response.result = [one.model_copy(update={"content": one.text.replace("4", "3")}) for one in response.result]
+            return response
+
+    events = await translated(scripted(Turn(Say("It is 4."))), [], Correcting())
+    [void] = [event for event in events if isinstance(event, TextDiscarded)]
+    assert roles(events) == [("answer", "It is 3.")]
+    assert [event.slot for event in events if isinstance(event, TextDelta)][-1] == void.message_id
+    assert answer_of(events) == "It is 3."
+
+
+async def test_a_middleware_that_writes_the_history_anew_says_nothing() -> None:
+    class Rewriting(AgentMiddleware):
+        async def abefore_model(self, state: Any, runtime: Any) -> Any:
+            return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *state["messages"]]}
+
+    value, look = version_tool("look")
+    turns = [Turn(Say("I look."), Call("look", {})), Turn(Say("It is {{tool:look.version}}."))]
+    events = await translated(scripted(*turns), [look], Rewriting())
+    assert roles(events) == [("narration", "I look."), ("answer", f"It is {value}.")]
+    assert outcomes(events) == [("look", "ok")]
+
+
+async def test_a_result_that_a_middleware_tells_again_counts_once() -> None:
+    class Shortening(AgentMiddleware):
+        async def abefore_model(self, state: Any, runtime: Any) -> Any:
+            return {"messages": [one for one in state["messages"] if isinstance(one, ToolMessage)]}
+
+    _, look = version_tool("look")
+    events = await translated(scripted(Turn(Call("look", {})), Turn(Say("Done."))), [look], Shortening())
+    assert outcomes(events) == [("look", "ok")]
+
+
+async def test_what_a_middlewares_own_model_says_is_nobodys_text() -> None:
+    guard = scripted(Turn(Say("guard-words")))
+
+    class Guarding(AgentMiddleware):
+        async def abefore_model(self, state: Any, runtime: Any) -> Any:
+            await guard.ainvoke("Is this fine?")
+
+    events = await translated(scripted(Turn(Say("Done."))), [], Guarding())
+    assert len(guard.requests) == 1
+    assert roles(events) == [("answer", "Done.")]
+
+
+async def test_a_graph_that_breaks_ends_in_words_without_the_errors_text() -> None:
+    class Breaking(AgentMiddleware):
+        async def abefore_model(self, state: Any, runtime: Any) -> Any:
+            raise RuntimeError("secret text")
+
+    events = await translated(scripted(Turn(Say("Done."))), [], Breaking())
+    [last] = events
+    assert isinstance(last, Failed)
+    assert "secret text" not in last.model_dump_json()
+    assert last.message
