@@ -15,7 +15,7 @@ from ai_platform_engineering.agents.commands import agent_home, find_command, wi
 from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.utils.mcp import McpSessions
+from ai_platform_engineering.utils.mcp.sessions import McpSessions
 
 _STATES = {"ready": "green", "not_configured": "yellow", "disabled": "dim"}
 

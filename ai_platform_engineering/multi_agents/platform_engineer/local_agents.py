@@ -9,7 +9,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agents import AgentDefinition
-from ai_platform_engineering.utils.mcp import McpSessions
+from ai_platform_engineering.utils.mcp.sessions import McpSessions
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from ai_platform_engineering.runtime.app import App, a2a_app, listen, serve
 from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.memory_log import MemoryLog
 from ai_platform_engineering.runtime.security import check_exposure
-from ai_platform_engineering.utils.mcp import McpSessions
+from ai_platform_engineering.utils.mcp.sessions import McpSessions
 from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE, OfflineModel
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from ai_platform_engineering.core.agents import McpServer
-from ai_platform_engineering.utils.mcp_server import address
+from ai_platform_engineering.utils.mcp.server import address
 
 
 class _PlainAddresses(logging.Filter):
@@ -101,14 +101,19 @@ class AnsweringClient(httpx.AsyncClient):
         try:
             response = await super().send(request, **options)
         except httpx.TransportError as error:
-            if waits is None:
-                if request.method == "POST":  # a notification: nobody waits, and nobody is there
-                    return httpx.Response(202, request=request)
-                raise
-            return self._answered(request, waits, "unseen" if isinstance(error, _NEVER_SENT) else "broken", self._in_words(error))
-        if waits is None or _leads_back(request, response):
+            if waits is not None:
+                return self._answered(request, waits, "unseen" if isinstance(error, _NEVER_SENT) else "broken", self._in_words(error))
+            if request.method == "POST":
+                return httpx.Response(202, request=request)  # a notification: nobody waits for an answer
+            raise
+        if _leads_back(request, response):
             return response
-        return await self._checked(request, response, waits)
+        if waits is not None:
+            return await self._checked(request, response, waits)
+        if request.method == "POST" and not response.is_success:
+            await response.aclose()
+            return httpx.Response(202, request=request)
+        return response
 
     async def _checked(self, request: httpx.Request, response: httpx.Response, waits: "_Waits") -> httpx.Response:
         """The response as it is, if it holds an answer or will; else one of ours."""
@@ -216,8 +221,11 @@ def _waits(request: httpx.Request, resumed: dict[str, Any]) -> _Waits | None:
 
 def _leads_back(request: httpx.Request, response: httpx.Response) -> bool:
     """A redirect within the server, which the transport follows."""
-    following = response.next_request
-    return following is not None and following.method == request.method and following.url.host == request.url.host
+    following, sent = response.next_request, request.url
+    if following is None or following.method != request.method or following.url.host != sent.host:
+        return False
+    same = (following.url.scheme, following.url.port) == (sent.scheme, sent.port)
+    return same or (sent.scheme, sent.port, following.url.scheme, following.url.port) == ("http", None, "https", None)
 
 
 def _answers(body: bytes, request_id: Any) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,16 +15,15 @@ from langgraph.config import get_stream_writer
 from pydantic import PrivateAttr
 
 from ai_platform_engineering.core.agents import Permission, ToolPolicy
-from ai_platform_engineering.utils.mcp_results import ToolSpec
-from ai_platform_engineering.utils.mcp_session import Session
+from ai_platform_engineering.utils.mcp.results import ToolSpec
+from ai_platform_engineering.utils.mcp.server import Report
+from ai_platform_engineering.utils.mcp.session import Session
 from ai_platform_engineering.utils.signals import Progressed
 
 _LONGEST_NAME = 64  # what the strictest of the model providers takes
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _PROGRESS_EVERY = 0.25
 _MOST_OF_PROGRESS = 300
-
-Report = Callable[[float, float | None, str | None], None]
 
 
 class McpTool(BaseTool):

@@ -4,9 +4,10 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -24,7 +25,10 @@ _BASE_NAMES = frozenset(
     }
 )
 _SECRET_NAME = re.compile(r"key|token|secret|passw|pwd|auth|credential|cookie|session|signature|private|dsn|pat\b|_pat_", re.IGNORECASE)
-_LEAST_SECRET = 6  # a shorter value is a word like any other, and hiding it would hide nothing
+_LEAST_SECRET = 8  # a shorter value is a word like any other, and hiding it would hide nothing
+
+Report = Callable[[float, float | None, str | None], None]
+"""Takes the progress of a call: how much is done, of how much, and words."""
 
 Status = Literal["not started", "starting", "ready", "failed"]
 
@@ -88,7 +92,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class McpLimits:
-    """Seconds: to connect, without a sign of life in a call, unused before a session is closed, and at most between two starts."""
+    """Seconds: to connect, without a sign of life in a call, unused before a session is closed (0: never), at most between two starts."""
 
     connect: float = 30.0
     call: float = 60.0
@@ -142,6 +146,11 @@ def address(server: McpServer) -> str:
     return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
+def shown(text: str, most: int) -> str:
+    """A stranger's text as one short line without control characters."""
+    return "".join(char if char.isprintable() else " " for char in text[:most]).strip()
+
+
 class Veil:
     """Takes a server's secrets out of whatever the server says."""
 
@@ -156,6 +165,12 @@ class Veil:
 
 def _secrets(server: McpServer) -> list[str]:
     found: list[str] = []
+    for before, argument in pairwise(("", *server.args)):
+        option, _, value = argument.partition("=")
+        if _SECRET_NAME.search(option) and option.startswith("-"):
+            found.append(value)
+        elif _SECRET_NAME.search(before) and before.startswith("-"):
+            found.append(argument)
     for name, value in {**server.env, **server.headers}.items():
         if _SECRET_NAME.search(name):
             found += [value, *value.split()[1:]]  # "Bearer x": x alone as well

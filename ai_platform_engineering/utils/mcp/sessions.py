@@ -8,12 +8,12 @@ from pathlib import Path
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agents import McpServer, ToolPolicy
-from ai_platform_engineering.utils.mcp_cache import ToolCache
-from ai_platform_engineering.utils.mcp_connection import Surroundings
-from ai_platform_engineering.utils.mcp_processes import Guard
-from ai_platform_engineering.utils.mcp_server import McpLimits, McpState, McpUnavailable, base_environment, identity
-from ai_platform_engineering.utils.mcp_session import Session
-from ai_platform_engineering.utils.mcp_tools import Offer, langchain_tools
+from ai_platform_engineering.utils.mcp.cache import ToolCache
+from ai_platform_engineering.utils.mcp.connection import Surroundings
+from ai_platform_engineering.utils.mcp.processes import Guard
+from ai_platform_engineering.utils.mcp.server import McpLimits, McpState, McpUnavailable, base_environment, identity
+from ai_platform_engineering.utils.mcp.session import Session
+from ai_platform_engineering.utils.mcp.tools import Offer, langchain_tools
 
 _ALL = ToolPolicy()
 

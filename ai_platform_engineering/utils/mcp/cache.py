@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ai_platform_engineering.core.agents import McpServer
-from ai_platform_engineering.utils.mcp_results import Listing
-from ai_platform_engineering.utils.mcp_server import identity, program
+from ai_platform_engineering.utils.mcp.results import Listing
+from ai_platform_engineering.utils.mcp.server import identity, program
 
 log = logging.getLogger(__name__)
 

@@ -5,17 +5,18 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
 import signal
 import struct
 import sys
 import termios
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from ai_platform_engineering.utils.mcp import guard as guarding
 
 log = logging.getLogger(__name__)
 
-_GUARD = Path(__file__).with_name("mcp_guard.py")
 _GRACE = 1.0  # seconds that a server gets to leave by itself, then after SIGTERM, then after SIGKILL
 _READ_AHEAD = 256 * 1024
 
@@ -26,6 +27,7 @@ class Guard:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
         self._process: asyncio.subprocess.Process | None = None
+        self._pipe = -1  # not a stream: what is told must be out before the next server is started
         self._starting = asyncio.Lock()
         self._groups: set[int] = set()
 
@@ -33,39 +35,56 @@ class Guard:
         async with self._starting:
             if self._process is not None and self._process.returncode is None:
                 return
+            self._hang_up()
+            theirs, self._pipe = os.pipe()
+            os.set_blocking(self._pipe, False)
             nowhere = asyncio.subprocess.DEVNULL
             try:
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-I", "-S", str(_GUARD),
-                    stdin=asyncio.subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True,
-                    env=self._environment,
+                    sys.executable, "-I", "-S", guarding.__file__, stdin=theirs, stdout=nowhere, stderr=nowhere,
+                    start_new_session=True, env=self._environment,
                 )  # fmt: skip
             except OSError as error:
                 # Servers still end with us when they read their input to the end, as they should.
                 log.warning("mcp: no guard process, %s: servers may be left behind if this process is killed", type(error).__name__)
-                return
-        for group in self._groups:
-            self._tell("+", group)
+            finally:
+                os.close(theirs)
+            for group in self._groups:
+                self._tell(f"+{group}")
 
-    def add(self, group: int) -> None:
-        self._groups.add(group)
-        self._tell("+", group)
+    def announce(self) -> str:
+        """A mark for the environment of a server that is about to be started."""
+        mark = secrets.token_hex(16)
+        self._tell(f"?{mark}")
+        return mark
 
-    def remove(self, group: int) -> None:
+    def started(self, mark: str, group: int | None) -> None:
+        if group is None:
+            self._tell(f"!{mark}")
+        else:
+            self._groups.add(group)
+            self._tell(f"+{group} {mark}")
+
+    def ended(self, group: int) -> None:
         self._groups.discard(group)
-        self._tell("-", group)
+        self._tell(f"-{group}")
 
     async def aclose(self) -> None:
-        process, self._process = self._process, None
-        if process is None or process.stdin is None:
-            return
-        process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), 4 * _GRACE)
+        self._hang_up()
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), 4 * _GRACE)
+            self._process = None
 
-    def _tell(self, sign: str, group: int) -> None:
-        if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
-            self._process.stdin.write(f"{sign}{group}\n".encode())
+    def _tell(self, line: str) -> None:
+        if self._pipe >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._pipe, f"{line}\n".encode())
+
+    def _hang_up(self) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
 
 
 class Child:
@@ -82,20 +101,23 @@ class Child:
     async def start(cls, program: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, guard: Guard) -> "Child":
         await guard.start()
         loop = asyncio.get_running_loop()
+        mark = guard.announce()
         theirs, ours = os.pipe()
         try:
             os.set_blocking(ours, False)
             transport, streams = await loop.subprocess_exec(
                 _Streams, program, *args, stdin=theirs, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                env=env, cwd=cwd, start_new_session=True,
+                env={**env, guarding.MARK: mark}, cwd=cwd, start_new_session=True,
             )  # fmt: skip
-        except BaseException:
+        except BaseException as error:
             os.close(ours)
+            if isinstance(error, OSError):  # there is no process; after a cancellation there may be one
+                guard.started(mark, None)
             raise
         finally:
             os.close(theirs)
         child = cls(transport, ours, guard, streams)
-        guard.add(child.pid)
+        guard.started(mark, child.pid)
         return child
 
     @property
@@ -133,16 +155,17 @@ class Child:
 
     async def end(self) -> None:
         """Ends the server and whatever it has started: asks, then insists."""
+        gone = False
         try:
             self._close_stdin()
-            if not await self._gone():
-                self._signal(signal.SIGTERM)
-                if not await self._gone():
-                    self._signal(signal.SIGKILL)
-                    await self._gone()
+            for number in (0, signal.SIGTERM, signal.SIGKILL):
+                self._signal(number)
+                if gone := await self._gone():
+                    break
         finally:
-            self._signal(signal.SIGKILL)  # a second cancellation may have cut the waiting short
-            self._guard.remove(self.pid)
+            if not gone:  # a second cancellation may have cut the waiting short
+                self._signal(signal.SIGKILL)
+            self._guard.ended(self.pid)
             self._transport.close()
 
     async def _gone(self) -> bool:

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ai_platform_engineering.core.agents import McpServer
 from ai_platform_engineering.utils.failures import traced
-from ai_platform_engineering.utils.mcp_processes import Guard
-from ai_platform_engineering.utils.mcp_results import Listing, ToolResult
-from ai_platform_engineering.utils.mcp_server import Broken, McpLimits, McpUnavailable, Refused, Sent, Unseen, Veil
+from ai_platform_engineering.utils.mcp.processes import Guard
+from ai_platform_engineering.utils.mcp.results import Listing, ToolResult
+from ai_platform_engineering.utils.mcp.server import Broken, McpLimits, McpUnavailable, Refused, Report, Sent, Unseen, Veil
 
 if TYPE_CHECKING:
-    from ai_platform_engineering.utils.mcp_wire import Report, Wire
+    from ai_platform_engineering.utils.mcp.wire import Wire
 
 log = logging.getLogger(__name__)
 
 _PING_WITHIN = 5.0
 _NOTICE_WITHIN = 5.0
 _DRAIN_WITHIN = 1.0
+_CLOSE_WITHIN = 10.0
+_LOOK_AGAIN = 1.0
 _STOPPING = "it is being closed"
 
 AnswerT = TypeVar("AnswerT")
@@ -119,7 +121,7 @@ class Connection:
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], report: "Report | None") -> ToolResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], report: Report | None) -> ToolResult:
         sent, limits = Sent(), self._around.limits
         ends_at = asyncio.get_running_loop().time() + limits.longest_call
         within = asyncio.timeout(limits.call)
@@ -133,7 +135,8 @@ class Connection:
         return await self._asked(self._open_wire().call(tool, arguments, sent, reported), sent, within)
 
     async def list_tools(self) -> Listing:
-        return await self._asked(self._open_wire().list_tools(), Sent(), asyncio.timeout(self._around.limits.connect))
+        sent = Sent()
+        return await self._asked(self._open_wire().list_tools(sent), sent, asyncio.timeout(self._around.limits.connect))
 
     def suspect(self) -> None:
         """A call got no answer: if the server does not answer at all, no new call is given to it."""
@@ -150,7 +153,10 @@ class Connection:
             self._closing.set_result(None)
         if not self._opened.done():
             self._owner.cancel()
-        await asyncio.wait({self._owner})
+        await asyncio.wait({self._owner}, timeout=_CLOSE_WITHIN)
+        if not self._owner.done():
+            self._owner.cancel()
+            await asyncio.wait({self._owner}, timeout=_CLOSE_WITHIN)
 
     def _open_wire(self) -> "Wire":
         if self._wire is None:
@@ -175,7 +181,7 @@ class Connection:
         finally:
             self._calls -= 1
             self._used = asyncio.get_running_loop().time()
-            if not task.done():
+            if not task.done() and wire.abandon(sent):
                 task.cancel()
             task.add_done_callback(_forget)
             self._close_if_done()
@@ -193,8 +199,9 @@ class Connection:
             self._tasks.spawn(tell())
 
     async def _ping(self) -> None:
+        sent = Sent()
         try:
-            await self._asked(self._open_wire().ping(), Sent(), asyncio.timeout(min(_PING_WITHIN, self._around.limits.call)))
+            await self._asked(self._open_wire().ping(sent), sent, asyncio.timeout(min(_PING_WITHIN, self._around.limits.call)))
         except (TimedOut, Broken, Unseen):
             self.retire("it does not answer any more")
         except Refused:
@@ -257,11 +264,12 @@ class Connection:
         loop, idle = asyncio.get_running_loop(), self._around.limits.idle
         while not wire.gone.done() and not self._closing.done():
             left = self._used + idle - loop.time()
-            if left <= 0 and self._calls == 0:
+            if idle > 0 and left <= 0 and self._calls == 0:
                 log.debug("mcp %s: closed, it was not used for %g seconds", self._name, idle)
                 self._retired = True
                 return True
-            await asyncio.wait({wire.gone, self._closing}, timeout=max(left, 0.01), return_when=asyncio.FIRST_COMPLETED)
+            within = None if idle <= 0 else left if left > 0 else _LOOK_AGAIN
+            await asyncio.wait({wire.gone, self._closing}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
         return not wire.gone.done()
 
     def _end(self, reason: str | None) -> None:
@@ -282,9 +290,9 @@ class Connection:
 
 def _library() -> ModuleType:
     """Loads the MCP library, which takes a second: in a thread, so that nobody waits for it."""
-    from ai_platform_engineering.utils import mcp_wire
+    from ai_platform_engineering.utils.mcp import wire
 
-    return mcp_wire
+    return wire
 
 
 def _root(error: BaseException) -> str:

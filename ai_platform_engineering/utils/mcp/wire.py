@@ -1,12 +1,14 @@
 """One open session in the words of the MCP library. Loading the library takes a second, so this module is imported on first use."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import count
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from anyio import BrokenResourceError, ClosedResourceError
@@ -18,19 +20,20 @@ from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, Field, ValidationError
 
 from ai_platform_engineering.core.agents import McpServer
-from ai_platform_engineering.utils.mcp_http import FATE, http_link
-from ai_platform_engineering.utils.mcp_processes import Guard
-from ai_platform_engineering.utils.mcp_results import Listing, ToolResult, tool_result, tool_specs
-from ai_platform_engineering.utils.mcp_server import Broken, McpLimits, Refused, Sent, Unseen, Veil
-from ai_platform_engineering.utils.mcp_stdio import stdio_link
+from ai_platform_engineering.utils.mcp.http import FATE, http_link
+from ai_platform_engineering.utils.mcp.processes import Guard
+from ai_platform_engineering.utils.mcp.results import Listing, ToolResult, tool_result, tool_specs
+from ai_platform_engineering.utils.mcp.server import Broken, McpLimits, Refused, Report, Sent, Unseen, Veil, shown
+from ai_platform_engineering.utils.mcp.stdio import stdio_link
 
 log = logging.getLogger(__name__)
 
 _MOST_PAGES = 100
-_MOST_OF_LOG = 500
+_LONGEST_LINE = 500
+_MOST_LINES = 200  # of the server's own log, per connection
 _MOST_OF_INSTRUCTIONS = 4000
+_CLOSED = "Connection closed"  # what the library tells all requests when its session breaks; the code alone is also used by servers
 
-Report = Callable[[float, float | None, str | None], None]
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 FromServer = SessionMessage | Exception
 
@@ -65,11 +68,11 @@ class _Page(BaseModel):
 class Wire:
     """What we ask of a server. Fails with Unseen, Broken or Refused, whatever the library and the transport raise."""
 
-    def __init__(self, session: ClientSession, link: Link, drained: asyncio.Event, name: str, veil: Veil) -> None:
-        self._session, self._link, self._name, self._veil = session, link, name, veil
+    def __init__(self, session: ClientSession, link: Link, incoming: "_Incoming", name: str, veil: Veil) -> None:
+        self._session, self._link, self._incoming, self._name, self._veil = session, link, incoming, name, veil
         self._about = Listing()
         self.gone = link.gone
-        self.drained = drained
+        self.drained = incoming.ended
         """Set when the server has gone and what it said before has been read."""
 
     async def initialize(self) -> None:
@@ -77,13 +80,13 @@ class Wire:
         info = told.serverInfo
         self._about = Listing(server=info.name, version=info.version, instructions=(told.instructions or "")[:_MOST_OF_INSTRUCTIONS])
 
-    async def list_tools(self) -> Listing:
+    async def list_tools(self, sent: Sent) -> Listing:
         found: list[Any] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
             try:
-                page = await self._ask(types.ListToolsRequest(params=params), _Page, Sent())
+                page = await self._ask(types.ListToolsRequest(params=params), _Page, sent)
             except Refused as refused:
                 if refused.code != types.METHOD_NOT_FOUND:
                     raise
@@ -95,13 +98,15 @@ class Wire:
         return self._about.model_copy(update={"tools": tool_specs(found, self._name)})
 
     async def call(self, tool: str, arguments: Mapping[str, Any], sent: Sent, report: Report | None = None) -> ToolResult:
-        params = types.CallToolRequestParams(name=tool, arguments=dict(arguments))
+        # Half a character, which models do send, can be sent nowhere: in the transports it would break more than this call.
+        clean = json.loads(json.dumps(dict(arguments), ensure_ascii=False).encode(errors="replace"))
+        params = types.CallToolRequestParams(name=tool, arguments=clean)
         answer = await self._ask(types.CallToolRequest(params=params), _Answer, sent, report)
         result = tool_result(answer.content, answer.structuredContent, failed=answer.isError)
         return replace(result, text=self._veil(result.text))
 
-    async def ping(self) -> None:
-        await self._ask(types.PingRequest(), types.EmptyResult, Sent())
+    async def ping(self, sent: Sent) -> None:
+        await self._ask(types.PingRequest(), types.EmptyResult, sent)
 
     async def withdraw(self, sent: Sent, reason: str) -> None:
         """Tells the server that nobody waits for this request any more."""
@@ -109,6 +114,10 @@ class Wire:
             params = types.CancelledNotificationParams(requestId=sent.request_id, reason=reason)
             with suppress(BrokenResourceError, ClosedResourceError):
                 await self._session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
+
+    def abandon(self, sent: Sent) -> bool:
+        """Nobody waits for this request any more: its answer will be dropped. True if the waiting itself may be cancelled."""
+        return sent.request_id is None or self._incoming.drop(sent.request_id)
 
     def lost(self, sent: Sent) -> Unseen | Broken:
         """What became of a request when the connection went."""
@@ -152,17 +161,30 @@ class Wire:
             return Unseen(text)
         if fate == "broken":
             return Broken(text)
-        if error.code == types.CONNECTION_CLOSED and self.gone.done():
+        if error.code == types.CONNECTION_CLOSED and (self.gone.done() or error.message == _CLOSED):
             return self.lost(sent)
         return Refused(text, error.code)
 
 
 class _Incoming:
-    """What the session may see. The library logs the content of whatever it cannot read, so such messages end here."""
+    """What the session may see.
+
+    The library logs the content of whatever it cannot read, so such messages end here. And so do answers that nobody waits for: the
+    library's session breaks, for all, when an answer arrives just as its request is cancelled.
+    """
 
     def __init__(self, stream: MemoryObjectReceiveStream[FromServer]) -> None:
         self._stream = stream
+        self._handing: str | int | None = None  # the answer that the session is handing to its request right now
+        self._dropped: set[str | int] = set()
         self.ended = asyncio.Event()
+
+    def drop(self, request_id: str | int) -> bool:
+        """Lets no answer to this request pass; False if one is passing already."""
+        if self._handing == request_id:
+            return False
+        self._dropped.add(request_id)
+        return True
 
     async def __aenter__(self) -> Self:
         return self
@@ -174,11 +196,28 @@ class _Incoming:
         return self
 
     async def __anext__(self) -> SessionMessage:
+        self._handing = None
         async for message in self._stream:
-            if isinstance(message, SessionMessage) and _readable(message.message.root):
+            if isinstance(message, SessionMessage) and self._passes(message.message.root):
                 return message
         self.ended.set()
         raise StopAsyncIteration
+
+    def _passes(self, root: Any) -> bool:
+        if isinstance(root, types.JSONRPCResponse | types.JSONRPCError):
+            if not str(root.id).isdigit():
+                return False
+            answered = int(root.id)
+            if answered in self._dropped:
+                self._dropped.discard(answered)
+                return False
+            self._handing = answered
+        elif isinstance(root, types.JSONRPCNotification):
+            try:
+                types.ServerNotification.model_validate(root.model_dump(by_alias=True, mode="json", exclude_none=True))
+            except ValidationError:
+                return False
+        return True
 
 
 class _Outgoing:
@@ -200,17 +239,6 @@ class _Outgoing:
         await self._stream.send(message)
 
 
-def _readable(root: Any) -> bool:
-    if isinstance(root, types.JSONRPCNotification):
-        try:
-            types.ServerNotification.model_validate(root.model_dump(by_alias=True, mode="json", exclude_none=True))
-        except ValidationError:
-            return False
-    elif isinstance(root, types.JSONRPCResponse | types.JSONRPCError):
-        return isinstance(root.id, int) or str(root.id).isdigit()
-    return True
-
-
 @asynccontextmanager
 async def open_wire(
     server: McpServer,
@@ -229,8 +257,10 @@ async def open_wire(
             tools_changed()
 
     async def logged(params: types.LoggingMessageNotificationParams) -> None:
-        log.debug("mcp %s says: %s", name, veil(str(params.data))[:_MOST_OF_LOG])
+        if next(spoken) < _MOST_LINES:
+            log.debug("mcp %s says: %s", name, shown(veil(str(params.data)), _LONGEST_LINE))
 
+    spoken = count()
     async with AsyncExitStack() as stack:
         link: Link
         if server.command is not None:
@@ -246,4 +276,4 @@ async def open_wire(
             logging_callback=logged,
         )
         await stack.enter_async_context(session)
-        yield Wire(session, link, incoming.ended, name, veil)
+        yield Wire(session, link, incoming, name, veil)

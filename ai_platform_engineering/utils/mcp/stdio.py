@@ -15,8 +15,8 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 from pydantic import ValidationError
 
 from ai_platform_engineering.core.agents import McpServer
-from ai_platform_engineering.utils.mcp_processes import Child, Guard
-from ai_platform_engineering.utils.mcp_server import Veil, child_environment, program
+from ai_platform_engineering.utils.mcp.processes import Child, Guard
+from ai_platform_engineering.utils.mcp.server import Veil, child_environment, program, shown
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,7 @@ _CHUNK = 64 * 1024
 _LONGEST_MESSAGE = 64 * 1024 * 1024
 _MOST_GARBAGE = 8 * 1024 * 1024  # a server that writes this much of anything else is not an MCP server
 _LONGEST_LINE = 500
+_LONGEST_READ = 4000  # more than is shown, so that a secret at the end of that is still whole when it is looked for
 _MOST_LINES = 200  # of stderr, per start: a chatty server must not fill our log
 _BUFFERED = 32
 
@@ -43,7 +44,7 @@ class StdioLink:
         self._ends: dict[str | int, int] = {}  # request -> how many bytes must be read before the server can know it
         self._read = 0  # how many bytes a dead server has read
         self._garbage = 0
-        self._last_words: deque[str] = deque(maxlen=5)
+        self._last_words: deque[bytes] = deque(maxlen=5)
         self._stderr_read = asyncio.Event()
 
     def unseen(self, request_id: str | int) -> bool:
@@ -60,7 +61,8 @@ class StdioLink:
         if self._garbage > _MOST_GARBAGE:
             return "what it writes to its output is not MCP"
         how = "it closed its output" if code is None else f"it was ended by signal {-code}" if code < 0 else f"it exited with code {code}"
-        return f"{how}: {' | '.join(self._last_words)}" if self._last_words else how
+        said = [words[:200] for line in self._last_words if (words := self._cleaned(line))]
+        return f"{how}: {' | '.join(said)}" if said else how
 
     @asynccontextmanager
     async def pumping(self) -> AsyncIterator[None]:
@@ -131,22 +133,25 @@ class StdioLink:
         count, line = 0, b""
         while chunk := await self._child.stderr.read(_CHUNK):
             *lines, line = (line + chunk).split(b"\n")
+            line = line[:_LONGEST_READ]
             for whole in lines:
-                count += self._overheard(whole, count)
-            line = line[-_CHUNK:]
-        self._overheard(line, count)
+                count += 1
+                self._overheard(whole[:_LONGEST_READ], count)
+        self._overheard(line, count + 1)
         self._stderr_read.set()
 
-    def _overheard(self, line: bytes, count: int) -> int:
-        text = self._veil("".join(char if char.isprintable() else " " for char in line.decode(errors="replace")).strip())[:_LONGEST_LINE]
-        if not text:
-            return 0
-        self._last_words.append(text[:200])
-        if count < _MOST_LINES:
-            log.debug("mcp %s says: %s", self._name, text)
-        elif count == _MOST_LINES:
+    def _overheard(self, line: bytes, count: int) -> None:
+        if not line.strip():
+            return
+        self._last_words.append(line)
+        if count <= _MOST_LINES:
+            log.debug("mcp %s says: %s", self._name, self._cleaned(line))
+        elif count == _MOST_LINES + 1:
             log.debug("mcp %s says more, which is left out", self._name)
-        return 1
+
+    def _cleaned(self, line: bytes) -> str:
+        """A line without secrets and control characters, and not longer than a log wants it."""
+        return shown(self._veil(line.decode(errors="replace")), _LONGEST_LINE)
 
     def _lose(self) -> None:
         self._read = self._child.written - self._child.unread()

@@ -4,13 +4,13 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ai_platform_engineering.core.agents import McpServer
-from ai_platform_engineering.utils.mcp_cache import ToolCache
-from ai_platform_engineering.utils.mcp_connection import Connection, Surroundings, Tasks, TimedOut
-from ai_platform_engineering.utils.mcp_results import Listing, ToolResult, ToolSpec
-from ai_platform_engineering.utils.mcp_server import (
+from ai_platform_engineering.utils.mcp.cache import ToolCache
+from ai_platform_engineering.utils.mcp.connection import Connection, Surroundings, Tasks, TimedOut
+from ai_platform_engineering.utils.mcp.results import Listing, ToolResult, ToolSpec
+from ai_platform_engineering.utils.mcp.server import (
     Broken,
     McpCallLost,
     McpState,
@@ -18,14 +18,13 @@ from ai_platform_engineering.utils.mcp_server import (
     McpToolGone,
     McpUnavailable,
     Refused,
+    Report,
     Unseen,
 )
 
-if TYPE_CHECKING:
-    from ai_platform_engineering.utils.mcp_wire import Report
-
 log = logging.getLogger(__name__)
 
+_WORTH_WAITING = 1.0
 _SETTLE = 0.1  # a server that adds ten tools says so ten times
 _UNKNOWN_TOOL = re.compile(r"unknown|not found|no such|does not exist|unavailable|not exist", re.IGNORECASE)
 _MOST_NAMES = 30
@@ -70,7 +69,7 @@ class Session:
         connection = await self._connected()
         return await self._list(connection, again=False)
 
-    async def call(self, tool: ToolSpec, arguments: Mapping[str, Any], report: "Report | None" = None) -> ToolResult:
+    async def call(self, tool: ToolSpec, arguments: Mapping[str, Any], report: Report | None = None) -> ToolResult:
         """The result; a failure is an error of ours with words for the model. Tried a second time only if that does no harm."""
         connection = await self._connected()
         try:
@@ -103,6 +102,7 @@ class Session:
         for _ in range(3):  # a connection may turn out to be lost while we wait for it
             if self._closed:
                 raise McpUnavailable(self.name, "the system is being stopped")
+            await self._not_too_soon()
             connection = self._connection if self._connection is not None and self._connection.usable else self._open()
             await connection.opened()
             if connection.usable:
@@ -110,11 +110,17 @@ class Session:
             reason = connection.failure
         raise McpUnavailable(self.name, reason or "the connection was lost")
 
+    async def _not_too_soon(self) -> None:
+        """After a start that failed: waits if that is short, else says so."""
+        last = self._connection
+        wait = 0.0 if last is None else last.retry_at - asyncio.get_running_loop().time()
+        if last is not None and wait > _WORTH_WAITING:
+            raise McpUnavailable(self.name, f"{last.failure}; the next attempt is possible in {wait:.0f} seconds")
+        await asyncio.sleep(max(wait, 0))
+
     def _open(self) -> Connection:
-        last, now = self._connection, asyncio.get_running_loop().time()
-        if last is not None and now < last.retry_at:
-            raise McpUnavailable(self.name, f"{last.failure}; the next attempt is possible in {last.retry_at - now:.0f} seconds")
-        self._older = {connection for connection in {last, *self._older} if connection is not None and not connection.has_ended}
+        known = {self._connection, *self._older}
+        self._older = {connection for connection in known if connection is not None and not connection.has_ended}
         self._connection = Connection(self.name, self._server, self._around, self._on_ready)
         return self._connection
 
@@ -157,7 +163,7 @@ class Session:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    async def _called(self, connection: Connection, tool: ToolSpec, arguments: Mapping[str, Any], report: "Report | None") -> ToolResult:
+    async def _called(self, connection: Connection, tool: ToolSpec, arguments: Mapping[str, Any], report: Report | None) -> ToolResult:
         try:
             result = await connection.call(tool.name, arguments, report)
         except TimedOut:

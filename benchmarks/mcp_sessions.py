@@ -1,0 +1,130 @@
+"""A kept MCP session against one session per call: calls per second of both, in one run, on stdio and on HTTP.
+
+    python benchmarks/mcp_sessions.py [--seconds 2]
+
+The server is the protocol's own library, in a process of its own. "Per call" is what `langchain-mcp-adapters` does unless it is given
+a session: open, initialize, call, close. Each measurement takes about the given time and at least three calls; there are four.
+"""
+
+import argparse
+import asyncio
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from mcp import ClientSession, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.fastmcp import FastMCP
+
+from ai_platform_engineering.core.agents import McpServer
+from ai_platform_engineering.utils.mcp.sessions import McpSessions
+
+HERE = Path(__file__).resolve()
+AT_LEAST = 3
+PARALLEL = 100
+
+
+def serve(port: int | None) -> None:
+    server = FastMCP("bench", port=port or 0, log_level="ERROR")
+
+    @server.tool()
+    async def echo(value: str) -> str:
+        """Says it again."""
+        return value
+
+    server.run("streamable-http" if port else "stdio")
+
+
+async def rate(call: Callable[[str], Awaitable[str]], seconds: float) -> float:
+    """Calls per second, one after the other."""
+    began, count = time.perf_counter(), 0
+    while count < AT_LEAST or time.perf_counter() - began < seconds:
+        value = secrets.token_hex(8)
+        answer = await call(value)
+        assert answer == value, f"{answer!r} is not {value!r}"
+        count += 1
+    return count / (time.perf_counter() - began)
+
+
+async def called(session: ClientSession, value: str) -> str:
+    await session.initialize()
+    result = await session.call_tool("echo", {"value": value})
+    return str(getattr(result.content[0], "text", ""))
+
+
+async def per_call_stdio(value: str) -> str:
+    given = StdioServerParameters(command=sys.executable, args=[str(HERE), "--serve"])
+    async with stdio_client(given) as (read, write), ClientSession(read, write) as session:
+        return await called(session, value)
+
+
+def per_call_http(url: str) -> Callable[[str], Awaitable[str]]:
+    async def call(value: str) -> str:
+        async with streamable_http_client(url) as (read, write, _), ClientSession(read, write) as session:
+            return await called(session, value)
+
+    return call
+
+
+async def compare(name: str, server: McpServer, per_call: Callable[[str], Awaitable[str]], seconds: float) -> None:
+    sessions = McpSessions(environment=dict(os.environ))
+    try:
+        (echo,) = await sessions.tools(name, server)
+
+        async def kept(value: str) -> str:
+            return str(await echo.ainvoke({"value": value}))
+
+        kept_rate, per_call_rate = await rate(kept, seconds), await rate(per_call, seconds)
+        began = time.perf_counter()
+        await asyncio.gather(*(kept(secrets.token_hex(8)) for _ in range(PARALLEL)))
+        together = PARALLEL / (time.perf_counter() - began)
+    finally:
+        await sessions.aclose()
+    sys.stdout.write(
+        f"{name:5}  kept {kept_rate:7.1f} calls/s   per call {per_call_rate:6.2f} calls/s   ratio {kept_rate / per_call_rate:6.1f}"
+        f"   ({PARALLEL} at once on one session: {together:.0f} calls/s)\n"
+    )
+
+
+async def main(seconds: float) -> None:
+    await compare("stdio", McpServer(command=sys.executable, args=(str(HERE), "--serve")), per_call_stdio, seconds)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    # The library's server reports every session that its client closes as an error.
+    command = (sys.executable, str(HERE), "--serve", "--port", str(port))
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        await listening(port)
+        url = f"http://127.0.0.1:{port}/mcp"
+        await compare("http", McpServer(url=url), per_call_http(url), seconds)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def listening(port: int) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                return
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=2.0, help="per measurement")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.port)
+    else:
+        asyncio.run(main(options.seconds))
