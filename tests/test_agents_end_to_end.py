@@ -76,7 +76,10 @@ async def test_a_broken_tool_server_costs_only_its_own_agent(tmp_path: Path) -> 
     async with OPENAI.serve(book) as server, running(tmp_path, **OPENAI.settings(server)) as client:
         seen = await client.ask("Ask both.")
         again = await client.ask("Ask both.", contextId=seen.context_id)
+        ready = (await client.http.get(f"{client.url}ready")).json()
     assert seen.answer == again.answer == f"{2 * number} and I have no tools."
+    assert (ready["status"], ready["components"]["agent broken"]["status"]) == ("degraded", "degraded")
+    assert ready["components"]["agent sums"]["status"] == "ready"
     broken = [request for request in server.requests if request.last_user.startswith("ask broken")]
     assert all(request.tools == () for request in broken)
     assert "None of your domain tools can be used now" in broken[0].system

@@ -88,11 +88,16 @@ def build_app(settings: Settings, variables: Mapping[str, str]) -> App:
     )
     definitions = [with_commands(definition, settings.agent.home) for definition in catalog.ready if definition.mcp_servers]
     agents = [LocalAgent(definition, McpTools(sessions, definition)) for definition in definitions]
+    for definition in catalog.ready:
+        if not definition.mcp_servers:
+            log.warning("agent %s has no MCP servers and is not offered: this version does not reach agents by their url", definition.name)
     table = "".join(f"\n  {row.name:12} {row.status.replace('_', ' '):15} {row.note}".rstrip() for row in catalog.report())
     log.info("agents:%s", table)
 
     def report() -> Mapping[str, dict[str, Any]]:
-        return {f"agent {row.name}": {"status": row.status, "message": row.note} for row in catalog.report() if row.status != "disabled"}
+        found = {f"agent {row.name}": {"status": row.status, "message": row.note} for row in catalog.report() if row.status != "disabled"}
+        broken = {agent.definition.name: agent.source.problem for agent in agents if agent.source.problem}
+        return found | {f"agent {name}": {"status": "degraded", "message": problem} for name, problem in broken.items()}
 
     return create_app(settings, agents=agents, router=OfflineModel(), report=report, closing=[sessions.aclose])
 
