@@ -136,8 +136,3 @@ class PlatformEngineerDeepAgent:
 
 
 AIPlatformEngineerMAS = PlatformEngineerDeepAgent
-
-
-def make_graph() -> Graph:
-    """The graph for LangGraph Studio (`langgraph.json`)."""
-    return PlatformEngineerDeepAgent(Settings.load()).graph

@@ -63,6 +63,7 @@ class McpTools:
     def __init__(self, sessions: McpSessions, definition: AgentDefinition) -> None:
         self._sessions, self._definition = sessions, definition
         self._problems: dict[str, str] = {}
+        self._names: tuple[Hashable, tuple[str, ...]] | None = None
 
     async def load(self) -> Sequence[BaseTool]:
         found = await self._sessions.agent_tools(self._definition.mcp_servers, self._definition.tools)
@@ -78,9 +79,12 @@ class McpTools:
 
     @property
     def known(self) -> tuple[str, ...]:
-        servers = self._definition.mcp_servers.items()
-        cached = [self._sessions.cached_tools(name, server, self._definition.tools) or [] for name, server in servers]
-        return tuple(tool.name for tools in cached for tool in _usable(tools))
+        servers = self._definition.mcp_servers
+        revision = self._sessions.revision(servers)
+        if self._names is None or self._names[0] != revision:  # asked for at every run
+            cached = [self._sessions.cached_tools(name, server, self._definition.tools) or [] for name, server in servers.items()]
+            self._names = revision, tuple(tool.name for tools in cached for tool in _usable(tools))
+        return self._names[1]
 
     @property
     def problem(self) -> str | None:

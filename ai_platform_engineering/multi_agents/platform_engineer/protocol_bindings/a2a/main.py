@@ -23,11 +23,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ai_platform_engineering.agents.catalog import load_catalog
+from ai_platform_engineering.agents.catalog import Catalog, load_catalog
 from ai_platform_engineering.agents.commands import with_commands
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.settings import ServerSettings, Settings, environment, export
-from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import Graph, PlatformEngineerDeepAgent
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, McpTools
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
@@ -80,17 +80,8 @@ def create_app(
 def build_app(settings: Settings, variables: Mapping[str, str]) -> App:
     """The application with the agents of the catalogue and their tool servers."""
     catalog = load_catalog(variables, agents_config=settings.agent.definitions)
-    sessions = McpSessions(
-        connect_timeout=settings.mcp.connect_timeout,
-        call_timeout=settings.mcp.call_timeout,
-        cache_dir=settings.agent.home / "cache" / "mcp",
-        environment=variables,
-    )
-    definitions = [with_commands(definition, settings.agent.home) for definition in catalog.ready if definition.mcp_servers]
-    agents = [LocalAgent(definition, McpTools(sessions, definition)) for definition in definitions]
-    for definition in catalog.ready:
-        if not definition.mcp_servers:
-            log.warning("agent %s has no MCP servers and is not offered: this version does not reach agents by their url", definition.name)
+    sessions = _sessions(settings, variables)
+    agents = _local_agents(settings, catalog, sessions)
     table = "".join(f"\n  {row.name:12} {row.status.replace('_', ' '):15} {row.note}".rstrip() for row in catalog.report())
     log.info("agents:%s", table)
 
@@ -100,6 +91,33 @@ def build_app(settings: Settings, variables: Mapping[str, str]) -> App:
         return found | {f"agent {name}": {"status": "degraded", "message": problem} for name, problem in broken.items()}
 
     return create_app(settings, agents=agents, router=OfflineModel(), report=report, closing=[sessions.aclose])
+
+
+def make_graph() -> Graph:
+    """The supervisor's graph for LangGraph Studio (`langgraph.json`)."""
+    variables = environment()
+    export(variables)
+    settings = Settings.of(variables)
+    catalog = load_catalog(variables, agents_config=settings.agent.definitions)
+    agents = _local_agents(settings, catalog, _sessions(settings, variables))
+    return PlatformEngineerDeepAgent(settings, agents=agents, router=OfflineModel()).graph
+
+
+def _sessions(settings: Settings, variables: Mapping[str, str]) -> McpSessions:
+    return McpSessions(
+        connect_timeout=settings.mcp.connect_timeout,
+        call_timeout=settings.mcp.call_timeout,
+        cache_dir=settings.agent.home / "cache" / "mcp",
+        environment=variables,
+    )
+
+
+def _local_agents(settings: Settings, catalog: Catalog, sessions: McpSessions) -> list[LocalAgent]:
+    for definition in catalog.ready:
+        if not definition.mcp_servers:
+            log.warning("agent %s has no MCP servers and is not offered: this version does not reach agents by their url", definition.name)
+    definitions = [with_commands(definition, settings.agent.home) for definition in catalog.ready if definition.mcp_servers]
+    return [LocalAgent(definition, McpTools(sessions, definition)) for definition in definitions]
 
 
 def agent_card(settings: ServerSettings, mas: PlatformEngineerDeepAgent) -> AgentCard:
