@@ -136,6 +136,17 @@ async def test_missing_and_wrong_parameters_are_invalid_params(dialect: Dialect)
         assert (await client.call("ListTasks", {}))["result"]["tasks"] == []
 
 
+@both_versions
+async def test_what_a_refused_request_says_is_not_logged(dialect: Dialect, caplog: pytest.LogCaptureFixture) -> None:
+    secret = secrets.token_hex(8)
+    message = dialect.message("x")["message"]
+    async with healthy() as client:
+        for wrong in ({**message, "role": secret}, {**message, "parts": secret}, {**message, "parts": [{secret: 1, "kind": secret}]}):
+            assert code_of(await post(client, request(dialect.send, params={"message": wrong}), dialect)) == -32602
+    assert secret not in caplog.text
+    assert "Traceback" not in caplog.text
+
+
 # --- messages that say nothing or too much ----------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ The overridden methods are not public API of the SDK, so its version is pinned a
 """
 
 import json
+import logging
 import math
 import re
 from typing import Any, NoReturn
@@ -25,6 +26,7 @@ from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.handler import LogRequestHandler
 from ai_platform_engineering.runtime.stream import LogStream, Opened, Streams
 from ai_platform_engineering.utils.a2a_common.numbers import whole_numbers
+from ai_platform_engineering.utils.failures import traced
 
 _JSON_TYPES = ("application/json", "application/a2a+json")
 _PART_KINDS = ("text", "file", "data")
@@ -80,6 +82,18 @@ class Adapter03(JSONRPC03Adapter):
         else:
             opened = await self._log_handler.open_subscription(conversions.to_core_subscribe_to_task_request(request_obj), context)
         return opened
+
+
+def _without_exception_text(record: logging.LogRecord) -> bool:
+    """Logs where an exception of the SDK came from and not its text: a parser quotes the request, and a request may hold a secret."""
+    if record.exc_info and record.exc_info[1] is not None:
+        record.msg, record.args = f"{record.getMessage()}: {traced(record.exc_info[1])}", ()
+        record.exc_info = record.exc_text = None
+    return True
+
+
+for _name in ("a2a.server.routes.jsonrpc_dispatcher", "a2a.compat.v0_3.jsonrpc_adapter"):
+    logging.getLogger(_name).addFilter(_without_exception_text)
 
 
 class Dispatcher(JsonRpcDispatcher):
