@@ -1,7 +1,6 @@
 """Where an agent's commands are: in an environment of its own, made by `caipe agents install`, or wherever the shell finds them."""
 
 import shutil
-import sys
 from pathlib import Path
 
 from ai_platform_engineering.core.agents import AgentDefinition, McpServer
@@ -14,8 +13,6 @@ def agent_home(home: Path, name: str) -> Path:
 
 def find_command(home: Path, agent: str, command: str) -> str | None:
     """The program that a definition's command means; None when there is none."""
-    if command == "python":
-        return sys.executable  # servers of ours run in our own environment
     own = agent_home(home, agent)
     for folder in (own / "venv" / "bin", own / "node_modules" / ".bin"):
         if (folder / command).is_file():

@@ -6,14 +6,9 @@ from collections.abc import AsyncIterator
 
 import httpx
 
-from ai_platform_engineering.core.settings import is_loopback
+from ai_platform_engineering.utils.a2a_common.client import http_for
 
 DEFAULT_URL = "http://127.0.0.1:8000/"
-
-
-def http_client(url: str) -> httpx.AsyncClient:
-    """A client for the server; a proxy of the environment is for the way out, not for this machine."""
-    return httpx.AsyncClient(trust_env=not is_loopback(httpx.URL(url).host))
 
 
 @contextlib.asynccontextmanager
@@ -38,7 +33,7 @@ async def a_server(url: str | None) -> AsyncIterator[str]:
 
 async def _is_there(url: str) -> bool:
     try:
-        async with http_client(url) as http:
+        async with http_for(url) as http:
             response = await http.get(f"{url}.well-known/agent-card.json", timeout=1)
             return response.status_code == 200 and "name" in response.json()
     except (httpx.HTTPError, ValueError):

@@ -90,21 +90,27 @@ def agents(context: click.Context) -> None:
 @agents.command("list")
 def list_() -> None:
     """Which agents there are and what each needs."""
-    _agents_command("list_agents")
+    from ai_platform_engineering.cli.agents import list_agents
+
+    _with_settings(list_agents)
 
 
 @agents.command()
 @click.argument("name")
 def install(name: str) -> None:
     """Bring the packages of an agent's tool server into an environment of its own."""
-    _agents_command("install_agent", name)
+    from ai_platform_engineering.cli.agents import install_agent
+
+    _with_settings(install_agent, name)
 
 
 @agents.command()
 @click.argument("name")
 def test(name: str) -> None:
     """Start an agent's tool servers and list their tools."""
-    _agents_command("test_agent", name)
+    from ai_platform_engineering.cli.agents import test_agent
+
+    _with_settings(test_agent, name)
 
 
 @main.command()
@@ -117,14 +123,12 @@ def doctor() -> None:
     sys.exit(examine(Console(soft_wrap=True), environment(), dotenv()))
 
 
-def _agents_command(name: str, *arguments: str) -> None:
+def _with_settings(command: Callable[..., int], *arguments: str) -> None:
     from rich.console import Console
-
-    from ai_platform_engineering.cli import agents as commands
 
     variables = environment()
     with _readable():
-        sys.exit(getattr(commands, name)(Console(), Settings.of(variables), variables, *arguments))
+        sys.exit(command(Console(), Settings.of(variables), variables, *arguments))
 
 
 @contextmanager

@@ -5,18 +5,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ai_platform_engineering.cli.local import a_server, http_client
+from ai_platform_engineering.cli.local import a_server
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import Settings, environment
 from ai_platform_engineering.terminal.chat import Chat
 from ai_platform_engineering.terminal.show import show_run
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation
+from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, http_for
 from ai_platform_engineering.utils.a2a_common.codec import decode_task
 
 
 def chat_here(url: str | None, token: str | None, context_id: str | None) -> int:
     async def run() -> int:
-        async with a_server(url) as address, http_client(address) as http:
+        async with a_server(url) as address, http_for(address) as http:
             talk = Conversation(context_id) if context_id else Conversation()
             return await Chat(A2AClient(address, http, token=token), Console(), talk, _history()).run()
 
@@ -25,7 +25,7 @@ def chat_here(url: str | None, token: str | None, context_id: str | None) -> int
 
 def show_task(task_id: str, url: str | None, token: str | None, *, results: bool) -> int:
     async def run() -> int:
-        async with a_server(url) as address, http_client(address) as http:
+        async with a_server(url) as address, http_for(address) as http:
             task = await A2AClient(address, http, token=token).call("GetTask", {"id": task_id})
             items = decode_task(task)
             if not items:

@@ -65,6 +65,9 @@ class MessageConflict(Refused):
 
     code = "message_conflict"
 
+    def __init__(self) -> None:
+        super().__init__("This message id was used before with other content. Send a new message with an id of its own.")
+
 
 class Fenced(CaipeError):
     """A write with an old epoch, or after the end of the run; the writer has lost the run and must stop."""

@@ -300,8 +300,6 @@ class Cancelled(_Event):
     usage: Usage | None = None
 
 
-Terminal = Answered | Failed | Cancelled
-
 AnyEvent = (
     RunStarted
     | TextDelta

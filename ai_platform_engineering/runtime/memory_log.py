@@ -36,7 +36,7 @@ class MemoryLog:
             if known.digest == new.digest:
                 return known.row, False
             if new.lasting_id:
-                raise MessageConflict("This message id was used before with other content. Send a new message with an id of its own.")
+                raise MessageConflict()
         now = datetime.now(UTC)
         row = RunRow(
             run_id=new.run_id,

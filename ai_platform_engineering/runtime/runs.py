@@ -162,7 +162,7 @@ class Runs:
         if answer is None:
             return None
         if answer.digest != digest(message.parts):
-            raise MessageConflict("This message id was used before with other content. Send a new message with an id of its own.")
+            raise MessageConflict()
         return await self.get(answer.run_id, message.owner), answer.before
 
     async def _waiting_run(self, message: Incoming) -> RunRow | None:

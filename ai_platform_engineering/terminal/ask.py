@@ -20,11 +20,10 @@ from ai_platform_engineering.core.events import (
     ToolFinished,
     ToolStarted,
 )
-from ai_platform_engineering.core.settings import is_loopback
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.terminal.screen import printable
 from ai_platform_engineering.utils.a2a_common import words
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, Unreachable
+from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, Unreachable, http_for
 
 OK, FAILED, UNREACHABLE, INPUT_REQUIRED, TIMED_OUT, INTERRUPTED = 0, 1, 3, 4, 124, 130
 
@@ -52,11 +51,9 @@ class _Asking:
         self._progress = _Progress(sys.stderr)
 
     async def run(self, url: str, text: str, timeout: float | None) -> int:
-        host = _host(url)
-        if host is None:
+        if not _is_address(url):
             return self._say(f"{url} is not the address of a server. Start one on this machine with: caipe serve", UNREACHABLE)
-        # A proxy of the environment is for the way out, not for a server on this machine.
-        async with httpx.AsyncClient(trust_env=not is_loopback(host)) as http:
+        async with http_for(url) as http:
             client = A2AClient(url, http, token=self._token)
             try:
                 async with asyncio.timeout(timeout):
@@ -177,13 +174,11 @@ class _Progress:
         self._column = 0 if shown.endswith("\n") else self._column + len(shown)
 
 
-def _host(address: str) -> str | None:
-    """The host of an address; none when it cannot be one."""
+def _is_address(address: str) -> bool:
     try:
-        url = httpx.URL(address)
+        return (httpx.URL(address).port or 0) < 65536
     except httpx.InvalidURL:
-        return None
-    return url.host if (url.port or 0) < 65536 else None
+        return False
 
 
 def _line(event: AnyEvent) -> str:

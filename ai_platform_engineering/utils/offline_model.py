@@ -18,12 +18,10 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ai_platform_engineering.utils.offline.compose import Call, Reply
-from ai_platform_engineering.utils.offline.conversation import is_first_turn, read_conversation
+from ai_platform_engineering.utils.offline.conversation import read_conversation
 from ai_platform_engineering.utils.offline.supervisor import supervise
 from ai_platform_engineering.utils.offline.tools import ANSWER, offered
 from ai_platform_engineering.utils.offline.worker import work
-
-__all__ = ["OFFLINE_NOTICE", "OfflineModel", "is_first_turn"]
 
 OFFLINE_NOTICE = (
     "No language model is configured, so the embedded offline router answers: it matches the words of a question to agents and tools and "

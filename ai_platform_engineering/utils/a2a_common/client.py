@@ -11,6 +11,7 @@ import httpx
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent, ends_turn
+from ai_platform_engineering.core.settings import is_loopback
 from ai_platform_engineering.utils.a2a_common.codec import decode
 
 _VERSION = {"A2A-Version": "1.0"}
@@ -36,6 +37,11 @@ class Conversation:
     task_id: str | None = None
     last_event_id: str | None = None
     seq: int = 0
+
+
+def http_for(url: str) -> httpx.AsyncClient:
+    """The HTTP client for a server; a proxy of the environment is for the way out, not for this machine."""
+    return httpx.AsyncClient(trust_env=not is_loopback(httpx.URL(url).host))
 
 
 class A2AClient:

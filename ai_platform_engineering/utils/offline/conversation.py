@@ -54,9 +54,3 @@ def _one(call_id: str, name: str, arguments: Mapping[str, Any], message: ToolMes
     if message is None:
         return Done(call_id, name, arguments)
     return Done(call_id, name, arguments, str(message.text), message.status == "error")
-
-
-def is_first_turn(messages: Sequence[BaseMessage]) -> bool:
-    """Nothing was answered yet: true for the first model call of a conversation and for no other."""
-    summarised = any(isinstance(message, HumanMessage) and str(message.text).startswith(HEADING) for message in messages)
-    return not summarised and not any(isinstance(message, AIMessage) for message in messages)
