@@ -14,7 +14,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from ai_platform_engineering.core.events import AnyEvent, DataPart, RunStarted, TextPart, ends_turn
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import Transcript, fold
-from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import LocalAgent, PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import current_turn
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
 from ai_platform_engineering.runtime.log import RunRow
@@ -69,7 +70,7 @@ class Talk:
 
     async def _messages(self) -> list[AIMessage]:
         [thread] = self._saver.storage
-        state = await self._supervisor.graph.aget_state({"configurable": {"thread_id": thread}})
+        state = await (await self._supervisor.graph()).aget_state({"configurable": {"thread_id": thread}})
         return [message for message in current_turn(state.values["messages"]) if isinstance(message, AIMessage)]
 
     async def _turn(self, parts: Any, *, resumes: bool) -> list[AnyEvent]:

@@ -217,14 +217,15 @@ NEEDY = GOOD + "requires: [KEY]\n"
         ("false", "k", False, "disabled", False),
         ("0", None, False, "disabled", False),
         ("false", None, True, "disabled", False),
-        (None, None, True, "ready", False),
-        ("true", None, True, "ready", False),
+        (None, None, True, "ready", True),
+        ("true", None, True, "ready", True),
     ],
 )
 def test_the_status_follows_from_switch_variables_and_placement(
     enable: str | None, key: str | None, distributed: bool, status: str, missing: bool
 ) -> None:
     variables = {name: value for name, value in {"ENABLE_DEMO": enable, "KEY": key}.items() if value is not None}
+    variables |= {"DEMO_AGENT_URL": "http://demo.example:8001"} if distributed else {}
     found = load({"a.yaml": NEEDY}, variables, distributed=lambda name: distributed and name == "demo")
     [entry] = found
     assert (entry.status, bool(entry.missing)) == (status, missing)

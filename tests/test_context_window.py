@@ -244,10 +244,11 @@ async def test_an_agent_whose_results_exceed_the_window_answers(provider: Provid
     archive = Archive(*MANY, sizes=range(3000, 5000))
     casting = Book(
         {
+            SUMMARISING: Summaries().script,
             "^Ask": Script(
                 Turn(Call("task", {"description": "Read them all", "subagent_type": "archive"})), Turn(Say("It says: {{tool:archive}}"))
             ),
-            "^Read": Script(Turn(*map(Call, MANY[:7])), *(Turn(Call(name)) for name in MANY[7:]), reporting(*MANY)),
+            "Read them all$": Script(Turn(*map(Call, MANY[:7])), *(Turn(Call(name)) for name in MANY[7:]), reporting(*MANY)),
         }
     )
     async with behind(provider, casting, agents=[agent("archive", None, *archive.tools)], max_context_tokens=3000) as (server, client):

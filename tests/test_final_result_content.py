@@ -224,7 +224,7 @@ async def test_a_sub_agent_that_stays_silent_is_a_failed_delegation_and_the_run_
         seen = await stage.ask()
     assert seen.words[-1] == "❌ Supervisor: Argocd failed\n"
     assert seen.named("tool_notification_end")[-1].metadata["status"] == "failed"
-    assert seen.answer == "Sorry: Agent argocd ended without an answer."
+    assert seen.answer == "Sorry: Agent argocd failed: The model gave no answer, also when asked again. Trying again may help."
     assert seen.last.state == "completed"
 
 

@@ -93,7 +93,7 @@ async def test_a_question_reaches_the_right_tool_with_the_right_arguments(questi
     recorder = Recorder()
     supervisor = PlatformEngineerDeepAgent(Settings.of({}), agents=recorder.agents("netutils", "argocd", "jira"), model=OfflineModel())
 
-    result = await supervisor.graph.ainvoke({"messages": [HumanMessage(question)]})
+    result = await (await supervisor.graph()).ainvoke({"messages": [HumanMessage(question)]})
 
     assert sorted(recorder.calls, key=repr) == sorted(expected, key=repr)
     assert all(token in result["messages"][-1].text for token in recorder.tokens), "the answer holds what the tools returned"

@@ -8,7 +8,8 @@ import pytest
 from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import LocalAgent, PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from tests.fakes.model import ScriptedChatModel
 from tests.fakes.script import Call, Say, Script, Turn
 from tests.talk import Talk, scripted

@@ -268,7 +268,7 @@ async def test_a_model_sees_a_repaired_history_and_the_stored_one_stays() -> Non
 
     model = ScriptedChatModel(script=Script(Turn(Say("It is 3."))))
     saver = InMemorySaver()
-    graph = PlatformEngineerDeepAgent(Settings.of(FAST), tools=[look], model=model, checkpointer=saver).graph
+    graph = await PlatformEngineerDeepAgent(Settings.of(FAST), tools=[look], model=model, checkpointer=saver).graph()
     config: Any = {"configurable": {"thread_id": "t"}}
     cut_off = [HumanMessage("Which?"), calling("a", "b"), result("b")]
     await graph.aupdate_state(config, {"messages": cut_off}, as_node="tools")

@@ -610,7 +610,7 @@ async def test_when_one_of_parallel_agents_fails_the_work_of_the_others_is_kept(
 async def test_in_studio_no_checkpointer_is_attached(value: str, attached: bool) -> None:
     settings = Settings.of({"LANGGRAPH_DEV": value})
     model = ScriptedChatModel(script=LOOKING)
-    graph = PlatformEngineerDeepAgent(settings, model=model, checkpointer=InMemorySaver()).graph
+    graph = await PlatformEngineerDeepAgent(settings, model=model, checkpointer=InMemorySaver()).graph()
     assert (graph.checkpointer is not None) == attached
 
 
@@ -623,7 +623,7 @@ async def test_in_studio_the_server_still_answers() -> None:
 STUDIO = """
 import asyncio, importlib, sys
 module, _, name = sys.argv[1].partition(":")
-graph = getattr(importlib.import_module(module), name)()
+graph = asyncio.run(getattr(importlib.import_module(module), name)())
 answer = asyncio.run(graph.ainvoke({"messages": [("user", "Hello")]}))
 assert graph.checkpointer is None
 print(answer["messages"][-1].text)

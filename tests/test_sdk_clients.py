@@ -37,9 +37,11 @@ from starlette.applications import Starlette
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.placement import Placed
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import agent_card, create_app
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import supervisor_card
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.runtime.memory_log import MemoryLog
 from ai_platform_engineering.utils.a2a_common.codec import decode
 from tests.answering import Versions, Waiting
@@ -90,7 +92,7 @@ async def stock(script: Script, *tools: BaseTool) -> AsyncIterator[str]:
     settings = Settings.of({"A2A_PORT": str(listener.getsockname()[1]), "STREAM_COALESCE_SECONDS": "0"})
     mas = PlatformEngineerDeepAgent(settings, tools=tools, model=ScriptedChatModel(script=script), checkpointer=InMemorySaver())
     executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(mas), MemoryLog(), settings)
-    card = agent_card(settings.server, mas)
+    card = supervisor_card(settings.server, Placed())
     handler = DefaultRequestHandler(agent_executor=executor, task_store=InMemoryTaskStore(), agent_card=card)
 
     @contextlib.asynccontextmanager

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import SecretStr, TypeAdapter
 
+from ai_platform_engineering.agents.address import address_of
 from ai_platform_engineering.agents.define import SERVERS, Draft, drafts
 from ai_platform_engineering.agents.expand import expand_tree, value_of
 from ai_platform_engineering.agents.read import Loc, Malformed, Place, Problem, read
 from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import Flag
+from ai_platform_engineering.core.settings import EVERY_AGENT, Flag, Settings, is_distributed
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ SHIPPED = Path(__file__).parent
 ENDINGS = (".yaml", ".yml", ".json")
 
 Status = Literal["ready", "not_configured", "disabled"]
+Placement = Literal["in-process", "remote"]
 Missing = tuple[tuple[str, str], ...]
 
 _OURS = __name__.split(".")[0]
@@ -34,8 +36,8 @@ class AgentEntry:
     """An agent with its variables filled in; its status says whether it is offered to the model.
 
     `missing` holds each variable (`A|B`: one of them) with the "file:line" that wants it. It can be there although the agent is ready:
-    `ENABLE_<NAME>=true` was said. `from_server`: made from a server of a plain `mcp.json`, so the description is a guess until its
-    tools are known.
+    `ENABLE_<NAME>=true` was said, or it is remote and they belong to its service. `from_server`: made from a server of a plain
+    `mcp.json`, so the description is a guess until its tools are known.
     """
 
     definition: AgentDefinition
@@ -45,6 +47,9 @@ class AgentEntry:
     note: str = ""
     variables: tuple[str, ...] = ()
     from_server: bool = False
+    placement: Placement = "in-process"
+    address: str | None = None  # of a remote agent
+    token: SecretStr | None = None  # for its service
 
     @property
     def name(self) -> str:
@@ -60,6 +65,8 @@ class ReportRow:
     source: str
     missing: Missing
     note: str
+    placement: Placement = "in-process"
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,26 @@ class Catalog:
         return tuple(entry.definition for entry in self.entries if entry.status == "ready")
 
     def report(self) -> tuple[ReportRow, ...]:
-        return tuple(ReportRow(entry.name, entry.status, entry.source, entry.missing, entry.note) for entry in self.entries)
+        return tuple(
+            ReportRow(entry.name, entry.status, entry.source, entry.missing, entry.note, entry.placement, entry.address)
+            for entry in self.entries
+        )
+
+
+def placed_catalog(settings: Settings, variables: Mapping[str, str]) -> Catalog:
+    """All agents, each placed as the settings say. A distributed name that no agent has is a warning."""
+    distributed = settings.placement.distributed
+    catalog = load_catalog(variables, agents_config=settings.agent.definitions, distributed=lambda name: is_distributed(name, distributed))
+    if unknown := sorted(distributed - {EVERY_AGENT} - {entry.name for entry in catalog}):
+        known = ", ".join(entry.name for entry in catalog)
+        logger.warning("DISTRIBUTED_AGENTS names %s, which no agent has. The agents are: %s", ", ".join(unknown), known)
+    return catalog
+
+
+def is_enabled(name: str, variables: Mapping[str, str]) -> bool:
+    """Whether `ENABLE_<NAME>` lets the agent be."""
+    said = value_of(f"ENABLE_{name.upper().replace('-', '_')}", variables)
+    return _flag.validate_python(said) if said else True
 
 
 def load_catalog(
@@ -97,6 +123,11 @@ def load_catalog(
     for prefix in ours.keys() & theirs.keys():
         logger.info("Agent %s from %s replaces the shipped one", theirs[prefix].name, theirs[prefix].place)
     return Catalog(tuple(_entry(draft, variables, distributed) for draft in {**ours, **theirs}.values()))
+
+
+def shipped_names() -> tuple[str, ...]:
+    """The shipped agents; each file is named after its agent."""
+    return tuple(path.stem for path in sorted(SHIPPED.glob("*.yaml")))
 
 
 def _shipped_files() -> list[tuple[Path, str]]:
@@ -195,11 +226,20 @@ def _with_status(entry: AgentEntry, draft: Draft, variables: Mapping[str, str], 
         return replace(entry, status="disabled", missing=(), note=f"switched off by {switch}")
     if wanted is None and draft.disabled:
         return replace(entry, status="disabled", missing=(), note=f"disabled at {draft.place}")
-    if distributed(entry.name):  # its credentials live with the service
-        return replace(entry, missing=())
+    if distributed(entry.name) or (entry.definition.url and not entry.definition.mcp_servers):
+        return _elsewhere(entry, draft, variables)
     if not entry.missing:
         return entry
     needs = " and ".join(f"{name.replace('|', ' or ')} ({place})" for name, place in entry.missing)
     if wanted:
         return replace(entry, note=f"offered because {switch} is true, without {needs}")
     return replace(entry, status="not_configured", note=f"set {needs}")
+
+
+def _elsewhere(entry: AgentEntry, draft: Draft, variables: Mapping[str, str]) -> AgentEntry:
+    """The agent as a service: it needs only an address, its credentials live with the service."""
+    # What is missing stays: without it the agent could not run here in the service's stead.
+    found = address_of(draft.prefix, entry.definition.url, variables)
+    token = value_of(f"{draft.prefix}_AGENT_TOKEN", variables) or value_of("AGENT_TOKEN", variables)
+    at = replace(entry, placement="remote", address=found.url, token=SecretStr(token) if token else None)
+    return at if found.url else replace(at, status="not_configured", note=found.problem)

@@ -1,35 +1,62 @@
 """`caipe agents`: which agents there are, what each needs, installing a server's packages, and trying one."""
 
 import asyncio
+import logging
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from ai_platform_engineering.agents.catalog import AgentEntry, Catalog, load_catalog
+from ai_platform_engineering.agents.catalog import AgentEntry, Catalog, load_catalog, placed_catalog
 from ai_platform_engineering.agents.commands import agent_home, find_command, with_commands
 from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.utils.mcp.sessions import McpSessions
 
-_STATES = {"ready": "green", "not_configured": "yellow", "disabled": "dim"}
+_STATES = {"ready": "green", "not_configured": "yellow", "disabled": "dim", "unreachable": "red"}
 
 
 def list_agents(console: Console, settings: Settings, variables: Mapping[str, str]) -> int:
-    catalog = load_catalog(variables, agents_config=settings.agent.definitions)
+    catalog = placed_catalog(settings, variables)
+    reached = asyncio.run(_reached(settings, [entry for entry in catalog if entry.status == "ready" and entry.address]))
     table = Table(box=None, pad_edge=False)
-    for column in ("agent", "status", "needs", "tools from"):
+    for column in ("agent", "status", "needs", "runs"):
         table.add_column(column, overflow="fold")
     for entry in catalog:
-        status = f"[{_STATES[entry.status]}]{entry.status.replace('_', ' ')}[/]"
-        table.add_row(entry.name, status, _needs(entry, settings.agent.home), ", ".join(_where(entry.definition)))
+        state = "unreachable" if reached.get(entry.name) else entry.status
+        needs = reached.get(entry.name) or _needs(entry, settings.agent.home)
+        table.add_row(entry.name, f"[{_STATES[state]}]{state.replace('_', ' ')}[/]", needs, _where(entry))
     console.print(table)
     return 0
+
+
+async def _reached(settings: Settings, entries: Sequence[AgentEntry]) -> dict[str, str | None]:
+    """What is wrong with each remote agent, by a look at its card."""
+    # Imported late: the libraries of A2A take a while, and most installations have no remote agent.
+    from ai_platform_engineering.multi_agents.agent_registry import AgentRegistry
+    from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool, HttpClients
+
+    if not entries:
+        return {}
+    http = HttpClients()
+    connections = {
+        entry.name: A2ARemoteAgentConnectTool(name=entry.name, description="", url=entry.address or "", token=entry.token, http=http)
+        for entry in entries
+    }
+    registry = AgentRegistry(connections, timeout=settings.placement.check_timeout)
+    logging.disable(logging.WARNING)  # the table says it
+    try:
+        await registry.check()
+    finally:
+        logging.disable(logging.NOTSET)
+        await registry.aclose()
+        await http.aclose()
+    return {entry.name: registry.problem(entry.name) for entry in entries}
 
 
 def install_agent(console: Console, settings: Settings, variables: Mapping[str, str], name: str) -> int:
@@ -81,7 +108,7 @@ def _entry(catalog: Catalog, name: str) -> AgentEntry:
 
 
 def _needs(entry: AgentEntry, home: Path) -> str:
-    if entry.status != "ready":
+    if entry.status != "ready" or entry.placement == "remote":
         return entry.note
     missing = missing_commands(entry.definition, home)
     return f"caipe agents install {entry.name}" if missing else entry.note
@@ -93,10 +120,11 @@ def missing_commands(definition: AgentDefinition, home: Path) -> list[str]:
     return [command for command in commands if find_command(home, definition.name, command) is None]
 
 
-def _where(definition: AgentDefinition) -> list[str]:
-    if definition.url:
-        return [definition.url]
-    return [server.command or server.url or "" for server in definition.mcp_servers.values()]
+def _where(entry: AgentEntry) -> str:
+    if entry.placement == "remote":
+        return f"as a service at {entry.address}" if entry.address else "as a service"
+    servers = ", ".join(server.command or server.url or "" for server in entry.definition.mcp_servers.values())
+    return f"here, with {servers}" if servers else "here"
 
 
 def _pip(home: Path, python: str | None, packages: tuple[str, ...]) -> list[list[str]]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from ai_platform_engineering.agents.catalog import load_catalog
+from ai_platform_engineering.agents.catalog import placed_catalog
 from ai_platform_engineering.cli.agents import missing_commands
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import SettingRow, Settings, described
@@ -67,7 +67,7 @@ def _model(settings: Settings, variables: Mapping[str, str]) -> Iterator[Finding
 
 def _agents(settings: Settings, variables: Mapping[str, str]) -> Iterator[Finding]:
     try:
-        catalog = load_catalog(variables, agents_config=settings.agent.definitions)
+        catalog = placed_catalog(settings, variables)
     except CaipeError as error:
         yield Finding("wrong", str(error))
         return
@@ -76,6 +76,8 @@ def _agents(settings: Settings, variables: Mapping[str, str]) -> Iterator[Findin
             continue
         if entry.status == "not_configured":
             yield Finding("note", f"{entry.name} is not configured.", f"To use it, {entry.note}.")
+        elif entry.placement == "remote":
+            yield Finding("note", f"{entry.name} is the service at {entry.address}.", "Whether it can be reached: caipe agents")
         elif missing := missing_commands(entry.definition, settings.agent.home):
             yield Finding("wrong", f"{entry.name}: {', '.join(missing)} is not on this machine.", f"Run: caipe agents install {entry.name}")
         else:

@@ -28,6 +28,17 @@ def serve(host: str | None, port: int | None) -> None:
     run({"A2A_HOST": host, "A2A_PORT": None if port is None else str(port)})
 
 
+@main.command()
+@click.argument("name")
+@click.option("--host", help="Where to listen (A2A_HOST, 127.0.0.1).")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port (A2A_PORT, 8001).")
+def agent(name: str, host: str | None, port: int | None) -> None:
+    """Serve one agent over A2A, for a supervisor that has it in DISTRIBUTED_AGENTS."""
+    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.service import run_agent
+
+    run_agent(name, {"A2A_HOST": host, "A2A_PORT": None if port is None else str(port)})
+
+
 def _with_server(command: Callable[..., None]) -> Callable[..., None]:
     """The options of every command that talks to a server."""
     named = "The supervisor; without it the one on this machine, else one is started for the command."

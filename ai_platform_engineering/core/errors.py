@@ -31,6 +31,22 @@ class TooManySteps(CaipeError):
         super().__init__("I stopped: the request needed too many steps. A narrower question may help.")
 
 
+class EmptyAnswer(CaipeError):
+    code = "empty_answer"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("The model gave no answer, also when asked again. Trying again may help.")
+
+
+class RunTimeout(CaipeError):
+    code = "timeout"
+    retryable = True
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"I stopped: the request took longer than {seconds:g} seconds. A narrower question may help.")
+
+
 class AgentUnavailable(CaipeError):
     """A domain agent or its tools cannot be reached."""
 

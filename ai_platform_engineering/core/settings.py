@@ -2,7 +2,7 @@
 
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -20,6 +20,11 @@ def _names(value: Any) -> Any:
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
 
 
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+Backend = Literal["memory", "sqlite", "postgres", "redis", "mongodb"]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
@@ -70,6 +75,8 @@ class LimitSettings(_Group):
     model_calls: int = Field(60, alias="MODEL_CALL_LIMIT", ge=1)
     tool_calls: int = Field(200, alias="TOOL_CALL_LIMIT", ge=1)
     tool_output_chars: int = Field(100_000, alias="TOOL_MAX_OUTPUT_CHARS", ge=1000)
+    run_seconds: float = Field(3600.0, alias="RUN_TIMEOUT_SECONDS", gt=0)
+    delegation_seconds: float = Field(900.0, alias="AGENT_TIMEOUT_SECONDS", gt=0)
 
 
 class AgentSettings(_Group):
@@ -78,6 +85,40 @@ class AgentSettings(_Group):
     langgraph_dev: Flag = Field(False, alias="LANGGRAPH_DEV")
     definitions: str | None = Field(None, alias="AGENTS_CONFIG")
     home: Path = Field(default_factory=lambda: Path.home() / ".caipe", alias="CAIPE_HOME")
+
+
+class PlacementSettings(_Group):
+    """Which agents run as services elsewhere, and how they are reached. Their addresses are in `<NAME>_AGENT_URL`."""
+
+    agents: Names | None = Field(None, alias="DISTRIBUTED_AGENTS")
+    everywhere: Flag = Field(False, alias="DISTRIBUTED_MODE")
+    skip_check: Flag | None = Field(None, alias="SKIP_AGENT_CONNECTIVITY_CHECK")
+    check_timeout: float = Field(3.0, alias="AGENT_CHECK_TIMEOUT_SECONDS", gt=0)
+    check_every: float = Field(30.0, alias="AGENT_CHECK_SECONDS", gt=0)
+    connect_timeout: float = Field(5.0, alias="AGENT_CONNECT_TIMEOUT_SECONDS", gt=0)
+    idle_timeout: float = Field(60.0, alias="AGENT_IDLE_TIMEOUT_SECONDS", gt=0)
+    fallback: Flag = Field(False, alias="PLACEMENT_FALLBACK")
+
+    @property
+    def distributed(self) -> frozenset[str]:
+        """The names of the distributed agents; `EVERY_AGENT` stands for all of them."""
+        if self.agents is None:
+            return frozenset({EVERY_AGENT}) if self.everywhere else frozenset()
+        names = frozenset(name.lower() for name in self.agents)
+        return frozenset({EVERY_AGENT}) if "all" in names else names
+
+
+EVERY_AGENT = "__all__"
+
+
+def placement_of(variables: Mapping[str, str]) -> PlacementSettings:
+    """Only which agents are distributed, whatever else may be wrong with the settings."""
+    names = ("DISTRIBUTED_AGENTS", "DISTRIBUTED_MODE")
+    return Settings.of({name: variables[name] for name in names if name in variables}).placement
+
+
+def is_distributed(name: str, distributed: Collection[str]) -> bool:
+    return name in distributed or EVERY_AGENT in distributed
 
 
 class McpSettings(_Group):
@@ -92,6 +133,21 @@ class StreamSettings(_Group):
     size: int = Field(400, alias="STREAM_COALESCE_CHARS", ge=1)
 
 
+class StorageSettings(_Group):
+    """Where conversations are kept; addresses hold passwords, so they are secrets."""
+
+    database_url: SecretStr | None = Field(None, alias="DATABASE_URL")
+    checkpoint_type: Annotated[Backend | None, BeforeValidator(_lower)] = Field(None, alias="LANGGRAPH_CHECKPOINT_TYPE")
+    redis_dsn: SecretStr | None = Field(None, alias="LANGGRAPH_CHECKPOINT_REDIS_URL")
+    postgres_dsn: SecretStr | None = Field(None, alias="LANGGRAPH_CHECKPOINT_POSTGRES_DSN")
+    mongodb_dsn: SecretStr | None = Field(None, alias="LANGGRAPH_CHECKPOINT_MONGODB_URI")
+    ttl_minutes: int | None = Field(None, alias="LANGGRAPH_CHECKPOINT_TTL_MINUTES", ge=1)
+    mongodb_uri: SecretStr | None = Field(None, alias="MONGODB_URI")
+    redis_url: SecretStr | None = Field(None, alias="REDIS_URL")
+    required: Flag = Field(False, alias="STORAGE_REQUIRED")
+    store_type: Annotated[Backend | None, BeforeValidator(_lower)] = Field(None, alias="LANGGRAPH_STORE_TYPE")
+
+
 class LogSettings(_Group):
     level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(str.upper)] = Field("INFO", alias="LOG_LEVEL")
 
@@ -101,8 +157,10 @@ class Settings(_Group):
     model: ModelSettings = Field(default_factory=ModelSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     agent: AgentSettings = Field(default_factory=AgentSettings)
+    placement: PlacementSettings = Field(default_factory=PlacementSettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
+    storage: StorageSettings = Field(default_factory=StorageSettings)
     logging: LogSettings = Field(default_factory=LogSettings)
 
     @classmethod
@@ -133,8 +191,10 @@ _GROUPS: dict[str, type[_Group]] = {
     "model": ModelSettings,
     "limits": LimitSettings,
     "agent": AgentSettings,
+    "placement": PlacementSettings,
     "mcp": McpSettings,
     "stream": StreamSettings,
+    "storage": StorageSettings,
     "logging": LogSettings,
 }
 
@@ -171,14 +231,31 @@ def environment(env_file: Path | str = ".env") -> dict[str, str]:
     return {**dotenv(env_file), **os.environ}
 
 
+_exported: dict[str, str] = {}  # what is in the process environment only because we put it there
+
+
 def export(variables: Mapping[str, str]) -> None:
     """Makes variables of `.env` visible to libraries that read the environment themselves, for example provider clients."""
-    for name, value in variables.items():
-        os.environ.setdefault(name, value)
+    given = dict(variables)
     # Python's TLS reads SSL_CERT_FILE; people also set the names that curl and requests read.
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    bundle = bundle or given.get("REQUESTS_CA_BUNDLE") or given.get("CURL_CA_BUNDLE")
     if bundle:
-        os.environ.setdefault("SSL_CERT_FILE", bundle)
+        given.setdefault("SSL_CERT_FILE", bundle)
+    for name, value in given.items():
+        if name not in os.environ:
+            os.environ[name] = _exported[name] = value
+
+
+def reread(env_file: Path | str = ".env") -> dict[str, str]:
+    """The variables in force after `.env` has changed: what the file said before is taken back first."""
+    for name, value in _exported.items():
+        if os.environ.get(name) == value:
+            del os.environ[name]
+    _exported.clear()
+    variables = environment(env_file)
+    export(variables)
+    return variables
 
 
 def is_loopback(host: str) -> bool:

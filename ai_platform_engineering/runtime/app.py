@@ -1,9 +1,11 @@
 """An agent as an ASGI application: A2A first, then probes, then what the composition root adds."""
 
+import asyncio
 import contextlib
 import errno
 import hashlib
 import json
+import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from email.utils import formatdate
@@ -34,27 +36,32 @@ _STOPPED = "The server was stopped before the answer was finished. Ask again whe
 
 
 class App(Starlette):
-    """A Starlette application that can end its streams before the server waits for them."""
+    """A Starlette application that can end its streams before the server waits for them, and read its configuration again."""
 
     streams: Streams
+    reload: Callable[[], Awaitable[None]] | None = None
 
 
 def a2a_app(
     settings: ServerSettings,
-    card: AgentCard,
+    card: Callable[[], AgentCard],
     runs: Runs,
     *,
     ready: Readiness,
     routes: Sequence[BaseRoute] = (),
+    starting: Sequence[Callable[[], Awaitable[None]]] = (),
     closing: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
-    """`closing` is what must be closed when the server stops, after its runs."""
+    """`card` is asked at each request. `starting` is done before the server answers; `closing` is what must be closed when it stops,
+    after its runs."""
     streams = Streams(runs, settings.keep_alive)
     handler = LogRequestHandler(runs, max_file_bytes=settings.max_file_bytes, streams=streams)
     dispatcher = Dispatcher(handler, streams, max_request_bytes=settings.max_request_bytes)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        for begin in starting:
+            await begin()
         yield
         await runs.close(_STOPPED)
         streams.end()
@@ -85,15 +92,14 @@ def a2a_app(
     return app
 
 
-def _card_routes(card: AgentCard) -> list[Route]:
+def _card_routes(card: Callable[[], AgentCard]) -> list[Route]:
     """The card for both protocol versions in one, at its new and its old address, and alone for strict 1.0 readers."""
     headers = {"Cache-Control": "max-age=60", "Last-Modified": formatdate(usegmt=True)}
 
-    def serve(path: str, fields: dict[str, Any]) -> Route:
-        body = json.dumps(fields, separators=(",", ":"))
-        tag = f'W/"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
-
+    def serve(path: str, fields: Callable[[], dict[str, Any]]) -> Route:
         async def get(request: Request) -> Response:
+            body = json.dumps(fields(), separators=(",", ":"))
+            tag = f'W/"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
             tagged = {**headers, "ETag": tag}
             if request.headers.get("if-none-match") == tag:
                 return Response(status_code=304, headers=tagged)
@@ -101,20 +107,30 @@ def _card_routes(card: AgentCard) -> list[Route]:
 
         return Route(path, get)
 
-    merged = agent_card_to_dict(card)
     return [
-        serve("/.well-known/agent-card.json", merged),
-        serve("/.well-known/agent.json", merged),
-        serve("/v1/.well-known/agent-card.json", MessageToDict(card)),
+        serve("/.well-known/agent-card.json", lambda: agent_card_to_dict(card())),
+        serve("/.well-known/agent.json", lambda: agent_card_to_dict(card())),
+        serve("/v1/.well-known/agent-card.json", lambda: MessageToDict(card())),
     ]
 
 
 class Server(uvicorn.Server):
-    """Ends the open streams as soon as a signal arrives; readers come back with their number."""
+    """Ends the open streams as soon as a signal arrives; readers come back with their number. SIGHUP reads the configuration again."""
 
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
-        self._app = app
+        self._app, self._reloading = app, set[asyncio.Task[None]]()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._app.reload is not None and hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _reload(self) -> None:
+        assert self._app.reload is not None
+        task = asyncio.ensure_future(self._app.reload())
+        self._reloading.add(task)
+        task.add_done_callback(self._reloading.discard)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         self._app.streams.end()

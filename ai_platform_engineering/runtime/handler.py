@@ -45,7 +45,7 @@ from ai_platform_engineering.runtime.runs import Incoming, Runs
 from ai_platform_engineering.runtime.stream import Opened, Streams, parse_cursor
 from ai_platform_engineering.runtime.task_list import page
 from ai_platform_engineering.utils.a2a_common.codec import Frame, encode, snapshot
-from ai_platform_engineering.utils.a2a_common.parts import read_parts
+from ai_platform_engineering.utils.a2a_common.parts import patience, read_parts
 
 
 class LogRequestHandler(RequestHandler):
@@ -157,6 +157,7 @@ class LogRequestHandler(RequestHandler):
             principal=context.user.user_name,
             context_id=message.context_id or None,
             task_id=message.task_id or None,
+            seconds=patience(message),
         )
 
     async def _row(self, task_id: str, context: ServerCallContext) -> RunRow:

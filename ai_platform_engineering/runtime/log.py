@@ -1,14 +1,18 @@
-"""The run log: what is stored of a run, and the interface that every storage implements."""
+"""The run log: what is stored of a run, the rules that every storage shares, and the interface that every storage implements."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from ai_platform_engineering.core.events import AnyEvent, Numbered, RunStarted
+from pydantic import JsonValue
+
+from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Numbered, RunStarted, is_terminal
 from ai_platform_engineering.utils.a2a_common.codec import TaskRef
 
 RunStatus = Literal["running", "paused", "ended"]
+CallState = Literal["intent", "done", "unknown", "withdrawn"]
+RequestStatus = Literal["pending", "claimed", "resolved", "expired", "withdrawn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class RunRow:
     epoch: int
     created: datetime
     updated: datetime
+    holder: str = ""  # who took the run by a lease, and until when nobody else may
+    lease_until: datetime | None = None
 
     @property
     def ref(self) -> TaskRef:
@@ -54,8 +60,73 @@ class Answer:
     before: int
 
 
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The runs of an owner in one context. `updated` is when the last of them began."""
+
+    owner: str
+    context_id: str
+    created: datetime
+    updated: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A checkpoint of the graph, in its namespace."""
+
+    ns: str
+    checkpoint_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMarker:
+    """A checkpoint, and the number of the run's last event when it was stored."""
+
+    ns: str
+    checkpoint_id: str
+    after_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """A call that changes something outside: the intent is stored before it, the outcome after it."""
+
+    key: str
+    tool: str
+    arguments: JsonValue
+    state: CallState
+    epoch: int
+    outcome: JsonValue = None
+    settled_by: str = ""  # the person who said what became of a call with an unknown outcome
+
+    @property
+    def may_run(self) -> bool:
+        """Said by `begin`: the call is to be made. Otherwise its outcome is known, or known to be unknown."""
+        return self.state == "intent"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """What people are asked for. The answer is claimed once, and then resolved by an event of the run."""
+
+    request_id: str
+    run_id: str
+    event: InputRequested
+    status: RequestStatus = "pending"
+    answer: JsonValue = None
+    by: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.status in ("pending", "claimed")
+
+
 class RunLog(Protocol):
-    """Where runs live. A number is given by the commit that stores the event, and readers see only stored events."""
+    """Where runs live. A number is given by the commit that stores the event, and readers see only stored events.
+
+    An operation on a run that is not there raises RunNotFound. One that takes an epoch raises Fenced when the run has another
+    owner or has ended.
+    """
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
         """The run of the message and whether it is new; its first event is `RunStarted`. One transaction: a message sent
@@ -76,12 +147,25 @@ class RunLog(Protocol):
         """The runs of an owner, newest first."""
         ...
 
+    async def conversations(self, owner: str) -> list[Conversation]:
+        """The conversations of an owner, the one with the newest run first."""
+        ...
+
+    async def unfinished(self) -> list[RunRow]:
+        """Every run that has not ended, oldest first."""
+        ...
+
     async def claim(self, run_id: str) -> int:
         """A new epoch for the run: whoever wrote it before cannot write any more."""
         ...
 
-    async def append(self, run_id: str, epoch: int, events: Sequence[AnyEvent]) -> int:
-        """Stores the events, in the order of the calls, and returns the last number. Raises Fenced."""
+    async def lease(self, run_id: str, holder: str, seconds: float, *, force: bool = False) -> int | None:
+        """A new epoch for the holder, or None: the run has ended, or is leased and not taken by force."""
+        ...
+
+    async def append(self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()) -> int:
+        """Stores the events, in the order of the calls, and returns the last number. Raises Fenced. Requests that the events
+        ask or resolve, and the markers, are part of the same commit."""
         ...
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[Numbered]:
@@ -90,6 +174,54 @@ class RunLog(Protocol):
 
     async def changed(self, run_id: str, after: int) -> None:
         """Returns when an event above the number is stored."""
+        ...
+
+    async def markers(self, run_id: str) -> list[StoredMarker]:
+        """The checkpoints of the run, as they were stored; a checkpoint keeps its first number."""
+        ...
+
+    async def order(self, run_id: str, key: str) -> str | None:
+        """The remote task that the delegation of this key has ordered."""
+        ...
+
+    async def ordered(self, run_id: str, epoch: int, key: str, task_id: str) -> None:
+        """Records the remote task of a delegation, before it is followed. Raises Fenced."""
+        ...
+
+    async def begin(self, run_id: str, epoch: int, key: str, tool: str, arguments: Mapping[str, Any], *, idempotent: bool) -> JournalEntry:
+        """Stores that a call is about to be made; see `begun`. Raises Fenced."""
+        ...
+
+    async def finish(self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None) -> None:
+        """Stores what became of a call that was begun. Raises Fenced."""
+        ...
+
+    async def settle(self, run_id: str, key: str, outcome: Any, by: str) -> bool:
+        """A person's word on a call with an unknown outcome. False when its outcome is known or may still come."""
+        ...
+
+    async def journal(self, run_id: str) -> list[JournalEntry]:
+        """The calls of the run, in the order in which they began."""
+        ...
+
+    async def request(self, request_id: str) -> PendingRequest | None:
+        """The request of the run that asked last under this id."""
+        ...
+
+    async def requests(self, run_id: str) -> list[PendingRequest]:
+        """What the run asked, answered or not, in the order in which it first did."""
+        ...
+
+    async def claim_request(self, request_id: str, answer: Any, by: str) -> str | None:
+        """The run of the request when this answer is the first one; None when it is not, or when nothing is asked any more."""
+        ...
+
+    async def forget(self, older_than: datetime) -> int:
+        """Removes the runs that ended before, with all that belongs to them, and returns how many."""
+        ...
+
+    async def close(self) -> None:
+        """Stores what was submitted; afterwards nothing is taken any more."""
         ...
 
 
@@ -104,3 +236,43 @@ def status_after(events: Sequence[AnyEvent], before: RunStatus) -> RunStatus:
         elif event.kind == "input_resolved":
             status = "running"
     return status
+
+
+def changes_requests(events: Iterable[AnyEvent]) -> bool:
+    """Whether `requests_after` has anything to do: most events ask nothing."""
+    return any(isinstance(event, InputRequested | InputResolved) or is_terminal(event) for event in events)
+
+
+def requests_after(run_id: str, events: Sequence[AnyEvent], known: Iterable[PendingRequest]) -> list[PendingRequest]:
+    """What the events change among the requests of the run; its end leaves none open."""
+    before = {request.request_id: request for request in known}
+    now = dict(before)
+    for event in events:
+        still_open = {key: request for key, request in now.items() if request.is_open}
+        if isinstance(event, InputRequested) and event.request_id not in still_open:
+            now[event.request_id] = PendingRequest(event.request_id, run_id, event)
+        elif isinstance(event, InputResolved) and event.request_id in still_open:
+            now[event.request_id] = _resolved(now[event.request_id], event)
+        elif is_terminal(event):
+            now |= {key: replace(request, status="withdrawn") for key, request in still_open.items()}
+    return [request for key, request in now.items() if request is not before.get(key)]
+
+
+def _resolved(asked: PendingRequest, event: InputResolved) -> PendingRequest:
+    status: RequestStatus = event.resolution if event.resolution in ("expired", "withdrawn") else "resolved"
+    if asked.status == "claimed":
+        return replace(asked, status=status)
+    return replace(asked, status=status, answer=event.value, by=event.by)
+
+
+def begun(known: JournalEntry | None, call: JournalEntry, *, idempotent: bool) -> JournalEntry:
+    """The journal's entry when the call wants to run. It may (again) when it never began, was withdrawn, or does no harm twice;
+    a call that began and has no outcome may have taken effect."""
+    if known is None or known.state == "withdrawn" or (known.state == "intent" and idempotent):
+        return call
+    return replace(known, state="unknown") if known.state == "intent" else known
+
+
+def can_settle(entry: JournalEntry, status: RunStatus) -> bool:
+    """Nobody but a person will say any more what became of the call."""
+    return entry.state == "unknown" or (entry.state == "intent" and status == "ended")

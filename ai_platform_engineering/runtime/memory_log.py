@@ -1,13 +1,28 @@
 """The run log in memory: for tests, for `LANGGRAPH_DEV`, and where nothing has to survive the process."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
-from ai_platform_engineering.core.errors import Fenced, MessageConflict, RunNotFound
-from ai_platform_engineering.core.events import AnyEvent, Numbered
-from ai_platform_engineering.runtime.log import Answer, NewRun, RunRow, status_after
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.events import AnyEvent, Numbered, clean_json
+from ai_platform_engineering.runtime.log import (
+    Answer,
+    Conversation,
+    JournalEntry,
+    Marker,
+    NewRun,
+    PendingRequest,
+    RunRow,
+    StoredMarker,
+    begun,
+    can_settle,
+    changes_requests,
+    requests_after,
+    status_after,
+)
 
 
 @dataclass(slots=True)
@@ -16,6 +31,9 @@ class _Stored:
     digest: str
     lasting_id: bool
     events: list[Numbered] = field(default_factory=list)
+    markers: dict[Marker, StoredMarker] = field(default_factory=dict)
+    orders: dict[str, str] = field(default_factory=dict)
+    journal: dict[str, JournalEntry] = field(default_factory=dict)
     waiting: set[asyncio.Future[None]] = field(default_factory=set)
 
 
@@ -26,6 +44,7 @@ class MemoryLog:
         self._runs: dict[str, _Stored] = {}
         self._messages: dict[tuple[str, str, str], str] = {}
         self._answers: dict[tuple[str, str, str], Answer] = {}
+        self._requests: dict[str, PendingRequest] = {}
         self._most = most
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
@@ -37,6 +56,8 @@ class MemoryLog:
                 return known.row, False
             if new.lasting_id:
                 raise MessageConflict()
+        if new.run_id in self._runs:
+            raise Refused("There is a task with this id already.")
         now = datetime.now(UTC)
         row = RunRow(
             run_id=new.run_id,
@@ -71,18 +92,34 @@ class MemoryLog:
         rows = [stored.row for stored in self._runs.values() if stored.row.owner == owner]
         return [row for row in reversed(rows) if context_id is None or row.context_id == context_id]
 
+    async def conversations(self, owner: str) -> list[Conversation]:
+        found: dict[str, Conversation] = {}
+        for row in await self.find(owner):
+            talk = found.setdefault(row.context_id, Conversation(owner, row.context_id, row.created, updated=row.created))
+            found[row.context_id] = replace(talk, created=row.created)
+        return list(found.values())
+
+    async def unfinished(self) -> list[RunRow]:
+        return [stored.row for stored in self._runs.values() if stored.row.status != "ended"]
+
     async def claim(self, run_id: str) -> int:
         stored = self._stored(run_id)
         stored.row = replace(stored.row, epoch=stored.row.epoch + 1)
         return stored.row.epoch
 
-    async def append(self, run_id: str, epoch: int, events: Sequence[AnyEvent]) -> int:
-        stored = self._stored(run_id)
-        if epoch != stored.row.epoch:
-            raise Fenced("The run has another owner now.")
-        if stored.row.status == "ended":
-            raise Fenced("The run has ended.")
+    async def lease(self, run_id: str, holder: str, seconds: float, *, force: bool = False) -> int | None:
+        stored, now = self._stored(run_id), datetime.now(UTC)
+        held = stored.row.lease_until is not None and stored.row.lease_until > now
+        if stored.row.status == "ended" or (held and not force):
+            return None
+        stored.row = replace(stored.row, epoch=stored.row.epoch + 1, holder=holder, lease_until=now + timedelta(seconds=seconds))
+        return stored.row.epoch
+
+    async def append(self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()) -> int:
+        stored = self._writable(run_id, epoch)
         self._store(stored, events)
+        for marker in markers:
+            stored.markers.setdefault(marker, StoredMarker(marker.ns, marker.checkpoint_id, stored.row.last_seq))
         return stored.row.last_seq
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[Numbered]:
@@ -98,16 +135,85 @@ class MemoryLog:
             finally:
                 stored.waiting.discard(waiter)
 
+    async def markers(self, run_id: str) -> list[StoredMarker]:
+        return list(self._stored(run_id).markers.values())
+
+    async def order(self, run_id: str, key: str) -> str | None:
+        return self._stored(run_id).orders.get(key)
+
+    async def ordered(self, run_id: str, epoch: int, key: str, task_id: str) -> None:
+        self._writable(run_id, epoch).orders[key] = task_id
+
+    async def begin(self, run_id: str, epoch: int, key: str, tool: str, arguments: Mapping[str, Any], *, idempotent: bool) -> JournalEntry:
+        journal = self._writable(run_id, epoch).journal
+        call = JournalEntry(key, tool, clean_json(arguments), "intent", epoch)
+        journal[key] = begun(journal.get(key), call, idempotent=idempotent)
+        return journal[key]
+
+    async def finish(self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None) -> None:
+        journal = self._writable(run_id, epoch).journal
+        if key not in journal:
+            raise Refused("The call was never begun.")
+        if journal[key].state in ("intent", "unknown"):
+            journal[key] = replace(journal[key], state=state, outcome=clean_json(outcome))
+
+    async def settle(self, run_id: str, key: str, outcome: Any, by: str) -> bool:
+        stored = self._stored(run_id)
+        entry = stored.journal.get(key)
+        if entry is None or not can_settle(entry, stored.row.status):
+            return False
+        stored.journal[key] = replace(entry, state="done", outcome=clean_json(outcome), settled_by=by)
+        return True
+
+    async def journal(self, run_id: str) -> list[JournalEntry]:
+        return list(self._stored(run_id).journal.values())
+
+    async def request(self, request_id: str) -> PendingRequest | None:
+        return self._requests.get(request_id)
+
+    async def requests(self, run_id: str) -> list[PendingRequest]:
+        self._stored(run_id)
+        return self._asked(run_id)
+
+    async def claim_request(self, request_id: str, answer: Any, by: str) -> str | None:
+        request = self._requests.get(request_id)
+        if request is None or request.status != "pending":
+            return None
+        self._requests[request_id] = replace(request, status="claimed", answer=clean_json(answer), by=by)
+        return request.run_id
+
+    async def forget(self, older_than: datetime) -> int:
+        gone = {run_id for run_id, stored in self._runs.items() if stored.row.status == "ended" and stored.row.updated < older_than}
+        self._remove(gone)
+        return len(gone)
+
+    async def close(self) -> None:
+        """Nothing is kept anywhere."""
+
+    def _writable(self, run_id: str, epoch: int) -> _Stored:
+        stored = self._stored(run_id)
+        if epoch != stored.row.epoch:
+            raise Fenced("The run has another owner now.")
+        if stored.row.status == "ended":
+            raise Fenced("The run has ended.")
+        return stored
+
     def _stored(self, run_id: str) -> _Stored:
         if run_id not in self._runs:
             raise RunNotFound(f"There is no run {run_id}.")
         return self._runs[run_id]
+
+    def _asked(self, run_id: str) -> list[PendingRequest]:
+        return [request for request in self._requests.values() if request.run_id == run_id]
 
     def _store(self, stored: _Stored, events: Sequence[AnyEvent]) -> None:
         now, first = datetime.now(UTC), stored.row.last_seq + 1
         stored.events += [Numbered(seq, now, event) for seq, event in enumerate(events, first)]
         status = status_after(events, stored.row.status)
         stored.row = replace(stored.row, last_seq=len(stored.events), status=status, updated=now)
+        if changes_requests(events):
+            changed = requests_after(stored.row.run_id, events, self._asked(stored.row.run_id))
+            self._requests |= {request.request_id: request for request in changed}
         waiting, stored.waiting = stored.waiting, set()
         for waiter in waiting:
             if not waiter.done():
@@ -117,7 +223,10 @@ class MemoryLog:
         if len(self._runs) < self._most:
             return
         ended = [run_id for run_id, stored in self._runs.items() if stored.row.status == "ended" and not stored.waiting]
-        gone = set(ended[: max(1, self._most // 10)])
+        self._remove(set(ended[: max(1, self._most // 10)]))
+
+    def _remove(self, gone: set[str]) -> None:
         self._runs = {run_id: stored for run_id, stored in self._runs.items() if run_id not in gone}
         self._messages = {key: run_id for key, run_id in self._messages.items() if run_id not in gone}
         self._answers = {key: answer for key, answer in self._answers.items() if answer.run_id not in gone}
+        self._requests = {key: request for key, request in self._requests.items() if request.run_id not in gone}

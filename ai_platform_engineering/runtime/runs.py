@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ class Incoming:
     context_id: str | None = None
     task_id: str | None = None  # of the run that it continues
     run_id: str | None = None  # that a new run must have, when somebody else has given the id
+    seconds: float | None = None  # how long its sender will wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Turn:
     principal: str
     message_id: str = ""
     resumes: bool = False
+    seconds: float | None = None
+    deadline: float = math.inf  # since the epoch; known when the work begins
 
     @property
     def trace_id(self) -> str:
@@ -93,7 +97,7 @@ class Runs:
         if is_new:
             log.info("run %s started, context %s", row.run_id, row.context_id)
             self._lines.setdefault(self._line(row), []).append(row.run_id)
-            self._spawn(Turn(row, message.parts, message.principal))
+            self._spawn(Turn(row, message.parts, message.principal, seconds=message.seconds))
         return row, 0
 
     async def get(self, run_id: str, owner: str) -> RunRow:
@@ -193,7 +197,7 @@ class Runs:
                 raise WrongState("The task is being continued by another answer.")
             await asyncio.wait({task})  # the turn that has just paused is putting its things away
             return await self.accept(message)
-        self._spawn(Turn(row, message.parts, message.principal, message.message_id, resumes=True))
+        self._spawn(Turn(row, message.parts, message.principal, message.message_id, resumes=True, seconds=message.seconds))
         await self._log.remember(Answer(row.run_id, message.message_id, digest(message.parts), row.last_seq))
         return row, row.last_seq
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ai_platform_engineering.core.events import NoticeCode
+from ai_platform_engineering.core.events import AnyEvent, NoticeCode, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +28,17 @@ class Progressed:
     text: str = ""
     done: float | None = None
     total: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """Something happened in a remote agent that works on this delegation."""
+
+    event: AnyEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a remote agent's models used."""
+
+    usage: Usage

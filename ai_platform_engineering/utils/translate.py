@@ -6,6 +6,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, RemoveMessage, ToolMessage
 
+from ai_platform_engineering.core.errors import EmptyAnswer
 from ai_platform_engineering.core.events import (
     SUPERVISOR,
     Answered,
@@ -25,7 +26,8 @@ from ai_platform_engineering.core.plan import CHANGE, Plan, PlanState, WriteStep
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.utils.failures import failed
 from ai_platform_engineering.utils.interrupts import asked_of, request_id_of
-from ai_platform_engineering.utils.signals import ModelRetried, Noticed, Progressed
+from ai_platform_engineering.utils.signals import Forwarded, ModelRetried, Noticed, Progressed, Spent
+from ai_platform_engineering.utils.translate_remote import RemoteEvents, cut_off
 from ai_platform_engineering.utils.translate_texts import Namespace, Texts
 from ai_platform_engineering.utils.visible_text import visible
 
@@ -53,10 +55,11 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the translator must know of the graph: the tool that carries a structured answer, and the knowledge tools."""
+    """What the translator must know of the graph: whose it is, the tool that carries a structured answer, and the knowledge tools."""
 
     answer_tool: str | None = None
     knowledge_tools: frozenset[str] = frozenset()
+    agent: str = SUPERVISOR  # whose graph it is
 
 
 class Translator:
@@ -87,6 +90,7 @@ class Translator:
         self._answer = said[-1].text if said and said[-1].role == "answer" else ""
         # A response of an earlier question is still in the graph's state.
         self._response: Any = response if self._answer and visible(str(getattr(response, "content", ""))) == self._answer else None
+        self._remote = RemoteEvents()
         self._waiting: list[str] = []
         self._used = Usage()
 
@@ -134,7 +138,7 @@ class Translator:
 
     def _by(self, ns: Namespace) -> dict[str, Any]:
         found = self._delegation(ns)
-        return {"agent": found[1], "parent_call": found[0].call_id} if found else {"agent": SUPERVISOR, "parent_call": None}
+        return {"agent": found[1], "parent_call": found[0].call_id} if found else {"agent": self._shape.agent, "parent_call": None}
 
     def _step(self, ns: Namespace) -> str | None:
         found = self._delegation(ns)
@@ -225,6 +229,8 @@ class Translator:
         if call.finished:
             return
         yield from self._start(ns, call)  # a call that was answered in its stead has not been seen to start
+        if call.delegates:
+            yield from self._close_inside(call)
         call.finished = True
         outcome: ToolOutcome = message.additional_kwargs.get("outcome") or ("error" if message.status == "error" else "ok")
         text = message.text
@@ -239,6 +245,17 @@ class Translator:
             step_id=call.step_id or (self._step_of(ns, call) if call.delegates else None),
             **self._by(ns),
         )
+
+    def _close_inside(self, delegation: _Call) -> Iterator[AnyEvent]:
+        """Ends what an agent left open: it was cut off by its time limit, or its service is gone."""
+        yield from self._remote.close(delegation.call_id)
+        for (ns, _), call in reversed(self._calls.items()):
+            if call.started and not call.finished and call.call_id.startswith(f"{delegation.call_id}/"):
+                call.finished = True
+                begun: dict[str, Any] = {"call_id": call.call_id, "tool": call.tool, "delegates": call.delegates, "step_id": call.step_id}
+                yield cut_off(ToolStarted(**begun, **self._by(ns)))
+        segments = [segment for segment, (call, _) in self._delegations.items() if call is delegation]
+        yield from self._texts.cut_off(segments)
 
     def _step_of(self, ns: Namespace, call: _Call) -> str | None:
         if ns or not call.delegates:
@@ -272,10 +289,11 @@ class Translator:
 
     def _count(self, message: AIMessage) -> None:
         if used := message.usage_metadata:
-            self._used = Usage(
-                input_tokens=self._used.input_tokens + used["input_tokens"],
-                output_tokens=self._used.output_tokens + used["output_tokens"],
-            )
+            self._spend(Usage(input_tokens=used["input_tokens"], output_tokens=used["output_tokens"]))
+
+    def _spend(self, used: Usage) -> None:
+        before = self._used
+        self._used = Usage(input_tokens=before.input_tokens + used.input_tokens, output_tokens=before.output_tokens + used.output_tokens)
 
     # --- updates -----------------------------------------------------------------------------------------------------
 
@@ -366,6 +384,12 @@ class Translator:
                 if call is not None:
                     told: dict[str, Any] = {"text": signal.text, "done": signal.done, "total": signal.total}
                     yield ToolProgress(call_id=call.call_id, tool=call.tool, **told, **self._by(ns))
+            case Forwarded(event=event):
+                if (found := self._delegation(ns)) is not None:
+                    call, agent = found
+                    yield from self._remote.forward(event, call_id=call.call_id, agent=agent, step_id=call.step_id)
+            case Spent(usage=usage):
+                self._spend(usage)
             case _:
                 pass  # a tool of somebody else may write to the stream what it likes
 
@@ -382,8 +406,7 @@ class Translator:
             return Paused(text="I need your input to go on.", requests=tuple(self._waiting))
         text = self._answer or "\n\n".join(self._said)
         if not text.strip():
-            message = "The model gave no answer, also when asked again. Trying again may help."
-            return self._with_usage(Failed(message=message, code="empty_answer", trace_id=self._trace_id))
+            return self._with_usage(failed(EmptyAnswer(), self._trace_id))
         data = self._response.model_dump(mode="json") if self._response is not None else None
         cited = tuple(Citation.model_validate(one) for one in (data or {}).get("citations") or ())
         return Answered(text=text, trace_id=self._trace_id, data=data, citations=cited, usage=self._used)

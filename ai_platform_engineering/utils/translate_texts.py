@@ -1,6 +1,6 @@
 """The texts of a run while they are written: pieces in, deltas out, each message ended or discarded once."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +87,13 @@ class Texts:
         answer = self._structured.pop(ns, None)
         for message in (self._messages.pop(ns, None), answer.message if answer else None):
             yield from self._void(ns, message, reason)
+
+    def cut_off(self, segments: Collection[str]) -> Iterator[AnyEvent]:
+        """Ends what is being written below these segments: nothing more comes of it."""
+        for ns in [ns for ns in self._messages if any(segment in segments for segment in ns)]:
+            message = self._messages.pop(ns)
+            if message.length:
+                yield TextEnded(message_id=message.message_id, role="delegated", **self._by(ns))
 
     def _end(self, ns: Namespace, message: _Message | None, raw_id: str, text: str, role: TextRole) -> Iterator[AnyEvent]:
         if message is not None and not text.startswith("".join(message.pieces)):

@@ -1,46 +1,87 @@
 """PlatformEngineerDeepAgent: definitions -> graph."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypedDict
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.graph.state import CompiledStateGraph
 
+from ai_platform_engineering.agents.catalog import is_enabled, shipped_names
 from ai_platform_engineering.core.events import SUPERVISOR
-from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import Kept, SubAgent, delegation_tool
-from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.answer import AlwaysAnswer
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.context import ContextWindow
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import CallLimits
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.retry import RetryModel
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.tools import ToolResults
+from ai_platform_engineering.core.settings import EVERY_AGENT, Settings, environment, is_distributed, placement_of
+from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models, common_middleware
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent
+from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, one_agent
 from ai_platform_engineering.multi_agents.platform_engineer.plan import Planning
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig, supervisor_prompt
-from ai_platform_engineering.multi_agents.platform_engineer.repair import RepairToolCalls
+from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import Orders, RemoteAgent, RemoteSubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
-from ai_platform_engineering.utils.a2a_common.base_langgraph_agent import build_agent
-from ai_platform_engineering.utils.llm import chat_model
 from ai_platform_engineering.utils.translate import Shape
 
-Graph = CompiledStateGraph[Any, Any, Any, Any]
+# Kept by contract: the helpers below read this and the environment at each call.
+DISTRIBUTED_MODE = placement_of(environment()).everywhere
 
 
-def common_middleware(settings: Settings) -> list[AgentMiddleware[Any, Any, Any]]:
-    """What the supervisor and every sub-agent have; LangChain does not hand it down by itself. Outermost first."""
-    return [
-        RepairToolCalls(),
-        CallLimits(settings.limits),
-        AlwaysAnswer(),
-        ContextWindow(settings.model.context_tokens),
-        RetryModel(settings.model),
-        ToolResults(settings.limits.tool_output_chars),
-    ]
+class SubAgentDef(TypedDict):
+    """A sub-agent as others know it."""
+
+    name: str
+    description: str
+    runnable: Runnable[Any, Any]
+
+
+def _get_distributed_agents() -> set[str]:
+    """The names of the agents that run elsewhere; `{"__all__"}` when all do."""
+    placement = placement_of(environment())
+    if placement.agents is None and DISTRIBUTED_MODE:
+        return {EVERY_AGENT}
+    return set(placement.distributed)
+
+
+def _agent_is_distributed(name: str, distributed_set: Collection[str]) -> bool:
+    return is_distributed(name, distributed_set)
+
+
+def _is_agent_enabled(name: str) -> bool:
+    return is_enabled(name, environment())
+
+
+def _create_remote_a2a_subagent_def(name: str, agent_prompts: Mapping[str, Any] | None = None) -> SubAgentDef:
+    """An agent of the catalogue as a service at its configured address, reached or not. `agent_prompts` are for agents in this
+    process: a service has its own."""
+    variables = environment()
+    return _single_def(Settings.of(variables), variables, name, PromptConfig(), remote=True)
+
+
+async def _create_local_subagent_def(name: str, prompt_config: "PromptConfig | Mapping[str, Any]") -> SubAgentDef:
+    """An agent of the catalogue in this process, with its MCP tools."""
+    variables = environment()
+    return _single_def(Settings.of(variables), variables, name, _prompts(prompt_config), remote=False)
+
+
+def _single_def(settings: Settings, variables: Mapping[str, str], name: str, prompts: PromptConfig, *, remote: bool) -> SubAgentDef:
+    placed = one_agent(settings, variables, name, remote=remote)
+    mas = PlatformEngineerDeepAgent(settings, agents=placed.agents, prompts=prompts)
+    return _definition_of(mas.agents[0])
+
+
+def _definition_of(agent: SubAgent) -> SubAgentDef:
+    return {"name": agent.name, "description": agent.description, "runnable": agent.runnable}
+
+
+def _prompts(given: "PromptConfig | Mapping[str, Any]") -> PromptConfig:
+    return given if isinstance(given, PromptConfig) else PromptConfig.model_validate(given)
+
+
+SINGLE_NODE_AGENTS: list[tuple[str, Callable[[PromptConfig | Mapping[str, Any]], Awaitable[SubAgentDef]]]] = [
+    (name, partial(_create_local_subagent_def, name)) for name in shipped_names()
+]
 
 
 class PlatformEngineerDeepAgent:
@@ -50,34 +91,52 @@ class PlatformEngineerDeepAgent:
         self,
         settings: Settings,
         *,
-        agents: Sequence[LocalAgent] = (),
+        agents: Sequence[Agent] = (),
         tools: Sequence[BaseTool] = (),
         model: BaseChatModel | None = None,
         router: BaseChatModel | None = None,
         checkpointer: BaseCheckpointSaver[Any] | None = None,
+        orders: Orders | None = None,
+        prompts: PromptConfig | None = None,
     ) -> None:
-        self._settings, self._tools, self._given_model, self._router = settings, tuple(tools), model, router
+        self._settings, self._tools, self._models, self._orders = settings, tuple(tools), Models(settings, model, router), orders
         # LangGraph Studio brings a checkpointer of its own.
         self._checkpointer = None if settings.agent.langgraph_dev else checkpointer
-        self._prompts = PromptConfig.load(settings.agent.prompt_config)
-        self._subagents = [self._subagent(agent) for agent in agents]
+        self._graphs = AgentGraphs(settings, self._models, prompts or PromptConfig.load(settings.agent.prompt_config))
+        self._agents = tuple(agents)
+        self._subagents = [self._subagent(agent, self._graphs) for agent in agents]
+        self._distributed_agents = set(settings.placement.distributed)
         self._built: tuple[object, Graph] | None = None
 
     @property
-    def graph(self) -> Graph:
+    def distributed_mode(self) -> bool:
+        """Whether any agent is distributed."""
+        return bool(self._distributed_agents) or any(isinstance(agent, RemoteAgent) for agent in self._agents)
+
+    async def graph(self) -> Graph:
         """The supervisor's graph, built anew when what it knows of its agents has changed. Raises ConfigurationError."""
-        offered = tuple((agent.name, agent.description) for agent in self._subagents)
-        if self._built is None or self._built[0] != offered:
-            self._built = offered, self._build()
+        offered = await self._create_subagent_defs(self._graphs.prompts)
+        known = [(agent["name"], agent["description"]) for agent in offered]
+        if self._built is None or self._built[0] != known:
+            self._built = known, self._build(offered)
         return self._built[1]
 
-    def _build(self) -> Graph:
+    async def _create_subagent_defs(self, prompt_config: "PromptConfig | Mapping[str, Any]") -> list[SubAgentDef]:
+        """Every agent where it is placed: a remote one behind A2A, any other in this process."""
+        prompts = _prompts(prompt_config)
+        if prompts == self._graphs.prompts:
+            return [_definition_of(agent) for agent in self._subagents]
+        graphs = replace(self._graphs, prompts=prompts)
+        return [_definition_of(self._subagent(agent, graphs)) for agent in self._agents]
+
+    def _build(self, offered: Sequence[SubAgentDef]) -> Graph:
         structured = self._settings.agent.structured_response
+        described = [(agent["name"], agent["description"]) for agent in offered]
         return create_agent(
-            self._model(),
-            tools=[*self._tools, *self._delegation(self._subagents, planned=True)],
-            system_prompt=supervisor_prompt(self._prompts, self._subagents, structured=structured),
-            middleware=[Planning(), *common_middleware(self._settings)],
+            self._models(),
+            tools=list(self._tools),
+            system_prompt=supervisor_prompt(self._graphs.prompts, described, structured=structured),
+            middleware=[Planning(), *self._graphs.delegating(self._subagents, planned=True), *common_middleware(self._settings)],
             response_format=ToolStrategy(PlatformEngineerResponse) if structured else None,
             checkpointer=self._checkpointer,
             name=SUPERVISOR,
@@ -98,41 +157,28 @@ class PlatformEngineerDeepAgent:
         return self._subagents
 
     def tool_names(self) -> dict[str, list[str]]:
-        """Every agent with the names of its tools."""
-        return {SUPERVISOR: [tool.name for tool in self._tools], **{agent.name: list(agent.source.known) for agent in self._subagents}}
+        """Every agent with the names of its tools, as far as they are known here."""
+        return {SUPERVISOR: [tool.name for tool in self._tools], **{agent.name: list(agent.tools) for agent in self._subagents}}
 
     @property
     def offline(self) -> bool:
         """No language model is configured: the embedded router answers, where there is one."""
-        return self._given_model is None and self._settings.model.name is None
+        return self._models.offline
 
-    def _model(self, name: str | None = None) -> BaseChatModel:
-        if name is None and self._given_model is not None:
-            return self._given_model
-        if name is None and self.offline and self._router is not None:
-            return self._router
-        return chat_model(self._settings.model, name)
+    @property
+    def model_name(self) -> str:
+        return self._models.name
 
-    def _delegation(self, agents: Sequence[SubAgent], *, planned: bool) -> list[BaseTool]:
-        limit = self._settings.limits.recursion
-        return [delegation_tool(agents, recursion_limit=limit, planned=planned)] if agents else []
-
-    def _subagent(self, agent: LocalAgent) -> SubAgent:
-        inner = [self._subagent(one) for one in agent.agents]
-
-        async def build() -> Graph:
-            tools = await agent.source.load()
-            definition = agent.definition.model_copy(update={"prompt": self._agent_prompt(agent, tools)})
-            model = agent.model or self._model(definition.model)
-            return build_agent(definition, model, [*tools, *self._delegation(inner, planned=False)], common_middleware(self._settings))
-
-        return SubAgent(agent.definition, agent.source, Kept(build, lambda: agent.source.revision))
-
-    def _agent_prompt(self, agent: LocalAgent, tools: Sequence[BaseTool]) -> str:
-        prompt = self._prompts.agent_prompts.get(agent.definition.name, agent.definition.prompt)
-        if tools or not agent.source.problem:
-            return prompt
-        return f"{prompt}\n\nNone of your domain tools can be used now ({agent.source.problem}). Say so; answer nothing from memory."
+    def _subagent(self, agent: Agent, graphs: AgentGraphs) -> SubAgent:
+        if not isinstance(agent, RemoteAgent):
+            return graphs.subagent(agent)
+        return RemoteSubAgent(
+            agent,
+            recursion_limit=self._settings.limits.recursion,
+            orders=self._orders,
+            fallback=graphs.subagent(agent.fallback) if agent.fallback else None,
+            offline=lambda: self._models.offline,
+        )
 
 
 AIPlatformEngineerMAS = PlatformEngineerDeepAgent

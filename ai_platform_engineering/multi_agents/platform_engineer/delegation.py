@@ -1,70 +1,121 @@
-"""`task`: hands a piece of work to a domain agent and returns what it found."""
+"""`task`: hands a piece of work to a domain agent, wherever it runs, and returns what it found."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NotRequired, Protocol
 
+from langchain.agents import AgentState
+from langchain.agents.middleware import AgentMiddleware
 from langchain.tools import BaseTool, ToolRuntime, tool
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import Runnable
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 from pydantic import BaseModel, Field
 
-from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import StepStatus
 from ai_platform_engineering.core.plan import DelegationEnded
-from ai_platform_engineering.multi_agents.platform_engineer.local_agents import ToolSource
 from ai_platform_engineering.utils.failures import in_words, traced
 from ai_platform_engineering.utils.translate import DELEGATION
-from ai_platform_engineering.utils.visible_text import visible
 
 log = logging.getLogger(__name__)
 
-_MOST_NAMED = 40
+DEADLINE = "deadline"  # of the whole run, seconds since the epoch; in the graph's configuration
+_SCOPE = uuid.UUID("6a2f3a0e-3f5c-4f0e-9d0b-6a7c1f0f4b11")
+
+Memory = Mapping[str, Any]
 
 
-class Kept:
-    """A graph that is built when it is first needed, kept, and built anew when its revision has changed. Failures are not kept."""
+class AgentTimeout(CaipeError):
+    code = "agent_timeout"
+    retryable = True
 
-    def __init__(self, build: Callable[[], Awaitable[Runnable[Any, Any]]], revision: Callable[[], object]) -> None:
-        self._build, self._revision = build, revision
-        self._kept: tuple[object, Runnable[Any, Any]] | None = None
-        self._lock = asyncio.Lock()
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"It did not finish within {seconds:g} seconds.")
 
-    async def __call__(self) -> Runnable[Any, Any]:
-        async with self._lock:
-            if self._kept is None or self._kept[0] != self._revision():
-                graph = await self._build()
-                self._kept = self._revision(), graph
-            return self._kept[1]
+
+class AgentFailed(CaipeError):
+    """The agent said itself that it failed; the text is its own."""
+
+    code = "agent_failed"
 
 
 @dataclass(frozen=True, slots=True)
-class SubAgent:
-    """An agent behind `task`."""
+class Assignment:
+    """A piece of work for an agent. `key` names the delegation within its run, also after a restart."""
 
-    definition: AgentDefinition
-    source: ToolSource
-    graph: Kept
+    text: str
+    run_id: str
+    epoch: int
+    key: str
+    context_id: str
+    seconds: float
+    deadline: float
+    memory: Memory = field(default_factory=dict)
+
+    def written(self) -> dict[str, Any]:
+        """The assignment for a graph's state, without the memory: of that a graph keeps what it needs."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "memory"}
+
+    def left(self) -> float:
+        """The seconds until the deadline, which is passed down the hops."""
+        return max(0.0, round(self.deadline - time.time(), 3))
 
     @property
-    def name(self) -> str:
-        return self.definition.name
+    def message_id(self) -> str:
+        return str(uuid.uuid5(_SCOPE, f"{self.run_id}\n{self.key}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the agent says, and what it must be given again to remember it."""
+
+    text: str
+    memory: Memory = field(default_factory=dict)
+
+
+class SubAgent(Protocol):
+    """An agent behind `task`."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def description(self) -> str:
-        """What the model is told of the agent; as much of its tools as is known without starting anything."""
-        parts = [" ".join(self.definition.description.split())]
-        if self.source.problem:
-            parts.append(f"(Its tools are unavailable now: {self.source.problem}.)")
-        if self.source.known:
-            parts.append(f"Tools: {', '.join(self.source.known[:_MOST_NAMED])}.")
-        if self.definition.examples:
-            parts.append(f"Examples: {' | '.join(self.definition.examples)}")
-        return " ".join(parts)
+        """What the model is told of the agent, as far as it is known without asking anybody."""
+        ...
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of its tools as far as they are known."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot do its work now."""
+        ...
+
+    @property
+    def runnable(self) -> Runnable[Any, Any]:
+        """The agent as a graph of its own."""
+        ...
+
+    async def work(self, assignment: Assignment, config: RunnableConfig) -> Result:
+        """Does the work. Raises what went wrong, in words where they are ours."""
+        ...
+
+
+def _merged(before: Mapping[str, Memory] | None, after: Mapping[str, Memory] | None) -> dict[str, Memory]:
+    return {**(before or {}), **(after or {})}
+
+
+class DelegatingState(AgentState[Any]):
+    memories: NotRequired[Annotated[dict[str, Memory], _merged]]
 
 
 class Delegate(BaseModel):
@@ -73,36 +124,73 @@ class Delegate(BaseModel):
     step_id: str | None = Field(None, description="The id of the plan's step, when there is a plan.")
 
 
-def delegation_tool(agents: Sequence[SubAgent], *, recursion_limit: int, planned: bool) -> BaseTool:
-    """The tool for these agents. `planned` graphs have a plan, whose step ends with the delegation."""
-    by_name = {agent.name: agent for agent in agents}
-    offered = "\n".join(f"- {agent.name}: {agent.description}" for agent in agents)
+class Delegating(AgentMiddleware[DelegatingState]):
+    """Brings `task` and what the agents remember of the conversation. `planned` graphs have a plan, whose step ends with the delegation."""
 
-    @tool(DELEGATION, args_schema=Delegate, description=f"Delegate to an agent. Independent tasks may run in parallel. Agents:\n{offered}")
-    async def task(description: str, subagent_type: str, runtime: ToolRuntime, step_id: str | None = None) -> Command[Any]:
-        text, status = await _delegate(by_name, subagent_type, description, recursion_limit)
-        said = ToolMessage(text, tool_call_id=runtime.tool_call_id, name=DELEGATION, status="success" if status == "completed" else "error")
-        update: dict[str, Any] = {"messages": [said]}
-        if planned:
-            update["plan"] = [DelegationEnded(agent=subagent_type, step_id=step_id, status=status).model_dump()]
-        return Command(update=update)
+    state_schema = DelegatingState
 
-    return task
+    def __init__(self, agents: Sequence[SubAgent], *, seconds: float, planned: bool) -> None:
+        super().__init__()
+        self._agents, self._seconds, self._planned = {agent.name: agent for agent in agents}, seconds, planned
+        self.tools: Sequence[BaseTool] = (self._tool(),)
+
+    def _tool(self) -> BaseTool:
+        offered = "\n".join(f"- {agent.name}: {agent.description}" for agent in self._agents.values())
+        about = f"Delegate to an agent. Independent tasks may run in parallel. Agents:\n{offered}"
+
+        @tool(DELEGATION, args_schema=Delegate, description=about)
+        async def task(description: str, subagent_type: str, runtime: ToolRuntime, step_id: str | None = None) -> Command[Any]:
+            lane = _lane(runtime.state.get("messages") or (), runtime.tool_call_id or "", subagent_type)
+            assignment = self._assignment(description, lane, runtime)
+            text, status, memory = await self._delegate(subagent_type, assignment, runtime.config)
+            outcome = "success" if status == "completed" else "error"
+            said = ToolMessage(text, tool_call_id=runtime.tool_call_id, name=DELEGATION, status=outcome)
+            update: dict[str, Any] = {"messages": [said], **({"memories": {lane: memory}} if memory else {})}
+            if self._planned:
+                update["plan"] = [DelegationEnded(agent=subagent_type, step_id=step_id, status=status).model_dump()]
+            return Command(update=update)
+
+        return task
+
+    def _assignment(self, text: str, lane: str, runtime: ToolRuntime) -> Assignment:
+        settings: Mapping[str, Any] = runtime.config.get("configurable") or {}
+        given: Mapping[str, Any] = runtime.config.get("metadata") or {}
+        now = time.time()
+        seconds = max(0.0, min(self._seconds, float(settings.get(DEADLINE) or "inf") - now))
+        return Assignment(
+            text=text,
+            run_id=str(given.get("query_id") or ""),
+            epoch=int(given.get("epoch") or 0),
+            key=str(settings.get("checkpoint_ns") or runtime.tool_call_id),
+            context_id=str(uuid.uuid5(_SCOPE, f"{settings.get('thread_id')}\n{lane}")),
+            seconds=seconds,
+            deadline=now + seconds,
+            memory=(runtime.state.get("memories") or {}).get(lane) or {},
+        )
+
+    async def _delegate(self, name: str, assignment: Assignment, config: RunnableConfig) -> tuple[str, StepStatus, Memory | None]:
+        agent = self._agents.get(name)
+        if agent is None:
+            return f"There is no agent {name}. The agents are: {', '.join(self._agents) or 'none'}.", "failed", None
+        limit = asyncio.timeout(assignment.seconds)
+        try:
+            async with limit:
+                result = await agent.work(assignment, config)
+        except GraphBubbleUp:
+            raise  # an interrupt: the run pauses, the delegation goes on later
+        except Exception as error:  # noqa: BLE001 - whatever breaks one agent, the others' work and the run go on
+            shown = AgentTimeout(assignment.seconds) if isinstance(error, TimeoutError) and limit.expired() else error
+            message, code, _ = in_words(shown)
+            log.warning("agent %s failed: %s: %s", name, code, traced(error))
+            return f"Agent {name} failed: {message}", "failed", None
+        return result.text, "completed", result.memory
 
 
-async def _delegate(agents: Mapping[str, SubAgent], name: str, description: str, recursion_limit: int) -> tuple[str, StepStatus]:
-    agent = agents.get(name)
-    if agent is None:
-        return f"There is no agent {name}. The agents are: {', '.join(agents) or 'none'}.", "failed"
-    try:
-        graph = await agent.graph()
-        result = await graph.ainvoke({"messages": [HumanMessage(description)]}, {"recursion_limit": recursion_limit})
-    except GraphBubbleUp:
-        raise  # an interrupt: the run pauses, the delegation goes on later
-    except Exception as error:  # noqa: BLE001 - whatever breaks one agent, the others' work and the run go on
-        message, code, _ = in_words(error)
-        log.warning("agent %s failed: %s: %s", name, code, traced(error))
-        return f"Agent {name} failed: {message}", "failed"
-    said = [visible(one.text) for one in result.get("messages") or () if isinstance(one, AIMessage)]
-    text = (said[-1] if said else "") or "\n\n".join(filter(None, said))  # as the supervisor: the last message, else what it said before
-    return (text, "completed") if text else (f"Agent {name} ended without an answer.", "failed")
+def _lane(messages: Sequence[AnyMessage], call_id: str, agent: str) -> str:
+    """Under which name an agent remembers an assignment. It has one conversation with each of those who ask it at the same time:
+    two assignments at once would otherwise have to wait for each other, or lose what the other one said."""
+    said = next((message for message in reversed(messages) if isinstance(message, AIMessage)), None)
+    calls = said.tool_calls if said else []
+    at_once = [call["id"] for call in calls if call["name"] == DELEGATION and call["args"].get("subagent_type") == agent]
+    place = at_once.index(call_id) if call_id in at_once else 0
+    return agent if place == 0 else f"{agent}#{place + 1}"

@@ -7,7 +7,6 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent
 
 _ROLE = "You are {name}: {description}"
 _DESCRIPTION = "you help platform engineers, SREs and developers by planning their requests and delegating to domain agents."
@@ -58,8 +57,9 @@ class PromptConfig(BaseModel):
             raise ConfigurationError(f"PROMPT_CONFIG: {path}: {wrong}. The keys are name, description, additions, agent_prompts.") from None
 
 
-def supervisor_prompt(config: PromptConfig, agents: Sequence[SubAgent], *, structured: bool) -> str:
-    offered = "\n".join(f"- {agent.name}: {agent.description}" for agent in agents)
+def supervisor_prompt(config: PromptConfig, agents: Sequence[tuple[str, str]], *, structured: bool) -> str:
+    """`agents`: names and descriptions."""
+    offered = "\n".join(f"- {name}: {description}" for name, description in agents)
     parts = [
         _ROLE.format(name=config.name, description=config.description),
         _PLAN,

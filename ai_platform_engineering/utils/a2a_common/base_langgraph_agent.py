@@ -7,6 +7,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
 from ai_platform_engineering.core.agents import AgentDefinition
@@ -17,6 +18,15 @@ def build_agent(
     model: BaseChatModel,
     tools: Sequence[BaseTool],
     middleware: Sequence[AgentMiddleware[Any, Any, Any]],
+    *,
+    checkpointer: BaseCheckpointSaver[Any] | None = None,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
     prompt = definition.prompt or f"You are the {definition.title or definition.name} agent. {definition.description}"
-    return create_agent(model, tools=list(tools), system_prompt=prompt, middleware=list(middleware), name=definition.name)
+    return create_agent(
+        model,
+        tools=list(tools),
+        system_prompt=prompt,
+        middleware=list(middleware),
+        checkpointer=checkpointer,
+        name=definition.name,
+    )

@@ -1,4 +1,4 @@
-"""The A2A client of our surfaces: ask, follow and cancel; gives back the events of the run, once each, in order."""
+"""The A2A client for servers of ours: ask, follow and cancel; gives back the events of the run, once each, in order."""
 
 import asyncio
 import json
@@ -19,14 +19,32 @@ _PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
 
 
 class Unreachable(CaipeError):
+    """The server cannot be reached, or broke off. `accepted` says whether it has the message: None means that nobody knows."""
+
     code = "unreachable"
     retryable = True
+
+    def __init__(self, message: str, *, accepted: bool | None = None) -> None:
+        super().__init__(message)
+        self.accepted = accepted
 
 
 class RequestRefused(CaipeError):
     """The server answered with a protocol error."""
 
     code = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A message to an agent. With `task_id` it answers what the task asked."""
+
+    message_id: str
+    text: str = ""
+    data: Any = None
+    context_id: str | None = None
+    task_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -47,15 +65,23 @@ def http_for(url: str) -> httpx.AsyncClient:
 class A2AClient:
     """Speaks protocol 1.0 to a server of ours. A dropped stream is followed again from its cursor."""
 
-    def __init__(self, url: str, http: httpx.AsyncClient, *, token: str | None = None) -> None:
+    def __init__(
+        self, url: str, http: httpx.AsyncClient, *, token: str | None = None, connect_timeout: float = 10.0, idle_timeout: float = 60.0
+    ) -> None:
+        """`idle_timeout` is for a stream that falls silent: the server sends a keep-alive every 15 s."""
         self._url, self._http = url, http
+        self._timeout = httpx.Timeout(idle_timeout, connect=connect_timeout)
         self._headers = {**_VERSION, **({"Authorization": f"Bearer {token}"} if token else {})}
 
     async def ask(self, text: str, talk: Conversation) -> AsyncIterator[AnyEvent]:
         """Sends a question and yields what happens until it is answered or needs input."""
-        message = {"messageId": str(uuid.uuid4()), "contextId": talk.context_id, "role": "ROLE_USER", "parts": [{"text": text}]}
         talk.task_id, talk.last_event_id, talk.seq = None, None, 0
-        async for event in self._follow("SendStreamingMessage", {"message": message}, talk):
+        async for event in self.send(Order(str(uuid.uuid4()), text, context_id=talk.context_id), talk):
+            yield event
+
+    async def send(self, order: Order, talk: Conversation) -> AsyncIterator[AnyEvent]:
+        """Sends a message and yields what happens above the conversation's number, until the turn ends."""
+        async for event in self._follow("SendStreamingMessage", {"message": _message(order)}, talk):
             yield event
 
     async def follow(self, task_id: str, talk: Conversation) -> AsyncIterator[AnyEvent]:
@@ -72,12 +98,13 @@ class A2AClient:
         try:
             response = await self._http.post(self._url, json=_request(method, params), headers=self._headers)
         except httpx.HTTPError as error:
-            raise Unreachable(f"{self._url} cannot be reached ({type(error).__name__}).") from None
+            raise Unreachable(f"{self._url} cannot be reached ({type(error).__name__}).", accepted=_accepted(error)) from None
         return _result(_body(response))
 
     async def _follow(self, method: str, params: Mapping[str, Any], talk: Conversation) -> AsyncIterator[AnyEvent]:
-        failures = 0
+        failures, sent = 0, False
         while True:
+            problem, accepted = "ended the stream early", True
             try:
                 async for event in self._stream(method, params, talk):
                     failures = 0
@@ -85,33 +112,44 @@ class A2AClient:
                     if ends_turn(event):
                         return
             except httpx.HTTPError as error:
-                if talk.task_id is None or failures >= len(_PAUSES):
-                    raise Unreachable(f"{self._url} cannot be reached ({type(error).__name__}).") from None
-            # The stream broke off or ended without an end: the run goes on, come back with the number.
-            if talk.task_id is None or failures >= len(_PAUSES):
-                raise Unreachable(f"{self._url} ended the stream early.")
+                problem, accepted = f"cannot be reached ({type(error).__name__})", _accepted(error) is not False
+                silent = isinstance(error, httpx.TimeoutException) and talk.task_id is None  # who says nothing at all is not asked again
+                failures = len(_PAUSES) if silent else failures
+            # The stream broke off or ended without an end: the run goes on, come back with the number. A message that may have
+            # arrived is sent again under its id, which the server knows.
+            sent = sent or accepted
+            if not sent or failures >= len(_PAUSES):
+                raise Unreachable(f"{self._url} {problem}.", accepted=True if talk.task_id else None if sent else False)
             await asyncio.sleep(_PAUSES[failures])
             failures += 1
-            method, params = "SubscribeToTask", {"id": talk.task_id}
+            if talk.task_id is not None:
+                method, params = "SubscribeToTask", {"id": talk.task_id}
 
     async def _stream(self, method: str, params: Mapping[str, Any], talk: Conversation) -> AsyncIterator[AnyEvent]:
         headers = {**self._headers, "Accept": "text/event-stream"}
         if talk.last_event_id:
             headers["Last-Event-ID"] = talk.last_event_id
-        timeout = httpx.Timeout(10, read=60)  # the server sends a keep-alive every 15 s
-        async with self._http.stream("POST", self._url, json=_request(method, params), headers=headers, timeout=timeout) as response:
+        request = _request(method, params)
+        async with self._http.stream("POST", self._url, json=request, headers=headers, timeout=self._timeout) as response:
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 await response.aread()
                 _result(_body(response))
                 raise RequestRefused(f"{self._url} did not answer with a stream.")
             async for number, data in _frames(response):
-                result = _result(json.loads(data))
+                result, events = self._decoded(data)
                 talk.task_id = talk.task_id or _task_id(result)
                 talk.last_event_id = number or talk.last_event_id
-                for seq, event in decode(result):
+                for seq, event in events:
                     if seq > talk.seq:  # a snapshot may repeat what was seen
                         talk.seq = seq
                         yield event
+
+    def _decoded(self, data: str) -> tuple[dict[str, Any], list[tuple[int, AnyEvent]]]:
+        try:
+            result = _result(json.loads(data))
+            return result, decode(result)
+        except (ValueError, KeyError, TypeError, AttributeError):  # a validation error is a ValueError
+            raise RequestRefused(f"{self._url} sent something that is not A2A.") from None
 
 
 async def _frames(response: httpx.Response) -> AsyncIterator[tuple[str | None, str]]:
@@ -125,6 +163,20 @@ async def _frames(response: httpx.Response) -> AsyncIterator[tuple[str | None, s
         elif not line and data:
             yield number, "\n".join(data)
             data = []
+
+
+def _accepted(error: httpx.HTTPError) -> bool | None:
+    """Whether a request that failed can have arrived: without a connection it has not."""
+    return False if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.UnsupportedProtocol) else None
+
+
+def _message(order: Order) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [{"text": order.text}] if order.text else []
+    if order.data is not None:
+        parts.append({"data": order.data})
+    ids = {"contextId": order.context_id, "taskId": order.task_id}
+    more = {name: value for name, value in {**ids, "metadata": dict(order.metadata)}.items() if value}
+    return {"messageId": order.message_id, "role": "ROLE_USER", "parts": parts, **more}
 
 
 def _request(method: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from google.protobuf.json_format import MessageToDict
 
 from ai_platform_engineering.core.errors import Refused, UnsupportedPart
 from ai_platform_engineering.core.events import PARTS, DataPart, FilePart, TextPart
+from ai_platform_engineering.utils.a2a_common.codec import TIMEOUT_KEY
 from ai_platform_engineering.utils.a2a_common.numbers import whole_numbers
 
 UserPart = TextPart | DataPart | FilePart
@@ -30,6 +31,12 @@ def read_parts(message: Message, max_file_bytes: int) -> tuple[UserPart, ...]:
     if not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
         raise Refused("The message is empty: send a text part, a data part or a text file.")
     return parts
+
+
+def patience(message: Message) -> float | None:
+    """How many seconds the sender will wait; None when it did not say."""
+    said = message.metadata.fields[TIMEOUT_KEY].number_value if TIMEOUT_KEY in message.metadata.fields else 0.0
+    return said if said > 0 else None
 
 
 def digest(parts: tuple[UserPart, ...]) -> str:

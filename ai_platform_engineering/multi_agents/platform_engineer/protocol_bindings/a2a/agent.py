@@ -12,7 +12,9 @@ from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent, InputResolved, Notice, Paused
 from ai_platform_engineering.core.plan import PlanState
 from ai_platform_engineering.core.transcript import Transcript
-from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import Graph, PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
+from ai_platform_engineering.multi_agents.platform_engineer.current import Crew, Current, Driven
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
 from ai_platform_engineering.multi_agents.platform_engineer.plan import RESET
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.answers import read_answers, resolution_of
 from ai_platform_engineering.runtime.runs import Turn
@@ -26,18 +28,23 @@ from ai_platform_engineering.utils.translate import MODES, Translator
 class AIPlatformEngineerA2ABinding:
     """Runs the graph for a turn; what it yields ends with exactly one terminal event or a pause."""
 
-    def __init__(self, mas: PlatformEngineerDeepAgent) -> None:
-        self._mas = mas
+    def __init__(self, answers: Current[Driven] | Driven) -> None:
+        self._current = answers if isinstance(answers, Current) else Current(Crew(answers))
 
     async def stream(self, turn: Turn, seen: Transcript) -> AsyncIterator[AnyEvent]:
         """The events of the turn, after what has been seen of the run."""
+        async with self._current.use() as driven:
+            async for event in self._events(driven, turn, seen):
+                yield event
+
+    async def _events(self, driven: Driven, turn: Turn, seen: Transcript) -> AsyncIterator[AnyEvent]:
         try:
-            graph = self._mas.graph
+            graph = await driven.graph()
         except CaipeError as error:
             yield failed(error, turn.trace_id)
             return
-        config = self._config(turn)
-        if self._mas.offline and not turn.resumes and await self._is_new(graph, config):
+        config = self._config(driven, turn)
+        if driven.offline and not turn.resumes and await self._is_new(graph, config):
             yield Notice(code="offline_model", text=OFFLINE_NOTICE)
         given: Any = {"messages": [HumanMessage(question(turn.parts), id=f"{turn.row.run_id}:user")], "plan": RESET}
         kept: Mapping[str, Any] = {}
@@ -52,7 +59,7 @@ class AIPlatformEngineerA2ABinding:
         translator = Translator(
             run_id=turn.row.run_id,
             trace_id=turn.trace_id,
-            shape=self._mas.shape,
+            shape=driven.shape,
             plan=PlanState.model_validate(kept.get("plan") or {}),
             response=kept.get("structured_response"),
             seen=seen,
@@ -83,11 +90,11 @@ class AIPlatformEngineerA2ABinding:
         """Whether the conversation has no question yet."""
         return not graph.checkpointer or not (await graph.aget_state(config)).values.get("messages")
 
-    def _config(self, turn: Turn) -> RunnableConfig:
+    def _config(self, driven: Driven, turn: Turn) -> RunnableConfig:
         # The owner is part of the thread: a context id is free text and may be sent by anybody.
         thread = json.dumps([turn.row.owner, turn.row.context_id])
         return {
-            "configurable": {"thread_id": thread},
-            "metadata": {"query_id": turn.row.run_id},
-            "recursion_limit": self._mas.recursion_limit,
+            "configurable": {"thread_id": thread, DEADLINE: turn.deadline},
+            "metadata": {"query_id": turn.row.run_id, "epoch": turn.row.epoch},
+            "recursion_limit": driven.recursion_limit,
         }

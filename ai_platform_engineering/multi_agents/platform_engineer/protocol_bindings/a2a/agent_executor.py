@@ -1,12 +1,15 @@
 """AIPlatformEngineerA2AExecutor: the life of a task, from the first event to exactly one end."""
 
+import asyncio
 import logging
+import math
+import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from a2a.server.agent_execution import RequestContext
 
-from ai_platform_engineering.core.errors import Fenced
+from ai_platform_engineering.core.errors import Fenced, RunTimeout
 from ai_platform_engineering.core.events import Answered, AnyEvent, Cancelled, Failed, Numbered, ends_turn, is_terminal
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import Transcript
@@ -16,7 +19,7 @@ from ai_platform_engineering.runtime.log import RunLog
 from ai_platform_engineering.runtime.runs import Incoming, Runs, Turn
 from ai_platform_engineering.runtime.writer import RunWriter
 from ai_platform_engineering.utils.a2a_common.base_langgraph_agent_executor import BaseLangGraphAgentExecutor
-from ai_platform_engineering.utils.a2a_common.parts import read_parts
+from ai_platform_engineering.utils.a2a_common.parts import patience, read_parts
 from ai_platform_engineering.utils.failures import failed
 
 log = logging.getLogger(__name__)
@@ -62,16 +65,20 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
         row = turn.row
         state = StreamState(turn, RunWriter(self._log, row.run_id, row.epoch, self._settings.stream))
         state.seen = await self.runs.transcript(row.run_id)
+        seconds = min(turn.seconds or math.inf, self._settings.limits.run_seconds)
+        limit = asyncio.timeout(seconds)
         try:
-            async for event in self._binding.stream(turn, state.seen):
-                await state.write(event)
+            async with limit:
+                async for event in self._binding.stream(replace(turn, deadline=time.time() + seconds), state.seen):
+                    await state.write(event)
             if not state.over:
                 await state.write(Failed(message="The run ended without an answer. Trying again may help.", trace_id=turn.trace_id))
         except Fenced:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the task ends with words for a person
+            shown = RunTimeout(seconds) if isinstance(error, TimeoutError) and limit.expired() else error
             if not state.over:
-                await state.write(failed(error, turn.trace_id))
+                await state.write(failed(shown, turn.trace_id))
         finally:
             await state.writer.close()
         log.info("run %s: %s", row.run_id, state.seen.state)
@@ -89,6 +96,7 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
             context_id=context.context_id,
             task_id=context.task_id if continues else None,
             run_id=None if continues else context.task_id,
+            seconds=patience(context.message),
         )
         row, before = await self.runs.accept(incoming)
         return self.runs.follow(row.run_id, before)

@@ -1,0 +1,170 @@
+"""Graphs of agents that run in this process: the supervisor's sub-agents, and the one agent of a service."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph.state import CompiledStateGraph
+
+from ai_platform_engineering.core.errors import EmptyAnswer
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import Assignment, Delegating, Result, SubAgent
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.answer import AlwaysAnswer
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.context import ContextWindow
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import CallLimits
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.retry import RetryModel
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.tools import ToolResults
+from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
+from ai_platform_engineering.multi_agents.platform_engineer.repair import RepairToolCalls
+from ai_platform_engineering.utils.a2a_common.base_langgraph_agent import build_agent
+from ai_platform_engineering.utils.llm import chat_model
+from ai_platform_engineering.utils.visible_text import visible
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+
+_MOST_NAMED = 40
+_REMEMBERED = ("messages", "memories", "summary")  # of an agent's state, from one delegation to the next
+
+
+def common_middleware(settings: Settings) -> list[AgentMiddleware[Any, Any, Any]]:
+    """What the supervisor and every sub-agent have; LangChain does not hand it down by itself. Outermost first."""
+    return [
+        RepairToolCalls(),
+        CallLimits(settings.limits),
+        AlwaysAnswer(),
+        ContextWindow(settings.model.context_tokens),
+        RetryModel(settings.model),
+        ToolResults(settings.limits.tool_output_chars),
+    ]
+
+
+class Kept:
+    """A graph that is built when it is first needed, kept, and built anew when its revision has changed. Failures are not kept."""
+
+    def __init__(self, build: Callable[[], Awaitable[Graph]], revision: Callable[[], object]) -> None:
+        self._build, self._revision = build, revision
+        self._kept: tuple[object, Graph] | None = None
+        self._lock = asyncio.Lock()
+
+    async def __call__(self) -> Graph:
+        async with self._lock:
+            if self._kept is None or self._kept[0] != self._revision():
+                graph = await self._build()
+                self._kept = self._revision(), graph
+            return self._kept[1]
+
+
+class Models:
+    """Which model an agent speaks with: a given one, the one that is configured, or the embedded router when there is none."""
+
+    def __init__(self, settings: Settings, given: BaseChatModel | None = None, router: BaseChatModel | None = None) -> None:
+        self._settings, self._given, self._router = settings, given, router
+
+    @property
+    def offline(self) -> bool:
+        """No language model is configured: the embedded router answers, where there is one."""
+        return self._given is None and self._settings.model.name is None
+
+    @property
+    def name(self) -> str:
+        return self._settings.model.name or type(self._given).__name__
+
+    def __call__(self, name: str | None = None) -> BaseChatModel:
+        if name is None and self._given is not None:
+            return self._given
+        if name is None and self.offline and self._router is not None:
+            return self._router
+        return chat_model(self._settings.model, name)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentGraphs:
+    """Builds agents from what they are."""
+
+    settings: Settings
+    models: Models
+    prompts: PromptConfig
+
+    def subagent(self, agent: LocalAgent) -> "LocalSubAgent":
+        return LocalSubAgent(agent, self.kept(agent), self.settings.limits.recursion)
+
+    def kept(self, agent: LocalAgent, checkpointer: BaseCheckpointSaver[Any] | None = None) -> Kept:
+        inner = [self.subagent(one) for one in agent.agents]
+
+        async def build() -> Graph:
+            tools = await agent.source.load()
+            definition = agent.definition.model_copy(update={"prompt": self._prompt(agent, tools)})
+            model = agent.model or self.models(definition.model)
+            middleware = [*self.delegating(inner), *common_middleware(self.settings)]
+            return build_agent(definition, model, tools, middleware, checkpointer=checkpointer)
+
+        return Kept(build, lambda: agent.source.revision)
+
+    def delegating(self, agents: Sequence[SubAgent], *, planned: bool = False) -> list[AgentMiddleware[Any, Any, Any]]:
+        return [Delegating(agents, seconds=self.settings.limits.delegation_seconds, planned=planned)] if agents else []
+
+    def _prompt(self, agent: LocalAgent, tools: Sequence[BaseTool]) -> str:
+        prompt = self.prompts.agent_prompts.get(agent.definition.name, agent.definition.prompt)
+        if tools or not agent.source.problem:
+            return prompt
+        return f"{prompt}\n\nNone of your domain tools can be used now ({agent.source.problem}). Say so; answer nothing from memory."
+
+
+class LocalSubAgent:
+    """A sub-agent whose graph runs inside the supervisor's. What it remembers of a conversation is kept in the supervisor's state."""
+
+    def __init__(self, agent: LocalAgent, graph: Kept, recursion_limit: int) -> None:
+        self._agent, self._graph, self._limit = agent, graph, recursion_limit
+
+    @property
+    def name(self) -> str:
+        return self._agent.definition.name
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return self._agent.source.known
+
+    @property
+    def problem(self) -> str | None:
+        return self._agent.source.problem
+
+    @property
+    def description(self) -> str:
+        definition = self._agent.definition
+        parts = [" ".join(definition.description.split())]
+        if self.problem:
+            parts.append(f"(Its tools are unavailable now: {self.problem}.)")
+        if self.tools:
+            parts.append(f"Tools: {', '.join(self.tools[:_MOST_NAMED])}.")
+        if definition.examples:
+            parts.append(f"Examples: {' | '.join(definition.examples)}")
+        return " ".join(parts)
+
+    @property
+    def runnable(self) -> Runnable[Any, Any]:
+        async def run(given: Any, config: RunnableConfig) -> Any:
+            return await (await self._graph()).ainvoke(given, config)
+
+        return RunnableLambda(run, name=self.name)
+
+    async def work(self, assignment: Assignment, config: RunnableConfig) -> Result:
+        graph, before = await self._graph(), assignment.memory.get("local") or {}
+        asked = HumanMessage(assignment.text, id=assignment.message_id)
+        given = {**before, "messages": [*before.get("messages", ()), asked]}
+        after = await graph.ainvoke(given, {"recursion_limit": self._limit})
+        messages = list(after.get("messages") or ())
+        new = messages[max(index for index, one in enumerate(messages) if one.id == asked.id) :]
+        said = [visible(one.text) for one in new if isinstance(one, AIMessage)]
+        text = (said[-1] if said else "") or "\n\n".join(filter(None, said))  # as a run: the last message, else what was said before
+        if not text:
+            raise EmptyAnswer()
+        remembered = {name: after[name] for name in _REMEMBERED if after.get(name)}
+        return Result(text, {**assignment.memory, "local": remembered})

@@ -1,0 +1,102 @@
+"""`caipe agent NAME`: one agent of the catalogue as an A2A service, with the tools and the prompt it has in a supervisor's process."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langgraph.checkpoint.memory import InMemorySaver
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.settings import Settings, environment, reread
+from ai_platform_engineering.multi_agents.platform_engineer.current import Crew, Current
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.placement import Placed, one_agent
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import agent_card
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.starting import reconfigure, start
+from ai_platform_engineering.multi_agents.platform_engineer.served_agent import ServedAgent
+from ai_platform_engineering.runtime.app import App, a2a_app
+from ai_platform_engineering.runtime.ascii_json import AsciiJSON
+from ai_platform_engineering.runtime.memory_log import MemoryLog
+from ai_platform_engineering.runtime.security import check_exposure
+from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE, OfflineModel
+
+_PORT = "8001"
+
+
+def create_service(
+    settings: Settings,
+    *,
+    placed: Placed,
+    model: BaseChatModel | None = None,
+    router: BaseChatModel | None = None,
+    configure: Callable[[], tuple[Settings, Placed]] | None = None,
+) -> App:
+    """The one agent of `placed` as an application."""
+    check_exposure(settings.server)
+    run_log, saver = MemoryLog(), InMemorySaver()
+
+    def crew(settings: Settings, placed: Placed) -> Crew[ServedAgent]:
+        [agent] = placed.agents
+        assert isinstance(agent, LocalAgent)
+        return Crew(ServedAgent(settings, agent, model=model, router=router, checkpointer=saver), placed)
+
+    current = Current(crew(settings, placed))
+    executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(current), run_log, settings)
+
+    async def ready() -> dict[str, dict[str, Any]]:
+        return _readiness(current)
+
+    async def tool_list(_: Request) -> Response:
+        agent = current.crew.driven
+        return AsciiJSON({"tools": {agent.definition.name: list(agent.tools)}})
+
+    app = a2a_app(
+        settings.server,
+        lambda: agent_card(settings.server, current.crew.driven.definition),
+        executor.runs,
+        ready=ready,
+        routes=[Route("/tools", tool_list)],
+        closing=[current.aclose],
+    )
+    if configure is not None:
+        read = configure
+
+        async def reload() -> None:
+            await reconfigure(current, lambda: crew(*read()))
+
+        app.reload = reload
+    return app
+
+
+def _readiness(current: Current[ServedAgent]) -> dict[str, dict[str, Any]]:
+    agent = current.crew.driven
+    report = current.crew.placed.report()
+    try:
+        agent.check_model()
+    except ConfigurationError as error:
+        return {"model": {"status": "unavailable", "message": str(error)}, **report}
+    if agent.offline:
+        return {"model": {"status": "degraded", "name": "offline", "message": OFFLINE_NOTICE}, **report}
+    return {"model": {"status": "ok"}, **report}
+
+
+def build_service(name: str, settings: Settings, variables: Mapping[str, str]) -> App:
+    def configure() -> tuple[Settings, Placed]:
+        now = reread()
+        again = Settings.of(now).model_copy(update={"server": settings.server})
+        return again, one_agent(again, now, name, remote=False)
+
+    placed = one_agent(settings, variables, name, remote=False)
+    return create_service(settings, placed=placed, router=OfflineModel(), configure=configure)
+
+
+def run_agent(name: str, overrides: Mapping[str, str | None]) -> None:
+    """Starts the service; without a port of its own it does not take the supervisor's."""
+    port = overrides.get("A2A_PORT") or environment().get("A2A_PORT") or _PORT
+    start({**overrides, "A2A_PORT": port}, partial(build_service, name))

@@ -1,0 +1,218 @@
+"""Agents that run as A2A services: a small graph behind the same `task` call, so that events, pauses and errors are those of any agent."""
+
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict
+
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.config import get_stream_writer
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import interrupt
+
+from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.events import Answered, AnyEvent, Cancelled, Failed, InputRequested, Notice, Paused, RunStarted
+from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph, LocalSubAgent
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import AgentFailed, Assignment, Result
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
+from ai_platform_engineering.utils.a2a_common.client import Conversation, Order, Unreachable
+from ai_platform_engineering.utils.a2a_common.codec import TIMEOUT_KEY
+from ai_platform_engineering.utils.signals import Forwarded, Noticed, Spent
+
+
+class Orders(Protocol):
+    """Where the task ids of delegations are recorded, so that after a crash a task is followed and not ordered twice."""
+
+    async def order(self, run_id: str, key: str) -> str | None: ...
+
+    async def ordered(self, run_id: str, epoch: int, key: str, task_id: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAgent:
+    """An agent that runs elsewhere. `problem` says why it cannot be reached now, as far as that is known; `fallback` is the same agent
+    in this process, for a service that cannot be reached before it has taken the work."""
+
+    definition: AgentDefinition
+    connection: A2ARemoteAgentConnectTool
+    problem: Callable[[], str | None] = lambda: None
+    learned: Callable[[str | None], None] = lambda problem: None
+    fallback: LocalAgent | None = None
+
+
+class _State(TypedDict, total=False):
+    assignment: dict[str, Any]
+    remembered: dict[str, Any]  # by the delegations before it
+    task_id: str | None
+    context_id: str | None
+    asked: dict[str, Any] | None
+    reply: dict[str, Any] | None
+    replies: int
+    unreachable: bool
+    text: str
+    memory: dict[str, Any]
+    failed: str
+
+
+class RemoteSubAgent:
+    """Sends the assignment, forwards what happens, asks people what the agent asks, and returns its answer."""
+
+    def __init__(
+        self,
+        agent: RemoteAgent,
+        *,
+        recursion_limit: int,
+        orders: Orders | None = None,
+        fallback: LocalSubAgent | None = None,
+        offline: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`offline`: the supervisor itself has no language model, and has said so already."""
+        self._agent, self._orders, self._fallback, self._offline = agent, orders, fallback, offline
+        self._limit = recursion_limit
+        self._graph: Graph | None = None
+
+    @property
+    def name(self) -> str:
+        return self._agent.definition.name
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def problem(self) -> str | None:
+        return self._agent.problem()
+
+    @property
+    def description(self) -> str:
+        definition = self._agent.definition
+        parts = [" ".join(definition.description.split())]
+        if self.problem:
+            parts.append(f"(It cannot be reached now: {self.problem})")
+        if definition.examples:
+            parts.append(f"Examples: {' | '.join(definition.examples)}")
+        return " ".join(parts)
+
+    @property
+    def runnable(self) -> Runnable[Any, Any]:
+        if self._graph is None:
+            graph = StateGraph(_State)
+            graph.add_node("call", self._call)
+            graph.add_node("ask", self._ask)
+            graph.add_node("instead", self._instead)
+            graph.add_edge(START, "call")
+            graph.add_conditional_edges("call", self._next, ["ask", "instead", END])
+            graph.add_edge("ask", "call")
+            graph.add_edge("instead", END)
+            self._graph = graph.compile(name=self.name)
+        return self._graph
+
+    async def work(self, assignment: Assignment, config: RunnableConfig) -> Result:
+        kept = {"remote": assignment.memory.get("remote") or {}}
+        if self._fallback is not None:
+            kept["local"] = assignment.memory.get("local") or {}
+        after = await self.runnable.ainvoke({"assignment": assignment.written(), "remembered": kept}, {"recursion_limit": self._limit})
+        if problem := after.get("failed"):
+            raise AgentFailed(problem)
+        return Result(after["text"], {**assignment.memory, **after["memory"]})
+
+    def _next(self, state: _State) -> str:
+        if state.get("asked"):
+            return "ask"
+        return "instead" if state.get("unreachable") else END
+
+    async def _call(self, state: _State) -> dict[str, Any]:
+        assignment = Assignment(**state["assignment"])
+        talk = Conversation(state.get("context_id") or assignment.context_id, state.get("task_id"))
+        asked: list[InputRequested] = []
+        ended: AnyEvent | None = None
+        try:
+            async for event in self._events(state, talk):
+                if isinstance(event, InputRequested):
+                    asked.append(event)
+                elif isinstance(event, Answered | Failed | Cancelled | Paused):
+                    ended = event
+                else:
+                    self._forward(event)
+        except Unreachable as error:
+            self._agent.learned(str(error))
+            if self._fallback is None or error.accepted is not False or state.get("task_id"):
+                raise
+            self._say_fallback()
+            return {"unreachable": True}
+        self._agent.learned(None)
+        return {"task_id": talk.task_id, "context_id": talk.context_id, **self._outcome(talk, ended, asked)}
+
+    async def _events(self, state: _State, talk: Conversation) -> AsyncIterator[AnyEvent]:
+        """What happens in the agent, its task recorded before it is followed."""
+        assignment, connection = Assignment(**state["assignment"]), self._agent.connection
+        await connection.connect()
+        before = await self._orders.order(assignment.run_id, assignment.key) if self._orders and assignment.run_id else None
+        if before and not state.get("reply") and not connection.numbered:
+            events = connection.follow(before, talk)  # it does not know a message that it has seen: never sent twice
+        else:
+            events = connection.send(self._order(state, assignment), talk)
+        async for event in events:
+            if before is None and talk.task_id and self._orders and assignment.run_id:
+                before = talk.task_id
+                await self._orders.ordered(assignment.run_id, assignment.epoch, assignment.key, before)
+            yield event
+
+    def _order(self, state: _State, assignment: Assignment) -> Order:
+        metadata = {TIMEOUT_KEY: assignment.left()}
+        if reply := state.get("reply"):
+            message_id = str(uuid.uuid5(uuid.UUID(assignment.message_id), str(state.get("replies", 0))))
+            return Order(message_id, reply.get("text", ""), reply.get("data"), state.get("context_id"), state.get("task_id"), metadata)
+        # A stranger gives its conversations names of its own; it is asked to go on under the one it gave.
+        context_id = assignment.context_id if self._agent.connection.numbered else state["remembered"]["remote"].get("context_id")
+        return Order(assignment.message_id, assignment.text, context_id=context_id, metadata=metadata)
+
+    def _outcome(self, talk: Conversation, ended: AnyEvent | None, asked: list[InputRequested]) -> dict[str, Any]:
+        write = get_stream_writer()
+        if isinstance(ended, Answered | Failed | Cancelled) and ended.usage:
+            write(Spent(ended.usage))
+        match ended:
+            case Answered():
+                return {"asked": None, "text": ended.text, "memory": {"remote": {"context_id": talk.context_id}}}
+            case Paused() if asked:
+                # One at a time: what else it waits for is asked when this is answered.
+                return {"asked": {"request_id": asked[0].request_id, "what": asked[0].asked.model_dump(mode="json")}, "reply": None}
+            case Failed():
+                return {"asked": None, "failed": ended.message}
+            case Cancelled():
+                return {"asked": None, "failed": "It was stopped."}
+            case _:
+                return {"asked": None, "failed": "It ended without an answer."}
+
+    def _ask(self, state: _State) -> dict[str, Any]:
+        # A node of its own: a resume runs only this again, never the call.
+        asked = state["asked"] or {}
+        answer = interrupt(asked["what"])
+        if self._agent.connection.numbered:
+            reply: dict[str, Any] = {"data": {"resume": {asked["request_id"]: answer}}}
+        else:
+            reply = {"text": _in_words(answer)}
+        return {"asked": None, "reply": reply, "replies": state.get("replies", 0) + 1}
+
+    async def _instead(self, state: _State, config: RunnableConfig) -> dict[str, Any]:
+        assert self._fallback is not None
+        result = await self._fallback.work(Assignment(**state["assignment"], memory=state["remembered"]), config)
+        return {"text": result.text, "memory": {"local": result.memory["local"]}}
+
+    def _forward(self, event: AnyEvent) -> None:
+        if isinstance(event, RunStarted) or (isinstance(event, Notice) and event.code == "offline_model" and self._offline()):
+            return
+        get_stream_writer()(Forwarded(event))
+
+    def _say_fallback(self) -> None:
+        title = self._agent.definition.title or self.name
+        get_stream_writer()(Noticed("fallback", f"The service of {title} cannot be reached; the agent runs in this process instead."))
+
+
+def _in_words(answer: Any) -> str:
+    """An answer for an agent that asked in plain words."""
+    if isinstance(answer, dict):
+        values = list(answer.values())
+        return str(values[0]) if len(values) == 1 else "\n".join(f"{name}: {value}" for name, value in answer.items())
+    return str(answer)

@@ -1,0 +1,60 @@
+"""One agent as the root of its own graph: the same definition, tools and prompt that a supervisor would run in its process."""
+
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
+from ai_platform_engineering.utils.translate import Shape
+
+
+class ServedAgent:
+    def __init__(
+        self,
+        settings: Settings,
+        agent: LocalAgent,
+        *,
+        model: BaseChatModel | None = None,
+        router: BaseChatModel | None = None,
+        checkpointer: BaseCheckpointSaver[Any] | None = None,
+    ) -> None:
+        self._settings, self._agent, self._models = settings, agent, Models(settings, model, router)
+        graphs = AgentGraphs(settings, self._models, PromptConfig.load(settings.agent.prompt_config))
+        self._kept = graphs.kept(agent, checkpointer)
+
+    @property
+    def definition(self) -> AgentDefinition:
+        return self._agent.definition
+
+    async def graph(self) -> Graph:
+        return await self._kept()
+
+    def check_model(self) -> None:
+        """Raises ConfigurationError when the agent's model cannot be used; starts no tool server."""
+        if self._agent.model is None:
+            self._models(self._agent.definition.model)
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(agent=self._agent.definition.name)
+
+    @property
+    def recursion_limit(self) -> int:
+        return self._settings.limits.recursion
+
+    @property
+    def offline(self) -> bool:
+        return self._models.offline and self._agent.model is None and self._agent.definition.model is None
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return self._agent.source.known
+
+    @property
+    def problem(self) -> str | None:
+        return self._agent.source.problem

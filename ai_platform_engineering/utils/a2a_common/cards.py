@@ -1,0 +1,77 @@
+"""Agent cards: fetched, checked, and with addresses that lead to the host that was configured."""
+
+import httpx
+from a2a.client.card_resolver import parse_agent_card
+from a2a.types import AgentCard, AgentExtension
+from google.protobuf.json_format import ParseError
+
+from ai_platform_engineering.core.errors import AgentUnavailable
+from ai_platform_engineering.utils.a2a_common.client import Unreachable
+
+EVENTS_EXTENSION = "urn:caipe:events:1"  # the stream carries our events and numbers: it can be followed from a cursor
+_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
+_MOST = 1024 * 1024
+
+
+def events_extension() -> AgentExtension:
+    return AgentExtension(uri=EVENTS_EXTENSION, description="Every frame carries the whole event as JSON, and its number.")
+
+
+def is_ours(card: AgentCard) -> bool:
+    return any(extension.uri == EVENTS_EXTENSION for extension in card.capabilities.extensions)
+
+
+async def fetch_card(url: str, http: httpx.AsyncClient, *, token: str | None, timeout: float) -> AgentCard:
+    """The card of the agent at an address. Raises Unreachable when nobody is there, AgentUnavailable when it is no agent."""
+    status = 0
+    for path in _PATHS:
+        try:
+            response = await http.get(f"{url}{path}", headers=bearer(token), timeout=timeout, follow_redirects=False)
+        except httpx.HTTPError as error:
+            raise Unreachable(f"{url} cannot be reached ({type(error).__name__}).", accepted=False) from None
+        status = response.status_code
+        if status == 200:
+            return _with_our_host(_parsed(response, url), url)
+        if status in (401, 403):
+            raise AgentUnavailable(f"{url} refused our credentials ({status}). Check <NAME>_AGENT_TOKEN or AGENT_TOKEN.")
+    if status >= 500:
+        raise Unreachable(f"{url} cannot be reached (HTTP {status}).", accepted=False)
+    raise AgentUnavailable(f"{url} is no A2A agent: it has no card (HTTP {status}).")
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _parsed(response: httpx.Response, url: str) -> AgentCard:
+    try:
+        if len(response.content) > _MOST:
+            raise ValueError("too large")
+        card = parse_agent_card(response.json())
+    except (ValueError, TypeError, KeyError, AttributeError, ParseError):
+        raise AgentUnavailable(f"{url} is no A2A agent: its card cannot be read.") from None
+    if not any(interface.protocol_binding == "JSONRPC" for interface in card.supported_interfaces):
+        raise AgentUnavailable(f"{url} does not offer JSON-RPC, which is what we speak.")
+    return card
+
+
+def _with_our_host(card: AgentCard, url: str) -> AgentCard:
+    """The card with addresses on the configured host only: behind a proxy or in a container cards name other ones, and a card
+    must not lead us, and our token, to a host that nobody configured."""
+    ours = httpx.URL(url)
+    kept = [interface for interface in card.supported_interfaces if interface.protocol_binding == "JSONRPC"]
+    for interface in kept:
+        given = httpx.URL(interface.url) if _is_address(interface.url) else ours
+        if given.host != ours.host:
+            given = given.copy_with(scheme=ours.scheme, host=ours.host, port=ours.port)
+        interface.url = str(given)
+    del card.supported_interfaces[:]
+    card.supported_interfaces.extend(kept)
+    return card
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return httpx.URL(text).host != ""
+    except (httpx.InvalidURL, TypeError):
+        return False
