@@ -13,9 +13,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # restored cache can set to anything. A mark is written by the last line of its rule, so a broken install has none.
 LOCKED := $(VENV)/.locked-$(shell { pwd; cat requirements.lock; } | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/.installed-$(shell { pwd; cat requirements.lock pyproject.toml; } | cksum | cut -d' ' -f1)
+BACKENDS := $(VENV)/.backends-$(shell { pwd; cat requirements.lock requirements-backends.lock; } | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check test-full fmt lock clean
+.PHONY: help setup backends run test check test-full fmt lock clean
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
@@ -27,20 +28,23 @@ help: ## list the targets
 
 setup: $(INSTALLED) ## install what is missing into .venv
 
+# Not part of setup: whoever only runs the system needs neither the other databases' clients nor servers to test them on.
+backends: $(BACKENDS)
+
 run: setup ## start the system; extra arguments: make run ARGS="..."
 	@$(BIN)/caipe serve $(ARGS)
 
 test: check ## the checks, then all tests; one test: make test PYTEST_ARGS="-k name"
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS)
 
-check: setup ## the fast part: lint, format, import rule, types
+check: setup backends ## the fast part: lint, format, import rule, types
 	$(BIN)/ruff check --output-format=concise
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
 # Collecting first: pytest's code 5 (nothing collected) is no failure here, and its closing line would read like one.
-test-full: setup ## the slow tests, marked `full`
+test-full: setup backends ## the slow tests, marked `full`
 	@$(BIN)/python -m pytest -m full --collect-only -q $(PYTEST_ARGS) >$(VENV)/.full 2>&1; status=$$?; \
 	if [ $$status -eq 5 ]; then echo "No test is marked full: nothing more to run."; exit 0; fi; \
 	if [ $$status -ne 0 ]; then cat $(VENV)/.full; exit $$status; fi; \
@@ -51,8 +55,9 @@ fmt: setup ## format, and mend what ruff can mend
 	$(BIN)/ruff format
 
 # Only uv is needed, so that a new dependency can be locked before it can be installed.
-lock: | $(BIN)/uv ## compile requirements.lock from pyproject.toml; UV_ARGS="--upgrade" for newer versions
+lock: | $(BIN)/uv ## compile the locks from pyproject.toml; UV_ARGS="--upgrade" for newer versions
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header --quiet $(UV_ARGS) -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra postgres --extra redis --extra valkey --extra mongodb --group servers -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --quiet $(UV_ARGS) -o requirements-backends.lock
 
 clean: ## remove .venv and every cache
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -77,4 +82,9 @@ $(LOCKED):
 $(INSTALLED): $(LOCKED)
 	@rm -f $(VENV)/.installed-*
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(BACKENDS): $(LOCKED)
+	@rm -f $(VENV)/.backends-*
+	@$(PIP) install --quiet --require-hashes -r requirements-backends.lock
 	@touch $@

@@ -3,15 +3,17 @@
 import asyncio
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_platform_engineering.core.errors import Fenced, MessageConflict, RunNotFound
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
@@ -27,19 +29,41 @@ from ai_platform_engineering.core.events import (
     TextDelta,
     TextPart,
 )
-from ai_platform_engineering.runtime.log import NewRun, RunLog, RunRow
+from ai_platform_engineering.runtime.log import (
+    Answer,
+    JournalEntry,
+    Marker,
+    NewRun,
+    PendingRequest,
+    RunLog,
+    RunRow,
+    StoredMarker,
+)
 from ai_platform_engineering.runtime.memory_log import MemoryLog
+from ai_platform_engineering.runtime.storage.sqlite_log import SqliteLog
 
 WAIT = 10  # seconds after which a wait that never ends is a failure
+LATER = datetime(9000, 1, 1, tzinfo=UTC)
 
-Storage = Callable[..., RunLog]
-STORAGES: dict[str, Storage] = {"memory": MemoryLog}
+Storage = Callable[[], RunLog]
+STORAGES: dict[str, Callable[[Path], RunLog]] = {
+    "memory": lambda _: MemoryLog(),
+    "sqlite": lambda folder: SqliteLog.open(folder / "caipe.db", tick=0),
+}
 
 
 @pytest.fixture(params=STORAGES.values(), ids=STORAGES.keys())
-def storage(request: pytest.FixtureRequest) -> Storage:
-    found: Storage = request.param
-    return found
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    """Makes an empty log at every call."""
+    opened: list[RunLog] = []
+
+    def another() -> RunLog:
+        opened.append(request.param(tmp_path / str(len(opened))))
+        return opened[-1]
+
+    yield another
+    for log in opened:
+        asyncio.run(log.close())
 
 
 @pytest.fixture
@@ -431,6 +455,350 @@ async def test_new_events_do_not_change_the_order_of_runs(log: RunLog) -> None:
     first, second = await created(log), await created(log)
     await log.append(first.run_id, first.epoch, [noted("late")])
     assert [row.run_id for row in await log.find("ann")] == [second.run_id, first.run_id]
+
+
+async def test_the_conversations_of_an_owner_are_listed_by_their_newest_run(log: RunLog) -> None:
+    first = await created(log, context="a")
+    await created(log, context="b")
+    await created(log, owner="bob", context="c")
+    last = await created(log, context="a")
+    found = await log.conversations("ann")
+    assert [talk.context_id for talk in found] == ["a", "b"]
+    assert (found[0].owner, found[0].created, found[0].updated) == ("ann", first.created, last.created)
+    assert await log.conversations("nobody") == []
+
+
+async def test_what_has_not_ended_is_listed_oldest_first(log: RunLog) -> None:
+    working, paused, done = await created(log), await created(log, owner="bob"), await created(log)
+    await log.append(paused.run_id, paused.epoch, [Paused(text="Which?")])
+    await log.append(done.run_id, done.epoch, [ENDINGS[0]])
+    await log.append(working.run_id, working.epoch, [noted("later")])
+    assert [(row.run_id, row.status) for row in await log.unfinished()] == [(working.run_id, "running"), (paused.run_id, "paused")]
+
+
+async def test_a_run_is_not_created_over_another_one(log: RunLog) -> None:
+    row = await created(log, text="first")
+    with pytest.raises(Refused):
+        await log.create(replace(new_run(text="second"), run_id=row.run_id))
+    assert len(await log.read(row.run_id)) == 1
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_is_recalled_by_its_owner_and_context_alone(log: RunLog) -> None:
+    row = await created(log, context="talk")
+    answer = Answer(row.run_id, "m2", "digest", before=7)
+    await log.remember(answer)
+    assert await log.recall("ann", "talk", "m2") == answer
+    for owner, context, message in [("bob", "talk", "m2"), ("ann", "other", "m2"), ("ann", "talk", "m3")]:
+        assert await log.recall(owner, context, message) is None
+    with pytest.raises(RunNotFound):
+        await log.remember(Answer("nothing", "m2", "digest", 1))
+
+
+# --- markers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_marker_says_after_which_number_its_checkpoint_was_stored(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, [noted("a")], [Marker("", "c1")])
+    await log.append(row.run_id, row.epoch, [], [Marker("tools:1", "c2"), Marker("", "c1")])
+    await log.append(row.run_id, row.epoch, [noted("b"), noted("c")], [Marker("", "c3")])
+    assert await log.markers(row.run_id) == [StoredMarker("", "c1", 2), StoredMarker("tools:1", "c2", 2), StoredMarker("", "c3", 4)]
+    assert len(await log.read(row.run_id)) == 4, "markers take no numbers"
+
+
+async def test_a_refused_write_leaves_no_marker(log: RunLog) -> None:
+    row = await created(log)
+    await log.claim(row.run_id)
+    with pytest.raises(Fenced):
+        await log.append(row.run_id, row.epoch, [noted("a")], [Marker("", "c1")])
+    assert await log.markers(row.run_id) == []
+
+
+# --- leases -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_leased_run_is_taken_by_force_alone(log: RunLog) -> None:
+    row = await created(log)
+    first = await log.lease(row.run_id, "one", 3600)
+    assert first is not None
+    assert first > row.epoch
+    assert await log.lease(row.run_id, "two", 3600) is None
+    await log.append(row.run_id, first, [noted("still mine")])
+    second = await log.lease(row.run_id, "two", 3600, force=True)
+    assert second is not None
+    with pytest.raises(Fenced):
+        await log.append(row.run_id, first, [noted("late")])
+    now = await log.get(row.run_id)
+    assert now is not None
+    assert (now.holder, now.epoch) == ("two", second)
+
+
+async def test_a_lease_that_is_over_can_be_taken(log: RunLog) -> None:
+    row = await created(log)
+    assert await log.lease(row.run_id, "one", 0)
+    assert await log.lease(row.run_id, "two", 3600)
+    now = await log.get(row.run_id)
+    assert now is not None
+    assert now.holder == "two"
+    assert now.lease_until is not None
+    assert now.lease_until > now.updated
+
+
+async def test_an_ended_run_is_leased_to_nobody(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, [ENDINGS[0]])
+    assert await log.lease(row.run_id, "one", 3600, force=True) is None
+    assert (await log.get(row.run_id)) != row
+    with pytest.raises(RunNotFound):
+        await log.lease("nothing", "one", 3600)
+
+
+# --- orders -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_remote_order_is_kept_for_its_run_and_key(log: RunLog) -> None:
+    row, other = await created(log), await created(log)
+    assert await log.order(row.run_id, "tools:1") is None
+    await log.ordered(row.run_id, row.epoch, "tools:1", "remote-1")
+    await log.ordered(row.run_id, row.epoch, "tools:2", "remote-2")
+    assert await log.order(row.run_id, "tools:1") == "remote-1"
+    assert await log.order(other.run_id, "tools:1") is None
+    await log.ordered(row.run_id, row.epoch, "tools:1", "remote-3")
+    assert await log.order(row.run_id, "tools:1") == "remote-3"
+
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+
+async def begin(log: RunLog, row: RunRow, *, idempotent: bool = False) -> JournalEntry:
+    return await log.begin(row.run_id, row.epoch, "ns/call", "delete", {"name": "x"}, idempotent=idempotent)
+
+
+async def test_a_call_runs_once_and_its_outcome_answers_the_next_time(log: RunLog) -> None:
+    row = await created(log)
+    first = await begin(log, row)
+    assert (first.may_run, first.tool, first.arguments) == (True, "delete", {"name": "x"})
+    await log.finish(row.run_id, row.epoch, "ns/call", "done", {"content": "gone", "status": "success"})
+    again = await begin(log, row, idempotent=True)
+    assert (again.may_run, again.state, again.outcome) == (False, "done", {"content": "gone", "status": "success"})
+    assert await log.journal(row.run_id) == [again]
+
+
+async def test_a_call_without_an_outcome_may_have_taken_effect(log: RunLog) -> None:
+    row = await created(log)
+    await begin(log, row)
+    for idempotent in (False, False, True):
+        entry = await begin(log, row, idempotent=idempotent)
+        assert (entry.may_run, entry.state) == (False, "unknown")
+    await log.finish(row.run_id, row.epoch, "ns/call", "done", "it did")
+    assert (await begin(log, row)).outcome == "it did"
+
+
+async def test_a_call_that_does_no_harm_twice_runs_again(log: RunLog) -> None:
+    row = await created(log)
+    await begin(log, row, idempotent=True)
+    now = replace(row, epoch=await log.claim(row.run_id))
+    entry = await begin(log, now, idempotent=True)
+    assert (entry.may_run, entry.epoch) == (True, now.epoch)
+
+
+async def test_a_withdrawn_call_runs_anew(log: RunLog) -> None:
+    row = await created(log)
+    await begin(log, row)
+    await log.finish(row.run_id, row.epoch, "ns/call", "withdrawn")
+    assert (await begin(log, row)).may_run
+
+
+async def test_an_outcome_that_is_stored_stays(log: RunLog) -> None:
+    row = await created(log)
+    await begin(log, row)
+    await log.finish(row.run_id, row.epoch, "ns/call", "done", "first")
+    await log.finish(row.run_id, row.epoch, "ns/call", "withdrawn")
+    assert [(entry.state, entry.outcome) for entry in await log.journal(row.run_id)] == [("done", "first")]
+    with pytest.raises(Refused):
+        await log.finish(row.run_id, row.epoch, "another", "done", "x")
+
+
+async def test_the_journal_lists_the_calls_as_they_began(log: RunLog) -> None:
+    row = await created(log)
+    for key in ("b", "a", "c"):
+        await log.begin(row.run_id, row.epoch, key, "write", {}, idempotent=True)
+    await log.finish(row.run_id, row.epoch, "b", "done")
+    await log.begin(row.run_id, row.epoch, "a", "write", {"again": True}, idempotent=True)
+    assert [entry.key for entry in await log.journal(row.run_id)] == ["b", "a", "c"]
+    assert (await log.journal(row.run_id))[1].arguments == {"again": True}
+
+
+async def test_a_person_settles_what_is_unknown_and_nothing_else(log: RunLog) -> None:
+    row = await created(log)
+    assert not await log.settle(row.run_id, "ns/call", "done", "ann")
+    await begin(log, row)
+    assert not await log.settle(row.run_id, "ns/call", "too early", "ann"), "its outcome may still come"
+    await begin(log, row)
+    assert await log.settle(row.run_id, "ns/call", {"content": "it was deleted"}, "ann")
+    assert not await log.settle(row.run_id, "ns/call", "again", "bob")
+    entry = await begin(log, row)
+    assert (entry.state, entry.outcome, entry.settled_by) == ("done", {"content": "it was deleted"}, "ann")
+
+
+async def test_a_call_that_its_run_left_open_can_be_settled(log: RunLog) -> None:
+    row = await created(log)
+    await begin(log, row)
+    await log.append(row.run_id, row.epoch, [ENDINGS[2]])
+    assert await log.settle(row.run_id, "ns/call", "it happened", "ann")
+
+
+async def test_an_old_owner_orders_begins_and_finishes_nothing(log: RunLog) -> None:
+    row = await created(log)
+    await begin(log, row)
+    await log.claim(row.run_id)
+    for attempt in (
+        log.ordered(row.run_id, row.epoch, "key", "remote"),
+        log.begin(row.run_id, row.epoch, "other", "delete", {}, idempotent=False),
+        log.finish(row.run_id, row.epoch, "ns/call", "done", "late"),
+    ):
+        with pytest.raises(Fenced):
+            await attempt
+    assert await log.order(row.run_id, "key") is None
+    assert [(entry.key, entry.state) for entry in await log.journal(row.run_id)] == [("ns/call", "intent")]
+
+
+async def test_what_json_cannot_say_is_kept_as_text(log: RunLog) -> None:
+    row = await created(log)
+    entry = await log.begin(row.run_id, row.epoch, "k", "write", {"at": uuid.UUID(int=1), "many": (1, 2)}, idempotent=False)
+    assert entry.arguments == {"at": str(uuid.UUID(int=1)), "many": [1, 2]}
+    assert await log.journal(row.run_id) == [entry]
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def asks(*request_ids: str) -> list[AnyEvent]:
+    return [InputRequested(request_id=request_id, asked=Form(response=f"{request_id}?"), agent="jira") for request_id in request_ids]
+
+
+async def statuses(log: RunLog, run_id: str) -> dict[str, str]:
+    return {request.request_id: request.status for request in await log.requests(run_id)}
+
+
+async def test_a_request_is_stored_with_its_event(log: RunLog) -> None:
+    row = await created(log)
+    events = asks("r1", "r2")
+    await log.append(row.run_id, row.epoch, [*events, Paused(text="?", requests=("r1", "r2"))])
+    assert await log.requests(row.run_id) == [PendingRequest(f"r{number}", row.run_id, event) for number, event in enumerate(events, 1)]
+    assert await log.request("r2") == PendingRequest("r2", row.run_id, events[1])
+    assert await log.request("r3") is None
+
+
+async def test_of_forty_answers_at_once_one_is_taken(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, asks("r"))
+    claims = await asyncio.gather(*(log.claim_request("r", {"answer": number}, f"person {number}") for number in range(40)))
+    (winner,) = [number for number, run_id in enumerate(claims) if run_id is not None]
+    assert claims[winner] == row.run_id
+    request = await log.request("r")
+    assert request is not None
+    assert (request.status, request.answer, request.by) == ("claimed", {"answer": winner}, f"person {winner}")
+    assert await log.claim_request("unknown", {}, "ann") is None
+
+
+@pytest.mark.parametrize(
+    ("resolution", "status"),
+    [
+        ("answered", "resolved"),
+        ("approved", "resolved"),
+        ("edited", "resolved"),
+        ("rejected", "resolved"),
+        ("expired", "expired"),
+        ("withdrawn", "withdrawn"),
+    ],
+)
+async def test_a_resolved_request_takes_no_answer(log: RunLog, resolution: Any, status: str) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, asks("r1", "r2"))
+    await log.append(row.run_id, row.epoch, [InputResolved(request_id="r1", resolution=resolution, by="ann", value={"a": 1})])
+    assert await statuses(log, row.run_id) == {"r1": status, "r2": "pending"}
+    request = await log.request("r1")
+    assert request is not None
+    assert (request.answer, request.by) == ({"a": 1}, "ann")
+    assert await log.claim_request("r1", {}, "bob") is None
+    assert await log.claim_request("r2", {}, "bob") == row.run_id
+
+
+async def test_a_claimed_answer_stays_when_it_is_resolved(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, asks("r"))
+    await log.claim_request("r", {"a": 1}, "ann")
+    await log.append(row.run_id, row.epoch, asks("r"))
+    assert await statuses(log, row.run_id) == {"r": "claimed"}, "asked again by a run that goes on after a crash"
+    await log.append(row.run_id, row.epoch, [InputResolved(request_id="r", resolution="answered")])
+    request = await log.request("r")
+    assert request is not None
+    assert (request.status, request.answer, request.by) == ("resolved", {"a": 1}, "ann")
+
+
+async def test_the_end_of_a_run_withdraws_what_it_asked(log: RunLog) -> None:
+    row, other = await created(log), await created(log)
+    await log.append(row.run_id, row.epoch, asks("r1", "r2", "r3"))
+    await log.append(other.run_id, other.epoch, asks("r4"))
+    await log.append(row.run_id, row.epoch, [InputResolved(request_id="r1", resolution="answered")])
+    await log.claim_request("r2", {}, "ann")
+    await log.append(row.run_id, row.epoch, [ENDINGS[1]])
+    assert await statuses(log, row.run_id) == {"r1": "resolved", "r2": "withdrawn", "r3": "withdrawn"}
+    assert await statuses(log, other.run_id) == {"r4": "pending"}
+    assert await log.claim_request("r3", {}, "ann") is None
+
+
+async def test_a_run_resolves_its_own_requests_only(log: RunLog) -> None:
+    row, other = await created(log), await created(log)
+    await log.append(row.run_id, row.epoch, asks("r"))
+    await log.append(other.run_id, other.epoch, [InputResolved(request_id="r", resolution="withdrawn")])
+    assert await statuses(log, row.run_id) == {"r": "pending"}
+
+
+async def test_a_refused_write_asks_nothing(log: RunLog) -> None:
+    row = await created(log)
+    await log.claim(row.run_id)
+    with pytest.raises(Fenced):
+        await log.append(row.run_id, row.epoch, asks("r"))
+    assert await log.request("r") is None
+
+
+# --- retention --------------------------------------------------------------------------------------------------------
+
+
+async def test_ended_runs_are_forgotten_with_all_that_belongs_to_them(log: RunLog) -> None:
+    gone, working, paused = await created(log, message="m", context="old"), await created(log), await created(log)
+    await log.append(gone.run_id, gone.epoch, asks("r"), [Marker("", "c")])
+    await log.remember(Answer(gone.run_id, "m2", "digest", 1))
+    await begin(log, gone)
+    await log.ordered(gone.run_id, gone.epoch, "k", "remote")
+    await log.append(gone.run_id, gone.epoch, [ENDINGS[0]])
+    await log.append(paused.run_id, paused.epoch, [*asks("r2"), Paused(text="?")])
+    assert await log.forget(gone.created) == 0
+    assert await log.get(gone.run_id) is not None
+    assert await log.forget(LATER) == 1
+    assert await log.get(gone.run_id) is None
+    assert (await log.request("r"), await log.recall("ann", "old", "m2")) == (None, None)
+    for attempt in (log.read(gone.run_id), log.journal(gone.run_id), log.markers(gone.run_id), log.order(gone.run_id, "k")):
+        with pytest.raises(RunNotFound):
+            await attempt
+    assert [row.run_id for row in await log.find("ann")] == [paused.run_id, working.run_id]
+    assert [talk.context_id for talk in await log.conversations("ann")] == ["context"]
+    assert await statuses(log, paused.run_id) == {"r2": "pending"}
+    again = await created(log, message="m", context="old", text="other")
+    assert await log.order(again.run_id, "k") is None
+
+
+async def test_a_conversation_stays_while_it_has_runs(log: RunLog) -> None:
+    await ended(log, context="talk")
+    working = await created(log, context="talk")
+    assert await log.forget(LATER) == 1
+    assert [talk.context_id for talk in await log.conversations("ann")] == ["talk"]
+    assert [row.run_id for row in await log.find("ann", "talk")] == [working.run_id]
 
 
 # --- forgetting (storages with a bound) -------------------------------------------------------------------------------

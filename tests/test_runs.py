@@ -395,6 +395,23 @@ async def test_a_queued_question_says_how_many_are_before_it() -> None:
     assert said[third.run_id] == ["Queued: 2 questions of this conversation before this one."]
 
 
+async def test_a_question_that_has_its_answer_is_before_nobody_while_it_puts_its_things_away() -> None:
+    stage, gate = Stage(), asyncio.Event()
+
+    async def linger(turn: Turn) -> None:
+        await stage.answer(turn)
+        await gate.wait()
+
+    stage.on("one", linger)
+    await stage.end(await stage.ask("one"))
+    second, third = [await stage.ask(text) for text in ("two", "three")]
+    await asyncio.wait_for(stage.log.changed(third.run_id, 1), WAIT)
+    assert stage.driven == ["one"]
+    gate.set()
+    said = [[event.text for event in await stage.end(row) if isinstance(event, Notice)] for row in (second, third)]
+    assert said == [[], ["Queued: 1 question of this conversation before this one."]]
+
+
 async def test_other_conversations_and_other_owners_are_not_held_up() -> None:
     stage, gate = Stage(), asyncio.Event()
     stage.on("slow", stage.answer_after(gate))

@@ -10,7 +10,7 @@ import pytest
 from ai_platform_engineering.core.events import Answered, AnyEvent, Failed
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.multi_agents.platform_engineer import deep_agent
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a import agent, agent_executor, main
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a import agent, agent_executor, main, serving
 from ai_platform_engineering.runtime.runs import Turn as RunTurn
 from tests.scenarios import staged, token, version_team
 
@@ -64,8 +64,8 @@ class NoState(agent_executor.StreamState):
 # The module that uses the name, the name, and what stands there instead.
 PATH = [
     (main, "PlatformEngineerDeepAgent", NoGraph),
-    (main, "AIPlatformEngineerA2ABinding", NoBinding),
-    (main, "AIPlatformEngineerA2AExecutor", NoExecutor),
+    (serving, "AIPlatformEngineerA2ABinding", NoBinding),
+    (serving, "AIPlatformEngineerA2AExecutor", NoExecutor),
     (agent_executor, "StreamState", NoState),
 ]
 

@@ -22,12 +22,19 @@ async def a_server(url: str | None) -> AsyncIterator[str]:
         return
     # Imported late: a command that finds a server needs none of the graph's libraries.
     from ai_platform_engineering.core.settings import Settings, environment
-    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
+    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import STORAGE_NAME, build_app
     from ai_platform_engineering.runtime.embedded import embedded
+    from ai_platform_engineering.runtime.storage.database import StorageInUse
+    from ai_platform_engineering.runtime.storage.storage import Storage
 
     logging.basicConfig(level=logging.ERROR)
     variables = environment()
-    async with embedded(build_app(Settings.of(variables), variables)) as started:
+    settings = Settings.of(variables)
+    try:
+        kept = Storage.of(settings.storage, settings.agent.home, STORAGE_NAME)
+    except StorageInUse:
+        kept = Storage.in_memory()  # a server elsewhere on this machine has it
+    async with embedded(build_app(settings, variables, storage=kept)) as started:
         yield started
 
 

@@ -14,6 +14,7 @@ _VARIABLES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\|[A-Za-z_][A-Za-z0-9_]*)*")
 RESERVED = frozenset({"all", "task", SUPERVISOR, "user_input"})
 
 Permission = Literal["allow", "ask", "deny"]
+Effect = Literal["read", "idempotent", "write"]
 
 
 def _are_variables(names: str) -> str:
@@ -58,11 +59,16 @@ class McpServer(_Written):
 
 
 class ToolPolicy(_Written):
-    """Which tools an agent may use, by name pattern: `deny` wins, `ask` needs a person's approval, an empty `allow` allows all."""
+    """Which tools an agent may use, by name pattern: `deny` wins, `ask` needs a person's approval, an empty `allow` allows all.
+
+    `read` and `idempotent` are tools that do no harm when they are called again, whatever their server says of them.
+    """
 
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    idempotent: tuple[str, ...] = ()
 
     def permission(self, tool: str) -> Permission:
         if _matches(tool, self.deny):
@@ -70,6 +76,10 @@ class ToolPolicy(_Written):
         if _matches(tool, self.ask):
             return "ask"
         return "allow" if not self.allow or _matches(tool, self.allow) else "deny"
+
+    def effect(self, tool: str) -> Effect | None:
+        """What the policy says of the tool's effect; None leaves it to the tool's own word."""
+        return "read" if _matches(tool, self.read) else "idempotent" if _matches(tool, self.idempotent) else None
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -103,6 +103,13 @@ class Usage(Frozen):
     input_tokens: int = 0
     output_tokens: int = 0
 
+    def plus(self, more: Mapping[str, Any]) -> "Usage":
+        """With what another message used, as its model's client counts it."""
+        return Usage(
+            input_tokens=self.input_tokens + int(more.get("input_tokens") or 0),
+            output_tokens=self.output_tokens + int(more.get("output_tokens") or 0),
+        )
+
 
 FieldType = Literal["text", "textarea", "select", "multiselect", "boolean", "integer", "number", "date", "url", "email"]
 

@@ -47,6 +47,8 @@ class ServerSettings(_Group):
     max_file_bytes: int = Field(256 * 1024, alias="A2A_MAX_FILE_BYTES", gt=0)
     keep_alive: float = Field(15.0, alias="A2A_KEEP_ALIVE_SECONDS", gt=0)
     name: str = Field("AI Platform Engineer", alias="A2A_AGENT_NAME")
+    busy: Annotated[Literal["enqueue", "reject", "interrupt"], BeforeValidator(_lower)] = Field("enqueue", alias="WHEN_BUSY")
+    shutdown: float = Field(10.0, alias="SHUTDOWN_SECONDS", ge=0)
 
     @property
     def loopback(self) -> bool:
@@ -85,6 +87,7 @@ class AgentSettings(_Group):
     langgraph_dev: Flag = Field(False, alias="LANGGRAPH_DEV")
     definitions: str | None = Field(None, alias="AGENTS_CONFIG")
     home: Path = Field(default_factory=lambda: Path.home() / ".caipe", alias="CAIPE_HOME")
+    remember_facts: Flag = Field(True, alias="REMEMBER_FACTS")
 
 
 class PlacementSettings(_Group):
@@ -146,6 +149,7 @@ class StorageSettings(_Group):
     redis_url: SecretStr | None = Field(None, alias="REDIS_URL")
     required: Flag = Field(False, alias="STORAGE_REQUIRED")
     store_type: Annotated[Backend | None, BeforeValidator(_lower)] = Field(None, alias="LANGGRAPH_STORE_TYPE")
+    retention_days: float = Field(30.0, alias="RETENTION_DAYS", gt=0)
 
 
 class LogSettings(_Group):
@@ -222,8 +226,12 @@ def described(settings: Settings, variables: Mapping[str, str], from_file: Mappi
 
 
 def dotenv(env_file: Path | str = ".env") -> dict[str, str]:
-    """The variables of the file alone."""
-    return {name: value for name, value in dotenv_values(env_file).items() if value is not None}
+    """The variables of the file alone. Raises ConfigurationError."""
+    try:
+        found = dotenv_values(env_file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{env_file} cannot be read ({type(error).__name__}). It must be a text file in UTF-8.") from None
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def environment(env_file: Path | str = ".env") -> dict[str, str]:
@@ -248,14 +256,18 @@ def export(variables: Mapping[str, str]) -> None:
 
 
 def reread(env_file: Path | str = ".env") -> dict[str, str]:
-    """The variables in force after `.env` has changed: what the file said before is taken back first."""
+    """The variables as they would be after `.env` has changed, without what the file said before. Nothing is exported yet."""
+    own = {name: value for name, value in os.environ.items() if _exported.get(name) != value}
+    return {**dotenv(env_file), **own}
+
+
+def export_anew(variables: Mapping[str, str]) -> None:
+    """Exports variables in the place of those that were exported before."""
     for name, value in _exported.items():
         if os.environ.get(name) == value:
             del os.environ[name]
     _exported.clear()
-    variables = environment(env_file)
     export(variables)
-    return variables
 
 
 def is_loopback(host: str) -> bool:

@@ -65,6 +65,11 @@ class AgentRegistry:
         if self._checks and gone:
             await self._look(gone, _PATIENCE)
 
+    def hand_over(self) -> None:
+        """From now on a delegation that is broken off leaves its task to the next start."""
+        for agent in self._agents.values():
+            agent.hand_over()
+
     async def aclose(self) -> None:
         tasks = [*self._looking.values(), *([self._watching] if self._watching else [])]
         for task in tasks:

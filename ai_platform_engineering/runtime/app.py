@@ -32,8 +32,6 @@ from ai_platform_engineering.runtime.stream import Streams
 
 Readiness = Callable[[], Awaitable[dict[str, dict[str, Any]]]]
 
-_STOPPED = "The server was stopped before the answer was finished. Ask again when it is back."
-
 
 class App(Starlette):
     """A Starlette application that can end its streams before the server waits for them, and read its configuration again."""
@@ -50,10 +48,11 @@ def a2a_app(
     ready: Readiness,
     routes: Sequence[BaseRoute] = (),
     starting: Sequence[Callable[[], Awaitable[None]]] = (),
+    stopping: Callable[[], Awaitable[None]] | None = None,
     closing: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
-    """`card` is asked at each request. `starting` is done before the server answers; `closing` is what must be closed when it stops,
-    after its runs."""
+    """`card` is asked at each request. `starting` is done before the server answers, `stopping` ends its runs when it stops, and
+    `closing` is what must be closed then."""
     streams = Streams(runs, settings.keep_alive)
     handler = LogRequestHandler(runs, max_file_bytes=settings.max_file_bytes, streams=streams)
     dispatcher = Dispatcher(handler, streams, max_request_bytes=settings.max_request_bytes)
@@ -63,7 +62,8 @@ def a2a_app(
         for begin in starting:
             await begin()
         yield
-        await runs.close(_STOPPED)
+        if stopping is not None:
+            await stopping()
         streams.end()
         for close in closing:
             await close()

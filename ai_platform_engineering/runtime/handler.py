@@ -45,7 +45,7 @@ from ai_platform_engineering.runtime.runs import Incoming, Runs
 from ai_platform_engineering.runtime.stream import Opened, Streams, parse_cursor
 from ai_platform_engineering.runtime.task_list import page
 from ai_platform_engineering.utils.a2a_common.codec import Frame, encode, snapshot
-from ai_platform_engineering.utils.a2a_common.parts import patience, read_parts
+from ai_platform_engineering.utils.a2a_common.parts import is_new_question, patience, read_parts, wanted_when_busy
 
 
 class LogRequestHandler(RequestHandler):
@@ -158,6 +158,8 @@ class LogRequestHandler(RequestHandler):
             context_id=message.context_id or None,
             task_id=message.task_id or None,
             seconds=patience(message),
+            busy=wanted_when_busy(message),
+            new_question=is_new_question(message),
         )
 
     async def _row(self, task_id: str, context: ServerCallContext) -> RunRow:

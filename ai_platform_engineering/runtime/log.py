@@ -1,5 +1,6 @@
 """The run log: what is stored of a run, the rules that every storage shares, and the interface that every storage implements."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,6 +14,11 @@ from ai_platform_engineering.utils.a2a_common.codec import TaskRef
 RunStatus = Literal["running", "paused", "ended"]
 CallState = Literal["intent", "done", "unknown", "withdrawn"]
 RequestStatus = Literal["pending", "claimed", "resolved", "expired", "withdrawn"]
+
+
+def thread_of(owner: str, context_id: str) -> str:
+    """The graph's thread of a conversation. The owner is part of it: a context id is free text and may be sent by anybody."""
+    return json.dumps([owner, context_id])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,10 @@ class RunRow:
     @property
     def ref(self) -> TaskRef:
         return TaskRef(self.run_id, self.context_id)
+
+    @property
+    def thread_id(self) -> str:
+        return thread_of(self.owner, self.context_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +214,10 @@ class RunLog(Protocol):
         """The calls of the run, in the order in which they began."""
         ...
 
+    async def settled(self, owner: str, context_id: str) -> list[tuple[str, JournalEntry]]:
+        """The calls of a conversation on which a person had the last word, each with its run."""
+        ...
+
     async def request(self, request_id: str) -> PendingRequest | None:
         """The request of the run that asked last under this id."""
         ...
@@ -214,6 +228,10 @@ class RunLog(Protocol):
 
     async def claim_request(self, request_id: str, answer: Any, by: str) -> str | None:
         """The run of the request when this answer is the first one; None when it is not, or when nothing is asked any more."""
+        ...
+
+    async def expired(self, older_than: datetime) -> list[tuple[str, str]]:
+        """The conversations (owner and context) of which `forget` would leave no run."""
         ...
 
     async def forget(self, older_than: datetime) -> int:

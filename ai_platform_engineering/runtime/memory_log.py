@@ -168,6 +168,10 @@ class MemoryLog:
     async def journal(self, run_id: str) -> list[JournalEntry]:
         return list(self._stored(run_id).journal.values())
 
+    async def settled(self, owner: str, context_id: str) -> list[tuple[str, JournalEntry]]:
+        runs = [stored for stored in self._runs.values() if (stored.row.owner, stored.row.context_id) == (owner, context_id)]
+        return [(stored.row.run_id, entry) for stored in runs for entry in stored.journal.values() if entry.settled_by]
+
     async def request(self, request_id: str) -> PendingRequest | None:
         return self._requests.get(request_id)
 
@@ -182,8 +186,14 @@ class MemoryLog:
         self._requests[request_id] = replace(request, status="claimed", answer=clean_json(answer), by=by)
         return request.run_id
 
+    async def expired(self, older_than: datetime) -> list[tuple[str, str]]:
+        gone = self._old(older_than)
+        kept = {(stored.row.owner, stored.row.context_id) for run_id, stored in self._runs.items() if run_id not in gone}
+        old = dict.fromkeys((self._runs[run_id].row.owner, self._runs[run_id].row.context_id) for run_id in gone)
+        return [conversation for conversation in old if conversation not in kept]
+
     async def forget(self, older_than: datetime) -> int:
-        gone = {run_id for run_id, stored in self._runs.items() if stored.row.status == "ended" and stored.row.updated < older_than}
+        gone = self._old(older_than)
         self._remove(gone)
         return len(gone)
 
@@ -224,6 +234,9 @@ class MemoryLog:
             return
         ended = [run_id for run_id, stored in self._runs.items() if stored.row.status == "ended" and not stored.waiting]
         self._remove(set(ended[: max(1, self._most // 10)]))
+
+    def _old(self, older_than: datetime) -> set[str]:
+        return {run_id for run_id, stored in self._runs.items() if stored.row.status == "ended" and stored.row.updated < older_than}
 
     def _remove(self, gone: set[str]) -> None:
         self._runs = {run_id: stored for run_id, stored in self._runs.items() if run_id not in gone}

@@ -7,7 +7,8 @@ import logging
 import math
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import AnyEvent, Cancelled, Failed, Notice, Numbered, RunStarted, ends_turn
@@ -18,6 +19,9 @@ from ai_platform_engineering.utils.a2a_common.parts import UserPart, digest
 from ai_platform_engineering.utils.failures import traced
 
 log = logging.getLogger(__name__)
+
+
+Busy = Literal["enqueue", "reject", "interrupt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,8 @@ class Incoming:
     task_id: str | None = None  # of the run that it continues
     run_id: str | None = None  # that a new run must have, when somebody else has given the id
     seconds: float | None = None  # how long its sender will wait
+    busy: Busy | None = None  # what it wants when its conversation works on something else
+    new_question: bool = False  # no answer, whatever the conversation waits for
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,7 @@ class Turn:
     principal: str
     message_id: str = ""
     resumes: bool = False
+    takes_over: bool = False  # its process died in the middle
     seconds: float | None = None
     deadline: float = math.inf  # since the epoch; known when the work begins
 
@@ -68,8 +75,10 @@ _Line = tuple[str, str]
 class Runs:
     """Starts, continues, cancels and follows runs. A conversation works on one run at a time, in the order they came."""
 
-    def __init__(self, run_log: RunLog, drive: Drive, *, cancel_grace: float = 2.0) -> None:
-        self._log, self._drive, self._grace = run_log, drive, cancel_grace
+    def __init__(self, run_log: RunLog, drive: Drive, *, cancel_grace: float = 2.0, busy: Busy = "enqueue") -> None:
+        """`busy`: what becomes of a question to a conversation that works on another one, when it does not say so itself."""
+        self._log, self._drive, self._grace, self._busy = run_log, drive, cancel_grace, busy
+        self._holder = str(uuid.uuid4())
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turns: dict[str, Turn] = {}
         self._lines: dict[_Line, list[str]] = {}
@@ -82,6 +91,7 @@ class Runs:
         paused = await self._waiting_run(message)
         if paused is not None:
             return await self._resume(paused, message)
+        await self._make_way(message)
         context_id = message.context_id or str(uuid.uuid4())
         started = RunStarted(message_id=message.message_id, parts=message.parts, owner=message.owner, principal=message.principal)
         new = NewRun(
@@ -99,6 +109,20 @@ class Runs:
             self._lines.setdefault(self._line(row), []).append(row.run_id)
             self._spawn(Turn(row, message.parts, message.principal, seconds=message.seconds))
         return row, 0
+
+    async def _make_way(self, message: Incoming) -> None:
+        """What a conversation works on is refused company, or stopped, when the message wants it so."""
+        busy = message.busy or self._busy
+        if busy == "enqueue" or message.context_id is None:
+            return
+        rows = await self._log.find(message.owner, message.context_id)
+        working = [row for row in rows if row.status == "running"]
+        if not working or any(row.message_id == message.message_id for row in rows):
+            return
+        if busy == "reject":
+            raise WrongState("The conversation works on another question. Wait for its answer, cancel it, or send this one to be queued.")
+        for row in working:
+            await self.cancel(row.run_id, message.principal)
 
     async def get(self, run_id: str, owner: str) -> RunRow:
         """The owner's run; a run of somebody else is not found."""
@@ -147,8 +171,30 @@ class Runs:
         await self._stop(run_id)
         return await self._end(row, lambda trace_id, partial: Cancelled(by=by, trace_id=trace_id, partial=partial))
 
-    async def close(self, message: str) -> None:
+    async def recover(self) -> int:
+        """Takes over what a process that is gone has left unfinished; to be called once, before anything is accepted."""
+        rows = await self._log.unfinished()
+        for row in rows:
+            self._lines.setdefault(self._line(row), []).append(row.run_id)
+        working = [row for row in rows if row.status == "running"]
+        for row in working:
+            epoch = await self._log.lease(row.run_id, self._holder, 0, force=True)
+            first = (await self._log.read(row.run_id, 0, 1))[0].event
+            if epoch is not None and isinstance(first, RunStarted):
+                log.info("run %s goes on after a restart", row.run_id)
+                self._spawn(Turn(replace(row, epoch=epoch), first.parts, row.principal, takes_over=True))
+        return len(working)
+
+    async def hand_over(self, patience: float) -> None:
+        """Lets what works finish for a while, and stops the rest without an end: the next start goes on with it."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=patience)
+        await asyncio.gather(*(self._stop(run_id) for run_id in list(self._tasks)))
+
+    async def close(self, message: str, patience: float = 0.0) -> None:
         """Stops everything that works; each run ends with the message, so that no reader waits for ever."""
+        if self._tasks and patience:
+            await asyncio.wait(list(self._tasks.values()), timeout=patience)
 
         async def end(row: RunRow) -> None:
             await self._stop(row.run_id)
@@ -167,7 +213,10 @@ class Runs:
             return None
         if answer.digest != digest(message.parts):
             raise MessageConflict()
-        return await self.get(answer.run_id, message.owner), answer.before
+        row = await self.get(answer.run_id, message.owner)
+        if row.status == "paused" and row.last_seq == answer.before and row.run_id not in self._tasks:
+            return None  # the process died before it was taken in
+        return row, answer.before
 
     async def _waiting_run(self, message: Incoming) -> RunRow | None:
         """The paused run that the message answers."""
@@ -185,7 +234,11 @@ class Runs:
         rows = await self._log.find(message.owner, message.context_id)
         if any(row.message_id == message.message_id for row in rows):
             return None  # a question of this conversation, sent again, is no answer
-        return next((row for row in rows if row.status == "paused"), None)
+        paused = next((row for row in rows if row.status == "paused"), None)
+        if paused is not None and message.new_question:
+            await self.cancel(paused.run_id, message.principal)
+            return None
+        return paused
 
     async def _resume(self, row: RunRow, message: Incoming) -> tuple[RunRow, int]:
         """Continues a paused run. Of several answers at once the first one counts."""
@@ -214,7 +267,7 @@ class Runs:
     async def _work(self, turn: Turn) -> None:
         row, line = turn.row, self._line(turn.row)
         try:
-            await self._wait_in_line(row, line)
+            await self._wait_in_line(turn, line)
             await self._drive(turn)
             await self._fail_unended(turn)
         except Fenced:
@@ -235,12 +288,16 @@ class Runs:
         if now.status == "running" or (now.status == "paused" and now.last_seq == turn.row.last_seq):
             await self._end(now, lambda trace_id, partial: Failed(message=_NO_END, trace_id=trace_id, partial=partial))
 
-    async def _wait_in_line(self, row: RunRow, line: _Line) -> None:
-        ahead = self._lines.get(line, []).index(row.run_id) if row.run_id in self._lines.get(line, []) else 0
-        if ahead == 0:
+    async def _wait_in_line(self, turn: Turn, line: _Line) -> None:
+        row, waiting = turn.row, self._lines.get(line, [])
+        before = waiting[: waiting.index(row.run_id)] if row.run_id in waiting else []
+        if not before:
             return
-        text = f"Queued: {ahead} {'question' if ahead == 1 else 'questions'} of this conversation before this one."
-        await self._log.append(row.run_id, row.epoch, [Notice(code="queue", text=text)])
+        # One that has ended and is putting its things away is waited for, too, but nobody need be told.
+        ahead = [run_id for run_id in before if (one := await self._log.get(run_id)) is not None and one.status != "ended"]
+        text = f"Queued: {len(ahead)} {'question' if len(ahead) == 1 else 'questions'} of this conversation before this one."
+        if ahead and not turn.takes_over:
+            await self._log.append(row.run_id, row.epoch, [Notice(code="queue", text=text)])
         moved = self._moved.setdefault(line, asyncio.Condition())
         async with moved:
             await moved.wait_for(lambda: self._lines.get(line, [row.run_id])[0] == row.run_id)

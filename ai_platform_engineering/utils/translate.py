@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.messages import AIMessage, AIMessageChunk, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
 
 from ai_platform_engineering.core.errors import EmptyAnswer
 from ai_platform_engineering.core.events import (
@@ -26,16 +26,16 @@ from ai_platform_engineering.core.plan import CHANGE, Plan, PlanState, WriteStep
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.utils.failures import failed
 from ai_platform_engineering.utils.interrupts import asked_of, request_id_of
+from ai_platform_engineering.utils.restore import Restored
 from ai_platform_engineering.utils.signals import Forwarded, ModelRetried, Noticed, Progressed, Spent
 from ai_platform_engineering.utils.translate_remote import RemoteEvents, cut_off
-from ai_platform_engineering.utils.translate_texts import Namespace, Texts
+from ai_platform_engineering.utils.translate_texts import MODEL, Namespace, Texts, new_messages
 from ai_platform_engineering.utils.visible_text import visible
 
 MODES: Any = ["messages", "updates", "custom", "tools", "tasks"]  # `tools` works, though LangGraph's type does not list it
 DELEGATION = "task"  # the tool that delegates; its argument names the agent
 UNKNOWN_AGENT = "unknown"  # a delegation that names none; it fails
 PLANNING = "write_todos"
-MODEL = "model"  # the node that asks the agent's model
 PREVIEW_CHARS = 4000
 
 
@@ -74,8 +74,10 @@ class Translator:
         plan: PlanState | None = None,
         response: Any = None,
         seen: Transcript | None = None,
+        restored: Restored | None = None,
     ) -> None:
-        """`plan` and `response` are what the graph kept over a pause, `seen` is what was told of the run before it."""
+        """`plan` and `response` are what the graph kept over a pause, `seen` is what was told of the run before it, and `restored`
+        is what it had stored when its process died."""
         self._run_id, self._trace_id, self._shape = run_id, trace_id, shape or Shape()
         seen = seen or Transcript()
         self._plan, self._shown_plan = plan or PlanState(), seen.plan or Plan()
@@ -90,12 +92,18 @@ class Translator:
         self._answer = said[-1].text if said and said[-1].role == "answer" else ""
         # A response of an earlier question is still in the graph's state.
         self._response: Any = response if self._answer and visible(str(getattr(response, "content", ""))) == self._answer else None
-        self._remote = RemoteEvents()
+        self._restored = restored
+        if restored is not None:
+            self._said, self._answer = list(restored.said), restored.answer
+            self._response = response if self._answer and visible(str(getattr(response, "content", ""))) == self._answer else None
+        self._remote = RemoteEvents(seen)
         self._waiting: list[str] = []
-        self._used = Usage()
+        self._used = restored.used if restored else Usage()
 
     async def events(self, items: AsyncIterator[Any]) -> AsyncIterator[AnyEvent]:
         """The events of the stream; an exception of the graph becomes the run's failure."""
+        for event in self._restored_plan():
+            yield event
         try:
             async for item in items:
                 for event in self._translate(tuple(item["ns"]), item["type"], item["data"]):
@@ -166,6 +174,8 @@ class Translator:
         delegates = name == DELEGATION
         parent = self._by(ns)["parent_call"]
         base = f"{parent}/{raw_id}" if parent else raw_id
+        if (again := self._run_again(ns, raw_id, base, name, arguments, task_id)) is not None:
+            return again
         call_id, count = self._resumable(base) or base, 1
         while call_id in self._call_ids and not self._resumes(call_id):
             count += 1
@@ -177,6 +187,22 @@ class Translator:
             if delegates and not ns and call.started:
                 self._run_step(call.step_id)
         self._call_ids.add(call_id)
+        self._calls[ns, raw_id] = call
+        return call
+
+    def _run_again(
+        self, ns: Namespace, raw_id: str, base: str, name: str, arguments: Mapping[str, Any], task_id: str | None
+    ) -> _Call | None:
+        """A call that was told before a crash and is not in the stored state: the graph makes it again, and nobody is told twice."""
+        if self._restored is None or (ns, raw_id) in self._calls:
+            return None
+        before = self._restored.ended[ns, raw_id]
+        old = self._old_calls.pop(f"{base}#{before + 1}" if before else base, None)
+        if old is None:
+            return None
+        call = _Call(old.call_id, old.tool, name == DELEGATION, arguments, task_id, old.step_id, True, old.outcome is not None)
+        if call.delegates and not ns and not call.finished:
+            self._run_step(call.step_id)
         self._calls[ns, raw_id] = call
         return call
 
@@ -279,21 +305,13 @@ class Translator:
             yield from self._texts.structured_chunk(ns, chunk, self._shape.answer_tool)
 
     def _settle(self, ns: Namespace, message: AIMessage) -> Iterator[AnyEvent]:
-        self._count(message)
+        self._used = self._used.plus(message.usage_metadata or {})
         text = visible(message.text)
         final = not ns and not message.tool_calls and not message.invalid_tool_calls
         yield from self._texts.end(ns, message.id or "message", text, "delegated" if ns else "answer" if final else "narration")
         if not ns:
             self._said += [text] if text else []
             self._answer = text if final else ""
-
-    def _count(self, message: AIMessage) -> None:
-        if used := message.usage_metadata:
-            self._spend(Usage(input_tokens=used["input_tokens"], output_tokens=used["output_tokens"]))
-
-    def _spend(self, used: Usage) -> None:
-        before = self._used
-        self._used = Usage(input_tokens=before.input_tokens + used.input_tokens, output_tokens=before.output_tokens + used.output_tokens)
 
     # --- updates -----------------------------------------------------------------------------------------------------
 
@@ -309,7 +327,7 @@ class Translator:
                 yield from self._on_state(ns, node, part)
 
     def _on_state(self, ns: Namespace, node: str, update: Mapping[str, Any]) -> Iterator[AnyEvent]:
-        for message in _new_messages(node, update.get("messages")):
+        for message in new_messages(node, update.get("messages")):
             if isinstance(message, AIMessage):
                 yield from self._settle(ns, message)
             elif isinstance(message, ToolMessage):
@@ -366,6 +384,15 @@ class Translator:
     def _run_step(self, step_id: str | None) -> None:
         self._plan = self._plan.model_copy(update={"plan": self._plan.plan.with_status(step_id, "in_progress")})
 
+    def _restored_plan(self) -> Iterator[AnyEvent]:
+        """The plan as it was stored, when more had happened to it than was told."""
+        if self._restored is not None:
+            running = [step.step_id for step in self._shown_plan.steps if step.status == "in_progress"]
+            for step in self._plan.plan.steps:
+                if step.status == "pending" and step.step_id in running:
+                    self._run_step(step.step_id)
+            yield from self._show_plan()
+
     def _show_plan(self) -> Iterator[AnyEvent]:
         if self._plan.plan != self._shown_plan:
             self._shown_plan = self._plan.plan
@@ -389,7 +416,7 @@ class Translator:
                     call, agent = found
                     yield from self._remote.forward(event, call_id=call.call_id, agent=agent, step_id=call.step_id)
             case Spent(usage=usage):
-                self._spend(usage)
+                self._used = self._used.plus(usage.model_dump())
             case _:
                 pass  # a tool of somebody else may write to the stream what it likes
 
@@ -413,19 +440,6 @@ class Translator:
 
     def _with_usage(self, event: Failed) -> Failed:
         return event.model_copy(update={"usage": self._used})
-
-
-def _new_messages(node: str, messages: Any) -> list[Any]:
-    """The messages that an update adds, also when it writes the whole history anew."""
-    if not isinstance(messages, list):
-        return []
-    if not any(isinstance(message, RemoveMessage) for message in messages):
-        return messages
-    if node != MODEL:
-        return []  # a middleware that rewrites history says nothing new
-    # `create_agent` does so when it answers calls that were no JSON; what the model said now comes last.
-    said = [index for index, message in enumerate(messages) if isinstance(message, AIMessage)]
-    return messages[said[-1] :] if said else []
 
 
 def _opening(text: str, most: int) -> str:

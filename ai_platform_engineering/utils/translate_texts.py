@@ -4,12 +4,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, RemoveMessage
 
 from ai_platform_engineering.core.events import AnyEvent, TextDelta, TextDiscarded, TextEnded, TextRole
 from ai_platform_engineering.utils.visible_text import StringField, VisibleText
 
 Namespace = tuple[str, ...]
+
+MODEL = "model"  # the node that asks the agent's model
 
 
 @dataclass(slots=True)
@@ -122,3 +124,16 @@ class Texts:
         if text:
             ids: dict[str, Any] = {"message_id": message.message_id, "slot": message.slot, "step_id": message.step_id}
             yield TextDelta(offset=message.take(text), text=text, **ids, **self._by(ns))
+
+
+def new_messages(node: str, messages: Any) -> list[Any]:
+    """The messages that an update adds, also when it writes the whole history anew."""
+    if not isinstance(messages, list):
+        return []
+    if not any(isinstance(message, RemoveMessage) for message in messages):
+        return messages
+    if node != MODEL:
+        return []  # a middleware that rewrites history says nothing new
+    # `create_agent` does so when it answers calls that were no JSON; what the model said now comes last.
+    said = [index for index, message in enumerate(messages) if isinstance(message, AIMessage)]
+    return messages[said[-1] :] if said else []

@@ -15,10 +15,11 @@ from langgraph.graph.state import CompiledStateGraph
 
 from ai_platform_engineering.core.errors import EmptyAnswer
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import Assignment, Delegating, Result, SubAgent
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import CALL, Assignment, Delegating, Result, SubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.answer import AlwaysAnswer
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.context import ContextWindow
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.journal import Book, Journal
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import CallLimits
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.retry import RetryModel
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tools import ToolResults
@@ -34,7 +35,7 @@ _MOST_NAMED = 40
 _REMEMBERED = ("messages", "memories", "summary")  # of an agent's state, from one delegation to the next
 
 
-def common_middleware(settings: Settings) -> list[AgentMiddleware[Any, Any, Any]]:
+def common_middleware(settings: Settings, book: Book | None = None) -> list[AgentMiddleware[Any, Any, Any]]:
     """What the supervisor and every sub-agent have; LangChain does not hand it down by itself. Outermost first."""
     return [
         RepairToolCalls(),
@@ -43,6 +44,7 @@ def common_middleware(settings: Settings) -> list[AgentMiddleware[Any, Any, Any]
         ContextWindow(settings.model.context_tokens),
         RetryModel(settings.model),
         ToolResults(settings.limits.tool_output_chars),
+        *([Journal(book)] if book is not None else []),
     ]
 
 
@@ -92,6 +94,7 @@ class AgentGraphs:
     settings: Settings
     models: Models
     prompts: PromptConfig
+    book: Book | None = None  # where calls that change something are journalled
 
     def subagent(self, agent: LocalAgent) -> "LocalSubAgent":
         return LocalSubAgent(agent, self.kept(agent), self.settings.limits.recursion)
@@ -103,7 +106,7 @@ class AgentGraphs:
             tools = await agent.source.load()
             definition = agent.definition.model_copy(update={"prompt": self._prompt(agent, tools)})
             model = agent.model or self.models(definition.model)
-            middleware = [*self.delegating(inner), *common_middleware(self.settings)]
+            middleware = [*self.delegating(inner), *common_middleware(self.settings, self.book)]
             return build_agent(definition, model, tools, middleware, checkpointer=checkpointer)
 
         return Kept(build, lambda: agent.source.revision)
@@ -159,7 +162,7 @@ class LocalSubAgent:
         graph, before = await self._graph(), assignment.memory.get("local") or {}
         asked = HumanMessage(assignment.text, id=assignment.message_id)
         given = {**before, "messages": [*before.get("messages", ()), asked]}
-        after = await graph.ainvoke(given, {"recursion_limit": self._limit})
+        after = await graph.ainvoke(given, {"recursion_limit": self._limit, "metadata": {CALL: assignment.call_id}})
         messages = list(after.get("messages") or ())
         new = messages[max(index for index, one in enumerate(messages) if one.id == asked.id) :]
         said = [visible(one.text) for one in new if isinstance(one, AIMessage)]

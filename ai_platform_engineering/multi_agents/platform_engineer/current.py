@@ -77,5 +77,8 @@ class Current(Generic[DrivenT]):
         if old.users == 0:
             await old.placed.aclose()
 
+    def hand_over(self) -> None:
+        self._crew.placed.registry.hand_over()
+
     async def aclose(self) -> None:
         await self._crew.placed.aclose()

@@ -20,8 +20,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.delegation import Su
 from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, one_agent
 from ai_platform_engineering.multi_agents.platform_engineer.plan import Planning
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig, supervisor_prompt
-from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import Orders, RemoteAgent, RemoteSubAgent
+from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent, RemoteSubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
+from ai_platform_engineering.runtime.log import RunLog
 from ai_platform_engineering.utils.translate import Shape
 
 # Kept by contract: the helpers below read this and the environment at each call.
@@ -96,13 +97,13 @@ class PlatformEngineerDeepAgent:
         model: BaseChatModel | None = None,
         router: BaseChatModel | None = None,
         checkpointer: BaseCheckpointSaver[Any] | None = None,
-        orders: Orders | None = None,
+        run_log: RunLog | None = None,
         prompts: PromptConfig | None = None,
     ) -> None:
-        self._settings, self._tools, self._models, self._orders = settings, tuple(tools), Models(settings, model, router), orders
+        self._settings, self._tools, self._models, self._log = settings, tuple(tools), Models(settings, model, router), run_log
         # LangGraph Studio brings a checkpointer of its own.
         self._checkpointer = None if settings.agent.langgraph_dev else checkpointer
-        self._graphs = AgentGraphs(settings, self._models, prompts or PromptConfig.load(settings.agent.prompt_config))
+        self._graphs = AgentGraphs(settings, self._models, prompts or PromptConfig.load(settings.agent.prompt_config), run_log)
         self._agents = tuple(agents)
         self._subagents = [self._subagent(agent, self._graphs) for agent in agents]
         self._distributed_agents = set(settings.placement.distributed)
@@ -136,7 +137,7 @@ class PlatformEngineerDeepAgent:
             self._models(),
             tools=list(self._tools),
             system_prompt=supervisor_prompt(self._graphs.prompts, described, structured=structured),
-            middleware=[Planning(), *self._graphs.delegating(self._subagents, planned=True), *common_middleware(self._settings)],
+            middleware=[Planning(), *self._graphs.delegating(self._subagents, planned=True), *common_middleware(self._settings, self._log)],
             response_format=ToolStrategy(PlatformEngineerResponse) if structured else None,
             checkpointer=self._checkpointer,
             name=SUPERVISOR,
@@ -175,7 +176,7 @@ class PlatformEngineerDeepAgent:
         return RemoteSubAgent(
             agent,
             recursion_limit=self._settings.limits.recursion,
-            orders=self._orders,
+            orders=self._log,
             fallback=graphs.subagent(agent.fallback) if agent.fallback else None,
             offline=lambda: self._models.offline,
         )

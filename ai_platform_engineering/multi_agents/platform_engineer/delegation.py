@@ -25,6 +25,7 @@ from ai_platform_engineering.utils.translate import DELEGATION
 
 log = logging.getLogger(__name__)
 
+CALL = "call"  # the delegation that a graph works on, in its configuration's metadata: where its state belongs after a crash
 DEADLINE = "deadline"  # of the whole run, seconds since the epoch; in the graph's configuration
 _SCOPE = uuid.UUID("6a2f3a0e-3f5c-4f0e-9d0b-6a7c1f0f4b11")
 
@@ -53,6 +54,7 @@ class Assignment:
     run_id: str
     epoch: int
     key: str
+    call_id: str
     context_id: str
     seconds: float
     deadline: float
@@ -162,6 +164,7 @@ class Delegating(AgentMiddleware[DelegatingState]):
             run_id=str(given.get("query_id") or ""),
             epoch=int(given.get("epoch") or 0),
             key=str(settings.get("checkpoint_ns") or runtime.tool_call_id),
+            call_id="/".join(filter(None, (given.get(CALL), runtime.tool_call_id))),
             context_id=str(uuid.uuid5(_SCOPE, f"{settings.get('thread_id')}\n{lane}")),
             seconds=seconds,
             deadline=now + seconds,

@@ -2,7 +2,8 @@
 
 import uuid
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypedDict
 
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -13,11 +14,11 @@ from langgraph.types import interrupt
 from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.events import Answered, AnyEvent, Cancelled, Failed, InputRequested, Notice, Paused, RunStarted
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph, LocalSubAgent
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import AgentFailed, Assignment, Result
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE, AgentFailed, Assignment, Result
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 from ai_platform_engineering.utils.a2a_common.client import Conversation, Order, Unreachable
-from ai_platform_engineering.utils.a2a_common.codec import TIMEOUT_KEY
+from ai_platform_engineering.utils.a2a_common.codec import NEW_QUESTION_KEY, TIMEOUT_KEY
 from ai_platform_engineering.utils.signals import Forwarded, Noticed, Spent
 
 
@@ -46,7 +47,9 @@ class _State(TypedDict, total=False):
     remembered: dict[str, Any]  # by the delegations before it
     task_id: str | None
     context_id: str | None
+    seq: int  # of the last event that was seen of the task: an answer is told the whole task again
     asked: dict[str, Any] | None
+    pending: dict[str, Any]  # everything the task waits for, by request id
     reply: dict[str, Any] | None
     replies: int
     unreachable: bool
@@ -112,7 +115,9 @@ class RemoteSubAgent:
         kept = {"remote": assignment.memory.get("remote") or {}}
         if self._fallback is not None:
             kept["local"] = assignment.memory.get("local") or {}
-        after = await self.runnable.ainvoke({"assignment": assignment.written(), "remembered": kept}, {"recursion_limit": self._limit})
+        given = {"assignment": assignment.written(), "remembered": kept}
+        own: RunnableConfig = {"recursion_limit": self._limit, "configurable": {DEADLINE: assignment.deadline}}
+        after = await self.runnable.ainvoke(given, own)
         if problem := after.get("failed"):
             raise AgentFailed(problem)
         return Result(after["text"], {**assignment.memory, **after["memory"]})
@@ -122,13 +127,13 @@ class RemoteSubAgent:
             return "ask"
         return "instead" if state.get("unreachable") else END
 
-    async def _call(self, state: _State) -> dict[str, Any]:
-        assignment = Assignment(**state["assignment"])
-        talk = Conversation(state.get("context_id") or assignment.context_id, state.get("task_id"))
+    async def _call(self, state: _State, config: RunnableConfig) -> dict[str, Any]:
+        assignment = _assignment(state, config)
+        talk = Conversation(state.get("context_id") or assignment.context_id, state.get("task_id"), seq=state.get("seq", 0))
         asked: list[InputRequested] = []
         ended: AnyEvent | None = None
         try:
-            async for event in self._events(state, talk):
+            async for event in self._events(state, assignment, talk):
                 if isinstance(event, InputRequested):
                     asked.append(event)
                 elif isinstance(event, Answered | Failed | Cancelled | Paused):
@@ -142,42 +147,44 @@ class RemoteSubAgent:
             self._say_fallback()
             return {"unreachable": True}
         self._agent.learned(None)
-        return {"task_id": talk.task_id, "context_id": talk.context_id, **self._outcome(talk, ended, asked)}
+        followed = {"task_id": talk.task_id, "context_id": talk.context_id, "seq": talk.seq}
+        return {**followed, **self._outcome(state, talk, ended, asked)}
 
-    async def _events(self, state: _State, talk: Conversation) -> AsyncIterator[AnyEvent]:
+    async def _events(self, state: _State, assignment: Assignment, talk: Conversation) -> AsyncIterator[AnyEvent]:
         """What happens in the agent, its task recorded before it is followed."""
-        assignment, connection = Assignment(**state["assignment"]), self._agent.connection
+        connection = self._agent.connection
         await connection.connect()
         before = await self._orders.order(assignment.run_id, assignment.key) if self._orders and assignment.run_id else None
+        if before is None and self._orders and assignment.run_id:
+            talk.named = partial(self._orders.ordered, assignment.run_id, assignment.epoch, assignment.key)
         if before and not state.get("reply") and not connection.numbered:
             events = connection.follow(before, talk)  # it does not know a message that it has seen: never sent twice
         else:
             events = connection.send(self._order(state, assignment), talk)
         async for event in events:
-            if before is None and talk.task_id and self._orders and assignment.run_id:
-                before = talk.task_id
-                await self._orders.ordered(assignment.run_id, assignment.epoch, assignment.key, before)
             yield event
 
     def _order(self, state: _State, assignment: Assignment) -> Order:
-        metadata = {TIMEOUT_KEY: assignment.left()}
+        metadata: dict[str, Any] = {TIMEOUT_KEY: assignment.left()}
         if reply := state.get("reply"):
             message_id = str(uuid.uuid5(uuid.UUID(assignment.message_id), str(state.get("replies", 0))))
             return Order(message_id, reply.get("text", ""), reply.get("data"), state.get("context_id"), state.get("task_id"), metadata)
         # A stranger gives its conversations names of its own; it is asked to go on under the one it gave.
         context_id = assignment.context_id if self._agent.connection.numbered else state["remembered"]["remote"].get("context_id")
-        return Order(assignment.message_id, assignment.text, context_id=context_id, metadata=metadata)
+        return Order(assignment.message_id, assignment.text, context_id=context_id, metadata={**metadata, NEW_QUESTION_KEY: True})
 
-    def _outcome(self, talk: Conversation, ended: AnyEvent | None, asked: list[InputRequested]) -> dict[str, Any]:
+    def _outcome(self, state: _State, talk: Conversation, ended: AnyEvent | None, asked: list[InputRequested]) -> dict[str, Any]:
         write = get_stream_writer()
+        pending = {**state.get("pending", {}), **{one.request_id: one.asked.model_dump(mode="json") for one in asked}}
         if isinstance(ended, Answered | Failed | Cancelled) and ended.usage:
             write(Spent(ended.usage))
         match ended:
-            case Answered():
+            case Answered() if ended.text.strip():
                 return {"asked": None, "text": ended.text, "memory": {"remote": {"context_id": talk.context_id}}}
-            case Paused() if asked:
+            case Paused() if waiting := [one for one in ended.requests if one in pending]:
                 # One at a time: what else it waits for is asked when this is answered.
-                return {"asked": {"request_id": asked[0].request_id, "what": asked[0].asked.model_dump(mode="json")}, "reply": None}
+                now = {"request_id": waiting[0], "what": pending[waiting[0]]}
+                return {"asked": now, "reply": None, "pending": {one: pending[one] for one in waiting}}
             case Failed():
                 return {"asked": None, "failed": ended.message}
             case Cancelled():
@@ -208,6 +215,12 @@ class RemoteSubAgent:
     def _say_fallback(self) -> None:
         title = self._agent.definition.title or self.name
         get_stream_writer()(Noticed("fallback", f"The service of {title} cannot be reached; the agent runs in this process instead."))
+
+
+def _assignment(state: _State, config: RunnableConfig) -> Assignment:
+    """The assignment with the deadline of this turn: the time that a person took for an answer is not the agent's."""
+    written = Assignment(**state["assignment"])
+    return replace(written, deadline=(config.get("configurable") or {}).get(DEADLINE, written.deadline))
 
 
 def _in_words(answer: Any) -> str:

@@ -10,6 +10,7 @@ from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
+from ai_platform_engineering.runtime.log import RunLog
 from ai_platform_engineering.utils.translate import Shape
 
 
@@ -22,9 +23,10 @@ class ServedAgent:
         model: BaseChatModel | None = None,
         router: BaseChatModel | None = None,
         checkpointer: BaseCheckpointSaver[Any] | None = None,
+        run_log: RunLog | None = None,
     ) -> None:
         self._settings, self._agent, self._models = settings, agent, Models(settings, model, router)
-        graphs = AgentGraphs(settings, self._models, PromptConfig.load(settings.agent.prompt_config))
+        graphs = AgentGraphs(settings, self._models, PromptConfig.load(settings.agent.prompt_config), run_log)
         self._kept = graphs.kept(agent, checkpointer)
 
     @property

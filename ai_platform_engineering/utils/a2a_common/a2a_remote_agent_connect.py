@@ -56,6 +56,7 @@ class A2ARemoteAgentConnectTool(BaseTool):
     args_schema: Any = Prompt
 
     _client: "A2AClient | ForeignClient | None" = PrivateAttr(None)
+    _handing_over: bool = PrivateAttr(False)
     _cancelling: set[asyncio.Task[None]] = PrivateAttr(default_factory=set)
 
     async def card(self, timeout: float | None = None) -> AgentCard:
@@ -75,7 +76,7 @@ class A2ARemoteAgentConnectTool(BaseTool):
         """Sends a message and yields what happens until the agent has answered, failed or asked. Whoever breaks off cancels the task."""
         await self.connect()
         assert self._client is not None
-        async for event in self._guarded(self._client.send(order, talk), talk):
+        async for event in self._guarded(self._client.send(order, talk), talk, order):
             yield event
 
     async def follow(self, task_id: str, talk: Conversation) -> AsyncIterator[AnyEvent]:
@@ -89,7 +90,7 @@ class A2ARemoteAgentConnectTool(BaseTool):
         """Waits for the cancellations that are on their way."""
         await asyncio.gather(*self._cancelling, return_exceptions=True)
 
-    async def _guarded(self, events: AsyncIterator[AnyEvent], talk: Conversation) -> AsyncIterator[AnyEvent]:
+    async def _guarded(self, events: AsyncIterator[AnyEvent], talk: Conversation, order: Order | None = None) -> AsyncIterator[AnyEvent]:
         try:
             async for event in events:
                 yield event
@@ -97,28 +98,33 @@ class A2ARemoteAgentConnectTool(BaseTool):
             self._client = None
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            self._cancel(talk.task_id)  # a disconnect alone does not stop the agent
+            self._cancel(talk.task_id, order)  # a disconnect alone does not stop the agent
             raise
 
-    def _cancel(self, task_id: str | None) -> None:
-        if task_id is None or self._client is None:
+    def hand_over(self) -> None:
+        """Who breaks off from now on leaves the task alone: another process will follow it."""
+        self._handing_over = True
+
+    def _cancel(self, task_id: str | None, order: Order | None) -> None:
+        if self._client is None or self._handing_over:
             return
-        task = asyncio.ensure_future(self._cancelled(self._client, task_id))
+        task = asyncio.ensure_future(self._cancelled(self._client, task_id, order))
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
 
-    async def _cancelled(self, client: "A2AClient | ForeignClient", task_id: str) -> None:
+    async def _cancelled(self, client: "A2AClient | ForeignClient", task_id: str | None, order: Order | None) -> None:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_CANCEL_SECONDS):
-                await client.cancel(task_id)
+                if task_id is None and order is not None and isinstance(client, A2AClient):
+                    task_id = await client.task_of(order)  # the agent may be at work although it has not said so yet
+                if task_id is not None:
+                    await client.cancel(task_id)
 
     def _client_for(self, card: AgentCard) -> "A2AClient | ForeignClient":
         http, token = self.http.for_url(self.url), self._secret()
         if is_ours(card):
             return A2AClient(self.url, http, token=token, connect_timeout=self.connect_timeout, idle_timeout=self.idle_timeout)
-        return ForeignClient(
-            card, http, agent=self.name, token=token, connect_timeout=self.connect_timeout, idle_timeout=self.idle_timeout
-        )
+        return ForeignClient(card, http, agent=self.name, token=token, connect_timeout=self.connect_timeout, idle_timeout=self.idle_timeout)
 
     def _secret(self) -> str | None:
         return self.token.get_secret_value() if self.token else None

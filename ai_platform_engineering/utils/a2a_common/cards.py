@@ -1,5 +1,8 @@
 """Agent cards: fetched, checked, and with addresses that lead to the host that was configured."""
 
+import asyncio
+import json
+
 import httpx
 from a2a.client.card_resolver import parse_agent_card
 from a2a.types import AgentCard, AgentExtension
@@ -26,12 +29,12 @@ async def fetch_card(url: str, http: httpx.AsyncClient, *, token: str | None, ti
     status = 0
     for path in _PATHS:
         try:
-            response = await http.get(f"{url}{path}", headers=bearer(token), timeout=timeout, follow_redirects=False)
-        except httpx.HTTPError as error:
+            async with asyncio.timeout(timeout):  # the whole of it: HTTP's own timeout is for a pause, and never ends a drip
+                status, body = await _get(f"{url}{path}", http, token=token, timeout=timeout)
+        except (httpx.HTTPError, TimeoutError) as error:
             raise Unreachable(f"{url} cannot be reached ({type(error).__name__}).", accepted=False) from None
-        status = response.status_code
         if status == 200:
-            return _with_our_host(_parsed(response, url), url)
+            return _with_our_host(_parsed(body, url), url)
         if status in (401, 403):
             raise AgentUnavailable(f"{url} refused our credentials ({status}). Check <NAME>_AGENT_TOKEN or AGENT_TOKEN.")
     if status >= 500:
@@ -39,16 +42,27 @@ async def fetch_card(url: str, http: httpx.AsyncClient, *, token: str | None, ti
     raise AgentUnavailable(f"{url} is no A2A agent: it has no card (HTTP {status}).")
 
 
+async def _get(url: str, http: httpx.AsyncClient, *, token: str | None, timeout: float) -> tuple[int, bytes]:
+    """The status and the body, read no further than a card may reach."""
+    body = bytearray()
+    async with http.stream("GET", url, headers=bearer(token), timeout=timeout, follow_redirects=False) as response:
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > _MOST:
+                break
+    return response.status_code, bytes(body)
+
+
 def bearer(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _parsed(response: httpx.Response, url: str) -> AgentCard:
+def _parsed(body: bytes, url: str) -> AgentCard:
     try:
-        if len(response.content) > _MOST:
+        if len(body) > _MOST:
             raise ValueError("too large")
-        card = parse_agent_card(response.json())
-    except (ValueError, TypeError, KeyError, AttributeError, ParseError):
+        card = parse_agent_card(json.loads(body))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ParseError):
         raise AgentUnavailable(f"{url} is no A2A agent: its card cannot be read.") from None
     if not any(interface.protocol_binding == "JSONRPC" for interface in card.supported_interfaces):
         raise AgentUnavailable(f"{url} does not offer JSON-RPC, which is what we speak.")

@@ -1,9 +1,10 @@
 """The A2A client for servers of ours: ask, follow and cancel; gives back the events of the run, once each, in order."""
 
 import asyncio
+import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ from ai_platform_engineering.utils.a2a_common.codec import decode
 
 _VERSION = {"A2A-Version": "1.0"}
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
+_GATEWAY = (502, 503, 504)  # said by what stands before a server that is away for a moment
+_MAX_SAID = 300
 
 
 class Unreachable(CaipeError):
@@ -55,6 +58,13 @@ class Conversation:
     task_id: str | None = None
     last_event_id: str | None = None
     seq: int = 0
+    named: Callable[[str], Awaitable[None]] | None = None  # is told the task's id when it is known, before anything else happens
+
+    async def name(self, task_id: str | None) -> None:
+        self.task_id = task_id
+        if task_id is not None and self.named is not None:
+            tell, self.named = self.named, None
+            await tell(task_id)
 
 
 def http_for(url: str) -> httpx.AsyncClient:
@@ -69,7 +79,7 @@ class A2AClient:
         self, url: str, http: httpx.AsyncClient, *, token: str | None = None, connect_timeout: float = 10.0, idle_timeout: float = 60.0
     ) -> None:
         """`idle_timeout` is for a stream that falls silent: the server sends a keep-alive every 15 s."""
-        self._url, self._http = url, http
+        self._url, self._http, self._token = url, http, token
         self._timeout = httpx.Timeout(idle_timeout, connect=connect_timeout)
         self._headers = {**_VERSION, **({"Authorization": f"Bearer {token}"} if token else {})}
 
@@ -90,6 +100,13 @@ class A2AClient:
         async for event in self._follow("SubscribeToTask", {"id": task_id}, talk):
             yield event
 
+    async def task_of(self, order: Order) -> str | None:
+        """The task of a message that may have arrived: sent again under its id, it names the one it has."""
+        talk = Conversation()
+        async with contextlib.aclosing(self._stream("SendStreamingMessage", {"message": _message(order)}, talk)) as events:
+            await anext(events, None)
+        return talk.task_id
+
     async def cancel(self, task_id: str) -> None:
         await self.call("CancelTask", {"id": task_id})
 
@@ -99,7 +116,7 @@ class A2AClient:
             response = await self._http.post(self._url, json=_request(method, params), headers=self._headers)
         except httpx.HTTPError as error:
             raise Unreachable(f"{self._url} cannot be reached ({type(error).__name__}).", accepted=_accepted(error)) from None
-        return _result(_body(response))
+        return self._result(self._body(response))
 
     async def _follow(self, method: str, params: Mapping[str, Any], talk: Conversation) -> AsyncIterator[AnyEvent]:
         failures, sent = 0, False
@@ -112,7 +129,7 @@ class A2AClient:
                     if ends_turn(event):
                         return
             except httpx.HTTPError as error:
-                problem, accepted = f"cannot be reached ({type(error).__name__})", _accepted(error) is not False
+                problem, accepted = f"cannot be reached ({_reason(error)})", _accepted(error) is not False
                 silent = isinstance(error, httpx.TimeoutException) and talk.task_id is None  # who says nothing at all is not asked again
                 failures = len(_PAUSES) if silent else failures
             # The stream broke off or ended without an end: the run goes on, come back with the number. A message that may have
@@ -125,20 +142,27 @@ class A2AClient:
             if talk.task_id is not None:
                 method, params = "SubscribeToTask", {"id": talk.task_id}
 
-    async def _stream(self, method: str, params: Mapping[str, Any], talk: Conversation) -> AsyncIterator[AnyEvent]:
+    async def _stream(self, method: str, params: Mapping[str, Any], talk: Conversation) -> AsyncGenerator[AnyEvent]:
         headers = {**self._headers, "Accept": "text/event-stream"}
         if talk.last_event_id:
             headers["Last-Event-ID"] = talk.last_event_id
         request = _request(method, params)
+        last = talk.seq if talk.last_event_id else None
         async with self._http.stream("POST", self._url, json=request, headers=headers, timeout=self._timeout) as response:
+            if response.status_code in _GATEWAY:
+                response.raise_for_status()
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 await response.aread()
-                _result(_body(response))
+                self._result(self._body(response))
                 raise RequestRefused(f"{self._url} did not answer with a stream.")
             async for number, data in _frames(response):
                 result, events = self._decoded(data)
-                talk.task_id = talk.task_id or _task_id(result)
+                is_snapshot = "task" in result  # which joins events, so its numbers have gaps
+                if events and not is_snapshot and last is not None and events[0][0] > last + 1:
+                    return  # a frame was lost on the way: come back with the number of the last one before it
+                await talk.name(talk.task_id or _task_id(result))
                 talk.last_event_id = number or talk.last_event_id
+                last = None if is_snapshot else events[-1][0] if events else last
                 for seq, event in events:
                     if seq > talk.seq:  # a snapshot may repeat what was seen
                         talk.seq = seq
@@ -146,10 +170,36 @@ class A2AClient:
 
     def _decoded(self, data: str) -> tuple[dict[str, Any], list[tuple[int, AnyEvent]]]:
         try:
-            result = _result(json.loads(data))
+            result = self._result(json.loads(data))
             return result, decode(result)
         except (ValueError, KeyError, TypeError, AttributeError):  # a validation error is a ValueError
             raise RequestRefused(f"{self._url} sent something that is not A2A.") from None
+
+    def _body(self, response: httpx.Response) -> Any:
+        if response.status_code in (401, 403):
+            raise self._refusal(f"The server refused the request ({response.status_code}): {response.text.strip()}")
+        try:
+            return response.json()
+        except ValueError:
+            raise self._not_a2a(f" (HTTP {response.status_code})") from None
+
+    def _result(self, body: Any) -> dict[str, Any]:
+        match body:
+            case {"error": {"message": str(said)}} if said:
+                raise self._refusal(said)
+            case {"error": error} if error:
+                raise self._refusal(f"The server refused the request: {error}")
+            case {"result": dict(result)}:
+                return result
+            case _:
+                raise self._not_a2a()
+
+    def _not_a2a(self, more: str = "") -> RequestRefused:
+        return RequestRefused(f"The server's answer is not A2A{more}.")
+
+    def _refusal(self, said: str) -> RequestRefused:
+        """A server's own words, which may repeat what it was sent."""
+        return RequestRefused((said.replace(self._token, "…") if self._token else said)[:_MAX_SAID])
 
 
 async def _frames(response: httpx.Response) -> AsyncIterator[tuple[str | None, str]]:
@@ -163,6 +213,10 @@ async def _frames(response: httpx.Response) -> AsyncIterator[tuple[str | None, s
         elif not line and data:
             yield number, "\n".join(data)
             data = []
+
+
+def _reason(error: httpx.HTTPError) -> str:
+    return f"HTTP {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else type(error).__name__
 
 
 def _accepted(error: httpx.HTTPError) -> bool | None:
@@ -183,25 +237,6 @@ def _request(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": str(uuid.uuid4()), "method": method, "params": params}
 
 
-def _body(response: httpx.Response) -> dict[str, Any]:
-    if response.status_code in (401, 403):
-        raise RequestRefused(f"The server refused the request ({response.status_code}): {response.text.strip()[:300]}")
-    try:
-        body: Any = response.json()
-    except ValueError:
-        body = None
-    if not isinstance(body, dict):
-        raise RequestRefused(f"The server's answer is not A2A (HTTP {response.status_code}).")
-    return body
-
-
-def _result(body: Mapping[str, Any]) -> dict[str, Any]:
-    if error := body.get("error"):
-        raise RequestRefused(str(error.get("message") or error))
-    result: dict[str, Any] = body.get("result") or {}
-    return result
-
-
 def _task_id(result: Mapping[str, Any]) -> str | None:
-    task: str | None = (result.get("task") or {}).get("id")
-    return task
+    task = result.get("task")
+    return str(task["id"]) if isinstance(task, dict) and task.get("id") else None

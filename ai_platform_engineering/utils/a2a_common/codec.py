@@ -60,6 +60,8 @@ USER_INPUT = "UserInputMetaData"
 EVENT_KEY = "caipe.event"  # our whole event as one JSON string: a protobuf Struct would turn 3 into 3.0 and lose the order
 SEQ_KEY = "caipe.seq"  # its number, as a string for the same reason
 TIMEOUT_KEY = "caipe.timeout_seconds"  # of a message: how long its sender will wait
+NEW_QUESTION_KEY = "caipe.new_question"  # of a message: it answers nothing; what its conversation still waits for was given up
+BUSY_KEY = "caipe.when_busy"  # of a message: enqueue, reject or interrupt, when its conversation works on another
 EVENTS_KEY = "caipe.events"  # of a snapshot: the events behind it, joined
 
 Frame = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent

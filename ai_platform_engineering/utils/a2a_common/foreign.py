@@ -244,13 +244,11 @@ class ForeignReader:
         pieces = self._answer()
         if not pieces:
             return self._failed(f"The agent {self._agent} finished without a result.")
-        events: list[AnyEvent] = []
+        events = [event for piece in pieces for event in self._reveal(piece, "answer")]
         said = words(self._last.message.parts)
         if said.strip() and said not in pieces:
             events += self._reveal(said, "closing")
-        for piece in pieces:
-            events += self._reveal(piece, "answer")
-        text = cut("\n\n".join(pieces))
+        text = cut("\n\n".join(self._answer()))  # again: the last words may have continued a text
         return [*events, *self._close(text), Answered(agent=self._agent, text=text, trace_id="")]
 
     def _answer(self) -> list[str]:
@@ -279,7 +277,7 @@ class ForeignReader:
         if self._screen.holds(text, "artifact:"):
             return []
         for begun in self._screen.keys("artifact:")[-1:]:
-            if key != "closing" and text.startswith(self._screen.text(begun)):
+            if text.startswith(self._screen.text(begun)):
                 return self._screen.put(begun, begun, text)
         events = self._end_narration()
         return [*events, *self._screen.add(self._screen.new_id(f"{key}:"), self._base(key), text)]
@@ -292,7 +290,6 @@ class ForeignReader:
             events += self._screen.end(key, "answer" if key == chosen else "narration")
         for call_id, tool in self._open:
             events.append(ToolFinished(agent=self._agent, call_id=call_id, tool=tool, outcome="unknown"))
-        self._open.clear()
         return events
 
     def _failed(self, message: str, *, retryable: bool = True) -> list[AnyEvent]:

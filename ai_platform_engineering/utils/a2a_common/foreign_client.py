@@ -72,7 +72,9 @@ class ForeignClient:
         try:
             async with contextlib.aclosing(self._frames(order)) as frames:
                 async for frame in frames:
-                    for event in self._read(reader, frame, talk):
+                    events = self._read(reader, frame, talk)
+                    await talk.name(talk.task_id)
+                    for event in events:
                         yield event
                     if reader.ended:
                         break

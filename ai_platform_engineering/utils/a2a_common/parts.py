@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from typing import Literal
 
 from a2a.types import Message
 from a2a.types import Part as WirePart
@@ -9,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from ai_platform_engineering.core.errors import Refused, UnsupportedPart
 from ai_platform_engineering.core.events import PARTS, DataPart, FilePart, TextPart
-from ai_platform_engineering.utils.a2a_common.codec import TIMEOUT_KEY
+from ai_platform_engineering.utils.a2a_common.codec import BUSY_KEY, NEW_QUESTION_KEY, TIMEOUT_KEY
 from ai_platform_engineering.utils.a2a_common.numbers import whole_numbers
 
 UserPart = TextPart | DataPart | FilePart
@@ -37,6 +38,23 @@ def patience(message: Message) -> float | None:
     """How many seconds the sender will wait; None when it did not say."""
     said = message.metadata.fields[TIMEOUT_KEY].number_value if TIMEOUT_KEY in message.metadata.fields else 0.0
     return said if said > 0 else None
+
+
+def is_new_question(message: Message) -> bool:
+    """The sender says that the message is no answer to what the conversation waits for."""
+    return NEW_QUESTION_KEY in message.metadata.fields and message.metadata.fields[NEW_QUESTION_KEY].bool_value
+
+
+def wanted_when_busy(message: Message) -> Literal["enqueue", "reject", "interrupt"] | None:
+    """What the sender wants when the conversation works on another question; None when it did not say."""
+    said = message.metadata.fields[BUSY_KEY].string_value if BUSY_KEY in message.metadata.fields else ""
+    match said:
+        case "enqueue" | "reject" | "interrupt":
+            return said
+        case "":
+            return None
+        case _:
+            raise Refused(f"{BUSY_KEY} is one of enqueue, reject and interrupt.")
 
 
 def digest(parts: tuple[UserPart, ...]) -> str:

@@ -82,6 +82,7 @@ def langchain_tools(offers: Sequence[Offer], policy: ToolPolicy, knowledge: Coll
             "permission": permission,
             "annotations": spec.hints,
             "knowledge": any(fnmatchcase(spec.name, pattern) for pattern in knowledge),
+            **({"effect": effect} if (effect := policy.effect(spec.name)) else {}),
         }
         tools.append(McpTool.of(offer.session, spec, name=name, metadata=metadata))
     return tools

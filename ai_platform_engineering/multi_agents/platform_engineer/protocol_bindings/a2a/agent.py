@@ -6,6 +6,7 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command, Durability
 
 from ai_platform_engineering.core.errors import CaipeError
@@ -17,19 +18,32 @@ from ai_platform_engineering.multi_agents.platform_engineer.current import Crew,
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
 from ai_platform_engineering.multi_agents.platform_engineer.plan import RESET
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.answers import read_answers, resolution_of
+from ai_platform_engineering.multi_agents.platform_engineer.takeover import answers_to, stored_graphs, structured_text
+from ai_platform_engineering.runtime.log import RunLog, RunRow
 from ai_platform_engineering.runtime.runs import Turn
+from ai_platform_engineering.runtime.storage.fenced import EPOCH, RUN
 from ai_platform_engineering.utils.a2a_common.parts import question
 from ai_platform_engineering.utils.failures import failed
 from ai_platform_engineering.utils.interrupts import request_id_of
 from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE
+from ai_platform_engineering.utils.restore import Restored
 from ai_platform_engineering.utils.translate import MODES, Translator
+
+_RECOVERY = "The server was restarted; the run goes on where it was."
+
+
+def thread_of(row: RunRow) -> str:
+    """The graph's thread of a conversation. The owner is part of it: a context id is free text and may be sent by anybody."""
+    return json.dumps([row.owner, row.context_id])
 
 
 class AIPlatformEngineerA2ABinding:
     """Runs the graph for a turn; what it yields ends with exactly one terminal event or a pause."""
 
-    def __init__(self, answers: Current[Driven] | Driven) -> None:
+    def __init__(self, answers: Current[Driven] | Driven, run_log: RunLog | None = None) -> None:
+        """`run_log` knows where the state of a run is whose process died."""
         self._current = answers if isinstance(answers, Current) else Current(Crew(answers))
+        self._log = run_log
 
     async def stream(self, turn: Turn, seen: Transcript) -> AsyncIterator[AnyEvent]:
         """The events of the turn, after what has been seen of the run."""
@@ -48,7 +62,13 @@ class AIPlatformEngineerA2ABinding:
             yield Notice(code="offline_model", text=OFFLINE_NOTICE)
         given: Any = {"messages": [HumanMessage(question(turn.parts), id=f"{turn.row.run_id}:user")], "plan": RESET}
         kept: Mapping[str, Any] = {}
-        if turn.resumes:
+        restored: Restored | None = None
+        if turn.takes_over:
+            given, kept, restored = await self._take_over(driven, graph, config, turn, given)
+            for event in [*restored.texts(seen), Notice(code="recovery", text=_RECOVERY)]:
+                yield event
+                seen = seen.apply(event)
+        elif turn.resumes:
             given, kept, resolved = await self._resume(graph, config, turn, seen)
             for event in resolved:
                 yield event
@@ -63,11 +83,27 @@ class AIPlatformEngineerA2ABinding:
             plan=PlanState.model_validate(kept.get("plan") or {}),
             response=kept.get("structured_response"),
             seen=seen,
+            restored=restored,
         )
         durability: Durability | None = "sync" if graph.checkpointer else None  # nothing is stored without one
         items: AsyncIterator[Any] = graph.astream(given, config, stream_mode=MODES, subgraphs=True, version="v2", durability=durability)
         async for event in translator.events(items):
             yield event
+
+    async def _take_over(
+        self, driven: Driven, graph: Graph, config: RunnableConfig, turn: Turn, question: Any
+    ) -> tuple[Any, Mapping[str, Any], Restored]:
+        """What the graph must be given to go on, what it kept, and what it had stored of the run."""
+        run_id, shape = turn.row.run_id, driven.shape
+        if self._log is None or not isinstance(graph.checkpointer, BaseCheckpointSaver):
+            return question, {}, Restored(agent=shape.agent)
+        namespaces = [marker.ns for marker in await self._log.markers(run_id)]
+        graphs = await stored_graphs(graph.checkpointer, config, run_id, namespaces)
+        if not graphs:
+            return question, {}, Restored(agent=shape.agent)  # nothing was stored: it begins again, and the message is the same one
+        state = await graph.aget_state(config)
+        restored = Restored(graphs, shape.agent, shape.answer_tool, structured_text(state.values))
+        return answers_to(run_id, state.interrupts, await self._log.requests(run_id)), state.values, restored
 
     async def _resume(
         self, graph: Graph, config: RunnableConfig, turn: Turn, seen: Transcript
@@ -91,10 +127,8 @@ class AIPlatformEngineerA2ABinding:
         return not graph.checkpointer or not (await graph.aget_state(config)).values.get("messages")
 
     def _config(self, driven: Driven, turn: Turn) -> RunnableConfig:
-        # The owner is part of the thread: a context id is free text and may be sent by anybody.
-        thread = json.dumps([turn.row.owner, turn.row.context_id])
         return {
-            "configurable": {"thread_id": thread, DEADLINE: turn.deadline},
-            "metadata": {"query_id": turn.row.run_id, "epoch": turn.row.epoch},
+            "configurable": {"thread_id": thread_of(turn.row), DEADLINE: turn.deadline},
+            "metadata": {RUN: turn.row.run_id, EPOCH: turn.row.epoch},
             "recursion_limit": driven.recursion_limit,
         }

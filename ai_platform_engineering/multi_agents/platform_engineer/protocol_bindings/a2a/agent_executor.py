@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from a2a.server.agent_execution import RequestContext
@@ -15,11 +15,11 @@ from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
 from ai_platform_engineering.runtime.ending import closing
-from ai_platform_engineering.runtime.log import RunLog
+from ai_platform_engineering.runtime.log import RunLog, RunRow
 from ai_platform_engineering.runtime.runs import Incoming, Runs, Turn
 from ai_platform_engineering.runtime.writer import RunWriter
 from ai_platform_engineering.utils.a2a_common.base_langgraph_agent_executor import BaseLangGraphAgentExecutor
-from ai_platform_engineering.utils.a2a_common.parts import patience, read_parts
+from ai_platform_engineering.utils.a2a_common.parts import is_new_question, patience, read_parts, wanted_when_busy
 from ai_platform_engineering.utils.failures import failed
 
 log = logging.getLogger(__name__)
@@ -55,10 +55,18 @@ class StreamState:
 class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
     """Drives runs: the binding produces events, the log keeps them, and readers follow the log."""
 
-    def __init__(self, binding: AIPlatformEngineerA2ABinding, run_log: RunLog, settings: Settings) -> None:
+    def __init__(
+        self,
+        binding: AIPlatformEngineerA2ABinding,
+        run_log: RunLog,
+        settings: Settings,
+        *,
+        after: Callable[[RunRow, bool], Awaitable[None]] | None = None,
+    ) -> None:
+        """`after` is done when a turn is over and stored, with whether its run is as well."""
         super().__init__()
-        self._binding, self._log, self._settings = binding, run_log, settings
-        self.runs = Runs(run_log, self.drive)
+        self._binding, self._log, self._settings, self._after = binding, run_log, settings, after
+        self.runs = Runs(run_log, self.drive, busy=settings.server.busy)
 
     async def drive(self, turn: Turn) -> None:
         """Works on one turn to its end or its next pause; never two ends, never none."""
@@ -82,6 +90,8 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
         finally:
             await state.writer.close()
         log.info("run %s: %s", row.run_id, state.seen.state)
+        if self._after is not None:
+            await self._after(row, state.seen.state != "input-required")
 
     async def open(self, context: RequestContext) -> AsyncIterator[Numbered]:
         if context.message is None:
@@ -97,6 +107,8 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
             task_id=context.task_id if continues else None,
             run_id=None if continues else context.task_id,
             seconds=patience(context.message),
+            busy=wanted_when_busy(context.message),
+            new_question=is_new_question(context.message),
         )
         row, before = await self.runs.accept(incoming)
         return self.runs.follow(row.run_id, before)

@@ -5,28 +5,28 @@ from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
-from langgraph.checkpoint.memory import InMemorySaver
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import Settings, environment, export, reread
+from ai_platform_engineering.core.settings import Settings, environment, export, export_anew, reread
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
 from ai_platform_engineering.multi_agents.platform_engineer.current import Crew, Current
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
 from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, Placed, place
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import supervisor_card
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.serving import serving
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.starting import reconfigure, say_agents, start
-from ai_platform_engineering.runtime.app import App, a2a_app
+from ai_platform_engineering.runtime.app import App
 from ai_platform_engineering.runtime.ascii_json import AsciiJSON
-from ai_platform_engineering.runtime.memory_log import MemoryLog
 from ai_platform_engineering.runtime.security import check_exposure
+from ai_platform_engineering.runtime.storage.storage import Storage
 from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE, OfflineModel
 
 Supervisors = Current[PlatformEngineerDeepAgent]
+
+STORAGE_NAME = "supervisor"
 
 
 def create_app(
@@ -37,22 +37,22 @@ def create_app(
     model: BaseChatModel | None = None,
     router: BaseChatModel | None = None,
     placed: Placed | None = None,
+    storage: Storage | None = None,
     configure: Callable[[], tuple[Settings, Placed]] | None = None,
 ) -> App:
     """The supervisor as an application; tests and embedders hand in agents, tools and a model.
 
-    `placed` is the agents of a catalogue with what is open for them, `router` answers when no model is configured, and `configure`
-    reads the configuration again.
+    `placed` is the agents of a catalogue with what is open for them, `router` answers when no model is configured, `storage` is where
+    runs are kept (in memory otherwise), and `configure` reads the configuration again.
     """
     check_exposure(settings.server)
-    run_log, saver = MemoryLog(), InMemorySaver()
+    kept = storage or Storage.in_memory()
 
     def crew(settings: Settings, placed: Placed) -> Crew[PlatformEngineerDeepAgent]:
-        given: dict[str, Any] = {"tools": tools, "model": model, "router": router, "checkpointer": saver, "orders": run_log}
+        given: dict[str, Any] = {"tools": tools, "model": model, "router": router, "checkpointer": kept.saver, "run_log": kept.log}
         return Crew(PlatformEngineerDeepAgent(settings, agents=placed.agents, **given), placed)
 
     current = Current(crew(settings, placed or Placed(agents)))
-    executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(current), run_log, settings)
 
     async def ready() -> dict[str, dict[str, Any]]:
         return await _readiness(current)
@@ -60,14 +60,13 @@ def create_app(
     async def tool_list(_: Request) -> Response:
         return AsciiJSON({"tools": current.crew.driven.tool_names()})
 
-    app = a2a_app(
-        settings.server,
-        lambda: supervisor_card(settings.server, current.crew.placed),
-        executor.runs,
+    app = serving(
+        settings,
+        current,
+        kept,
+        card=lambda: supervisor_card(settings.server, current.crew.placed),
         ready=ready,
         routes=[Route("/tools", tool_list)],
-        starting=[current.start],
-        closing=[current.aclose],
     )
     if configure is not None:
         app.reload = _reload(current, lambda: crew(*configure()))
@@ -93,17 +92,20 @@ async def _readiness(current: Supervisors) -> dict[str, dict[str, Any]]:
     return {"model": {"status": "ok", "name": mas.model_name}, **report}
 
 
-def build_app(settings: Settings, variables: Mapping[str, str]) -> App:
-    """The application with the agents of the catalogue, each where it is placed."""
+def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Storage | None = None) -> App:
+    """The application with the agents of the catalogue, each where it is placed, and the storage of the settings."""
 
     def configure() -> tuple[Settings, Placed]:
         now = reread()
         again = Settings.of(now).model_copy(update={"server": settings.server})
-        return again, place(again, now)
+        placed = place(again, now)
+        export_anew(now)  # what is wrong has been found by now
+        return again, placed
 
     placed = place(settings, variables)
     say_agents(placed)
-    return create_app(settings, placed=placed, router=OfflineModel(), configure=configure)
+    kept = storage or Storage.of(settings.storage, settings.agent.home, STORAGE_NAME)
+    return create_app(settings, placed=placed, router=OfflineModel(), storage=kept, configure=configure)
 
 
 async def make_graph() -> Graph:

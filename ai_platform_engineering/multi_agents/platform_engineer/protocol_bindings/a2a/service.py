@@ -5,25 +5,23 @@ from functools import partial
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langgraph.checkpoint.memory import InMemorySaver
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import Settings, environment, reread
+from ai_platform_engineering.core.settings import Settings, environment, export_anew, reread
 from ai_platform_engineering.multi_agents.platform_engineer.current import Crew, Current
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.placement import Placed, one_agent
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import agent_card
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.serving import serving
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.starting import reconfigure, start
 from ai_platform_engineering.multi_agents.platform_engineer.served_agent import ServedAgent
-from ai_platform_engineering.runtime.app import App, a2a_app
+from ai_platform_engineering.runtime.app import App
 from ai_platform_engineering.runtime.ascii_json import AsciiJSON
-from ai_platform_engineering.runtime.memory_log import MemoryLog
 from ai_platform_engineering.runtime.security import check_exposure
+from ai_platform_engineering.runtime.storage.storage import Storage
 from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE, OfflineModel
 
 _PORT = "8001"
@@ -35,19 +33,20 @@ def create_service(
     placed: Placed,
     model: BaseChatModel | None = None,
     router: BaseChatModel | None = None,
+    storage: Storage | None = None,
     configure: Callable[[], tuple[Settings, Placed]] | None = None,
 ) -> App:
     """The one agent of `placed` as an application."""
     check_exposure(settings.server)
-    run_log, saver = MemoryLog(), InMemorySaver()
+    kept = storage or Storage.in_memory()
 
     def crew(settings: Settings, placed: Placed) -> Crew[ServedAgent]:
         [agent] = placed.agents
         assert isinstance(agent, LocalAgent)
-        return Crew(ServedAgent(settings, agent, model=model, router=router, checkpointer=saver), placed)
+        given: dict[str, Any] = {"model": model, "router": router, "checkpointer": kept.saver, "run_log": kept.log}
+        return Crew(ServedAgent(settings, agent, **given), placed)
 
     current = Current(crew(settings, placed))
-    executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(current), run_log, settings)
 
     async def ready() -> dict[str, dict[str, Any]]:
         return _readiness(current)
@@ -56,13 +55,13 @@ def create_service(
         agent = current.crew.driven
         return AsciiJSON({"tools": {agent.definition.name: list(agent.tools)}})
 
-    app = a2a_app(
-        settings.server,
-        lambda: agent_card(settings.server, current.crew.driven.definition),
-        executor.runs,
+    app = serving(
+        settings,
+        current,
+        kept,
+        card=lambda: agent_card(settings.server, current.crew.driven.definition),
         ready=ready,
         routes=[Route("/tools", tool_list)],
-        closing=[current.aclose],
     )
     if configure is not None:
         read = configure
@@ -90,10 +89,13 @@ def build_service(name: str, settings: Settings, variables: Mapping[str, str]) -
     def configure() -> tuple[Settings, Placed]:
         now = reread()
         again = Settings.of(now).model_copy(update={"server": settings.server})
-        return again, one_agent(again, now, name, remote=False)
+        placed = one_agent(again, now, name, remote=False)
+        export_anew(now)
+        return again, placed
 
     placed = one_agent(settings, variables, name, remote=False)
-    return create_service(settings, placed=placed, router=OfflineModel(), configure=configure)
+    kept = Storage.of(settings.storage, settings.agent.home, f"agent-{name}")
+    return create_service(settings, placed=placed, router=OfflineModel(), storage=kept, configure=configure)
 
 
 def run_agent(name: str, overrides: Mapping[str, str | None]) -> None:

@@ -23,7 +23,7 @@ def start(overrides: Mapping[str, str | None], build: Callable[[Settings, Mappin
         settings = Settings.of({**variables, **{name: value for name, value in overrides.items() if value is not None}})
         logging.basicConfig(level=settings.logging.level, format="%(asctime)s %(levelname)s %(module)s: %(message)s")
         logging.getLogger("a2a").setLevel(max(logging.INFO, logging.getLogger().level))  # at DEBUG it would log whole requests
-        for chatty in ("httpx", "httpcore", "a2a.client"):
+        for chatty in ("httpx", "httpx2", "httpcore", "a2a.client"):
             logging.getLogger(chatty).setLevel(logging.WARNING)  # each check of an agent, each card
         check_exposure(settings.server)
         listener = listen(settings.server)

@@ -1,0 +1,101 @@
+"""Calls, remote orders and pending requests as rows: what the writer does inside its transaction, and how rows are read back."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from ai_platform_engineering.core.errors import Refused
+from ai_platform_engineering.core.events import AnyEvent, InputRequested
+from ai_platform_engineering.runtime.log import JournalEntry, PendingRequest, RunRow, begun, can_settle, requests_after
+
+
+def call_entry(found: sqlite3.Row) -> JournalEntry:
+    return JournalEntry(
+        key=found["key"],
+        tool=found["tool"],
+        arguments=json.loads(found["arguments"]),
+        state=found["state"],
+        epoch=found["epoch"],
+        outcome=json.loads(found["outcome"]),
+        settled_by=found["settled_by"],
+    )
+
+
+def request_row(found: sqlite3.Row) -> PendingRequest:
+    return PendingRequest(
+        request_id=found["request_id"],
+        run_id=found["run_id"],
+        event=InputRequested.model_validate_json(found["event"]),
+        status=found["status"],
+        answer=json.loads(found["answer"]),
+        by=found["answered_by"],
+    )
+
+
+def begin(db: sqlite3.Connection, row: RunRow, call: JournalEntry, *, idempotent: bool) -> JournalEntry:
+    known = _call(db, row.run_id, call.key)
+    entry = begun(known, call, idempotent=idempotent)
+    if entry != known:
+        _store_call(db, row.run_id, entry)
+    return entry
+
+
+def finish(db: sqlite3.Connection, row: RunRow, key: str, state: Literal["done", "withdrawn"], outcome: Any) -> None:
+    known = _call(db, row.run_id, key)
+    if known is None:
+        raise Refused("The call was never begun.")
+    if known.state in ("intent", "unknown"):
+        _store_call(db, row.run_id, replace(known, state=state, outcome=outcome))
+
+
+def settle(db: sqlite3.Connection, row: RunRow, key: str, outcome: Any, by: str) -> bool:
+    known = _call(db, row.run_id, key)
+    if known is None or not can_settle(known, row.status):
+        return False
+    _store_call(db, row.run_id, replace(known, state="done", outcome=outcome, settled_by=by))
+    return True
+
+
+def ordered(db: sqlite3.Connection, row: RunRow, key: str, task_id: str) -> None:
+    db.execute(
+        "INSERT INTO orders(run_id, key, task_id) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET task_id = excluded.task_id",
+        (row.run_id, key, task_id),
+    )
+
+
+def claim_request(db: sqlite3.Connection, request_id: str, answer: str, by: str) -> str | None:
+    claimed = db.execute(
+        "UPDATE pending SET status = 'claimed', answer = ?, answered_by = ? WHERE request_id = ? AND status = 'pending' RETURNING run_id",
+        (answer, by, request_id),
+    ).fetchall()
+    return str(claimed[0][0]) if claimed else None
+
+
+def store_requests(db: sqlite3.Connection, run_id: str, events: Sequence[AnyEvent]) -> None:
+    """What the events ask and resolve."""
+    known = db.execute("SELECT * FROM pending WHERE run_id = ? ORDER BY rowid", (run_id,)).fetchall()
+    for request in requests_after(run_id, events, [request_row(found) for found in known]):
+        values = (request.request_id, run_id, request.event.model_dump_json(), request.status, json.dumps(request.answer), request.by)
+        db.execute(
+            "INSERT INTO pending(request_id, run_id, event, status, answer, answered_by) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET run_id = excluded.run_id, event = excluded.event, status = excluded.status,"
+            " answer = excluded.answer, answered_by = excluded.answered_by",
+            values,
+        )
+
+
+def _call(db: sqlite3.Connection, run_id: str, key: str) -> JournalEntry | None:
+    found = db.execute("SELECT * FROM journal WHERE run_id = ? AND key = ?", (run_id, key)).fetchone()
+    return None if found is None else call_entry(found)
+
+
+def _store_call(db: sqlite3.Connection, run_id: str, entry: JournalEntry) -> None:
+    values = (entry.key, entry.tool, json.dumps(entry.arguments), entry.state, entry.epoch, json.dumps(entry.outcome), entry.settled_by)
+    db.execute(
+        "INSERT INTO journal(run_id, key, tool, arguments, state, epoch, outcome, settled_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET tool = excluded.tool, arguments = excluded.arguments, state = excluded.state,"
+        " epoch = excluded.epoch, outcome = excluded.outcome, settled_by = excluded.settled_by",
+        (run_id, *values),
+    )
