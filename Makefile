@@ -24,7 +24,7 @@ ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
 endif
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## install what is missing into .venv
 
@@ -49,6 +49,9 @@ test-full: setup backends ## the slow tests, marked `full`
 	if [ $$status -eq 5 ]; then echo "No test is marked full: nothing more to run."; exit 0; fi; \
 	if [ $$status -ne 0 ]; then cat $(VENV)/.full; exit $$status; fi; \
 	$(BIN)/python -m pytest -m full -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS)
+
+quick-sanity: setup ## the supervisor and two agents as processes: health, names, order, narration, the final result
+	$(BIN)/python -m pytest -n 0 $(PYTEST_ARGS) integration/test_streaming_harness.py
 
 fmt: setup ## format, and mend what ruff can mend
 	$(BIN)/ruff check --fix

@@ -14,7 +14,8 @@ from ai_platform_engineering.core.settings import Settings, dotenv, environment,
 @click.version_option(package_name="ai-platform-engineering", prog_name="caipe")
 def main() -> None:
     """The AI platform engineer."""
-    export(environment())  # so that options, proxies and certificates may also come from `.env`
+    with _readable():
+        export(environment())  # so that options, proxies and certificates may also come from `.env`
 
 
 @main.command()
@@ -81,6 +82,20 @@ def chat(url: str | None, token: str | None, context_id: str | None) -> None:
 @main.command()
 @click.argument("task_id")
 @_with_server
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Only what came after this number; without it from the start.")
+@click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
+def follow(task_id: str, url: str | None, token: str | None, after: int, as_json: bool) -> None:
+    """Follow a task to its end, shown like `caipe ask` does. Ctrl-C leaves it; the task goes on."""
+    from ai_platform_engineering.cli.local import a_server
+    from ai_platform_engineering.terminal.follow import follow_task
+
+    with _readable():
+        sys.exit(follow_task(task_id, server=a_server(url), token=token, after=after, as_json=as_json))
+
+
+@main.command()
+@click.argument("task_id")
+@_with_server
 @click.option("--results", is_flag=True, help="Show what the tools returned, too.")
 def show(task_id: str, url: str | None, token: str | None, results: bool) -> None:
     """A run afterwards: plan, calls, arguments, timing, tokens."""
@@ -88,6 +103,51 @@ def show(task_id: str, url: str | None, token: str | None, results: bool) -> Non
 
     with _readable():
         sys.exit(show_task(task_id, url, token, results=results))
+
+
+@main.command()
+@click.argument("task_id")
+@click.argument("call", required=False)
+@_with_server
+@click.option("--done", "outcome", flag_value="done", help="The call took effect.")
+@click.option("--not-done", "outcome", flag_value="not_done", help="The call did not take effect.")
+@click.option("--note", default="", help="What else the model should know.")
+def outcome(task_id: str, call: str | None, url: str | None, token: str | None, outcome: str | None, note: str) -> None:
+    """Say what became of a call whose outcome is unknown; without a call: list the calls."""
+    from ai_platform_engineering.cli.outcome import list_calls, settle_call
+
+    if (call is None) != (outcome is None):
+        raise click.UsageError("Name the call and give --done or --not-done; or neither, to list the calls.")
+    with _readable():
+        if call is None or outcome is None:
+            sys.exit(list_calls(task_id, url, token))
+        sys.exit(settle_call(task_id, call, outcome, note, url, token))
+
+
+@main.group()
+def facts() -> None:
+    """What you asked to be remembered: list, forget ID."""
+
+
+@facts.command("list")
+@_with_server
+def list_facts_(url: str | None, token: str | None) -> None:
+    """What is remembered, with ids."""
+    from ai_platform_engineering.cli.facts import list_facts
+
+    with _readable():
+        sys.exit(list_facts(url, token))
+
+
+@facts.command("forget")
+@click.argument("fact_id")
+@_with_server
+def forget_fact_(fact_id: str, url: str | None, token: str | None) -> None:
+    """Forget a fact."""
+    from ai_platform_engineering.cli.facts import forget_fact
+
+    with _readable():
+        sys.exit(forget_fact(fact_id, url, token))
 
 
 @main.group(invoke_without_command=True)

@@ -30,6 +30,8 @@ from ai_platform_engineering.runtime.runs import Runs
 from ai_platform_engineering.runtime.security import BearerAuth, HostGuard
 from ai_platform_engineering.runtime.stream import Streams
 
+_LAST_WORDS = 1.0  # seconds for readers to take the end of their runs
+
 Readiness = Callable[[], Awaitable[dict[str, dict[str, Any]]]]
 
 
@@ -38,6 +40,7 @@ class App(Starlette):
 
     streams: Streams
     reload: Callable[[], Awaitable[None]] | None = None
+    last_words: Callable[[], Awaitable[bool]] | None = None  # ends what cannot go on in another process; true when readers are to hear it
 
 
 def a2a_app(
@@ -115,7 +118,8 @@ def _card_routes(card: Callable[[], AgentCard]) -> list[Route]:
 
 
 class Server(uvicorn.Server):
-    """Ends the open streams as soon as a signal arrives; readers come back with their number. SIGHUP reads the configuration again."""
+    """Ends the open streams when a signal arrives: readers come back with their number, or have heard that there is nothing to come back
+    to. SIGHUP reads the configuration again."""
 
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
@@ -132,9 +136,13 @@ class Server(uvicorn.Server):
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)
 
-    def handle_exit(self, sig: int, frame: Any) -> None:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listening in self.servers:
+            listening.close()  # nobody new
+        if self._app.last_words is not None and await self._app.last_words():
+            await self._app.streams.drained(_LAST_WORDS)
         self._app.streams.end()
-        super().handle_exit(sig, frame)
+        await super().shutdown(sockets)
 
 
 def listen(settings: ServerSettings) -> socket.socket:

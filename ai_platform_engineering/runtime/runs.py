@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Literal
+from weakref import WeakValueDictionary
 
 from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import AnyEvent, Cancelled, Failed, Notice, Numbered, RunStarted, ends_turn
@@ -83,6 +84,7 @@ class Runs:
         self._turns: dict[str, Turn] = {}
         self._lines: dict[_Line, list[str]] = {}
         self._moved: dict[_Line, asyncio.Condition] = {}
+        self._doors: WeakValueDictionary[_Line, asyncio.Lock] = WeakValueDictionary()
 
     async def accept(self, message: Incoming) -> tuple[RunRow, int]:
         """The run that works on the message and the number before its turn. A known message finds its run again."""
@@ -91,7 +93,6 @@ class Runs:
         paused = await self._waiting_run(message)
         if paused is not None:
             return await self._resume(paused, message)
-        await self._make_way(message)
         context_id = message.context_id or str(uuid.uuid4())
         started = RunStarted(message_id=message.message_id, parts=message.parts, owner=message.owner, principal=message.principal)
         new = NewRun(
@@ -103,7 +104,10 @@ class Runs:
             started=started,
             lasting_id=message.context_id is not None,
         )
-        row, is_new = await self._log.create(new)
+        door = self._doors.setdefault((new.owner, new.context_id), asyncio.Lock())
+        async with door:  # of two questions at once, one finds the other at work
+            await self._make_way(message)
+            row, is_new = await self._log.create(new)
         if is_new:
             log.info("run %s started, context %s", row.run_id, row.context_id)
             self._lines.setdefault(self._line(row), []).append(row.run_id)

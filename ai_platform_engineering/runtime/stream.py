@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ai_platform_engineering.core.events import ends_turn
+from ai_platform_engineering.core.events import Numbered, ends_turn
 from ai_platform_engineering.runtime.log import RunRow
 from ai_platform_engineering.runtime.runs import Runs
 from ai_platform_engineering.utils.a2a_common.codec import snapshot
@@ -22,6 +23,7 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
+_PIECE = 128 * 1024  # characters; what one reader costs in memory, give or take an event
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,12 @@ class Streams:
         for scope in list(self.scopes):
             scope.cancel()
 
+    async def drained(self, seconds: float) -> None:
+        """Waits until all have ended by themselves, or for so long."""
+        with anyio.move_on_after(seconds):
+            while self.scopes:  # noqa: ASYNC110 - only when the server stops
+                await asyncio.sleep(0.01)
+
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
         """A wait that ends with the streams; what it waited for may still be under way."""
@@ -70,12 +78,14 @@ class Streams:
 
 
 class LogStream(Response):
-    """A reader of the log. It asks for what is after its number, sends it in one piece, and waits; no queue, no eviction."""
+    """A reader of the log. It asks for what is after its number, sends it in pieces, and waits; no queue, no eviction."""
 
     def __init__(self, opened: Opened, request_id: Any, *, is_v03: bool, streams: Streams) -> None:
         self.background = None
         self._row, self._after, self._skip, self._snapshot = opened.row, opened.after, opened.skip, opened.snapshot
-        self._streams, self._runs, self._done = streams, streams.runs, False
+        self._streams, self._runs = streams, streams.runs
+        self._done = opened.row.status == "ended" and opened.after == opened.row.last_seq  # it has everything
+        self._ahead: deque[Numbered] = deque()  # read and not yet sent
         self._render = Renderer(opened.row.ref, is_v03=is_v03)
         self._head = '\ndata: {"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":'
 
@@ -115,14 +125,17 @@ class LogStream(Response):
             self._snapshot = False
             task = snapshot(self._row.ref, await self._runs.events(self._row.run_id, self._after))
             out.append(self._frame(str(self._after), self._render.snapshot(task)))
-        for item in await self._runs.read(self._row.run_id, self._after):
+        if not self._ahead:
+            self._ahead.extend(await self._runs.read(self._row.run_id, self._after))
+        size = 0
+        while self._ahead and size < _PIECE and not self._done:
+            item = self._ahead.popleft()
             results = self._render.results(item)
             for part, result in enumerate(results, 1):
                 if part > self._skip:
                     out.append(self._frame(str(item.seq) if part == len(results) else f"{item.seq}.{part}", result))
+                    size += len(out[-1])
             self._after, self._skip, self._done = item.seq, 0, ends_turn(item.event)
-            if self._done:
-                break
         return "".join(out).encode()
 
     def _frame(self, number: str, result: str) -> str:

@@ -5,10 +5,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, ToolCall, ToolMessage
 
-from ai_platform_engineering.core.events import SUPERVISOR, AnyEvent, TextDelta, TextDiscarded, TextEnded, TextRole, Usage
+from ai_platform_engineering.core.events import (
+    SUPERVISOR,
+    AnyEvent,
+    TextDelta,
+    TextDiscarded,
+    TextEnded,
+    TextRole,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
 from ai_platform_engineering.core.transcript import Span, Transcript
+from ai_platform_engineering.utils.tool_calls import DELEGATION, PLANNING, called, result_of
 from ai_platform_engineering.utils.translate_texts import Namespace
 from ai_platform_engineering.utils.visible_text import visible
 
@@ -34,19 +45,66 @@ class Restored:
     answer: str = ""
     used: Usage = field(default_factory=Usage)
     ended: Counter[tuple[Namespace, str]] = field(default_factory=Counter)  # how often a call of this id has its result
+    _seen: Transcript = field(default_factory=Transcript)
+    _untold: list[RestoredGraph] = field(default_factory=list)
+    _made: dict[str, tuple[RestoredGraph, ToolCall]] = field(default_factory=dict)
 
-    def texts(self, seen: Transcript) -> Iterator[AnyEvent]:
-        """Texts that the state has and the log lacks are said; texts that the log has and the state lacks are taken back."""
-        spans = {span.message_id: span for span in seen.spans}
+    def events(self, seen: Transcript) -> Iterator[AnyEvent]:
+        """What the state has and the log lacks is said; texts that the log has and the state lacks are taken back."""
+        self._seen, self._untold, self._made = seen, list(self.graphs), {}
         kept: set[str] = set()
-        for graph in self.graphs:
-            for message in graph.messages:
-                if isinstance(message, AIMessage):
-                    kept |= {str(message.id), f"{message.id}:answer"}
-                    yield from self._text(graph, message, spans, seen)
-                elif isinstance(message, ToolMessage):
-                    self.ended[graph.ns, message.tool_call_id] += 1
+        while self._untold:
+            for event in self._graph(self._untold.pop(0), kept):
+                self._seen = self._seen.apply(event)
+                yield event
         yield from _taken_back(seen, kept)
+
+    def _graph(self, graph: RestoredGraph, kept: set[str]) -> Iterator[AnyEvent]:
+        """The texts and calls of a graph, in order; what happened inside a delegation comes before its end."""
+        if graph.call_id:
+            yield from self._started(graph.call_id)
+        spans = {span.message_id: span for span in self._seen.spans}
+        for message in graph.messages:
+            if isinstance(message, AIMessage):
+                kept |= {str(message.id), f"{message.id}:answer"}
+                self._made |= {_call_id(graph, call["id"] or ""): (graph, call) for call in message.tool_calls}
+                yield from self._text(graph, message, spans, self._seen)
+            elif isinstance(message, ToolMessage):
+                self.ended[graph.ns, message.tool_call_id] += 1
+                yield from self._call(graph, message, kept)
+
+    def _call(self, graph: RestoredGraph, message: ToolMessage, kept: set[str]) -> Iterator[AnyEvent]:
+        """The start and the end of a call that has its result, as far as they were not told."""
+        base, times = _call_id(graph, message.tool_call_id), self.ended[graph.ns, message.tool_call_id]
+        call_id = base if times == 1 else f"{base}#{times}"
+        yield from self._started(call_id, base)
+        for inside in [one for one in self._untold if one.call_id == call_id]:
+            self._untold.remove(inside)
+            yield from self._graph(inside, kept)
+        call = next((call for call in self._seen.calls if call.call_id == call_id), None)
+        if call is None or call.outcome is not None:
+            return
+        yield ToolFinished(
+            call_id=call_id,
+            tool=call.tool,
+            agent=call.agent,
+            parent_call=call.parent_call,
+            delegates=call.delegates,
+            step_id=call.step_id,
+            **result_of(message, delegates=call.delegates),
+        )
+
+    def _started(self, call_id: str, base: str | None = None) -> Iterator[AnyEvent]:
+        graph, made = self._made.get(base or call_id, (None, None))
+        if graph is None or made is None or made["name"] in (PLANNING, self.answer_tool):
+            return
+        if any(call.call_id == call_id for call in self._seen.calls):
+            return
+        (by, step), delegates, plan = self._by(graph, self._seen), made["name"] == DELEGATION, self._seen.plan
+        tool, arguments = called(made["name"], made["args"]), made["args"]
+        if plan is not None and not graph.call_id:
+            step = plan.step_for(tool, arguments.get("step_id")) if delegates else plan.current_step()
+        yield ToolStarted(call_id=call_id, tool=tool, delegates=delegates, arguments=arguments, step_id=step, **by)
 
     def _text(self, graph: RestoredGraph, message: AIMessage, spans: Mapping[str, Span], seen: Transcript) -> Iterator[AnyEvent]:
         text, final = visible(message.text), not message.tool_calls and not message.invalid_tool_calls
@@ -67,6 +125,10 @@ class Restored:
         if call is None:
             return {"agent": self.agent, "parent_call": graph.call_id}, None
         return {"agent": call.tool, "parent_call": call.call_id}, call.step_id
+
+
+def _call_id(graph: RestoredGraph, raw_id: str) -> str:
+    return f"{graph.call_id}/{raw_id}" if graph.call_id else raw_id
 
 
 def _said(span: Span | None, message_id: str, text: str, role: TextRole, by: Mapping[str, Any], step_id: str | None) -> Iterator[AnyEvent]:

@@ -1,5 +1,6 @@
 """What code inside a graph tells the translator through the graph's own stream; typed, so nothing is guessed."""
 
+import asyncio
 from dataclasses import dataclass
 
 from ai_platform_engineering.core.events import AnyEvent, NoticeCode, Usage
@@ -42,3 +43,10 @@ class Spent:
     """What a remote agent's models used."""
 
     usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """Everything that was told before it is stored when `stored` is set."""
+
+    stored: asyncio.Event

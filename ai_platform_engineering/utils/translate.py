@@ -17,7 +17,6 @@ from ai_platform_engineering.core.events import (
     Notice,
     Paused,
     ToolFinished,
-    ToolOutcome,
     ToolProgress,
     ToolStarted,
     Usage,
@@ -27,16 +26,13 @@ from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.utils.failures import failed
 from ai_platform_engineering.utils.interrupts import asked_of, request_id_of
 from ai_platform_engineering.utils.restore import Restored
-from ai_platform_engineering.utils.signals import Forwarded, ModelRetried, Noticed, Progressed, Spent
+from ai_platform_engineering.utils.signals import CaughtUp, Forwarded, ModelRetried, Noticed, Progressed, Spent
+from ai_platform_engineering.utils.tool_calls import DELEGATION, PLANNING, called, result_of
 from ai_platform_engineering.utils.translate_remote import RemoteEvents, cut_off
 from ai_platform_engineering.utils.translate_texts import MODEL, Namespace, Texts, new_messages
 from ai_platform_engineering.utils.visible_text import visible
 
 MODES: Any = ["messages", "updates", "custom", "tools", "tasks"]  # `tools` works, though LangGraph's type does not list it
-DELEGATION = "task"  # the tool that delegates; its argument names the agent
-UNKNOWN_AGENT = "unknown"  # a delegation that names none; it fails
-PLANNING = "write_todos"
-PREVIEW_CHARS = 4000
 
 
 @dataclass(slots=True)
@@ -180,8 +176,7 @@ class Translator:
         while call_id in self._call_ids and not self._resumes(call_id):
             count += 1
             call_id = f"{base}#{count}"
-        tool = str(arguments.get("subagent_type") or UNKNOWN_AGENT) if delegates else name
-        call = _Call(call_id, tool, delegates, arguments, task_id, started=self._resumes(call_id))
+        call = _Call(call_id, called(name, arguments), delegates, arguments, task_id, started=self._resumes(call_id))
         if (old := self._old_calls.pop(call_id, None)) is not None:
             call.step_id = old.step_id
             if delegates and not ns and call.started:
@@ -258,17 +253,13 @@ class Translator:
         if call.delegates:
             yield from self._close_inside(call)
         call.finished = True
-        outcome: ToolOutcome = message.additional_kwargs.get("outcome") or ("error" if message.status == "error" else "ok")
-        text = message.text
         yield ToolFinished(
             call_id=call.call_id,
             tool=call.tool,
             delegates=call.delegates,
             knowledge=self._is_knowledge(ns, call),
-            outcome=outcome,
-            error=None if outcome == "ok" else _opening(text, 500),
-            result=None if call.delegates else _opening(text, PREVIEW_CHARS),  # what an agent said has been delivered as its text
             step_id=call.step_id or (self._step_of(ns, call) if call.delegates else None),
+            **result_of(message, delegates=call.delegates),
             **self._by(ns),
         )
 
@@ -417,6 +408,8 @@ class Translator:
                     yield from self._remote.forward(event, call_id=call.call_id, agent=agent, step_id=call.step_id)
             case Spent(usage=usage):
                 self._used = self._used.plus(usage.model_dump())
+            case CaughtUp(stored=stored):
+                stored.set()  # the stream is read on only when the event before has been taken
             case _:
                 pass  # a tool of somebody else may write to the stream what it likes
 
@@ -440,7 +433,3 @@ class Translator:
 
     def _with_usage(self, event: Failed) -> Failed:
         return event.model_copy(update={"usage": self._used})
-
-
-def _opening(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"

@@ -13,6 +13,7 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
+from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.errors import EmptyAnswer
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import CALL, Assignment, Delegating, Result, SubAgent
@@ -33,6 +34,18 @@ Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 _MOST_NAMED = 40
 _REMEMBERED = ("messages", "memories", "summary")  # of an agent's state, from one delegation to the next
+
+
+def described(definition: AgentDefinition, problem: str | None, tools: Sequence[str]) -> str:
+    """What a model is told of an agent, wherever it runs."""
+    parts = [" ".join(definition.description.split())]
+    if problem:
+        parts.append(f"({problem})")
+    if tools:
+        parts.append(f"Tools: {', '.join(tools[:_MOST_NAMED])}.")
+    if definition.examples:
+        parts.append(f"Examples: {' | '.join(definition.examples)}")
+    return " ".join(parts)
 
 
 def common_middleware(settings: Settings, book: Book | None = None) -> list[AgentMiddleware[Any, Any, Any]]:
@@ -141,15 +154,8 @@ class LocalSubAgent:
 
     @property
     def description(self) -> str:
-        definition = self._agent.definition
-        parts = [" ".join(definition.description.split())]
-        if self.problem:
-            parts.append(f"(Its tools are unavailable now: {self.problem}.)")
-        if self.tools:
-            parts.append(f"Tools: {', '.join(self.tools[:_MOST_NAMED])}.")
-        if definition.examples:
-            parts.append(f"Examples: {' | '.join(definition.examples)}")
-        return " ".join(parts)
+        problem = f"Its tools are unavailable now: {self.problem}." if self.problem else None
+        return described(self._agent.definition, problem, self.tools)
 
     @property
     def runnable(self) -> Runnable[Any, Any]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, TypedDict
 
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
@@ -17,11 +18,13 @@ from ai_platform_engineering.core.events import SUPERVISOR
 from ai_platform_engineering.core.settings import EVERY_AGENT, Settings, environment, is_distributed, placement_of
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models, common_middleware
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent
+from ai_platform_engineering.multi_agents.platform_engineer.facts import RememberedFacts
 from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, one_agent
 from ai_platform_engineering.multi_agents.platform_engineer.plan import Planning
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig, supervisor_prompt
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent, RemoteSubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
+from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log import RunLog
 from ai_platform_engineering.utils.translate import Shape
 
@@ -98,6 +101,7 @@ class PlatformEngineerDeepAgent:
         router: BaseChatModel | None = None,
         checkpointer: BaseCheckpointSaver[Any] | None = None,
         run_log: RunLog | None = None,
+        facts: Facts | None = None,
         prompts: PromptConfig | None = None,
     ) -> None:
         self._settings, self._tools, self._models, self._log = settings, tuple(tools), Models(settings, model, router), run_log
@@ -105,6 +109,7 @@ class PlatformEngineerDeepAgent:
         self._checkpointer = None if settings.agent.langgraph_dev else checkpointer
         self._graphs = AgentGraphs(settings, self._models, prompts or PromptConfig.load(settings.agent.prompt_config), run_log)
         self._agents = tuple(agents)
+        self._facts = facts if settings.agent.remember_facts else None
         self._subagents = [self._subagent(agent, self._graphs) for agent in agents]
         self._distributed_agents = set(settings.placement.distributed)
         self._built: tuple[object, Graph] | None = None
@@ -133,15 +138,20 @@ class PlatformEngineerDeepAgent:
     def _build(self, offered: Sequence[SubAgentDef]) -> Graph:
         structured = self._settings.agent.structured_response
         described = [(agent["name"], agent["description"]) for agent in offered]
+        delegating = self._graphs.delegating(self._subagents, planned=True)
         return create_agent(
             self._models(),
             tools=list(self._tools),
             system_prompt=supervisor_prompt(self._graphs.prompts, described, structured=structured),
-            middleware=[Planning(), *self._graphs.delegating(self._subagents, planned=True), *common_middleware(self._settings, self._log)],
+            middleware=[Planning(), *delegating, *self._remembering(), *common_middleware(self._settings, self._log)],
             response_format=ToolStrategy(PlatformEngineerResponse) if structured else None,
             checkpointer=self._checkpointer,
             name=SUPERVISOR,
         )
+
+    def _remembering(self) -> list[AgentMiddleware[Any, Any, Any]]:
+        """Not for the embedded router: it reads no prompt, and takes every tool for work."""
+        return [RememberedFacts(self._facts)] if self._facts is not None and not self._models.offline else []
 
     @property
     def shape(self) -> Shape:

@@ -21,7 +21,7 @@ from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import StepStatus
 from ai_platform_engineering.core.plan import DelegationEnded
 from ai_platform_engineering.utils.failures import in_words, traced
-from ai_platform_engineering.utils.translate import DELEGATION
+from ai_platform_engineering.utils.tool_calls import DELEGATION
 
 log = logging.getLogger(__name__)
 

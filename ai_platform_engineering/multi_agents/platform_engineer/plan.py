@@ -12,7 +12,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, ConfigDict, Field
 
 from ai_platform_engineering.core.plan import CHANGE, PlanState, Reset, WriteSteps, change_plan, read_steps
-from ai_platform_engineering.utils.translate import PLANNING
+from ai_platform_engineering.utils.tool_calls import PLANNING
 
 RESET: list[dict[str, Any]] = [Reset().model_dump()]
 

@@ -1,5 +1,7 @@
 """Agents that run as A2A services: a small graph behind the same `task` call, so that events, pauses and errors are those of any agent."""
 
+import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
@@ -13,13 +15,16 @@ from langgraph.types import interrupt
 
 from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.events import Answered, AnyEvent, Cancelled, Failed, InputRequested, Notice, Paused, RunStarted
-from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph, LocalSubAgent
+from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph, LocalSubAgent, described
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE, AgentFailed, Assignment, Result
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.runtime.storage.fenced import EPOCH
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 from ai_platform_engineering.utils.a2a_common.client import Conversation, Order, Unreachable
 from ai_platform_engineering.utils.a2a_common.codec import NEW_QUESTION_KEY, TIMEOUT_KEY
-from ai_platform_engineering.utils.signals import Forwarded, Noticed, Spent
+from ai_platform_engineering.utils.signals import CaughtUp, Forwarded, Noticed, Spent
+
+_TO_CATCH_UP = 5.0
 
 
 class Orders(Protocol):
@@ -81,7 +86,7 @@ class RemoteSubAgent:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        return ()
+        return self._agent.connection.tools
 
     @property
     def problem(self) -> str | None:
@@ -89,13 +94,7 @@ class RemoteSubAgent:
 
     @property
     def description(self) -> str:
-        definition = self._agent.definition
-        parts = [" ".join(definition.description.split())]
-        if self.problem:
-            parts.append(f"(It cannot be reached now: {self.problem})")
-        if definition.examples:
-            parts.append(f"Examples: {' | '.join(definition.examples)}")
-        return " ".join(parts)
+        return described(self._agent.definition, f"It cannot be reached now: {self.problem}" if self.problem else None, self.tools)
 
     @property
     def runnable(self) -> Runnable[Any, Any]:
@@ -147,6 +146,7 @@ class RemoteSubAgent:
             self._say_fallback()
             return {"unreachable": True}
         self._agent.learned(None)
+        await _caught_up()
         followed = {"task_id": talk.task_id, "context_id": talk.context_id, "seq": talk.seq}
         return {**followed, **self._outcome(state, talk, ended, asked)}
 
@@ -218,9 +218,20 @@ class RemoteSubAgent:
 
 
 def _assignment(state: _State, config: RunnableConfig) -> Assignment:
-    """The assignment with the deadline of this turn: the time that a person took for an answer is not the agent's."""
+    """The assignment with the deadline of this turn, as the time that a person took for an answer is not the agent's, and with the
+    epoch of this process, which may have taken over from the one that wrote it."""
     written = Assignment(**state["assignment"])
-    return replace(written, deadline=(config.get("configurable") or {}).get(DEADLINE, written.deadline))
+    deadline = (config.get("configurable") or {}).get(DEADLINE, written.deadline)
+    return replace(written, deadline=deadline, epoch=(config.get("metadata") or {}).get(EPOCH, written.epoch))
+
+
+async def _caught_up() -> None:
+    """What the agent told is stored before its answer is: after a crash nobody would tell it again. Without a reader nobody waits long."""
+    stored = asyncio.Event()
+    get_stream_writer()(CaughtUp(stored))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_TO_CATCH_UP):
+            await stored.wait()
 
 
 def _in_words(answer: Any) -> str:

@@ -185,5 +185,7 @@ def remove_hidden(db: sqlite3.Connection, most: int) -> bool:
 
 def give_back(db: sqlite3.Connection, most: int) -> bool:
     """Shortens the file by at most so many free pages; whether there are more."""
-    db.execute(f"PRAGMA incremental_vacuum({most})").fetchall()
-    return bool(db.execute("PRAGMA freelist_count").fetchone()[0])
+    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    for _ in range(min(free, most)):
+        db.execute("PRAGMA incremental_vacuum(1)")  # one by one: the driver ends the statement after its first page
+    return free > most

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 from ai_platform_engineering.core.errors import AgentUnavailable, CaipeError
 from ai_platform_engineering.core.events import Answered, AnyEvent, Failed, InputRequested
 from ai_platform_engineering.core.settings import is_loopback
-from ai_platform_engineering.utils.a2a_common.cards import fetch_card, is_ours
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, Order, http_for
+from ai_platform_engineering.utils.a2a_common.cards import TOKEN_HINT, fetch_card, is_ours, tools_of
+from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, CredentialsRefused, Order, http_for
 from ai_platform_engineering.utils.a2a_common.foreign_client import ForeignClient
 
 _CANCEL_SECONDS = 5.0
@@ -56,12 +56,21 @@ class A2ARemoteAgentConnectTool(BaseTool):
     args_schema: Any = Prompt
 
     _client: "A2AClient | ForeignClient | None" = PrivateAttr(None)
+    _tools: tuple[str, ...] = PrivateAttr(())
     _handing_over: bool = PrivateAttr(False)
     _cancelling: set[asyncio.Task[None]] = PrivateAttr(default_factory=set)
 
     async def card(self, timeout: float | None = None) -> AgentCard:
         """The agent's card as it is now. Raises Unreachable and AgentUnavailable."""
-        return await fetch_card(self.url, self.http.for_url(self.url), token=self._secret(), timeout=timeout or self.connect_timeout)
+        patience = timeout or self.connect_timeout
+        card = await fetch_card(self.url, self.http.for_url(self.url), token=self._secret(), timeout=patience)
+        self._tools = tools_of(card)
+        return card
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of the agent's tools, as its card said last."""
+        return self._tools
 
     @property
     def numbered(self) -> bool:
@@ -94,6 +103,9 @@ class A2ARemoteAgentConnectTool(BaseTool):
         try:
             async for event in events:
                 yield event
+        except CredentialsRefused:
+            self._client = None
+            raise AgentUnavailable(f"{self.url} refused our credentials. {TOKEN_HINT}") from None
         except CaipeError:
             self._client = None
             raise

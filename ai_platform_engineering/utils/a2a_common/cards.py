@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 import httpx
 from a2a.client.card_resolver import parse_agent_card
@@ -13,11 +14,24 @@ from ai_platform_engineering.utils.a2a_common.client import Unreachable
 
 EVENTS_EXTENSION = "urn:caipe:events:1"  # the stream carries our events and numbers: it can be followed from a cursor
 _PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
+TOKEN_HINT = "Check <NAME>_AGENT_TOKEN or AGENT_TOKEN."
 _MOST = 1024 * 1024
 
 
-def events_extension() -> AgentExtension:
-    return AgentExtension(uri=EVENTS_EXTENSION, description="Every frame carries the whole event as JSON, and its number.")
+def events_extension(tools: Sequence[str] = ()) -> AgentExtension:
+    """`tools` are the names of those that the agent has, as far as it knows: a supervisor chooses agents by them."""
+    extension = AgentExtension(uri=EVENTS_EXTENSION, description="Every frame carries the whole event as JSON, and its number.")
+    if tools:
+        extension.params.update({"tools": list(tools)})
+    return extension
+
+
+def tools_of(card: AgentCard) -> tuple[str, ...]:
+    """The names of the agent's tools, when it is one of ours and knows them."""
+    for extension in card.capabilities.extensions:
+        if extension.uri == EVENTS_EXTENSION and "tools" in extension.params.fields:
+            return tuple(value.string_value for value in extension.params.fields["tools"].list_value.values)
+    return ()
 
 
 def is_ours(card: AgentCard) -> bool:
@@ -36,7 +50,7 @@ async def fetch_card(url: str, http: httpx.AsyncClient, *, token: str | None, ti
         if status == 200:
             return _with_our_host(_parsed(body, url), url)
         if status in (401, 403):
-            raise AgentUnavailable(f"{url} refused our credentials ({status}). Check <NAME>_AGENT_TOKEN or AGENT_TOKEN.")
+            raise AgentUnavailable(f"{url} refused our credentials ({status}). {TOKEN_HINT}")
     if status >= 500:
         raise Unreachable(f"{url} cannot be reached (HTTP {status}).", accepted=False)
     raise AgentUnavailable(f"{url} is no A2A agent: it has no card (HTTP {status}).")

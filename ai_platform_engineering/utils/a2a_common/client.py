@@ -38,6 +38,10 @@ class RequestRefused(CaipeError):
     code = "refused"
 
 
+class CredentialsRefused(RequestRefused):
+    """The server does not let us in."""
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """A message to an agent. With `task_id` it answers what the task asked."""
@@ -177,7 +181,8 @@ class A2AClient:
 
     def _body(self, response: httpx.Response) -> Any:
         if response.status_code in (401, 403):
-            raise self._refusal(f"The server refused the request ({response.status_code}): {response.text.strip()}")
+            said = self._refusal(f"The server refused the request ({response.status_code}): {response.text.strip()}")
+            raise CredentialsRefused(str(said))
         try:
             return response.json()
         except ValueError:

@@ -17,7 +17,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from ai_platform_engineering.core.events import AnyEvent, clean_json, clean_text
-from ai_platform_engineering.utils.a2a_common.client import Conversation, Order, RequestRefused, Unreachable
+from ai_platform_engineering.utils.a2a_common.client import Conversation, CredentialsRefused, Order, RequestRefused, Unreachable
 from ai_platform_engineering.utils.a2a_common.foreign import PAUSED, ForeignReader
 
 for _name in ("a2a.client", "a2a.compat", "a2a.utils"):  # below WARNING the SDK logs whole requests
@@ -173,7 +173,7 @@ class ForeignClient:
             if isinstance(body, dict) and isinstance(problem := body.get("error"), dict) and "message" in problem:
                 return self._refusal(problem.get("code"), str(problem["message"]))
         if status in (401, 403):
-            return RequestRefused(f"The agent {self._agent} refused our credentials (HTTP {status}).")
+            return CredentialsRefused(f"The agent {self._agent} refused our credentials (HTTP {status}).")
         if status >= 500 or status in _PASSING:
             return Unreachable(f"The agent {self._agent} cannot answer now (HTTP {status}).", accepted=accepted)
         return RequestRefused(f"The agent {self._agent} did not answer in A2A (HTTP {status}).")

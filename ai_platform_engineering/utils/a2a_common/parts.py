@@ -47,12 +47,11 @@ def is_new_question(message: Message) -> bool:
 
 def wanted_when_busy(message: Message) -> Literal["enqueue", "reject", "interrupt"] | None:
     """What the sender wants when the conversation works on another question; None when it did not say."""
-    said = message.metadata.fields[BUSY_KEY].string_value if BUSY_KEY in message.metadata.fields else ""
-    match said:
-        case "enqueue" | "reject" | "interrupt":
+    if BUSY_KEY not in message.metadata.fields:
+        return None
+    match message.metadata.fields[BUSY_KEY].string_value:  # empty for what is no text
+        case ("enqueue" | "reject" | "interrupt") as said:
             return said
-        case "":
-            return None
         case _:
             raise Refused(f"{BUSY_KEY} is one of enqueue, reject and interrupt.")
 

@@ -25,7 +25,7 @@ from ai_platform_engineering.utils.offline.render import bounded
 from ai_platform_engineering.utils.offline.routing import Route, route
 from ai_platform_engineering.utils.offline.tools import Offer
 from ai_platform_engineering.utils.offline.worker import calls_of, done_for
-from ai_platform_engineering.utils.translate import DELEGATION, PLANNING
+from ai_platform_engineering.utils.tool_calls import DELEGATION, PLANNING
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 

@@ -12,7 +12,7 @@ from ai_platform_engineering.core.agents import Effect
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.runtime.log import JournalEntry
 from ai_platform_engineering.runtime.storage.fenced import EPOCH, RUN
-from ai_platform_engineering.utils.translate import DELEGATION, PLANNING
+from ai_platform_engineering.utils.tool_calls import DELEGATION, PLANNING
 
 UNKNOWN = (
     "The outcome of {tool} is unknown: it was started before the server stopped and may have taken effect. Do not call it again by "

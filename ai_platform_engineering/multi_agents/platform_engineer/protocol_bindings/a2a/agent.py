@@ -1,6 +1,5 @@
 """AIPlatformEngineerA2ABinding: input or resume -> events."""
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -16,12 +15,13 @@ from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
 from ai_platform_engineering.multi_agents.platform_engineer.current import Crew, Current, Driven
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
+from ai_platform_engineering.multi_agents.platform_engineer.outcomes import told
 from ai_platform_engineering.multi_agents.platform_engineer.plan import RESET
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.answers import read_answers, resolution_of
 from ai_platform_engineering.multi_agents.platform_engineer.takeover import answers_to, stored_graphs, structured_text
-from ai_platform_engineering.runtime.log import RunLog, RunRow
+from ai_platform_engineering.runtime.log import RunLog
 from ai_platform_engineering.runtime.runs import Turn
-from ai_platform_engineering.runtime.storage.fenced import EPOCH, RUN
+from ai_platform_engineering.runtime.storage.fenced import EPOCH, OWNER, RUN
 from ai_platform_engineering.utils.a2a_common.parts import question
 from ai_platform_engineering.utils.failures import failed
 from ai_platform_engineering.utils.interrupts import request_id_of
@@ -30,11 +30,10 @@ from ai_platform_engineering.utils.restore import Restored
 from ai_platform_engineering.utils.translate import MODES, Translator
 
 _RECOVERY = "The server was restarted; the run goes on where it was."
-
-
-def thread_of(row: RunRow) -> str:
-    """The graph's thread of a conversation. The owner is part of it: a context id is free text and may be sent by anybody."""
-    return json.dumps([row.owner, row.context_id])
+_LOST = (
+    "The server was restarted and the state of this run is lost. It had called {tools} before, so it is not begun again by itself: find "
+    "out what was done, then ask for the rest."
+)
 
 
 class AIPlatformEngineerA2ABinding:
@@ -60,12 +59,12 @@ class AIPlatformEngineerA2ABinding:
         config = self._config(driven, turn)
         if driven.offline and not turn.resumes and await self._is_new(graph, config):
             yield Notice(code="offline_model", text=OFFLINE_NOTICE)
-        given: Any = {"messages": [HumanMessage(question(turn.parts), id=f"{turn.row.run_id}:user")], "plan": RESET}
+        given: Any = {"messages": await self._asked(turn), "plan": RESET}
         kept: Mapping[str, Any] = {}
         restored: Restored | None = None
         if turn.takes_over:
             given, kept, restored = await self._take_over(driven, graph, config, turn, given)
-            for event in [*restored.texts(seen), Notice(code="recovery", text=_RECOVERY)]:
+            for event in [*restored.events(seen), Notice(code="recovery", text=_RECOVERY)]:
                 yield event
                 seen = seen.apply(event)
         elif turn.resumes:
@@ -90,6 +89,11 @@ class AIPlatformEngineerA2ABinding:
         async for event in translator.events(items):
             yield event
 
+    async def _asked(self, turn: Turn) -> list[HumanMessage]:
+        """The question, after what people have said about earlier calls."""
+        notes = await told(self._log, turn.row) if self._log is not None and not turn.resumes else []
+        return [*notes, HumanMessage(question(turn.parts), id=f"{turn.row.run_id}:user")]
+
     async def _take_over(
         self, driven: Driven, graph: Graph, config: RunnableConfig, turn: Turn, question: Any
     ) -> tuple[Any, Mapping[str, Any], Restored]:
@@ -100,10 +104,17 @@ class AIPlatformEngineerA2ABinding:
         namespaces = [marker.ns for marker in await self._log.markers(run_id)]
         graphs = await stored_graphs(graph.checkpointer, config, run_id, namespaces)
         if not graphs:
+            await self._check_untouched(run_id)
             return question, {}, Restored(agent=shape.agent)  # nothing was stored: it begins again, and the message is the same one
         state = await graph.aget_state(config)
         restored = Restored(graphs, shape.agent, shape.answer_tool, structured_text(state.values))
         return answers_to(run_id, state.interrupts, await self._log.requests(run_id)), state.values, restored
+
+    async def _check_untouched(self, run_id: str) -> None:
+        """A run whose state is lost begins again only when it has changed nothing yet. Raises CaipeError."""
+        made = [entry.tool for entry in await self._log.journal(run_id) if entry.state != "withdrawn"] if self._log else []
+        if made:
+            raise CaipeError(_LOST.format(tools=", ".join(dict.fromkeys(made))))
 
     async def _resume(
         self, graph: Graph, config: RunnableConfig, turn: Turn, seen: Transcript
@@ -128,7 +139,7 @@ class AIPlatformEngineerA2ABinding:
 
     def _config(self, driven: Driven, turn: Turn) -> RunnableConfig:
         return {
-            "configurable": {"thread_id": thread_of(turn.row), DEADLINE: turn.deadline},
-            "metadata": {RUN: turn.row.run_id, EPOCH: turn.row.epoch},
+            "configurable": {"thread_id": turn.row.thread_id, DEADLINE: turn.deadline},
+            "metadata": {RUN: turn.row.run_id, EPOCH: turn.row.epoch, OWNER: turn.row.owner},
             "recursion_limit": driven.recursion_limit,
         }

@@ -41,9 +41,9 @@ def supervisor_card(settings: ServerSettings, placed: Placed) -> AgentCard:
     return _card(settings, settings.name, "A multi-agent supervisor for platform engineering.", skills)
 
 
-def agent_card(settings: ServerSettings, definition: AgentDefinition) -> AgentCard:
+def agent_card(settings: ServerSettings, definition: AgentDefinition, tools: Sequence[str]) -> AgentCard:
     description = " ".join(definition.description.split())
-    return _card(settings, definition.title or definition.name, description, [_skill(definition, [definition.name])])
+    return _card(settings, definition.title or definition.name, description, [_skill(definition, [definition.name])], tools)
 
 
 def _skill(definition: AgentDefinition, tags: Sequence[str]) -> AgentSkill:
@@ -56,7 +56,7 @@ def _skill(definition: AgentDefinition, tags: Sequence[str]) -> AgentSkill:
     )
 
 
-def _card(settings: ServerSettings, name: str, description: str, skills: Sequence[AgentSkill]) -> AgentCard:
+def _card(settings: ServerSettings, name: str, description: str, skills: Sequence[AgentSkill], tools: Sequence[str] = ()) -> AgentCard:
     card = AgentCard(
         name=name,
         description=description,
@@ -64,7 +64,7 @@ def _card(settings: ServerSettings, name: str, description: str, skills: Sequenc
         supported_interfaces=[
             AgentInterface(url=settings.url, protocol_binding="JSONRPC", protocol_version=number) for number in ("1.0", "0.3.0")
         ],
-        capabilities=AgentCapabilities(streaming=True, push_notifications=False, extensions=[events_extension()]),
+        capabilities=AgentCapabilities(streaming=True, push_notifications=False, extensions=[events_extension(tools)]),
         default_input_modes=["text/plain", "application/json"],
         default_output_modes=["text/plain", "application/json"],
         skills=skills,

@@ -20,6 +20,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.starting import reconfigure, say_agents, start
 from ai_platform_engineering.runtime.app import App
 from ai_platform_engineering.runtime.ascii_json import AsciiJSON
+from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.security import check_exposure
 from ai_platform_engineering.runtime.storage.storage import Storage
 from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE, OfflineModel
@@ -47,10 +48,11 @@ def create_app(
     """
     check_exposure(settings.server)
     kept = storage or Storage.in_memory()
+    facts = Facts(lambda: kept.store)
 
     def crew(settings: Settings, placed: Placed) -> Crew[PlatformEngineerDeepAgent]:
         given: dict[str, Any] = {"tools": tools, "model": model, "router": router, "checkpointer": kept.saver, "run_log": kept.log}
-        return Crew(PlatformEngineerDeepAgent(settings, agents=placed.agents, **given), placed)
+        return Crew(PlatformEngineerDeepAgent(settings, agents=placed.agents, facts=facts, **given), placed)
 
     current = Current(crew(settings, placed or Placed(agents)))
 
@@ -67,6 +69,7 @@ def create_app(
         card=lambda: supervisor_card(settings.server, current.crew.placed),
         ready=ready,
         routes=[Route("/tools", tool_list)],
+        facts=facts,
     )
     if configure is not None:
         app.reload = _reload(current, lambda: crew(*configure()))

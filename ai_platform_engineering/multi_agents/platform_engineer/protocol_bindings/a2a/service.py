@@ -59,7 +59,7 @@ def create_service(
         settings,
         current,
         kept,
-        card=lambda: agent_card(settings.server, current.crew.driven.definition),
+        card=lambda: agent_card(settings.server, current.crew.driven.definition, current.crew.driven.tools),
         ready=ready,
         routes=[Route("/tools", tool_list)],
     )

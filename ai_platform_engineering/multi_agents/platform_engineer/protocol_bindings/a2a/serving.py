@@ -8,9 +8,11 @@ from starlette.routing import BaseRoute
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.current import Current, Driven
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding, thread_of
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
+from ai_platform_engineering.runtime.api import Api
 from ai_platform_engineering.runtime.app import App, a2a_app
+from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log import RunRow
 from ai_platform_engineering.runtime.storage.storage import Storage
 
@@ -25,9 +27,12 @@ def serving(
     card: Callable[[], AgentCard],
     ready: Callable[[], Awaitable[dict[str, dict[str, Any]]]],
     routes: Sequence[BaseRoute] = (),
+    facts: Facts | None = None,
 ) -> App:
+    """`facts`: those of users, where some are kept."""
+
     async def after(row: RunRow, over: bool) -> None:
-        await storage.prune(thread_of(row), row.run_id, idle=over)
+        await storage.prune(row.thread_id, row.run_id, idle=over)
 
     binding = AIPlatformEngineerA2ABinding(current, storage.log)
     runs = AIPlatformEngineerA2AExecutor(binding, storage.log, settings, after=after).runs
@@ -42,18 +47,25 @@ def serving(
             current.hand_over()  # what agents elsewhere work on is followed again by the next start
             await runs.hand_over(settings.server.shutdown)
         else:
+            await last_words()
+
+    async def last_words() -> bool:
+        if not storage.durable:
             await runs.close(_STOPPED, settings.server.shutdown)
+        return not storage.durable
 
     async def components() -> dict[str, dict[str, Any]]:
         return {**await ready(), "storage": storage.report()}
 
-    return a2a_app(
+    app = a2a_app(
         settings.server,
         card,
         runs,
         ready=components,
-        routes=routes,
+        routes=[*routes, *Api(runs, storage.log, facts).routes()],
         starting=[start],
         stopping=stop,
         closing=[current.aclose, storage.aclose],
     )
+    app.last_words = last_words
+    return app

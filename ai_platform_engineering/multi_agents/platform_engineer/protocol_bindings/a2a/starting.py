@@ -1,6 +1,8 @@
 """Starts a server of ours: settings, socket, application, and the next settings when it is told to read them again."""
 
+import contextlib
 import logging
+import signal
 import sys
 from collections.abc import Callable, Mapping
 
@@ -17,18 +19,23 @@ log = logging.getLogger(__name__)
 
 def start(overrides: Mapping[str, str | None], build: Callable[[Settings, Mapping[str, str]], App]) -> None:
     """Runs the server until it is stopped; options of the command line win over the environment."""
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server is up and knows what to do with it
     try:
         variables = environment()
         export(variables)
         settings = Settings.of({**variables, **{name: value for name, value in overrides.items() if value is not None}})
         logging.basicConfig(level=settings.logging.level, format="%(asctime)s %(levelname)s %(module)s: %(message)s")
         logging.getLogger("a2a").setLevel(max(logging.INFO, logging.getLogger().level))  # at DEBUG it would log whole requests
-        for chatty in ("httpx", "httpx2", "httpcore", "a2a.client"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)  # each check of an agent, each card
+        for chatty in ("httpx", "httpx2", "httpcore", "a2a.client", "aiosqlite"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)  # each check of an agent, each card, each stored conversation
         check_exposure(settings.server)
         listener = listen(settings.server)
         server = settings.server.model_copy(update={"port": listener.getsockname()[1]})
-        app = build(settings.model_copy(update={"server": server}), variables)
+        with contextlib.ExitStack() as failed:
+            failed.callback(listener.close)
+            app = build(settings.model_copy(update={"server": server}), variables)
+            failed.pop_all()
     except CaipeError as error:
         sys.exit(f"{error}")
     log.info("serving on %s", server.url)

@@ -1,0 +1,170 @@
+"""What users may see and say without a model: facts that are remembered of them, and what became of calls with an unknown outcome."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal
+
+from a2a.server.owner_resolver import resolve_user_scope
+from a2a.server.routes.common import DefaultServerCallContextBuilder
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ai_platform_engineering.core.errors import CaipeError, Refused, RunNotFound, WrongState
+from ai_platform_engineering.runtime.ascii_json import AsciiJSON
+from ai_platform_engineering.runtime.facts import Fact, Facts
+from ai_platform_engineering.runtime.log import JournalEntry, RunLog, RunRow, can_settle
+from ai_platform_engineering.runtime.runs import Runs
+from ai_platform_engineering.utils.failures import traced
+
+log = logging.getLogger(__name__)
+
+_MOST_BYTES = 64 * 1024
+_SOMEBODY = "the user"  # where nobody is authenticated
+_EXPECTED = 'Send JSON: {"outcome": "done" or "not_done", "note": a text of at most 2000 characters, or none}.'
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Problem(AsciiJSON):
+    """An error as RFC 9457 wants it, with a sentence for people."""
+
+    media_type = "application/problem+json"
+
+    @classmethod
+    def of(cls, status: HTTPStatus, detail: str) -> "Problem":
+        return cls({"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}, status.value)
+
+
+class NotFound(CaipeError):
+    code = "not_found"
+
+
+class Said(BaseModel):
+    """A person's word on a call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    outcome: Literal["done", "not_done"]
+    note: str = Field("", max_length=2000)
+
+    def stored(self, tool: str, by: str) -> dict[str, str]:
+        """As an outcome of the journal: `content` and `status` are what a model is told when its call is asked for again."""
+        done = self.outcome == "done"
+        text = f"{by} says that {tool} {'took effect' if done else 'did not take effect'}. {self.note}".strip()
+        return {"content": text, "status": "success" if done else "error", "said": self.outcome, "note": self.note}
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The requests of an owner for what is the owner's; everything else is not found."""
+
+    runs: Runs
+    log: RunLog
+    facts: Facts | None = None
+
+    def routes(self) -> list[Route]:
+        of_calls = [
+            Route("/v1/tasks/{task_id}/calls", _answering(self.list_calls)),
+            # A key holds slashes.
+            Route("/v1/tasks/{task_id}/calls/{key:path}/outcome", _answering(self.settle), methods=["POST"]),
+        ]
+        if self.facts is None:
+            return of_calls
+        return [
+            Route("/v1/facts", _answering(self.list_facts)),
+            Route("/v1/facts/{fact_id}", _answering(self.forget_fact), methods=["DELETE"]),
+            *of_calls,
+        ]
+
+    async def list_facts(self, request: Request) -> Response:
+        assert self.facts is not None
+        return AsciiJSON({"facts": [_fact(fact) for fact in await self.facts.of(_owner(request))]})
+
+    async def forget_fact(self, request: Request) -> Response:
+        assert self.facts is not None
+        fact_id = request.path_params["fact_id"]
+        if not await self.facts.forget(_owner(request), fact_id):
+            raise NotFound(f"There is no fact {fact_id}.")
+        return Response(status_code=204)
+
+    async def list_calls(self, request: Request) -> Response:
+        row = await self.runs.get(request.path_params["task_id"], _owner(request))
+        return AsciiJSON({"calls": [_call(entry, row) for entry in await self.log.journal(row.run_id)]})
+
+    async def settle(self, request: Request) -> Response:
+        owner, key = _owner(request), request.path_params["key"]
+        row = await self.runs.get(request.path_params["task_id"], owner)
+        said = await _said(request)
+        before = await self._entry(row, key)
+        outcome = said.stored(before.tool, owner or _SOMEBODY)
+        if not await self.log.settle(row.run_id, key, outcome, owner or _SOMEBODY):
+            now = await self._entry(row, key)
+            if not now.settled_by or now.outcome != outcome:  # the same word again is no mistake
+                raise WrongState(_not_open(now))
+        return AsciiJSON(_call(await self._entry(row, key), row))
+
+    async def _entry(self, row: RunRow, key: str) -> JournalEntry:
+        found = next((entry for entry in await self.log.journal(row.run_id) if entry.key == key), None)
+        if found is None:
+            raise NotFound(f"The task has no call {key}.")
+        return found
+
+
+def _not_open(entry: JournalEntry) -> str:
+    if entry.settled_by:
+        return f"{entry.settled_by} has said before what became of {entry.tool}."
+    if entry.state == "intent":
+        return f"{entry.tool} is being called: wait for the end of the task."
+    return f"The outcome of {entry.tool} is known."
+
+
+def _owner(request: Request) -> str:
+    return resolve_user_scope(DefaultServerCallContextBuilder().build(request))
+
+
+def _fact(fact: Fact) -> dict[str, str]:
+    return {"id": fact.fact_id, "fact": fact.text, "added": fact.added.isoformat()}
+
+
+def _call(entry: JournalEntry, row: RunRow) -> dict[str, Any]:
+    """A call for people: one that was begun in a run that is over is unknown, whatever it has been before."""
+    state = "unknown" if can_settle(entry, row.status) else entry.state
+    said = {"settled_by": entry.settled_by, "outcome": entry.outcome} if entry.settled_by else {}
+    return {"key": entry.key, "tool": entry.tool, "arguments": entry.arguments, "state": state, **said}
+
+
+async def _said(request: Request) -> Said:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refused(_EXPECTED)
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise Refused(f"The request is larger than {_MOST_BYTES} bytes.")
+    try:
+        return Said.model_validate_json(body)
+    except ValidationError:
+        raise Refused(_EXPECTED) from None
+
+
+def _answering(handler: Handler) -> Handler:
+    """Every error as a problem with a sentence."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except (NotFound, RunNotFound) as error:
+            return Problem.of(HTTPStatus.NOT_FOUND, str(error))
+        except WrongState as error:
+            return Problem.of(HTTPStatus.CONFLICT, str(error))
+        except Refused as error:
+            return Problem.of(HTTPStatus.BAD_REQUEST, str(error))
+        except Exception as error:  # noqa: BLE001 - the text may hold a secret and stays here
+            log.error("%s %s failed: %s", request.method, request.url.path, traced(error))
+            return Problem.of(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. The server's log says more.")
+
+    return answer

@@ -1,0 +1,32 @@
+"""Tool calls as events tell them: the tools that are special, and what a result says to people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.messages import ToolMessage
+
+from ai_platform_engineering.core.events import ToolOutcome
+
+DELEGATION = "task"  # the tool that delegates; its argument names the agent
+UNKNOWN_AGENT = "unknown"  # a delegation that names none; it fails
+PLANNING = "write_todos"
+PREVIEW_CHARS = 4000
+
+
+def called(name: str, arguments: Mapping[str, Any]) -> str:
+    """The tool, or the agent when the call delegates."""
+    return str(arguments.get("subagent_type") or UNKNOWN_AGENT) if name == DELEGATION else name
+
+
+def result_of(message: ToolMessage, *, delegates: bool) -> dict[str, Any]:
+    """The outcome of a call for its last event."""
+    outcome: ToolOutcome = message.additional_kwargs.get("outcome") or ("error" if message.status == "error" else "ok")
+    return {
+        "outcome": outcome,
+        "error": None if outcome == "ok" else _opening(message.text, 500),
+        "result": None if delegates else _opening(message.text, PREVIEW_CHARS),  # what an agent said has been delivered as its text
+    }
+
+
+def _opening(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

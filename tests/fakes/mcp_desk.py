@@ -1,0 +1,73 @@
+"""An MCP server on stdio for agents whose work must be the same wherever they run: what it finds follows from its seal alone.
+
+Standard library only, so that it starts at once. The seal is a variable: whoever lacks it gets other answers.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from typing import Any
+
+SEAL = os.environ.get("DESK_SEAL", "")
+
+
+def _takes(**properties: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {"type": kind} for name, kind in properties.items()}, "required": list(properties)}
+
+
+TOOLS = [
+    {"name": "look", "description": "What is there.", "inputSchema": _takes(at="string")},
+    {"name": "walk", "description": "Some steps, with progress.", "inputSchema": _takes(steps="integer")},
+    {"name": "fail", "description": "A failure.", "inputSchema": _takes(text="string")},
+]
+
+
+def found(at: str, seal: str) -> int:
+    """What `look` finds; a test knows it too."""
+    return int(hashlib.sha256(f"{seal}/{at}".encode()).hexdigest()[:6], 16)
+
+
+def _send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def _text(said: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": said}], **more}
+
+
+def _call(params: dict[str, Any]) -> dict[str, Any]:
+    given = params.get("arguments") or {}
+    match params["name"]:
+        case "look":
+            return _text(f"{given['at']}: count={found(given['at'], SEAL)}")
+        case "walk":
+            token = (params.get("_meta") or {}).get("progressToken")
+            for step in range(1, given["steps"] + 1):
+                told = {"progressToken": token, "progress": step, "total": given["steps"], "message": f"step {step}"}
+                _send({"method": "notifications/progress", "params": told})
+            return _text(f"walked {given['steps']}")
+        case _:
+            return _text(str(given.get("text")), isError=True)
+
+
+def _result(request: dict[str, Any]) -> dict[str, Any]:
+    params = request.get("params") or {}
+    match request["method"]:
+        case "initialize":
+            about = {"name": "desk", "version": "1"}
+            return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+        case "tools/list":
+            return {"tools": TOOLS}
+        case "tools/call":
+            return _call(params)
+        case _:
+            return {}
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "id" in asked and "method" in asked:
+            _send({"id": asked["id"], "result": _result(asked)})

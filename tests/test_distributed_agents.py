@@ -1,0 +1,432 @@
+"""Where each agent runs: every row of the resolution, from the variables to the requests that reach a service or do not."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ai_platform_engineering.agents.catalog import AgentEntry, Catalog, placed_catalog, shipped_names
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.multi_agents.platform_engineer import deep_agent
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import Assignment
+from ai_platform_engineering.multi_agents.platform_engineer.placement import place
+from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
+from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteSubAgent
+from tests.conftest import ROOT
+from tests.fakes.a2a_misbehaving import WHOLE, Fake, misbehaving
+from tests.fakes.mcp_servers import guarded
+from tests.fakes.script import Book, Call, Say, Script, Turn
+from tests.harness import FAST, PLAIN, Client, served
+from tests.providers import OPENAI
+
+EVERY = {"__all__"}
+SECRET = "p4ss-9b1c"
+AGENTS, MODE = "DISTRIBUTED_AGENTS", "DISTRIBUTED_MODE"
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[Fake]:
+    async with misbehaving() as running:
+        yield running
+
+
+def catalog(**variables: str) -> Catalog:
+    return placed_catalog(Settings.of(variables), variables)
+
+
+def entry(name: str, **variables: str) -> AgentEntry:
+    found = catalog(**variables).get(name)
+    assert found is not None
+    return found
+
+
+# --- which agents are distributed ------------------------------------------------------------------------------------------
+
+ROWS: list[tuple[dict[str, str], set[str]]] = [
+    ({}, set()),
+    ({AGENTS: ""}, set()),
+    ({AGENTS: "   "}, set()),
+    ({AGENTS: "argocd"}, {"argocd"}),
+    ({AGENTS: "argocd,jira"}, {"argocd", "jira"}),
+    ({AGENTS: "  argocd ,\tjira  "}, {"argocd", "jira"}),
+    ({AGENTS: "ArgoCD,JIRA"}, {"argocd", "jira"}),
+    ({AGENTS: "argocd,,jira,"}, {"argocd", "jira"}),
+    ({AGENTS: "argocd,argocd"}, {"argocd"}),
+    ({AGENTS: "all"}, EVERY),
+    ({AGENTS: "ALL"}, EVERY),
+    ({AGENTS: "argocd, All ,jira"}, EVERY),
+    ({AGENTS: "allowed"}, {"allowed"}),
+    ({AGENTS: ","}, set()),
+    ({AGENTS: " , , "}, set()),
+    ({AGENTS: ",", MODE: "true"}, set()),
+    ({AGENTS: " , ", MODE: "true"}, set()),
+    ({AGENTS: "", MODE: "true"}, EVERY),
+    ({MODE: "true"}, EVERY),
+    ({MODE: "TRUE"}, EVERY),
+    ({MODE: " 1 "}, EVERY),
+    ({MODE: "yes"}, EVERY),
+    ({MODE: "false"}, set()),
+    ({MODE: "0"}, set()),
+    ({MODE: "no"}, set()),
+    ({MODE: ""}, set()),
+    ({AGENTS: "argocd", MODE: "true"}, {"argocd"}),
+    ({AGENTS: "argocd", MODE: "false"}, {"argocd"}),
+    ({AGENTS: "all", MODE: "false"}, EVERY),
+]
+
+
+@pytest.mark.parametrize(("variables", "expected"), ROWS, ids=[str(variables) for variables, _ in ROWS])
+def test_a_row_of_the_resolution(variables: dict[str, str], expected: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    found = deep_agent._get_distributed_agents()
+    assert (type(found), found) == (set, expected)
+    supervisor = deep_agent.PlatformEngineerDeepAgent(Settings.of(variables))
+    assert (supervisor._distributed_agents, supervisor.distributed_mode) == (expected, bool(expected))
+    # And the same for the agents themselves.
+    remote = {one.name for one in catalog(**variables) if one.placement == "remote"}
+    assert remote == (set(shipped_names()) if expected == EVERY else expected & set(shipped_names()))
+
+
+@pytest.mark.parametrize(
+    ("attribute", "listed", "expected"),
+    [(True, None, EVERY), (True, "", EVERY), (True, "jira", {"jira"}), (True, ",", set()), (False, None, set()), (False, "jira", {"jira"})],
+)
+def test_the_attribute_of_the_module_counts_at_each_call(
+    attribute: bool, listed: str | None, expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert deep_agent.DISTRIBUTED_MODE is False
+    with monkeypatch.context() as patch:
+        patch.setattr(deep_agent, MODE, attribute)
+        if listed is not None:
+            patch.setenv(AGENTS, listed)
+        assert deep_agent._get_distributed_agents() == expected
+    assert deep_agent._get_distributed_agents() == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "distributed", "expected"),
+    [
+        ("argocd", set(), False),
+        ("argocd", {"argocd"}, True),
+        ("argocd", {"jira"}, False),
+        ("argo", {"argocd"}, False),
+        ("argocd", EVERY, True),
+        ("anything", EVERY | {"jira"}, True),
+    ],
+)
+def test_an_agent_is_distributed_by_name_or_with_all(name: str, distributed: set[str], expected: bool) -> None:
+    assert deep_agent._agent_is_distributed(name, distributed) is expected
+
+
+def test_a_name_that_no_agent_has_is_a_warning_with_the_known_ones(caplog: pytest.LogCaptureFixture) -> None:
+    catalog(DISTRIBUTED_AGENTS="argocd,nosuch,jria")
+    [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage().startswith("DISTRIBUTED_AGENTS names jria, nosuch, which no agent has. ")
+    assert set(re.findall(r"\w+", record.getMessage().partition("The agents are: ")[2])) == set(shipped_names())
+    caplog.clear()
+    catalog(DISTRIBUTED_AGENTS="argocd,all")
+    catalog(DISTRIBUTED_MODE="true")
+    assert caplog.records == []
+
+
+# --- which agents are enabled -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "value", "expected"),
+    [
+        ("argocd", "ENABLE_ARGOCD", None, True),
+        ("argocd", "ENABLE_ARGOCD", "", True),
+        ("argocd", "ENABLE_ARGOCD", "true", True),
+        ("argocd", "ENABLE_ARGOCD", "1", True),
+        ("argocd", "ENABLE_ARGOCD", "Yes", True),
+        ("argocd", "ENABLE_ARGOCD", "false", False),
+        ("argocd", "ENABLE_ARGOCD", " FALSE ", False),
+        ("argocd", "ENABLE_ARGOCD", "0", False),
+        ("argocd", "ENABLE_ARGOCD", "no", False),
+        ("argocd", "ENABLE_JIRA", "false", True),
+        ("my-agent", "ENABLE_MY_AGENT", "false", False),
+        ("my_agent", "ENABLE_MY_AGENT", "false", False),
+        ("my-agent", "ENABLE_MY-AGENT", "false", True),
+    ],
+)
+def test_an_agent_is_enabled_unless_its_switch_says_no(
+    name: str, variable: str, value: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if value is not None:
+        monkeypatch.setenv(variable, value)
+    assert deep_agent._is_agent_enabled(name) is expected
+
+
+@pytest.mark.parametrize("distributed", [{AGENTS: "argocd"}, {AGENTS: "all"}, {MODE: "true"}, {}], ids=str)
+def test_a_switch_at_false_beats_all_else(distributed: dict[str, str]) -> None:
+    variables = {**distributed, "ENABLE_ARGOCD": "false", "ARGOCD_AGENT_URL": "http://argocd:8001", **CREDENTIALS}
+    placed = place(Settings.of(variables), variables)
+    found = placed.catalog.get("argocd")
+    assert found is not None
+    assert (found.status, found.note) == ("disabled", "switched off by ENABLE_ARGOCD")
+    assert "argocd" not in [agent.definition.name for agent in placed.agents]
+    assert "agent argocd" not in placed.report()
+
+
+# --- where a distributed agent is ------------------------------------------------------------------------------------------
+
+CREDENTIALS = {"ARGOCD_API_URL": "https://argocd.example", "ARGOCD_TOKEN": SECRET}
+URL, HOST, PORT = "MY_AGENT_AGENT_URL", "MY_AGENT_AGENT_HOST", "MY_AGENT_AGENT_PORT"
+DEFINED = "http://defined.example:7000"
+
+ADDRESSES: list[tuple[dict[str, str], str | None, str]] = [
+    ({URL: "http://one.example:9001"}, None, "http://one.example:9001/"),
+    ({URL: "https://one.example/agents/my/"}, None, "https://one.example/agents/my/"),
+    ({URL: "http://one.example", HOST: "two.example", PORT: "9002"}, DEFINED, "http://one.example/"),
+    ({HOST: "two.example", PORT: "9002"}, DEFINED, "http://two.example:9002/"),
+    ({HOST: "two.example"}, None, "http://two.example:8000/"),
+    ({PORT: "9002"}, None, "http://localhost:9002/"),
+    ({HOST: "::1", PORT: "9002"}, None, "http://[::1]:9002/"),
+    ({URL: "  "}, DEFINED, f"{DEFINED}/"),
+    ({}, DEFINED, f"{DEFINED}/"),
+]
+
+
+def my_agent(variables: Mapping[str, str], url: str | None) -> AgentEntry:
+    definition = {"name": "my-agent", "description": "Mine.", "mcpServers": {"m": {"command": "no-such-program"}}}
+    Path("my.json").write_text(json.dumps({**definition, **({"url": url} if url else {})}))
+    return entry("my-agent", AGENTS_CONFIG="my.json", DISTRIBUTED_AGENTS="my-agent", **variables)
+
+
+@pytest.mark.parametrize(("variables", "url", "expected"), ADDRESSES, ids=str)
+def test_the_address_of_a_distributed_agent(variables: dict[str, str], url: str | None, expected: str) -> None:
+    found = my_agent(variables, url)
+    assert (found.status, found.placement, found.address, found.note) == ("ready", "remote", expected, "")
+
+
+NOT_CONFIGURED: list[tuple[dict[str, str], str]] = [
+    ({}, f"set {URL}, or {HOST} and {PORT}"),
+    ({URL: "one.example:9001"}, f"{URL} gives no http or https address"),
+    ({URL: "ftp://one.example"}, f"{URL} gives no http or https address"),
+    ({URL: "http://"}, f"{URL} gives no http or https address"),
+    ({URL: "http://one.example:port"}, f"{URL} gives no http or https address"),
+    ({URL: "http://[::1"}, f"{URL} gives no http or https address"),
+    ({HOST: "two.example", PORT: "99999"}, f"{HOST} and {PORT} gives no http or https address"),
+    ({URL: f"http://me:{SECRET}@one.example"}, f"{URL} holds credentials; give them as <NAME>_AGENT_TOKEN"),
+    ({URL: f"http://{SECRET}@one.example"}, f"{URL} holds credentials; give them as <NAME>_AGENT_TOKEN"),
+]
+
+
+@pytest.mark.parametrize(("variables", "note"), NOT_CONFIGURED, ids=range(len(NOT_CONFIGURED)))
+def test_a_distributed_agent_without_a_good_address_is_not_configured(variables: dict[str, str], note: str) -> None:
+    found = my_agent(variables, None)
+    assert (found.status, found.placement, found.address, found.note) == ("not_configured", "remote", None, note)
+    assert SECRET not in repr(found)
+
+
+def test_a_distributed_agent_needs_no_credentials() -> None:
+    here = entry("argocd")
+    assert (here.placement, here.status) == ("in-process", "not_configured")
+    assert {name for name, _ in here.missing} == set(CREDENTIALS)
+    assert entry("argocd", **CREDENTIALS).status == "ready"
+    there = entry("argocd", DISTRIBUTED_AGENTS="argocd", ARGOCD_AGENT_URL="http://argocd:8001", ARGOCD_AGENT_TOKEN=SECRET)
+    assert (there.placement, there.status) == ("remote", "ready")
+    assert there.token is not None
+    assert (there.token.get_secret_value(), SECRET in repr(there)) == (SECRET, False)
+
+
+# --- the names that others use ------------------------------------------------------------------------------------------------
+
+
+async def test_a_remote_definition_goes_to_the_service(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARGOCD_AGENT_URL", fake.at("stranger", "good"))
+    made = deep_agent._create_remote_a2a_subagent_def("argocd", {"argocd": {"system_prompt": "Be short."}})
+    assert (made["name"], "Argo CD" in made["description"], set(made)) == ("argocd", True, {"name", "description", "runnable"})
+    assert await fake.arrived(fake.url) == []  # nobody was asked for it
+    work = Assignment(text="Look.", run_id="", epoch=0, key="k", call_id="call", context_id="c", seconds=20, deadline=4e9)
+    after = await made["runnable"].ainvoke({"assignment": work.written(), "remembered": {"remote": {}}})
+    assert after["text"] == WHOLE
+    assert [call["method"] for call in await fake.arrived(fake.at("stranger", "good"))] == ["card", "SendStreamingMessage"]
+
+
+@pytest.mark.parametrize(
+    ("name", "variables", "said"),
+    [
+        ("argocd", {}, "The agent argocd is not configured: set ARGOCD_AGENT_URL, or ARGOCD_AGENT_HOST and ARGOCD_AGENT_PORT."),
+        ("argocd", {"ENABLE_ARGOCD": "false"}, "The agent argocd is disabled: switched off by ENABLE_ARGOCD."),
+        ("nosuch", {}, f"There is no agent nosuch. The agents are: {', '.join(shipped_names())}."),
+    ],
+)
+def test_a_remote_definition_that_cannot_be_made_says_why(
+    name: str, variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError) as raised:
+        deep_agent._create_remote_a2a_subagent_def(name, {})
+    assert str(raised.value) == said
+
+
+async def test_every_shipped_agent_can_be_made_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = sorted(path.stem for path in (ROOT / "ai_platform_engineering" / "agents").glob("*.yaml"))
+    assert [name for name, _ in deep_agent.SINGLE_NODE_AGENTS] == shipped
+    for name, factory in deep_agent.SINGLE_NODE_AGENTS:
+        monkeypatch.setenv(f"ENABLE_{name.upper()}", "true")  # also without its credentials
+        made = await factory({})
+        assert (made["name"], set(made)) == (name, {"name", "description", "runnable"})
+        assert made["description"]
+
+
+async def test_a_supervisor_defines_each_agent_where_it_is_placed() -> None:
+    variables = {**CREDENTIALS, AGENTS: "jira", "JIRA_AGENT_URL": "http://127.0.0.1:1/"}
+    supervisor = deep_agent.PlatformEngineerDeepAgent(Settings.of(variables), agents=place(Settings.of(variables), variables).agents)
+    assert (supervisor.distributed_mode, supervisor._distributed_agents) == (True, {"jira"})
+    made = {one["name"]: one for one in await supervisor._create_subagent_defs(PromptConfig())}
+    assert {"argocd", "jira", "netutils"} <= set(made)  # jira: unreachable, and defined all the same
+    assert {agent.name for agent in supervisor.agents if isinstance(agent, RemoteSubAgent)} == {"jira"}
+    again = {one["name"]: one for one in await supervisor._create_subagent_defs({"additions": "Be short."})}
+    assert {name: one["description"] for name, one in again.items()} == {name: one["description"] for name, one in made.items()}
+
+
+def test_importing_the_supervisor_imports_no_agents_package_and_reads_the_older_switch(guarded_environment: dict[str, str]) -> None:
+    named = "('ai_platform_engineering.mcp_servers', 'dns', 'mcp.server.fastmcp')"
+    code = (
+        "import sys, ai_platform_engineering.multi_agents.platform_engineer.deep_agent as one; "
+        f"print(one.DISTRIBUTED_MODE, len(one.SINGLE_NODE_AGENTS), [name for name in sys.modules if name.startswith({named})])"
+    )
+    env = {**guarded_environment, MODE: "yes", "A2A_PORT": "wrong"}  # what else is wrong is no reason not to be imported
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, f"True {len(shipped_names())} []"), done.stderr
+
+
+def test_there_is_one_module_per_layer_and_both_commands_start_it() -> None:
+    twin = re.compile(r"\w_" + r"single\b")
+    places = [ROOT / "ai_platform_engineering", ROOT / "tests", ROOT / "docs"]
+    files = [file for place in places for file in place.rglob("*") if file.suffix in (".py", ".md", ".yaml", ".json", ".toml")]
+    files += [file for file in ROOT.iterdir() if file.is_file() and file.name != ".env"]
+    files = [file for file in files if file.name != "test_repository.py"]  # which looks for the same
+    assert len(files) > 100
+    assert [str(file) for file in files if twin.search(file.stem) or twin.search(file.read_text(encoding="utf-8", errors="replace"))] == []
+    commands = {one.name: one.value for one in entry_points(group="console_scripts") if one.name.startswith("platform-engineer")}
+    assert set(commands) == {"platform-engineer", "platform-engineer-single"}
+    assert len(set(commands.values())) == 1
+
+
+# --- the running supervisor -------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def running(**variables: str) -> AsyncIterator[Client]:
+    given = {**FAST, "CAIPE_HOME": os.environ["CAIPE_HOME"], **variables}
+    async with served(build_app(Settings.of(given), given)) as url, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
+        yield Client(url, http)
+
+
+async def components(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = (await client.http.get(f"{client.url}ready")).json()["components"]
+    return {name.removeprefix("agent "): row for name, row in found.items() if name.startswith("agent ")}
+
+
+async def placements(client: Client) -> dict[str, str]:
+    return {name: row["placement"] for name, row in (await components(client)).items()}
+
+
+async def test_one_agent_is_a_service_and_the_others_are_here(fake: Fake) -> None:
+    number = random.randint(10**6, 10**9)
+    server = {"command": sys.executable, "args": [str(ROOT / "tests" / "fakes" / "mcp_real.py")], "env": guarded()}
+    Path("sums.json").write_text(json.dumps({"name": "sums", "description": "Sums.", "mcpServers": {"sums": server}}))
+    asked = [Call("task", {"description": f"double {number}", "subagent_type": name}) for name in ("sums", "argocd")]
+    worker = Script(Turn(Call("double", {"number": number})), Turn(Say("{{tool:double}}")))
+    book = Book({f"^double {number}$": worker}, default=Script(Turn(*asked), Turn(Say("{{tool:sums}} / {{tool:argocd}}"))))
+    variables = {
+        "AGENTS_CONFIG": "sums.json",
+        AGENTS: " ArgoCD ",
+        "ARGOCD_AGENT_URL": fake.at("ours", "good"),
+        "ARGOCD_AGENT_TOKEN": SECRET,
+    }
+    async with OPENAI.serve(book) as model, running(**variables, **OPENAI.settings(model)) as client:
+        before = await components(client)
+        seen = await client.ask("Both?")
+        tools = (await client.http.get(f"{client.url}tools")).json()["tools"]
+    assert {name: row["placement"] for name, row in before.items()} == {
+        **dict.fromkeys([*shipped_names(), "sums"], "in-process"),
+        "argocd": "remote",
+    }
+    assert (before["argocd"]["reachable"], before["argocd"]["url"]) == ("reachable", fake.at("ours", "good"))
+    assert seen.answer == f"{2 * number} / {WHOLE}"
+    assert {"🔧 Sums: Calling tool: Double\n", "✅ Supervisor: Sums completed\n", "✅ Supervisor: Argocd completed\n"} <= set(seen.words)
+    assert ("double" in tools["sums"], tools["argocd"]) == (True, [])
+    arrived = await fake.arrived(fake.at("ours", "good"), "SendStreamingMessage")
+    assert [call["authorization"] for call in arrived] == [f"Bearer {SECRET}"]
+
+
+async def test_all_is_what_the_older_switch_says() -> None:
+    found = []
+    for variables in ({AGENTS: "all"}, {MODE: "true"}):
+        async with running(JIRA_AGENT_URL="http://127.0.0.1:1", SKIP_AGENT_CONNECTIVITY_CHECK="true", **variables) as client:
+            found.append(await components(client))
+    assert found[0] == found[1]
+    assert {name: row["placement"] for name, row in found[0].items()} == dict.fromkeys(shipped_names(), "remote")
+    assert found[0]["jira"]["status"] == "ready"
+    async with running() as client:
+        assert await placements(client) == dict.fromkeys(shipped_names(), "in-process")
+
+
+@pytest.mark.parametrize(
+    ("variables", "checked"),
+    [
+        ({AGENTS: "argocd"}, True),
+        ({MODE: "true"}, True),
+        ({AGENTS: "argocd", "SKIP_AGENT_CONNECTIVITY_CHECK": "false"}, True),
+        ({AGENTS: "argocd", "SKIP_AGENT_CONNECTIVITY_CHECK": "true"}, False),
+        ({MODE: "true", "SKIP_AGENT_CONNECTIVITY_CHECK": "yes"}, False),
+        ({AGENTS: "jira"}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+async def test_distributed_agents_are_checked_unless_that_is_switched_off(fake: Fake, variables: dict[str, str], checked: bool) -> None:
+    async with running(ARGOCD_AGENT_URL=fake.at("ours", "good"), **variables) as client:
+        row = (await components(client))["argocd"]
+        arrived = await fake.arrived(fake.url)
+    assert [call["method"] for call in arrived] == (["card"] if checked else [])
+    assert row.get("reachable") == ("reachable" if checked else "unknown" if row["placement"] == "remote" else None)
+
+
+@pytest.mark.parametrize("behaviour", ["hanging-card", "dripping-card"])
+async def test_an_agent_that_hangs_does_not_hold_up_the_start(fake: Fake, behaviour: str) -> None:
+    """The agent never answers: a start that waited for it would not come to an end."""
+    at = fake.at("ours", behaviour)
+    async with running(DISTRIBUTED_AGENTS="argocd", ARGOCD_AGENT_URL=at, AGENT_CHECK_TIMEOUT_SECONDS="0.2") as client:
+        health = await client.http.get(f"{client.url}health")
+        assert health.json() == {"status": "ok"}
+        while (row := (await components(client))["argocd"])["reachable"] == "unknown":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert len(await fake.arrived(at)) == 1
+    assert (row["status"], row["reachable"]) == ("degraded", "unreachable")  # reported, and still there
+    assert row["message"].startswith(f"{at} cannot be reached")
+
+
+async def test_the_start_says_where_the_agents_are_and_which_names_nobody_has(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    at = {"ARGOCD_AGENT_URL": "http://127.0.0.1:1", "ARGOCD_AGENT_TOKEN": SECRET}
+    async with running(DISTRIBUTED_AGENTS="argocd,nosuch", **at) as client:
+        rows = await components(client)
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert ("WARNING", "agent argocd is unreachable: http://127.0.0.1:1/ cannot be reached (ConnectError).") in said
+    assert any(level == "WARNING" and text.startswith("DISTRIBUTED_AGENTS names nosuch") for level, text in said)
+    [table] = [text for _, text in said if text.startswith("agents:")]
+    assert re.search(r"\n  argocd +ready +http://127\.0\.0\.1:1/\n", table)
+    assert (rows["argocd"]["placement"], rows["argocd"]["status"], rows["netutils"]["placement"]) == ("remote", "degraded", "in-process")
+    assert SECRET not in caplog.text
