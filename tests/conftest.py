@@ -49,9 +49,14 @@ FOREIGN_PREFIXES = (
     "OTEL_",
     "PAGERDUTY_",
     "PROMPT_",
+    "PLACEMENT_",
     "RAG_",
     "REDIS_",
+    "REMEMBER_",
+    "RETENTION_",
+    "RUN_",
     "SEARCH_",
+    "SHUTDOWN_",
     "SKILLS_",
     "SKIP_",
     "SLACK_",
@@ -65,7 +70,9 @@ FOREIGN_PREFIXES = (
     "X_VO_",
 )
 FOREIGN_SUFFIXES = ("_API_KEY", "_CA_BUNDLE", "_PROXY", "_TOKEN")
-FOREIGN_NAMES = frozenset({"AWS_PROFILE", "AWS_REGION", "DATABASE_URL", "EXTERNAL_URL", "LOG_LEVEL", "USE_STRUCTURED_RESPONSE"})
+FOREIGN_NAMES = frozenset(
+    {"AWS_PROFILE", "AWS_REGION", "DATABASE_URL", "EXTERNAL_URL", "LOG_LEVEL", "USE_STRUCTURED_RESPONSE", "WHEN_BUSY"}
+)
 KEPT_NAMES = frozenset({network_guard.GUARD_FILE})
 
 # Time limits per example measure the machine, not the property.

@@ -38,10 +38,14 @@ class HostGuard:
         self._checks_origins = settings.loopback or bool(settings.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (reason := self._refusal(Headers(scope=scope))):
+        if scope["type"] == "http" and not self._is_probe(scope["path"]) and (reason := self._refusal(Headers(scope=scope))):
             await PlainTextResponse(f"Forbidden: {reason}\n", 403)(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+    def _is_probe(self, path: str) -> bool:
+        """Whoever watches a server on a network asks it by its address, which no list of names holds."""
+        return path in _OPEN_PATHS and not self._settings.loopback
 
     def _refusal(self, headers: Headers) -> str | None:
         host = _hostname(f"//{headers.get('host', '')}")

@@ -124,6 +124,7 @@ class A2AClient:
 
     async def _follow(self, method: str, params: Mapping[str, Any], talk: Conversation) -> AsyncIterator[AnyEvent]:
         failures, sent = 0, False
+        answers, before = talk.task_id is not None, talk.seq
         while True:
             problem, accepted = "ended the stream early", True
             try:
@@ -143,7 +144,8 @@ class A2AClient:
                 raise Unreachable(f"{self._url} {problem}.", accepted=True if talk.task_id else None if sent else False)
             await asyncio.sleep(_PAUSES[failures])
             failures += 1
-            if talk.task_id is not None:
+            # An answer counts as taken only when something came of it: a task that goes on waiting says nothing for ever.
+            if talk.task_id is not None and (not answers or talk.seq > before):
                 method, params = "SubscribeToTask", {"id": talk.task_id}
 
     async def _stream(self, method: str, params: Mapping[str, Any], talk: Conversation) -> AsyncGenerator[AnyEvent]:
