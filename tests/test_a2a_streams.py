@@ -252,7 +252,9 @@ async def test_a_blocking_message_whose_client_leaves_is_worked_on_to_its_end(ca
 @both_versions
 async def test_a_server_that_stops_ends_its_streams_and_its_runs(dialect: Dialect) -> None:
     waiting = Waiting()
-    app = create_app(Settings.of(ONE_BY_ONE), tools=[waiting.tool], model=ScriptedChatModel(script=waiting.script))
+    app = create_app(
+        Settings.of({**ONE_BY_ONE, "SHUTDOWN_SECONDS": "0"}), tools=[waiting.tool], model=ScriptedChatModel(script=waiting.script)
+    )
     frames: list[Frame] = []
     told = asyncio.Event()
 

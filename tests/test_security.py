@@ -203,7 +203,7 @@ class Named:
 
 @asynccontextmanager
 async def two_users(model: ScriptedChatModel, *tools: Any) -> AsyncIterator[tuple[Client, Client]]:
-    app = create_app(Settings.of({}), model=model, tools=tools)
+    app = create_app(Settings.of({"SHUTDOWN_SECONDS": "0"}), model=model, tools=tools)
     async with served(Named(app)) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         yield Client(url, http, {"X-User": "ann"}), Client(url, http, {"X-User": "bob"})
 

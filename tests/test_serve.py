@@ -67,7 +67,13 @@ async def test_without_a_model_the_server_starts_and_says_so_and_ends_at_an_inte
 
 async def test_a_signal_ends_the_streams_the_waiting_and_the_work() -> None:
     begun = Script(Turn(Say("I begin."), Hang()))
-    async with serve_openai(begun) as model, serving("platform-engineer-single", A2A_PORT="0", **model_of(model)) as (program, client):
+    async with (
+        serve_openai(begun) as model,
+        serving("platform-engineer-single", A2A_PORT="0", SHUTDOWN_SECONDS="1", **model_of(model)) as (
+            program,
+            client,
+        ),
+    ):
         blocking = asyncio.create_task(client.call(V03.send, V03.message("Well?")))
         await program.said("run .* started")
         frames = []

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping
 
 from ai_platform_engineering.core.errors import CaipeError
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def start(overrides: Mapping[str, str | None], build: Callable[[Settings, Mapping[str, str]], App]) -> None:
     """Runs the server until it is stopped; options of the command line win over the environment."""
-    if hasattr(signal, "SIGHUP"):
+    if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server is up and knows what to do with it
     try:
         variables = environment()
