@@ -32,10 +32,11 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.settings import StreamSettings
 from ai_platform_engineering.core.transcript import fold
-from ai_platform_engineering.runtime.log import NewRun, RunRow
+from ai_platform_engineering.runtime.log import Answer, NewRun, RunRow
 from ai_platform_engineering.runtime.memory_log import MemoryLog
 from ai_platform_engineering.runtime.runs import Incoming, Runs, Turn
 from ai_platform_engineering.runtime.writer import RunWriter
+from ai_platform_engineering.utils.a2a_common.parts import digest
 
 WAIT = 10  # seconds after which a wait that never ends is a failure
 NEVER = 3600.0
@@ -304,6 +305,14 @@ class Stage:
         """All events of the run, when it has ended or paused."""
         await asyncio.wait_for(_last(self.runs, row.run_id), WAIT)
         return await self.events(row)
+
+    async def end_of(self, row: RunRow, after: int) -> list[AnyEvent]:
+        """The events above a number, when the turn has ended."""
+
+        async def rest() -> list[AnyEvent]:
+            return [item.event async for item in self.runs.follow(row.run_id, after)]
+
+        return await asyncio.wait_for(rest(), WAIT)
 
     async def write(self, turn: Turn, *events: AnyEvent) -> None:
         await self.log.append(turn.row.run_id, turn.row.epoch, events)
@@ -828,3 +837,54 @@ async def test_closing_leaves_ended_and_paused_runs_as_they_are() -> None:
     before = [await stage.end(done), await stage.end(paused)]
     await stage.runs.close("The server stops.")
     assert [await stage.events(done), await stage.events(paused)] == before
+
+
+# --- after a crash ----------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_died_with_the_process_is_taken_when_it_is_sent_again() -> None:
+    before = Stage()
+    before.on("one", before.pause)
+    row = await before.ask("one")
+    events = await before.end(row)
+    parts = (TextPart(text="blue"),)
+    await before.log.remember(Answer(row.run_id, "m-2", digest(parts), len(events)))  # and nothing came of it
+
+    after = Stage(before.log)
+    after.on("blue", after.resume)
+    await after.runs.recover()
+    assert (await after.ask("blue", id="m-2")).run_id == row.run_id
+    assert [event.kind for event in await after.end_of(row, len(events))] == ["input_resolved", "answered"]
+    assert (await after.ask("blue", id="m-2")).run_id == row.run_id
+    assert after.driven == ["blue"]
+
+
+async def test_the_next_process_goes_on_with_what_the_last_one_left_in_its_order() -> None:
+    before, gate = Stage(), asyncio.Event()
+    before.on("one", before.answer_after(gate))
+    first, second = await before.ask("one"), await before.ask("two")
+    other = await before.ask("three", context="else")
+    await before.end(other)
+    await before.started("one")
+
+    after = Stage(before.log)
+    taken: list[Turn] = []
+
+    async def go_on(turn: Turn) -> None:
+        taken.append(turn)
+        await after.answer(turn)
+
+    after.on("one", go_on)
+    after.on("two", go_on)
+    assert await after.runs.recover() == 2
+    assert endings(await after.end(first)) == endings(await after.end(second)) == ["answered"]
+    assert [(turn.row.run_id, turn.takes_over, turn.resumes) for turn in taken] == [
+        (first.run_id, True, False),
+        (second.run_id, True, False),
+    ]
+    assert all(turn.row.epoch > row.epoch for turn, row in zip(taken, (first, second), strict=True))
+    with pytest.raises(Fenced):
+        await before.log.append(first.run_id, first.epoch, [Notice(code="info", text="late")])
+    gate.set()  # whoever was left behind writes nothing more
+    await before.runs.hand_over(WAIT)
+    assert endings(await after.events(first)) == ["answered"]
