@@ -17,7 +17,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.current import Crew,
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
 from ai_platform_engineering.multi_agents.platform_engineer.outcomes import told
 from ai_platform_engineering.multi_agents.platform_engineer.plan import RESET
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.answers import read_answers, resolution_of
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.answers import asked_for, read_answers, resolution_of
 from ai_platform_engineering.multi_agents.platform_engineer.takeover import answers_to, stored_graphs, structured_text
 from ai_platform_engineering.runtime.log import RunLog
 from ai_platform_engineering.runtime.runs import Turn
@@ -122,14 +122,15 @@ class AIPlatformEngineerA2ABinding:
         """The command that continues the graph, what the graph kept, and the events that say so; no command when nothing was answered."""
         state = await graph.aget_state(config)
         answers = read_answers(turn.parts, seen.requests)
-        if not answers:
-            text = f"I still need your input: {seen.waiting_for} Answer the request, or cancel the task."
+        if not answers.values:
+            wrong = " ".join(answers.wrong) or f"{asked_for(seen.requests)}."
+            text = f"I still need your input: {wrong} Answer the request, or cancel the task."
             return None, {}, [Paused(text=text, requests=tuple(request.request_id for request in seen.requests))]
         by_request = {request_id_of(turn.row.run_id, interrupt.id): interrupt.id for interrupt in state.interrupts}
-        values = {by_request[request_id]: value for request_id, value in answers.items() if request_id in by_request}
+        values = {by_request[request_id]: value for request_id, value in answers.values.items() if request_id in by_request}
         resolved: list[AnyEvent] = [
             InputResolved(request_id=request_id, resolution=resolution_of(value), by=turn.principal, value=value)
-            for request_id, value in answers.items()
+            for request_id, value in answers.values.items()
         ]
         return Command(resume=values), state.values, resolved
 
