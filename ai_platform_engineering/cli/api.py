@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from ai_platform_engineering.cli.local import a_server
-from ai_platform_engineering.utils.a2a_common.client import RequestRefused, Unreachable, http_for
+from ai_platform_engineering.utils.a2a_common.client import RequestRefused, Unreachable, bearer, http_for
 
 Api = Callable[..., Awaitable[Any]]  # (method, path, body=None) -> JSON
 
@@ -17,7 +17,7 @@ Api = Callable[..., Awaitable[Any]]  # (method, path, body=None) -> JSON
 async def api_of(url: str | None, token: str | None) -> AsyncIterator[Api]:
     """The named server, or the one that is here. Requests raise Unreachable or RequestRefused."""
     async with a_server(url) as address, http_for(address) as http:
-        http.headers.update({"Authorization": f"Bearer {token}"} if token else {})
+        http.headers.update(bearer(token))
         yield partial(_request, http, address)
 
 

@@ -154,9 +154,10 @@ class RemoteSubAgent:
         """What happens in the agent, its task recorded before it is followed."""
         connection = self._agent.connection
         await connection.connect()
-        before = await self._orders.order(assignment.run_id, assignment.key) if self._orders and assignment.run_id else None
-        if before is None and self._orders and assignment.run_id:
-            talk.named = partial(self._orders.ordered, assignment.run_id, assignment.epoch, assignment.key)
+        before = None
+        if self._orders is not None and assignment.run_id:
+            before = await self._orders.order(assignment.run_id, assignment.key)
+            talk.named = None if before else partial(self._orders.ordered, assignment.run_id, assignment.epoch, assignment.key)
         if before and not state.get("reply") and not connection.numbered:
             events = connection.follow(before, talk)  # it does not know a message that it has seen: never sent twice
         else:

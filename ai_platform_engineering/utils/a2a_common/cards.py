@@ -10,7 +10,7 @@ from a2a.types import AgentCard, AgentExtension
 from google.protobuf.json_format import ParseError
 
 from ai_platform_engineering.core.errors import AgentUnavailable
-from ai_platform_engineering.utils.a2a_common.client import Unreachable
+from ai_platform_engineering.utils.a2a_common.client import Unreachable, bearer
 
 EVENTS_EXTENSION = "urn:caipe:events:1"  # the stream carries our events and numbers: it can be followed from a cursor
 _PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
@@ -65,10 +65,6 @@ async def _get(url: str, http: httpx.AsyncClient, *, token: str | None, timeout:
             if len(body) > _MOST:
                 break
     return response.status_code, bytes(body)
-
-
-def bearer(token: str | None) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _parsed(body: bytes, url: str) -> AgentCard:

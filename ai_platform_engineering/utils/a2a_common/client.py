@@ -76,6 +76,11 @@ def http_for(url: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(trust_env=not is_loopback(httpx.URL(url).host))
 
 
+def bearer(token: str | None) -> dict[str, str]:
+    """The header that carries a token, where there is one."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
 class A2AClient:
     """Speaks protocol 1.0 to a server of ours. A dropped stream is followed again from its cursor."""
 
@@ -85,7 +90,7 @@ class A2AClient:
         """`idle_timeout` is for a stream that falls silent: the server sends a keep-alive every 15 s."""
         self._url, self._http, self._token = url, http, token
         self._timeout = httpx.Timeout(idle_timeout, connect=connect_timeout)
-        self._headers = {**_VERSION, **({"Authorization": f"Bearer {token}"} if token else {})}
+        self._headers = {**_VERSION, **bearer(token)}
 
     async def ask(self, text: str, talk: Conversation) -> AsyncIterator[AnyEvent]:
         """Sends a question and yields what happens until it is answered or needs input."""

@@ -17,7 +17,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from ai_platform_engineering.core.events import AnyEvent, clean_json, clean_text
-from ai_platform_engineering.utils.a2a_common.client import Conversation, CredentialsRefused, Order, RequestRefused, Unreachable
+from ai_platform_engineering.utils.a2a_common.client import Conversation, CredentialsRefused, Order, RequestRefused, Unreachable, bearer
 from ai_platform_engineering.utils.a2a_common.foreign import PAUSED, ForeignReader
 
 for _name in ("a2a.client", "a2a.compat", "a2a.utils"):  # below WARNING the SDK logs whole requests
@@ -146,7 +146,7 @@ class ForeignClient:
 
     def _context(self, read: float | None) -> ClientCallContext:
         timeout: Any = httpx.Timeout(read, connect=self._connect, pool=self._connect)
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        headers = bearer(self._token)
         # Not validated: the field is declared as a number, but goes to httpx as it is, and the connection has a limit of its own.
         return ClientCallContext.model_construct(state={}, timeout=timeout, service_parameters=headers)
 

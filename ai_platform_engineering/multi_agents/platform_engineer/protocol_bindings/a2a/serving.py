@@ -42,17 +42,16 @@ def serving(
         await current.start()
         await runs.recover()
 
-    async def stop() -> None:
+    async def last_words() -> bool:
         if storage.durable:
+            return False
+        await runs.close(_STOPPED, settings.server.shutdown)
+        return True
+
+    async def stop() -> None:
+        if not await last_words():
             current.hand_over()  # what agents elsewhere work on is followed again by the next start
             await runs.hand_over(settings.server.shutdown)
-        else:
-            await last_words()
-
-    async def last_words() -> bool:
-        if not storage.durable:
-            await runs.close(_STOPPED, settings.server.shutdown)
-        return not storage.durable
 
     async def components() -> dict[str, dict[str, Any]]:
         return {**await ready(), "storage": storage.report()}
