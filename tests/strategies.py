@@ -43,6 +43,7 @@ from ai_platform_engineering.core.events import (
     ToolProgress,
     ToolStarted,
     Usage,
+    clean_text,
 )
 
 Strategy = st.SearchStrategy[Any]
@@ -124,8 +125,14 @@ input_field: Strategy = st.builds(
     min_length=st.none() | st.integers(0, 2**53),
     max_length=st.none() | st.integers(0, 2**53),
 )
+some_time: Strategy = st.none() | st.datetimes(timezones=st.just(UTC))
 form: Strategy = st.builds(
-    Form, title=optional_text, description=optional_text, response=text, fields=st.lists(input_field, max_size=3).map(tuple)
+    Form,
+    title=optional_text,
+    description=optional_text,
+    response=text,
+    fields=st.lists(input_field, max_size=3).map(tuple),
+    expires_at=some_time,
 )
 approval: Strategy = st.builds(
     Approval,
@@ -133,7 +140,7 @@ approval: Strategy = st.builds(
     arguments=json_object,
     reason=text,
     allowed=st.lists(st.sampled_from(get_args(Decision)), max_size=3).map(tuple),
-    expires_at=st.none() | st.datetimes(timezones=st.just(UTC)),
+    expires_at=some_time,
 )
 
 EVENTS: dict[str, Strategy] = {
@@ -174,7 +181,14 @@ EVENTS: dict[str, Strategy] = {
         InputResolved, request_id=request_ids, resolution=st.sampled_from(get_args(Resolution)), by=text, value=json_value, **by
     ),
     "notice": st.builds(Notice, code=st.sampled_from(get_args(NoticeCode)), text=text, **by),
-    "paused": st.builds(Paused, text=text, requests=st.lists(request_ids, max_size=2).map(tuple), **by),
+    "paused": st.builds(
+        Paused,
+        text=text,
+        requests=st.lists(request_ids, max_size=2).map(tuple),
+        wrong=st.dictionaries(request_ids.map(clean_text), st.dictionaries(text.map(clean_text), text, max_size=2), max_size=2),
+        held=optional_text,
+        **by,
+    ),
     "answered": st.builds(
         Answered, text=text, trace_id=text, data=json_value, citations=st.lists(citation, max_size=2).map(tuple), usage=usage, **by
     ),

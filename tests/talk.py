@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -11,14 +10,15 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from ai_platform_engineering.core.events import AnyEvent, DataPart, RunStarted, TextPart, ends_turn
+from ai_platform_engineering.core.events import AnyEvent, RunStarted, TextPart, ends_turn
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import current_turn
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
-from ai_platform_engineering.runtime.log import RunRow
+from ai_platform_engineering.runtime.log import Answer, NewRun
+from ai_platform_engineering.runtime.memory_log import MemoryLog
 from ai_platform_engineering.runtime.runs import Turn as RunTurn
 from ai_platform_engineering.utils.visible_text import visible
 from tests.fakes.model import ScriptedChatModel
@@ -41,19 +41,24 @@ class Talk:
         self._supervisor = PlatformEngineerDeepAgent(
             settings, agents=self.agents, tools=self.tools, model=self.model, checkpointer=self._saver
         )
-        self._binding = AIPlatformEngineerA2ABinding(self._supervisor)
+        self._log = MemoryLog()
+        self._binding = AIPlatformEngineerA2ABinding(self._supervisor, self._log)
         self._context, self.run_id = str(uuid.uuid4()), ""
 
     async def ask(self, text: str = "Which?") -> list[AnyEvent]:
         """A new question on the same thread; its events."""
         self.run_id = str(uuid.uuid4())
         parts = (TextPart(text=text),)
-        self.events = [RunStarted(message_id=str(uuid.uuid4()), parts=parts)]
+        started = RunStarted(message_id=str(uuid.uuid4()), parts=parts)
+        self.events = [started]
+        await self._log.create(NewRun(self.run_id, self._context, "me", started.message_id, "", started, lasting_id=True))
         return await self._turn(parts, resumes=False)
 
-    async def answer(self, values: dict[str, Any]) -> list[AnyEvent]:
-        """Answers to what was asked, by request id; what follows."""
-        return await self._turn((DataPart(data={"resume": values}),), resumes=True)
+    async def answer(self, values: dict[str, Any], *, taken: bool = True) -> list[AnyEvent]:
+        """Answers to what was asked, by request id; what follows. Not `taken`: nobody asked for them."""
+        claimed = await self._log.claim_requests(Answer(self.run_id, str(uuid.uuid4()), "", len(self.events)), values, "me")
+        assert set(claimed) == (set(values) if taken else set())
+        return await self._turn((), resumes=True)
 
     @property
     def seen(self) -> Transcript:
@@ -74,10 +79,11 @@ class Talk:
         return [message for message in current_turn(state.values["messages"]) if isinstance(message, AIMessage)]
 
     async def _turn(self, parts: Any, *, resumes: bool) -> list[AnyEvent]:
-        now = datetime.now(UTC)
-        row = RunRow(self.run_id, self._context, "me", "me", "m", "running", len(self.events), 1, now, now)
+        row = await self._log.get(self.run_id)
+        assert row is not None
         new = [event async for event in self._binding.stream(RunTurn(row, parts, "me", resumes=resumes), self.seen)]
         assert [ends_turn(event) for event in new] == [False] * (len(new) - 1) + [True], "one end, and it is the last"
+        await self._log.append(self.run_id, row.epoch, new)
         self.events += new
         return new
 

@@ -458,8 +458,8 @@ class Watched(MemoryLog):
     kept: ClassVar[list[tuple[str, str, str]]] = []
     noted: ClassVar[asyncio.Event]
 
-    async def ordered(self, run_id: str, epoch: int, key: str, task_id: str) -> None:
-        await super().ordered(run_id, epoch, key, task_id)
+    async def ordered(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
+        await super().ordered(run_id, epoch, key, agent, task_id)
         assert await self.order(run_id, key) == task_id
         self.kept.append((run_id, key, task_id))
         self.noted.set()

@@ -20,7 +20,7 @@ from tests.fakes.model import ScriptedChatModel
 from tests.fakes.script import Call, Fail, Say, Script, Turn
 from tests.harness import PLAIN, Client, Frame, Seen, served, supervisor
 from tests.processes import Finished, invoked, started
-from tests.test_a2a_input_required import SCRIPT, answered, form_tool, paused
+from tests.test_a2a_input_required import SCRIPT, answered, form_tool, paused, request_id
 
 OK, FAILED, USAGE, UNREACHABLE, INPUT_REQUIRED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 ONE_BY_ONE = {"STREAM_COALESCE_SECONDS": "0"}
@@ -189,13 +189,16 @@ async def test_a_paused_task_is_code_four_and_says_what_is_asked(after: int | st
         seen = await paused(client, V10)
         done = await follow(client, seen.task_id, "--after", str(seen.last.id if after == "last" else after))
     assert (done.code, done.out) == (INPUT_REQUIRED, "")
-    assert done.err.splitlines()[-6:] == [
-        "Create GitHub Repo",
-        "A new repository.",
-        "I need a few details.",
-        "- Repository",
-        "- stars (optional)",
-        f"I need your input to go on. (task {seen.task_id}, context {seen.context_id})",
+    heading, *lines = done.err.splitlines()[-8:]
+    assert heading.startswith("Supervisor asks: Create GitHub Repo (expires in ")
+    assert lines == [
+        "  A new repository.",
+        "  I need a few details.",
+        "  - repo: Repository: text, at least 1 characters, at most 80 characters, of the form [a-z0-9-]+",
+        "  - stars: integer, optional, at least 0",
+        f"  caipe answer {request_id(seen)} repo=… [stars=…]",
+        f'  caipe reject {request_id(seen)} --reason "…"',
+        f"I need your input to go on: Create GitHub Repo. (task {seen.task_id}, context {seen.context_id})",
     ]
 
 

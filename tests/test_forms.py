@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import interrupt
 
-from ai_platform_engineering.core.events import Form, InputField
+from ai_platform_engineering.core.events import Approval, DataPart, Form, InputField, InputRequested, InputResolved, TextPart
 from ai_platform_engineering.core.forms import check_form
+from ai_platform_engineering.runtime.answers import Answers, read_answers
 from tests.dialects import V10, Dialect, both_versions
 from tests.fakes.script import Call, Say, Script, Turn
 from tests.harness import Client, Seen, supervisor
@@ -105,6 +106,124 @@ def test_whatever_is_answered_is_taken_or_told(field_type: str, value: Any) -> N
     json.dumps(good, allow_nan=False)
 
 
+# --- which request is meant -------------------------------------------------------------------------------------------
+
+CREATE, DELETE = (InputRequested(request_id=tool, asked=Approval(tool=tool, arguments={"n": 1})) for tool in ("create", "delete"))
+FORM = InputRequested(request_id="form", asked=Form(title="Form", fields=(asked(),)))
+NOTE = InputRequested(request_id="note", asked=Form(title="Note", fields=(asked("textarea"),)))
+YES, NO = {"type": "approve"}, {"type": "reject"}
+WHICH = "Say which request each decision is for."
+
+
+def inputs(**values: Any) -> dict[str, Any]:
+    return {"type": "edit", "args": {"args": {"user_inputs": values}}}
+
+
+def read(data: Any, *pending: InputRequested) -> Answers:
+    return read_answers([DataPart(data=data)], pending)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "pending", "values"),
+    [
+        ([{**YES, "action_name": "delete"}], (CREATE, DELETE, FORM), {"delete": YES}),
+        ([{**NO, "action_name": "delete"}, {**YES, "action_name": "create"}], (CREATE, DELETE), {"create": YES, "delete": NO}),
+        ([{"type": "accept"}, {"type": "response", "message": "no"}], (CREATE, DELETE), {"create": YES, "delete": {**NO, "message": "no"}}),
+        ([YES], (CREATE,), {"create": YES}),
+        ([YES], (FORM, CREATE), {"create": YES}),
+        ([inputs(it="x"), YES], (FORM, CREATE), {"form": {"it": "x"}, "create": YES}),
+        ([{**inputs(it="x"), "action_name": "CAIPEAgentResponse"}], (CREATE, FORM), {"form": {"it": "x"}}),
+        ([{**NO, "action_name": "CAIPEAgentResponse", "message": "no"}], (CREATE, FORM), {"form": {**NO, "message": "no"}}),
+        (
+            [{"type": "edit", "edited_action": {"name": "create", "args": {"n": 2}}}],
+            (DELETE, CREATE),
+            {"create": {"type": "edit", "arguments": {"n": 2}}},
+        ),
+        ([{**YES, "action_name": "create", "args": {"args": {"n": 1}}}], (CREATE, DELETE), {"create": YES}),
+    ],
+)
+def test_a_decision_is_for_the_request_that_it_names_or_that_alone_can_be_meant(decisions: Any, pending: Any, values: Any) -> None:
+    found = read({"resume": {"decisions": decisions}}, *pending)
+    assert (found.values, found.wrong, found.stray) == (values, {}, [])
+
+
+@pytest.mark.parametrize(
+    ("decisions", "pending", "stray"),
+    [
+        ([{**YES, "action_name": "destroy"}], (CREATE,), ["No open request is called destroy."]),
+        ([{**YES, "action_name": "destroy"}], (CREATE, DELETE, FORM), ["No open request is called destroy."]),
+        ([{"type": "edit", "edited_action": {"name": "destroy", "args": {}}}], (CREATE,), ["No open request is called destroy."]),
+        ([YES], (CREATE, DELETE), [WHICH]),
+        ([YES, YES, YES], (CREATE, DELETE), [WHICH, WHICH, WHICH]),
+        ([inputs(it="x")], (FORM, NOTE), [WHICH]),
+        ([inputs(it="x")], (CREATE,), [WHICH]),
+        ([{**NO, "action_name": "CAIPEAgentResponse"}], (CREATE,), ["No open request is called CAIPEAgentResponse."]),
+        (["approve"], (CREATE,), ["A decision is an object with a `type`."]),
+    ],
+)
+def test_a_decision_that_fits_nothing_is_given_to_no_other_request(decisions: Any, pending: Any, stray: list[str]) -> None:
+    found = read({"resume": {"decisions": decisions}}, *pending)
+    assert (found.values, found.wrong, found.stray) == ({}, {}, stray)
+    assert found.complaints() == " ".join(stray)
+
+
+def test_two_calls_of_one_tool_are_decided_in_their_order() -> None:
+    again = CREATE.model_copy(update={"request_id": "again"})
+    both = [{**YES, "action_name": "create"}, {**NO, "action_name": "create"}]
+    assert read({"resume": {"decisions": both}}, CREATE, again).values == {"create": YES, "again": NO}
+    third = read({"resume": {"decisions": [*both, {**YES, "action_name": "create"}]}}, CREATE, again)
+    assert (len(third.values), third.stray) == (2, ["No open request is called create."])
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"type": "perhaps"}, {"type": "The decision on create is one of approve, edit, reject."}),
+        ({}, {"type": "The decision on create is one of approve, edit, reject."}),
+        ("approve", {"": "The decision on create is one of approve, edit, reject, as `type`."}),
+        ({"type": "edit"}, {"arguments": "An edit of create needs its `arguments`."}),
+        (
+            {"type": "approve", "arguments": {"n": 2}},
+            {"arguments": "An approval of create changes no arguments: to change them, send the type `edit`."},
+        ),
+    ],
+)
+def test_a_decision_that_is_none_leaves_the_request_open(given: Any, wrong: Any) -> None:
+    found = read({"resume": {"create": given, "delete": YES}}, CREATE, DELETE)
+    assert (found.values, found.wrong) == ({"delete": YES}, {"create": wrong})
+
+
+def test_a_decision_has_no_more_than_it_needs() -> None:
+    given = {"create": {**YES, "arguments": {"n": 1}, "always": True, "by": "somebody else"}, "delete": {**NO, "always": True}}
+    assert read({"resume": given}, CREATE, DELETE).values == {"create": {**YES, "always": True}, "delete": NO}
+
+
+def test_a_form_is_declined_unless_it_asks_for_a_type() -> None:
+    typed = FORM.model_copy(update={"asked": Form(fields=(InputField(field_name="type"),))})
+    assert read({"resume": {"form": {"type": "reject", "message": "no"}}}, FORM).values == {"form": {**NO, "message": "no"}}
+    assert read({"resume": {"form": {"type": "reject"}}}, typed).values == {"form": {"type": "reject"}}
+    assert read({"resume": {"form": "x"}}, FORM).wrong == {"form": {"": "The answer to a form holds a value for each field by its name."}}
+
+
+@pytest.mark.parametrize(
+    ("pending", "values"),
+    [
+        ((NOTE,), {"note": {"it": "approve"}}),
+        ((CREATE, NOTE, DELETE), {"note": {"it": "approve"}}),
+        ((FORM, NOTE), {}),
+        ((CREATE,), {}),
+        ((CREATE, DELETE), {}),
+    ],
+)
+def test_words_answer_what_takes_words_and_decide_nothing(pending: Any, values: Any) -> None:
+    assert read_answers([TextPart(text="approve")], pending).values == values
+
+
+def test_bare_values_answer_a_form_that_is_open_alone() -> None:
+    assert read({"it": "x"}, CREATE, FORM).values == {"form": {"it": "x"}}
+    assert read({"it": "x"}, FORM, NOTE).values == {}
+
+
 # --- on the wire ------------------------------------------------------------------------------------------------------
 
 FIELDS = [
@@ -175,3 +294,16 @@ async def test_a_wrong_answer_names_each_field_and_leaves_the_request_open(diale
     )
     assert unclear.last.said.startswith(f"{NEEDS}Create a repository.")
     assert right.answer == "Made good."
+
+
+@both_versions
+async def test_a_declined_form_continues_the_run_without_values(dialect: Dialect) -> None:
+    script = Script(Turn(Call("ask_form")), Turn(Say("It said {{tool:ask_form.type}}, {{tool:ask_form.message}}.")))
+    async with supervisor(script, tools=[form_tool()]) as client:
+        seen = await told(client, dialect, "Create a repo.")
+        request_id = seen.named("UserInputMetaData")[0].artifact["parts"][0]["data"]["request_id"]
+        no = {"resume": {request_id: {"type": "reject", "message": "not now"}}}
+        more = await told(client, dialect, dialect.data(no), taskId=seen.task_id)
+    assert more.answer == "It said reject, not now."
+    (resolved,) = [event for event in more.events if isinstance(event, InputResolved)]
+    assert (resolved.request_id, resolved.resolution) == (request_id, "rejected")

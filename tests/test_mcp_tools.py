@@ -42,7 +42,7 @@ async def test_a_tool_is_described_as_its_server_does(tmp_path: Path) -> None:
     assert meta(echo) == {
         "server": "raw",
         "tool": "echo",
-        "permission": "allow",
+        "listed": None,
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
         "knowledge": False,
     }
@@ -63,7 +63,7 @@ async def test_the_policy_decides_what_is_offered(tmp_path: Path, policy: dict[s
     async with open_sessions(tmp_path) as sessions:
         tools = await sessions.tools("raw", raw(), ToolPolicy(**policy))
     assert set(by_name(tools)) == offered
-    assert {tool.name for tool in tools if meta(tool)["permission"] == "ask"} == asked
+    assert {tool.name for tool in tools if meta(tool)["listed"] == "ask"} == asked
 
 
 async def test_names_are_such_that_models_take_them_and_two_servers_are_told_apart(tmp_path: Path) -> None:
@@ -82,6 +82,16 @@ async def test_names_are_such_that_models_take_them_and_two_servers_are_told_apa
         for name in [name for name, tool in tools.items() if meta(tool)["tool"] in {long + "1", long + "2", "a.b", "a/b"}]:
             assert await tools[name].ainvoke({}) == meta(tools[name])["tool"]
         assert await tools["two_odd_name_with_spaces"].ainvoke({}) == "odd.name/with spaces"
+
+
+async def test_no_tool_of_a_server_takes_the_name_of_a_tool_of_ours(tmp_path: Path) -> None:
+    async with open_sessions(tmp_path) as sessions:
+        changed = by_name(await sessions.tools("raw", raw()))["change"]
+        await changed.ainvoke({"add": ["task", "write_todos", "CAIPEAgentResponse"]})
+        await until(lambda: sessions.state("raw", raw()).tools == len(TOOLS) + 3)
+        tools = by_name(await sessions.tools("raw", raw()))
+        assert not {"task", "write_todos", "CAIPEAgentResponse"} & tools.keys()
+        assert await tools["task_2"].ainvoke({}) == "task"
 
 
 async def test_half_a_character_in_an_argument_breaks_nothing(tmp_path: Path) -> None:
@@ -137,7 +147,7 @@ async def test_a_failure_and_progress_reach_the_events_of_a_run(tmp_path: Path) 
     inner = Script(calls, Turn(Say("Done.")))
     outer = Script(Turn(Call("task", {"description": "Count", "subagent_type": "counter"}, id="c0")), Turn(Say("All done.")))
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw()))
+        tools = by_name(await sessions.tools("raw", raw(), ToolPolicy(allow=("count", "fail"))))
         async with supervisor(outer, agents=[agent("counter", inner, tools["count"], tools["fail"])]) as client:
             seen = await client.ask("Count!")
         assert await tools["count"].ainvoke({"to": 3}) == "with progress"  # asked for as a sign of life, shown to nobody

@@ -113,7 +113,7 @@ async def test_calls_that_may_change_something_are_journalled(tmp_path: Path, po
     script = Script(Turn(Call("who"), Call("read_who")), Turn(Say("Done.")))
     delegating = Script(Turn(Call("task", {"description": "Who?", "subagent_type": "desk"})), Turn(Say("It is done.")))
     async with open_sessions(tmp_path) as sessions:
-        tools = await sessions.tools("raw", raw(), ToolPolicy(**policy))
+        tools = await sessions.tools("raw", raw(), ToolPolicy(allow=("who", "read_who"), **policy))
         async with supervisor(delegating, agents=[agent("desk", script, *tools)]) as client:
             seen = await client.ask("Who?")
             calls = (await client.http.get(f"{client.url}v1/tasks/{seen.task_id}/calls")).json()["calls"]

@@ -5,7 +5,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from ai_platform_engineering.runtime.storage.sqlite_log import SqliteLog
 
 WAIT = 10  # seconds after which a wait that never ends is a failure
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
+BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
 
 Storage = Callable[[], RunLog]
 STORAGES: dict[str, Callable[[Path], RunLog]] = {
@@ -562,12 +563,26 @@ async def test_an_ended_run_is_leased_to_nobody(log: RunLog) -> None:
 async def test_a_remote_order_is_kept_for_its_run_and_key(log: RunLog) -> None:
     row, other = await created(log), await created(log)
     assert await log.order(row.run_id, "tools:1") is None
-    await log.ordered(row.run_id, row.epoch, "tools:1", "remote-1")
-    await log.ordered(row.run_id, row.epoch, "tools:2", "remote-2")
+    await log.ordered(row.run_id, row.epoch, "tools:1", "jira", "remote-1")
+    await log.ordered(row.run_id, row.epoch, "tools:2", "argocd", "remote-2")
     assert await log.order(row.run_id, "tools:1") == "remote-1"
     assert await log.order(other.run_id, "tools:1") is None
-    await log.ordered(row.run_id, row.epoch, "tools:1", "remote-3")
+    await log.ordered(row.run_id, row.epoch, "tools:1", "jira", "remote-3")
     assert await log.order(row.run_id, "tools:1") == "remote-3"
+
+
+async def test_all_orders_of_a_run_are_listed_with_their_agents(log: RunLog) -> None:
+    row, other = await created(log), await created(log)
+    assert await log.orders(row.run_id) == []
+    await log.ordered(row.run_id, row.epoch, "tools:1", "jira", "remote-1")
+    await log.ordered(other.run_id, other.epoch, "tools:1", "jira", "elsewhere")
+    await log.ordered(row.run_id, row.epoch, "tools:2", "argocd", "remote-2")
+    await log.ordered(row.run_id, row.epoch, "tools:1", "jira", "remote-3")
+    assert await log.orders(row.run_id) == [("jira", "remote-3"), ("argocd", "remote-2")]
+    await log.append(row.run_id, row.epoch, [ENDINGS[2]])
+    assert len(await log.orders(row.run_id)) == 2, "whoever cancels the run asks afterwards"
+    with pytest.raises(RunNotFound):
+        await log.orders("nothing")
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------
@@ -656,7 +671,7 @@ async def test_an_old_owner_orders_begins_and_finishes_nothing(log: RunLog) -> N
     await begin(log, row)
     await log.claim(row.run_id)
     for attempt in (
-        log.ordered(row.run_id, row.epoch, "key", "remote"),
+        log.ordered(row.run_id, row.epoch, "key", "jira", "remote"),
         log.begin(row.run_id, row.epoch, "other", "delete", {}, idempotent=False),
         log.finish(row.run_id, row.epoch, "ns/call", "done", "late"),
     ):
@@ -693,16 +708,101 @@ async def test_a_request_is_stored_with_its_event(log: RunLog) -> None:
     assert await log.request("r3") is None
 
 
+def until(expires_at: datetime | None, request_id: str = "r") -> InputRequested:
+    return InputRequested(request_id=request_id, asked=Form(response=f"{request_id}?", expires_at=expires_at))
+
+
+def message(row: RunRow, message_id: str = "answer") -> Answer:
+    return Answer(row.run_id, message_id, f"digest of {message_id}", row.last_seq)
+
+
+async def claimed(log: RunLog, row: RunRow, *request_ids: str, by: str = "ann", message_id: str = "answer") -> list[str]:
+    return await log.claim_requests(message(row, message_id), {one: {"answer": one} for one in request_ids}, by)
+
+
+async def answer_of(log: RunLog, request_id: str) -> tuple[str, Any, str]:
+    request = await log.request(request_id)
+    assert request is not None
+    return request.status, request.answer, request.by
+
+
 async def test_of_forty_answers_at_once_one_is_taken(log: RunLog) -> None:
     row = await created(log)
     await log.append(row.run_id, row.epoch, asks("r"))
-    claims = await asyncio.gather(*(log.claim_request("r", {"answer": number}, f"person {number}") for number in range(40)))
-    (winner,) = [number for number, run_id in enumerate(claims) if run_id is not None]
-    assert claims[winner] == row.run_id
+    values = [({"r": {"answer": number}}, f"person {number}") for number in range(40)]
+    claims = await asyncio.gather(*(log.claim_requests(message(row, by), value, by) for value, by in values))
+    (winner,) = [number for number, taken in enumerate(claims) if taken]
+    assert claims[winner] == ["r"]
+    assert await answer_of(log, "r") == ("claimed", {"answer": winner}, f"person {winner}")
+    kept = [number for number, (_, by) in enumerate(values) if await log.recall(row.owner, row.context_id, by)]
+    assert kept == [winner], "a message that claimed nothing is not remembered"
+
+
+async def test_of_forty_answers_to_several_requests_each_request_takes_one(log: RunLog) -> None:
+    row, ids = await created(log), ["r1", "r2", "r3"]
+    await log.append(row.run_id, row.epoch, asks(*ids))
+    picks = [random.sample(ids, random.randint(1, 3)) for _ in range(37)] + [[one] for one in ids]
+    claims = await asyncio.gather(*(claimed(log, row, *pick, message_id=f"m{number}") for number, pick in enumerate(picks)))
+    assert sorted(one for taken in claims for one in taken) == ids
+    kept = [number for number in range(40) if await log.recall(row.owner, row.context_id, f"m{number}")]
+    assert kept == [number for number, taken in enumerate(claims) if taken]
+
+
+async def test_an_answer_says_when_it_was_given_and_by_whom(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, asks("r"))
+    began = datetime.now(UTC)
+    await claimed(log, row, "r", by="bob")
     request = await log.request("r")
     assert request is not None
-    assert (request.status, request.answer, request.by) == ("claimed", {"answer": winner}, f"person {winner}")
-    assert await log.claim_request("unknown", {}, "ann") is None
+    assert request.at is not None
+    assert began <= request.at <= datetime.now(UTC)
+    assert await answer_of(log, "r") == ("claimed", {"answer": "r"}, "bob")
+
+
+async def test_several_values_are_claimed_as_they_were_asked_and_the_message_is_kept(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, asks("r1", "r2", "r3"))
+    assert await claimed(log, row, "r3", "r1", "unknown") == ["r1", "r3"]
+    assert await statuses(log, row.run_id) == {"r1": "claimed", "r2": "pending", "r3": "claimed"}
+    assert await log.recall(row.owner, row.context_id, "answer") == message(row)
+    now = await log.get(row.run_id)
+    assert now is not None
+    assert (now.status, now.last_seq) == ("running", 4), "a claim is no event: the run's own work tells of it"
+
+
+async def test_only_what_still_waits_is_claimed(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, asks("r1", "r2"))
+    assert await claimed(log, row, "r1", by="ann") == ["r1"]
+    assert await claimed(log, row, "r1", "r2", by="bob", message_id="second") == ["r2"]
+    assert await claimed(log, row, "r1", "r2", by="eve", message_id="third") == []
+    assert [await answer_of(log, one) for one in ("r1", "r2")] == [
+        ("claimed", {"answer": "r1"}, "ann"),
+        ("claimed", {"answer": "r2"}, "bob"),
+    ]
+    assert await log.recall(row.owner, row.context_id, "third") is None
+
+
+async def test_an_answer_after_its_time_is_never_claimed(log: RunLog) -> None:
+    row, now = await created(log), datetime.now(UTC)
+    early, late = until(now + timedelta(hours=1), "early"), until(now - timedelta(microseconds=1), "late")
+    await log.append(row.run_id, row.epoch, [early, late, until(None, "any")])
+    assert await claimed(log, row, "late") == []
+    assert await log.recall(row.owner, row.context_id, "answer") is None
+    assert await claimed(log, row, "early", "late", "any") == ["early", "any"]
+    assert await statuses(log, row.run_id) == {"early": "claimed", "late": "pending", "any": "claimed"}
+
+
+async def test_a_request_of_another_run_is_not_claimed(log: RunLog) -> None:
+    row, other = await created(log), await created(log)
+    await log.append(row.run_id, row.epoch, asks("r1"))
+    await log.append(other.run_id, other.epoch, asks("r2"))
+    assert await claimed(log, row, "r2") == []
+    assert await claimed(log, row, "r1", "r2") == ["r1"]
+    assert await statuses(log, other.run_id) == {"r2": "pending"}
+    with pytest.raises(RunNotFound):
+        await log.claim_requests(Answer("nothing", "answer", "digest", 1), {"r2": {}}, "ann")
 
 
 @pytest.mark.parametrize(
@@ -721,23 +821,24 @@ async def test_a_resolved_request_takes_no_answer(log: RunLog, resolution: Any, 
     await log.append(row.run_id, row.epoch, asks("r1", "r2"))
     await log.append(row.run_id, row.epoch, [InputResolved(request_id="r1", resolution=resolution, by="ann", value={"a": 1})])
     assert await statuses(log, row.run_id) == {"r1": status, "r2": "pending"}
-    request = await log.request("r1")
-    assert request is not None
-    assert (request.answer, request.by) == ({"a": 1}, "ann")
-    assert await log.claim_request("r1", {}, "bob") is None
-    assert await log.claim_request("r2", {}, "bob") == row.run_id
+    assert await answer_of(log, "r1") == (status, {"a": 1}, "ann")
+    assert await claimed(log, row, "r1", "r2", by="bob") == ["r2"]
+    assert await answer_of(log, "r1") == (status, {"a": 1}, "ann")
 
 
 async def test_a_claimed_answer_stays_when_it_is_resolved(log: RunLog) -> None:
     row = await created(log)
     await log.append(row.run_id, row.epoch, asks("r"))
-    await log.claim_request("r", {"a": 1}, "ann")
+    await claimed(log, row, "r")
+    before = await log.request("r")
     await log.append(row.run_id, row.epoch, asks("r"))
     assert await statuses(log, row.run_id) == {"r": "claimed"}, "asked again by a run that goes on after a crash"
-    await log.append(row.run_id, row.epoch, [InputResolved(request_id="r", resolution="answered")])
-    request = await log.request("r")
-    assert request is not None
-    assert (request.status, request.answer, request.by) == ("resolved", {"a": 1}, "ann")
+    await log.append(row.run_id, row.epoch, [InputResolved(request_id="r", resolution="answered", by="bob", value={"other": 1})])
+    assert await answer_of(log, "r") == ("resolved", {"answer": "r"}, "ann")
+    after = await log.request("r")
+    assert before is not None
+    assert after is not None
+    assert after.at == before.at, "it was answered when it was claimed"
 
 
 async def test_the_end_of_a_run_withdraws_what_it_asked(log: RunLog) -> None:
@@ -745,11 +846,27 @@ async def test_the_end_of_a_run_withdraws_what_it_asked(log: RunLog) -> None:
     await log.append(row.run_id, row.epoch, asks("r1", "r2", "r3"))
     await log.append(other.run_id, other.epoch, asks("r4"))
     await log.append(row.run_id, row.epoch, [InputResolved(request_id="r1", resolution="answered")])
-    await log.claim_request("r2", {}, "ann")
+    await claimed(log, row, "r2")
     await log.append(row.run_id, row.epoch, [ENDINGS[1]])
     assert await statuses(log, row.run_id) == {"r1": "resolved", "r2": "withdrawn", "r3": "withdrawn"}
     assert await statuses(log, other.run_id) == {"r4": "pending"}
-    assert await log.claim_request("r3", {}, "ann") is None
+    assert await claimed(log, row, "r3") == []
+
+
+async def test_what_waits_for_people_is_listed_oldest_first(log: RunLog) -> None:
+    one, two, bobs = await created(log), await created(log), await created(log, owner="bob")
+    assert await log.open_requests() == []
+    await log.append(two.run_id, two.epoch, [until(BEFORE, "a")])
+    await log.append(one.run_id, one.epoch, asks("b", "c", "d"))
+    await log.append(bobs.run_id, bobs.epoch, asks("e"))
+    await claimed(log, one, "c")
+    await log.append(one.run_id, one.epoch, [InputResolved(request_id="d", resolution="expired")])
+    found = await log.open_requests()
+    assert [(request.run_id, request.request_id) for request in found] == [(two.run_id, "a"), (one.run_id, "b"), (bobs.run_id, "e")]
+    assert [request.request_id for request in await log.open_requests("ann")] == ["a", "b"], "one whose time has come is still to be told"
+    assert [request.request_id for request in await log.open_requests("bob")] == ["e"]
+    await log.append(two.run_id, two.epoch, [ENDINGS[2]])
+    assert [request.request_id for request in await log.open_requests("ann")] == ["b"]
 
 
 async def test_a_run_resolves_its_own_requests_only(log: RunLog) -> None:
@@ -767,6 +884,46 @@ async def test_a_refused_write_asks_nothing(log: RunLog) -> None:
     assert await log.request("r") is None
 
 
+# --- allowances -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_is_allowed_in_its_conversation_until_it_is_taken_back(log: RunLog) -> None:
+    row = await created(log)
+    began = datetime.now(UTC)
+    await log.allow(row.run_id, row.epoch, "jira/create", "ann")
+    await log.allow(row.run_id, row.epoch, "argocd/sync", "ann")
+    await log.allow(row.run_id, row.epoch, "jira/create", "bob")
+    found = await log.allowed("ann", "context")
+    assert [(one.tool, one.by) for one in found] == [("jira/create", "ann"), ("argocd/sync", "ann")], "the first word counts"
+    assert all(began <= one.at <= datetime.now(UTC) for one in found)
+    for owner, context in (("bob", "context"), ("ann", "another")):
+        assert await log.allowed(owner, context) == []
+        assert not await log.disallow(owner, context, "jira/create")
+    assert await log.disallow("ann", "context", "jira/create")
+    assert not await log.disallow("ann", "context", "jira/create")
+    assert [one.tool for one in await log.allowed("ann", "context")] == ["argocd/sync"]
+
+
+async def test_what_is_allowed_holds_for_the_next_run_of_the_conversation(log: RunLog) -> None:
+    first = await created(log)
+    await log.allow(first.run_id, first.epoch, "jira/create", "ann")
+    await log.append(first.run_id, first.epoch, [ENDINGS[0]])
+    await created(log)
+    assert [one.tool for one in await log.allowed("ann", "context")] == ["jira/create"]
+
+
+async def test_an_old_owner_or_an_ended_run_allows_nothing(log: RunLog) -> None:
+    row, over = await created(log), await created(log)
+    await log.claim(row.run_id)
+    await log.append(over.run_id, over.epoch, [ENDINGS[0]])
+    for attempt in (log.allow(row.run_id, row.epoch, "t", "ann"), log.allow(over.run_id, over.epoch, "t", "ann")):
+        with pytest.raises(Fenced):
+            await attempt
+    assert await log.allowed("ann", "context") == []
+    with pytest.raises(RunNotFound):
+        await log.allow("nothing", 1, "t", "ann")
+
+
 # --- retention --------------------------------------------------------------------------------------------------------
 
 
@@ -775,7 +932,9 @@ async def test_ended_runs_are_forgotten_with_all_that_belongs_to_them(log: RunLo
     await log.append(gone.run_id, gone.epoch, asks("r"), [Marker("", "c")])
     await log.remember(Answer(gone.run_id, "m2", "digest", 1))
     await begin(log, gone)
-    await log.ordered(gone.run_id, gone.epoch, "k", "remote")
+    await log.ordered(gone.run_id, gone.epoch, "k", "jira", "remote")
+    await log.allow(gone.run_id, gone.epoch, "jira/create", "ann")
+    await log.allow(working.run_id, working.epoch, "jira/create", "ann")
     await log.append(gone.run_id, gone.epoch, [ENDINGS[0]])
     await log.append(paused.run_id, paused.epoch, [*asks("r2"), Paused(text="?")])
     assert await log.forget(gone.created) == 0
@@ -783,6 +942,8 @@ async def test_ended_runs_are_forgotten_with_all_that_belongs_to_them(log: RunLo
     assert await log.forget(LATER) == 1
     assert await log.get(gone.run_id) is None
     assert (await log.request("r"), await log.recall("ann", "old", "m2")) == (None, None)
+    assert await log.allowed("ann", "old") == []
+    assert [one.tool for one in await log.allowed("ann", "context")] == ["jira/create"]
     for attempt in (log.read(gone.run_id), log.journal(gone.run_id), log.markers(gone.run_id), log.order(gone.run_id, "k")):
         with pytest.raises(RunNotFound):
             await attempt

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import logging
+import math
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 
 import pytest
@@ -16,8 +18,10 @@ from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
     Cancelled,
+    DataPart,
     Failed,
     Form,
+    InputField,
     InputRequested,
     InputResolved,
     Notice,
@@ -32,9 +36,10 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.settings import StreamSettings
 from ai_platform_engineering.core.transcript import fold
-from ai_platform_engineering.runtime.log import Answer, NewRun, RunRow
+from ai_platform_engineering.runtime.incoming import Incoming
+from ai_platform_engineering.runtime.log import Answer, NewRun, PendingRequest, RunRow
 from ai_platform_engineering.runtime.memory_log import MemoryLog
-from ai_platform_engineering.runtime.runs import Incoming, Runs, Turn
+from ai_platform_engineering.runtime.runs import Runs, Turn
 from ai_platform_engineering.runtime.writer import RunWriter
 from ai_platform_engineering.utils.a2a_common.parts import digest
 
@@ -278,10 +283,12 @@ Behaviour = Callable[[Turn], Awaitable[None]]
 class Stage:
     """Runs over a log, driven by what the test wants each question to do."""
 
-    def __init__(self, log: MemoryLog | None = None, *, grace: float = 2.0) -> None:
+    def __init__(self, log: MemoryLog | None = None, *, grace: float = 2.0, request_seconds: float = math.inf) -> None:
         self.log = log or MemoryLog()
-        self.runs = Runs(self.log, self._drive, cancel_grace=grace)
+        self.runs = Runs(self.log, self._drive, cancel_grace=grace, request_seconds=request_seconds, abandon=self._abandon)
         self.driven: list[str] = []
+        self.abandoned: list[str] = []
+        self._claimed: list[PendingRequest] = []  # what the stretch that runs now goes on with
         self._parts: dict[str, Behaviour] = {}
         self._started: dict[str, asyncio.Event] = {}
 
@@ -289,10 +296,16 @@ class Stage:
         self._parts[text] = behaviour
 
     async def ask(self, text: str, *, context: str | None = "context", owner: str = "ann", task: str | None = None, id: str = "") -> RunRow:
-        parts = (TextPart(text=text),)
-        row, _ = await self.runs.accept(
-            Incoming(id or str(uuid.uuid4()), parts, owner=owner, principal=owner, context_id=context, task_id=task)
-        )
+        return await self._send(TextPart(text=text), context=context, owner=owner, task=task, id=id)
+
+    async def tell(self, owner: str = "ann", id: str = "", **answers: str) -> RunRow:
+        """Answers requests by their ids."""
+        values = {request_id: {"answer": answer} for request_id, answer in answers.items()}
+        return await self._send(DataPart(data={"resume": values}), context="context", owner=owner, task=None, id=id)
+
+    async def _send(self, part: TextPart | DataPart, *, context: str | None, owner: str, task: str | None, id: str) -> RunRow:
+        message_id = id or str(uuid.uuid4())
+        row, _ = await self.runs.accept(Incoming(message_id, (part,), owner=owner, principal=owner, context_id=context, task_id=task))
         return row
 
     async def started(self, text: str) -> None:
@@ -317,8 +330,15 @@ class Stage:
     async def write(self, turn: Turn, *events: AnyEvent) -> None:
         await self.log.append(turn.row.run_id, turn.row.epoch, events)
 
+    async def _abandon(self, row: RunRow) -> None:
+        self.abandoned.append(row.run_id)
+
     async def _drive(self, turn: Turn) -> None:
-        text = next(part.text for part in turn.parts if isinstance(part, TextPart))
+        """A question by its text, a stretch that goes on with answers by theirs."""
+        asked = [part.text for part in turn.parts if isinstance(part, TextPart)]
+        self._claimed = [request for request in await self.log.requests(turn.row.run_id) if request.status == "claimed"]
+        answers = [answer["answer"] for one in self._claimed if isinstance(answer := one.answer, dict)]
+        text = " ".join(str(one) for one in (answers if turn.resumes else asked))
         self.driven.append(text)
         self._started.setdefault(text, asyncio.Event()).set()
         await self._parts.get(text, self.answer)(turn)
@@ -327,12 +347,25 @@ class Stage:
         await self.write(turn, Answered(text=f"answer of {turn.row.run_id}", trace_id=turn.trace_id))
 
     async def pause(self, turn: Turn) -> None:
-        asked = InputRequested(request_id="r", asked=Form())
-        await self.write(turn, asked, Paused(text="Which?", requests=("r",)))
+        await self.pause_for("r")(turn)
+
+    def pause_for(self, *request_ids: str, expires_at: datetime | None = None) -> Behaviour:
+        async def behaviour(turn: Turn) -> None:
+            await self.take_in(turn)
+            known = {one.request_id for one in await self.log.requests(turn.row.run_id)}
+            asked = Form(response="Which?", fields=(InputField(field_name="answer"),), expires_at=expires_at)
+            asks = [InputRequested(request_id=request_id, asked=asked) for request_id in request_ids if request_id not in known]
+            await self.write(turn, *asks, Paused(text="Which?", requests=request_ids))
+
+        return behaviour
+
+    async def take_in(self, turn: Turn) -> None:
+        for one in self._claimed:
+            await self.write(turn, InputResolved(request_id=one.request_id, resolution="answered", by=one.by, value=one.answer))
 
     async def resume(self, turn: Turn) -> None:
         assert turn.resumes
-        await self.write(turn, InputResolved(request_id="r", resolution="answered"))
+        await self.take_in(turn)
         await self.answer(turn)
 
     def answer_after(self, gate: asyncio.Event) -> Behaviour:
@@ -490,11 +523,16 @@ async def test_a_second_answer_while_the_first_is_taken_is_refused() -> None:
     first = await stage.ask("one")
     await stage.end(first)
     await stage.ask("blue", task=first.run_id)
-    with pytest.raises(WrongState, match="being continued"):
+    with pytest.raises(WrongState, match="is working"):
         await stage.ask("green", task=first.run_id)
+    with pytest.raises(WrongState, match=r"^Which was already answered by ann at [-0-9]{10} [:0-9]{8} UTC\.$"):
+        await stage.tell(r="green")
     gate.set()
     await asyncio.wait_for(stage.log.changed(first.run_id, 4), WAIT)
     assert endings(await stage.events(first)) == ["answered"]
+    assert stage.driven == ["one", "blue"]
+    with pytest.raises(WrongState, match=r"^Which was already answered by ann"):
+        await stage.tell(r="green")
     assert stage.driven == ["one", "blue"]
 
 
@@ -687,6 +725,190 @@ async def test_of_many_cancels_and_an_answer_at_once_one_is_stored() -> None:
         assert told.count(True) == (1 if ending == ["cancelled"] else 0)
 
 
+# --- what runs ask of people ------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_comes_while_the_run_works_is_taken_in_when_it_pauses() -> None:
+    stage, gate = Stage(), asyncio.Event()
+
+    async def work(turn: Turn) -> None:
+        await stage.take_in(turn)
+        await stage.write(turn, Notice(code="info", text="working"))
+        await gate.wait()
+        await stage.write(turn, Paused(text="Which?", requests=("b",)))
+
+    stage.on("one", stage.pause_for("a", "b"))
+    stage.on("blue", work)
+    stage.on("red", stage.resume)
+    row = await stage.ask("one")
+    await stage.end(row)
+    await stage.tell(a="blue")
+    await asyncio.wait_for(stage.log.changed(row.run_id, 5), WAIT)
+    await stage.tell(b="red")
+    assert stage.driven == ["one", "blue"], "one stretch at a time"
+    gate.set()
+    kinds = [event.kind for event in await stage.end_of(row, 7)]
+    assert kinds == ["input_resolved", "answered"]
+    assert stage.driven == ["one", "blue", "red"]
+
+
+class LaggingLog(MemoryLog):
+    """A log from which the work of a run learns a moment later how things were."""
+
+    async def requests(self, run_id: str) -> list[PendingRequest]:
+        found, task = await super().requests(run_id), asyncio.current_task()
+        for _ in range(6 if task is not None and task.get_name().startswith("run:") else 0):
+            await asyncio.sleep(0)
+        return found
+
+
+@pytest.mark.parametrize("steps", range(24))
+async def test_an_answer_at_the_moment_of_the_pause_is_never_left_lying(steps: int) -> None:
+    stage = Stage(LaggingLog())
+    stage.on("one", stage.pause_for("a", "b"))
+    stage.on("blue", stage.pause_for("b"))
+    stage.on("red", stage.resume)
+    stage.on("blue red", stage.resume)
+    row = await stage.ask("one")
+    await stage.end(row)
+    await stage.tell(a="blue")
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await stage.tell(b="red")
+
+    async def over() -> None:
+        while not is_terminal((await stage.events(row))[-1]):
+            await stage.log.changed(row.run_id, len(await stage.events(row)))
+
+    await asyncio.wait_for(over(), WAIT)
+    resolved = [(event.request_id, event.value) for event in await stage.events(row) if isinstance(event, InputResolved)]
+    assert resolved == [("a", {"answer": "blue"}), ("b", {"answer": "red"})]
+
+
+async def test_of_many_answers_at_once_one_is_taken_and_the_others_are_told_whose() -> None:
+    stage = Stage()
+    stage.on("one", stage.pause)
+    people = [f"colour {number}" for number in range(10)]
+    for colour in people:
+        stage.on(colour, stage.resume)
+    row = await stage.ask("one")
+    await stage.end(row)
+    results = await asyncio.gather(*(stage.tell(r=colour) for colour in people), return_exceptions=True)
+    taken = [colour for colour, result in zip(people, results, strict=True) if isinstance(result, RunRow)]
+    refused = [str(result) for result in results if isinstance(result, WrongState)]
+    assert (len(taken), len(refused)) == (1, 9)
+    assert {text.partition(" at ")[0] for text in refused} == {"Which was already answered by ann"}
+    assert endings(await stage.end_of(row, 3)) == ["answered"]
+    assert stage.driven == ["one", *taken]
+
+
+async def test_an_answer_without_a_context_is_known_when_it_comes_again() -> None:
+    stage = Stage()
+    stage.on("one", stage.pause)
+    stage.on("blue", stage.resume)
+    row = await stage.ask("one")
+    await stage.end(row)
+    message = Incoming("m", (DataPart(data={"resume": {"r": {"answer": "blue"}}}),), owner="ann", principal="ann")
+    first, again = await stage.runs.accept(message), await stage.runs.accept(message)
+    assert (first[0].run_id, first[1]) == (again[0].run_id, again[1]) == (row.run_id, 3)
+    assert endings(await stage.end_of(row, 3)) == ["answered"]
+    assert stage.driven == ["one", "blue"]
+
+
+async def test_a_request_of_somebody_else_is_not_known() -> None:
+    stage = Stage()
+    stage.on("one", stage.pause)
+    row = await stage.ask("one")
+    before = await stage.end(row)
+    with pytest.raises(WrongState, match="no request of this conversation is known"):
+        await stage.tell(owner="bob", r="blue")
+    assert await stage.events(row) == before
+    assert [one.status for one in await stage.log.requests(row.run_id)] == ["pending"]
+
+
+async def test_a_request_whose_time_has_come_is_told_once_and_decides_nothing() -> None:
+    stage = Stage(request_seconds=NEVER)
+    stage.on("one", stage.pause_for("r", expires_at=datetime(2000, 1, 1, tzinfo=UTC)))
+    row = await stage.ask("one")
+    await stage.end(row)
+    await stage.runs.expire()
+    events = await stage.events(row)
+    resolved, paused = events[-2:]
+    assert isinstance(resolved, InputResolved)
+    assert (resolved.resolution, resolved.value, resolved.by) == ("expired", None, "")
+    assert isinstance(paused, Paused)
+    assert paused.requests == ()
+    assert paused.text == "Nobody answered in time: Which. Nothing was decided. Send a message to be asked again, or cancel the task."
+    await stage.runs.expire()
+    assert await stage.events(row) == events
+    assert stage.driven == ["one"]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not told yet"])
+async def test_a_late_answer_is_no_answer_and_has_the_question_asked_again(told: bool) -> None:
+    stage = Stage(request_seconds=NEVER)
+    stage.on("one", stage.pause_for("r", expires_at=datetime(2000, 1, 1, tzinfo=UTC)))
+    stage.on("blue", stage.resume)
+    row = await stage.ask("one")
+    await stage.end(row)
+    if told:
+        await stage.runs.expire()
+    await stage.tell(r="blue")
+    events = await stage.events(row)
+    asked, paused = events[-2:]
+    assert [event.resolution for event in events if isinstance(event, InputResolved)] == ["expired"]
+    assert isinstance(asked, InputRequested)
+    assert isinstance(paused, Paused)
+    assert asked.request_id != "r"
+    assert paused.requests == (asked.request_id,)
+    assert asked.asked.expires_at is not None
+    assert asked.asked.expires_at > datetime.now(UTC)
+    assert stage.driven == ["one"]
+    await stage.tell(r="blue")  # the old id is of no use
+    assert stage.driven == ["one"]
+    assert len([event for event in await stage.events(row) if isinstance(event, InputRequested)]) == 2
+    await stage.tell(**{asked.request_id: "blue"})
+    assert endings(await stage.end_of(row, len(await stage.events(row)))) == ["answered"]
+    assert stage.driven == ["one", "blue"]
+
+
+async def test_cancelling_a_run_that_waits_hands_the_cancellation_down() -> None:
+    stage, gate = Stage(), asyncio.Event()
+    stage.on("one", stage.pause)
+    stage.on("two", stage.answer_after(gate))
+    waits, works = await stage.ask("one"), await stage.ask("two", context="else")
+    await stage.end(waits)
+    await stage.started("two")
+    for row in (waits, works):
+        assert await stage.runs.cancel(row.run_id, by="ann")
+        assert not await stage.runs.cancel(row.run_id, by="ann")
+    assert stage.abandoned == [waits.run_id], "whoever works hands it down itself"
+
+
+@pytest.mark.parametrize("held", ["And the weather?", None])
+async def test_a_dropped_request_is_withdrawn_and_what_was_held_is_asked_anew(held: str | None) -> None:
+    stage = Stage()
+    stage.on("one", stage.pause_for("r1", "r2"))
+    first = await stage.ask("one")
+    await stage.end(first)
+    if held:
+        await stage.ask(held)
+        last = (await stage.events(first))[-1]
+        assert isinstance(last, Paused)
+        assert (last.held, last.requests) == (held, ("r1", "r2"))
+    dropped = await stage.ask("Drop them!", id="d")
+    again = await stage.ask("Drop them!", id="d")
+    assert endings(await stage.end_of(first, 4 + bool(held))) == ["cancelled"]
+    assert [one.status for one in await stage.log.requests(first.run_id)] == ["withdrawn", "withdrawn"]
+    assert again.run_id == dropped.run_id
+    if held:
+        assert dropped.run_id != first.run_id
+        assert endings(await stage.end(dropped)) == ["answered"]
+    else:
+        assert dropped.run_id == first.run_id
+    assert stage.driven == ["one", held] if held else stage.driven == ["one"]
+
+
 # --- drivers that misbehave -------------------------------------------------------------------------------------------
 
 
@@ -842,7 +1064,7 @@ async def test_closing_leaves_ended_and_paused_runs_as_they_are() -> None:
 # --- after a crash ----------------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_that_died_with_the_process_is_taken_when_it_is_sent_again() -> None:
+async def test_a_message_that_died_with_the_process_is_taken_when_it_is_sent_again() -> None:
     before = Stage()
     before.on("one", before.pause)
     row = await before.ask("one")
@@ -857,6 +1079,39 @@ async def test_an_answer_that_died_with_the_process_is_taken_when_it_is_sent_aga
     assert [event.kind for event in await after.end_of(row, len(events))] == ["input_resolved", "answered"]
     assert (await after.ask("blue", id="m-2")).run_id == row.run_id
     assert after.driven == ["blue"]
+
+
+async def test_an_answer_that_was_claimed_before_the_process_died_is_taken_in_by_the_next_one() -> None:
+    before = Stage()
+    before.on("one", before.pause)
+    row, idle = await before.ask("one"), await before.ask("two", context="else")
+    events = await before.end(row)
+    await before.end(idle)
+    parts = (DataPart(data={"resume": {"r": {"answer": "blue"}}}),)
+    message = Answer(row.run_id, "m-2", digest(parts), len(events))
+    assert await before.log.claim_requests(message, {"r": {"answer": "blue"}}, "ann") == ["r"]
+
+    after = Stage(before.log)
+    after.on("blue", after.resume)
+    assert await after.runs.recover() == 1
+    assert (await after.tell(r="blue", id="m-2")).run_id == row.run_id
+    assert [event.kind for event in await after.end_of(row, len(events))] == ["input_resolved", "answered"]
+    assert (await after.tell(r="blue", id="m-2")).run_id == row.run_id
+    assert after.driven == ["blue"]
+
+
+async def test_the_next_process_leaves_a_run_alone_that_nobody_has_answered() -> None:
+    before = Stage()
+    before.on("one", before.pause)
+    events = await before.end(row := await before.ask("one"))
+    after = Stage(before.log)
+    after.on("blue", after.resume)
+    assert await after.runs.recover() == 0
+    queued = await after.ask("two", context="else")
+    await after.end(queued)
+    assert (after.driven, await after.events(row)) == (["two"], events)
+    await after.ask("blue", task=row.run_id)
+    assert [event.kind for event in await after.end_of(row, len(events))] == ["input_resolved", "answered"]
 
 
 async def test_the_next_process_goes_on_with_what_the_last_one_left_in_its_order() -> None:

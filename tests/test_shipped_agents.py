@@ -9,6 +9,7 @@ import pytest
 
 from ai_platform_engineering.agents.catalog import SHIPPED, Catalog, load_catalog
 from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.policy import verdict
 from tests.agent_files import load
 from tests.conftest import ROOT
 
@@ -81,10 +82,10 @@ def test_a_program_that_is_not_ours_says_where_it_comes_from_with_its_version(sh
         ("jira", "jira_delete_issue", "deny"),
         ("confluence", "confluence_get_page", "allow"),
         ("confluence", "confluence_delete_page", "deny"),
-        ("github", "issue_read", "allow"),
+        ("github", "get_issue", "allow"),
+        ("github", "create_repository", "ask"),
         ("github", "merge_pull_request", "ask"),
         ("github", "delete_file", "deny"),
-        ("github", "list_secret_scanning_alerts", "deny"),
         ("gitlab", "gitlab_list_mrs", "allow"),
         ("gitlab", "gitlab_list_variables", "deny"),
         ("gitlab", "gitlab_list_group_variables", "deny"),
@@ -118,6 +119,37 @@ def test_shipped_agents_read_and_ask_before_they_write(shipped: Catalog, agent: 
 
 
 @pytest.mark.parametrize(
+    ("agent", "tool", "reads"),
+    [
+        ("argocd", "get_application", True),
+        ("argocd", "sync_application", False),
+        ("aws", "list_k8s_resources", True),
+        ("aws", "get_pod_logs", True),
+        ("aws", "describe_log_groups", True),
+        ("aws", "execute_log_insights_query", True),
+        ("aws", "analyze_metric", True),
+        ("komodor", "get_health_risks", True),
+        ("komodor", "trigger_klaudia_rca", False),
+        ("splunk", "splunk_get_indexes", True),
+        ("splunk", "splunk_run_query", False),  # a search can write
+        ("splunk", "splunk_run_saved_search", False),
+        ("weather", "get_air_quality", True),
+        ("weather", "convert_time", True),
+        ("webex", "webex-search-messages", True),
+        ("webex", "webex-create-message", False),
+    ],
+)
+def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_changed(
+    shipped: Catalog, agent: str, tool: str, reads: bool
+) -> None:
+    entry = shipped.get(agent)
+    assert entry
+    policy = entry.definition.tools
+    known = {"listed": policy.listed(tool), "annotations": None, "effect": policy.effect(tool)}
+    assert (verdict(known, read_only=True).permission == "allow") == reads
+
+
+@pytest.mark.parametrize(
     ("agent", "server", "variables", "expected"),
     [
         (
@@ -143,6 +175,18 @@ def test_shipped_agents_read_and_ask_before_they_write(shipped: Catalog, agent: 
             "confluence",
             {"ATLASSIAN_TOKEN": "t", "ATLASSIAN_EMAIL": "e", "ATLASSIAN_API_URL": "https://a/"},
             {"CONFLUENCE_URL": "https://a/wiki", "CONFLUENCE_USERNAME": "e", "CONFLUENCE_API_TOKEN": "t", "READ_ONLY_MODE": "true"},
+        ),
+        (
+            "github",
+            "github",
+            {"GITHUB_PERSONAL_ACCESS_TOKEN": "t"},
+            {"GITHUB_TOKEN": "t", "GITHUB_API_URL": "https://api.github.com"},
+        ),
+        (
+            "github",
+            "github",
+            {"GITHUB_TOKEN": "u", "GITHUB_PERSONAL_ACCESS_TOKEN": "t", "GITHUB_API_URL": "https://git.example/api/v3"},
+            {"GITHUB_TOKEN": "u", "GITHUB_API_URL": "https://git.example/api/v3"},
         ),
         (
             "gitlab",
@@ -183,8 +227,6 @@ def test_names_of_existing_deployments_reach_the_servers(
 @pytest.mark.parametrize(
     ("agent", "variables", "url", "authorization"),
     [
-        ("github", {"GITHUB_PERSONAL_ACCESS_TOKEN": "t"}, "https://api.githubcopilot.com/mcp/", "Bearer t"),
-        ("github", {"GITHUB_TOKEN": "u", "GITHUB_PERSONAL_ACCESS_TOKEN": "t"}, "https://api.githubcopilot.com/mcp/", "Bearer u"),
         ("backstage", {"BACKSTAGE_URL": "https://b/", "BACKSTAGE_API_TOKEN": "t"}, "https://b/api/mcp-actions/v1", "Bearer t"),
         ("splunk", {"SPLUNK_API_URL": "https://s:8089", "SPLUNK_TOKEN": "t"}, "https://s:8089/services/mcp", "Bearer t"),
         ("webex", {"WEBEX_TOKEN": "t"}, "https://mcp.webexapis.com/mcp/webex-messaging", "Bearer t"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import sqlite3
 import stat
 import sys
@@ -40,6 +41,7 @@ from tests.strategies import EVENTS, examples
 
 WAIT = 30  # seconds after which a wait that never ends is a failure
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
+EARLIER = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -84,25 +86,26 @@ async def everything(log: RunLog, run_id: str = "run") -> list[Numbered]:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
+async def held(log: RunLog) -> list[Any]:
+    """What is kept of the run."""
+    by_run = (log.get, log.markers, log.journal, log.requests, log.orders)
+    return [await everything(log), await log.allowed("ann", "talk"), *[await look("run") for look in by_run]]
+
+
 async def test_what_was_stored_is_there_after_opening_the_file_again(path: Path) -> None:
     asked = InputRequested(request_id="r", asked=Form(response="Which?"))
     async with opened(path) as log:
         row = await created(log)
         await log.append("run", row.epoch, [noted("a"), asked], [Marker("ns", "c1")])
-        await log.ordered("run", row.epoch, "k", "remote")
+        await log.ordered("run", row.epoch, "k", "jira", "remote")
+        await log.allow("run", row.epoch, "jira/create", "ann")
         await log.begin("run", row.epoch, "call", "delete", {"n": 1}, idempotent=False)
-        await log.remember(Answer("run", "m2", "d2", 3))
+        assert await log.claim_requests(Answer("run", "m2", "d2", 3), {"r": {"answer": "blue"}}, "ann") == ["r"]
         await log.lease("run", "me", 3600)
-        before = [
-            await log.get("run"),
-            await everything(log),
-            await log.markers("run"),
-            await log.journal("run"),
-            await log.requests("run"),
-        ]
+        before = await held(log)
     async with opened(path) as log:
-        after = [await log.get("run"), await everything(log), await log.markers("run"), await log.journal("run"), await log.requests("run")]
-        assert after == before
+        assert await held(log) == before
+        assert [(one.status, one.answer, one.by) for one in await log.requests("run")] == [("claimed", {"answer": "blue"}, "ann")]
         assert await log.order("run", "k") == "remote"
         assert await log.recall("ann", "talk", "m2") == Answer("run", "m2", "d2", 3)
         assert [item.run_id for item in await log.unfinished()] == ["run"]
@@ -232,7 +235,7 @@ async def test_after_a_kill_every_number_that_was_told_is_stored_and_none_is_mis
 
 # --- versions ---------------------------------------------------------------------------------------------------------
 
-STEP_TWO = (
+STEP_NEXT = (
     "ALTER TABLE runs ADD COLUMN title TEXT NOT NULL DEFAULT ''",
     "UPDATE runs SET title = (SELECT kind FROM events WHERE events.run_id = runs.run_id AND seq = 1)",
 )
@@ -246,39 +249,67 @@ def version(path: Path) -> int:
 def test_an_empty_file_takes_every_step(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
-    Database(path, steps=(*STEPS, STEP_TWO)).close()
+    Database(path, steps=(*STEPS, STEP_NEXT)).close()
     assert version(path) == len(STEPS) + 1
 
 
-async def test_a_file_of_the_first_version_keeps_what_it_has(path: Path) -> None:
-    database = Database(path, steps=STEPS[:1])
-    row = await created(SqliteLog(database))
-    database.close()
-    assert version(path) == 1
-    database = Database(path, steps=(*STEPS[:1], STEP_TWO))
+async def test_a_file_of_the_version_before_keeps_what_it_has(path: Path) -> None:
+    async with opened(path) as log:
+        row = await created(log)
+    database = Database(path, steps=(*STEPS, STEP_NEXT))
     assert [tuple(found) for found in database.rows("SELECT run_id, title FROM runs")] == [("run", "run_started")]
     log = SqliteLog(database)
     assert await log.get("run") == row
     assert await log.append("run", row.epoch, [noted("on")]) == 2
     await log.close()
-    assert version(path) == 2
+    assert version(path) == len(STEPS) + 1
+
+
+async def test_requests_and_orders_of_the_first_version_are_there_in_this_one(path: Path) -> None:
+    first = Database(path, steps=STEPS[:1])
+    row = await created(SqliteLog(first))
+    await first.submit(lambda db, now: _as_the_first_version_stored(db))
+    first.close()
+    assert version(path) == 1
+    async with opened(path) as log:
+        assert await log.get("run") == row
+        found = {one.request_id: (one.status, one.answer, one.by, one.at) for one in await log.requests("run")}
+        assert found == {"open": ("pending", None, "", None), "done": ("resolved", {"a": 1}, "ann", None)}
+        assert (await log.order("run", "k"), await log.orders("run")) == ("remote", [("", "remote")])
+        assert await log.allowed("ann", "talk") == []
+        assert [one.request_id for one in await log.open_requests("ann")] == ["open"]
+        assert await log.claim_requests(Answer("run", "m2", "d2", 1), {"open": {"b": 2}, "done": {}}, "bob") == ["open"]
+        await log.ordered("run", row.epoch, "k", "jira", "remote-2")
+        await log.allow("run", row.epoch, "jira/create", "ann")
+        before = await held(log)
+    assert version(path) == len(STEPS)
+    async with opened(path) as log:
+        assert await held(log) == before
+
+
+def _as_the_first_version_stored(db: sqlite3.Connection) -> None:
+    event = InputRequested(request_id="open", asked=Form(response="Which?")).model_dump(mode="json", exclude={"asked": {"expires_at"}})
+    for request_id, status, answer, by in (("open", "pending", None, ""), ("done", "resolved", {"a": 1}, "ann")):
+        body = json.dumps({**event, "request_id": request_id})
+        db.execute("INSERT INTO pending VALUES (?, 'run', ?, ?, ?, ?)", (request_id, body, status, json.dumps(answer), by))
+    db.execute("INSERT INTO orders VALUES ('run', 'k', 'remote')")
 
 
 async def test_a_step_that_breaks_changes_nothing(path: Path) -> None:
     async with opened(path) as log:
         await created(log)
     with pytest.raises(ConfigurationError, match="cannot be used"):
-        Database(path, steps=(*STEPS, (*STEP_TWO, "CREATE TABLE runs(x)")))
+        Database(path, steps=(*STEPS, (*STEP_NEXT, "CREATE TABLE runs(x)")))
     assert version(path) == len(STEPS)
     async with opened(path) as log:
         assert [item.seq for item in await log.read("run")] == [1]
-    database = Database(path, steps=(*STEPS, STEP_TWO))
+    database = Database(path, steps=(*STEPS, STEP_NEXT))
     assert database.rows("SELECT title FROM runs")
     database.close()
 
 
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
-    Database(path, steps=(*STEPS, STEP_TWO)).close()
+    Database(path, steps=(*STEPS, STEP_NEXT)).close()
     for _ in range(2):
         with pytest.raises(ConfigurationError, match=r"newer version.*Start the newer version, or set CAIPE_HOME"):
             SqliteLog.open(path)
@@ -539,11 +570,13 @@ texts: st.SearchStrategy[str] = st.text(max_size=5)
 requests: st.SearchStrategy[str] = st.sampled_from(["r1", "r2"])
 event: st.SearchStrategy[AnyEvent] = st.one_of(
     st.builds(noted, texts),
-    st.builds(InputRequested, request_id=requests, asked=st.just(Form(response="?"))),
+    st.builds(InputRequested, request_id=requests, asked=st.builds(Form, expires_at=st.sampled_from([None, LATER, EARLIER]))),
     st.builds(InputResolved, request_id=requests, resolution=st.sampled_from(["answered", "expired", "withdrawn"]), value=st.integers()),
     st.builds(Paused, text=texts),
     st.builds(lambda: ANSWERED),
 )
+tools: st.SearchStrategy[str] = st.sampled_from(["t1", "t2"])
+answers = st.builds(Answer, runs_, st.sampled_from(["m1", "m2"]), texts, st.integers(0, 9))
 markers = st.lists(st.builds(Marker, st.sampled_from(["", "tools:1"]), st.sampled_from(["c1", "c2"])), max_size=2)
 messages = st.builds(
     new_run,
@@ -567,13 +600,15 @@ operations: st.SearchStrategy[Call] = st.one_of(
     call("append", runs_, epochs, st.lists(event, max_size=4), markers),
     call("claim", runs_),
     call("lease", runs_, st.sampled_from(["p", "q"]), st.sampled_from([0, 3600]), force=st.booleans()),
-    call("remember", st.builds(Answer, runs_, st.sampled_from(["m1", "m2"]), texts, st.integers(0, 9))),
-    call("ordered", runs_, epochs, keys, texts),
+    call("remember", answers),
+    call("ordered", runs_, epochs, keys, texts, texts),
     call("begin", runs_, epochs, keys, texts, st.dictionaries(texts, st.integers(), max_size=2), idempotent=st.booleans()),
     call("finish", runs_, epochs, keys, st.sampled_from(["done", "withdrawn"]), st.none() | texts),
     call("settle", runs_, keys, texts, texts),
-    call("claim_request", requests, st.dictionaries(texts, texts, max_size=2), texts),
-    call("forget", st.sampled_from([LATER, datetime(2000, 1, 1, tzinfo=UTC)])),
+    call("claim_requests", answers, st.dictionaries(requests, st.dictionaries(texts, texts, max_size=2), max_size=2), texts),
+    call("allow", runs_, epochs, tools, texts),
+    call("disallow", st.sampled_from(["ann", "bob"]), st.sampled_from(["x", "talk"]), tools),
+    call("forget", st.sampled_from([LATER, EARLIER])),
 )
 
 
@@ -584,11 +619,16 @@ async def seen(log: RunLog) -> list[Any]:
         lambda: log.find("ann", "x"),
         log.unfinished,
         lambda: log.conversations("ann"),
+        log.open_requests,
+        lambda: log.open_requests("bob"),
+        lambda: log.allowed("ann", "x"),
+        lambda: log.allowed("ann", "talk"),
     ]
     looks += [lambda context=context, message=message: log.recall("ann", context, message) for context in "xy" for message in ("m1", "m2")]
     looks += [lambda request=request: log.request(request) for request in ("r1", "r2")]
     for run_id in "abc":
-        looks += [lambda look=look, run_id=run_id: look(run_id) for look in (log.get, log.read, log.markers, log.journal, log.requests)]
+        looks += [lambda look=look, run_id=run_id: look(run_id) for look in (log.get, log.read, log.markers)]
+        looks += [lambda look=look, run_id=run_id: look(run_id) for look in (log.journal, log.requests, log.orders)]
         looks += [lambda run_id=run_id: log.read(run_id, 2, 3), lambda run_id=run_id: log.order(run_id, "k1")]
     return [await told(look()) for look in looks]
 

@@ -157,6 +157,15 @@ EFFECTS: list[tuple[AnyEvent, dict[str, Any]]] = [
     (Notice(code="info", text="Hm."), {"notices": ["Hm."]}),
     (Paused(text="I need input.", requests=("r1",)), {"state": "input-required", "waiting_for": "I need input."}),
     (
+        Paused(text="I need input.", requests=("r1",), wrong={"r1": {"repo": "Repository is required."}}, held="What?"),
+        {
+            "state": "input-required",
+            "waiting_for": "I need input.",
+            "wrong": {"r1": {"repo": "Repository is required."}},
+            "held": "What?",
+        },
+    ),
+    (
         Answered(text="3.2", trace_id=TRACE, data={"n": 1}, citations=(Citation(title="Doc"),), usage=Usage(input_tokens=1)),
         {"state": "completed", "answer": "3.2", "trace_id": TRACE, "data": {"n": 1}, "citations": (Citation(title="Doc"),), "pending": []},
     ),
@@ -178,6 +187,8 @@ def view(seen: Transcript) -> dict[str, Any]:
     """What a surface would draw."""
     fields = {name: getattr(seen, name) for name in ("state", "question", "spans", "waiting_for", "answer", "data", "citations", "partial")}
     return fields | {
+        "wrong": seen.wrong,
+        "held": seen.held,
         "error": seen.error,
         "retryable": seen.retryable,
         "trace_id": seen.trace_id,
@@ -344,6 +355,25 @@ def test_several_requests_can_be_pending_and_each_is_resolved_alone() -> None:
     seen = fold([*asked, resolved])
     assert [one.request_id for one in seen.requests] == ["r2"]
     assert seen.resolved == (resolved,)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        InputResolved(request_id="r1", resolution="answered"),
+        Paused(text="Again."),
+        Answered(text="Done.", trace_id=TRACE),
+        Failed(message="No.", trace_id=TRACE),
+        Cancelled(trace_id=TRACE),
+    ],
+    ids=lambda event: event.kind,
+)
+def test_what_was_wrong_with_an_answer_is_shown_until_something_else_happens(event: AnyEvent) -> None:
+    asked = InputRequested(request_id="r1", asked=Form(response="Name?"))
+    told = fold([asked, Paused(text="?", requests=("r1",), wrong={"r1": {"name": "Name is required."}}, held="What?")])
+    assert (told.wrong, told.held) == ({"r1": {"name": "Name is required."}}, "What?")
+    after = told.apply(Notice(code="info", text="Hm.")).apply(event)
+    assert (after.wrong, after.held) == ({}, None)
 
 
 def test_a_discarded_message_is_gone_and_what_replaces_it_stands_alone() -> None:

@@ -23,6 +23,7 @@ from ai_platform_engineering.core.events import (
     AnyEvent,
     Failed,
     InputRequested,
+    InputResolved,
     Paused,
     PlanUpdated,
     RunStarted,
@@ -54,8 +55,11 @@ def check_whole(events: Sequence[AnyEvent]) -> None:
 def _check_calls(events: Sequence[AnyEvent]) -> None:
     running: dict[str, ToolStarted] = {}
     used: set[str] = set()
+    asking: dict[str, str] = {}
     for event in events:
-        if event.parent_call is not None:
+        if isinstance(event, InputResolved):
+            assert event.agent == asking.pop(event.request_id), "an answer is for the agent that asked, once"
+        elif event.parent_call is not None:
             around = running[event.parent_call]
             assert around.delegates
             assert event.agent == around.tool
@@ -70,8 +74,11 @@ def _check_calls(events: Sequence[AnyEvent]) -> None:
                 started = running.pop(event.call_id)  # it runs: it has started, and it ends once
                 assert (event.tool, event.agent, event.parent_call) == (started.tool, started.agent, started.parent_call)
                 assert not any(inner.parent_call == event.call_id for inner in running.values()), "what it started has ended"
+            case InputRequested():
+                asking[event.request_id] = event.agent
             case Answered():
                 assert not running
+                assert not asking
             case _:
                 pass
 
@@ -571,7 +578,7 @@ async def test_a_plan_that_was_written_before_a_pause_is_neither_told_again_nor_
 async def test_an_answer_to_something_else_leaves_the_requests_pending() -> None:
     talk = Talk(scripted(Turn(Call("ask_person", {})), Turn(Say("{{tool:ask_person.answer}}"))), tools=[ask_person])
     await talk.ask()
-    await talk.answer({"somebody-elses": {"answer": "no"}})
+    await talk.answer({"somebody-elses": {"answer": "no"}}, taken=False)
     assert isinstance(talk.events[-1], Paused)
     [pending] = talk.seen.requests
     await talk.answer({pending.request_id: {"answer": "yes"}})

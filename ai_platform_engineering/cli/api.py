@@ -16,9 +16,21 @@ Api = Callable[..., Awaitable[Any]]  # (method, path, body=None) -> JSON
 @contextlib.asynccontextmanager
 async def api_of(url: str | None, token: str | None) -> AsyncIterator[Api]:
     """The named server, or the one that is here. Requests raise Unreachable or RequestRefused."""
-    async with a_server(url) as address, http_for(address) as http:
+    async with a_server(url) as address, api_for(address, token) as api:
+        yield api
+
+
+@contextlib.asynccontextmanager
+async def api_for(address: str, token: str | None) -> AsyncIterator[Api]:
+    """The server at the address. Requests raise Unreachable or RequestRefused."""
+    async with http_for(address) as http:
         http.headers.update(bearer(token))
-        yield partial(_request, http, address)
+        yield api_over(http, address)
+
+
+def api_over(http: httpx.AsyncClient, address: str) -> Api:
+    """The same over a client that is given."""
+    return partial(_request, http, address)
 
 
 async def _request(http: httpx.AsyncClient, address: str, method: str, path: str, body: Any = None) -> Any:

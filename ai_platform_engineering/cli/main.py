@@ -1,12 +1,13 @@
 """`caipe`: the command line."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from pathlib import Path
 
 import click
 
-from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.cli.options import named_values, readable, values_in, with_server
+from ai_platform_engineering.cli.people import COMMANDS
 from ai_platform_engineering.core.settings import Settings, dotenv, environment, export
 
 
@@ -14,7 +15,7 @@ from ai_platform_engineering.core.settings import Settings, dotenv, environment,
 @click.version_option(package_name="ai-platform-engineering", prog_name="caipe")
 def main() -> None:
     """The AI platform engineer."""
-    with _readable():
+    with readable():
         export(environment())  # so that options, proxies and certificates may also come from `.env`
 
 
@@ -40,21 +41,25 @@ def agent(name: str, host: str | None, port: int | None) -> None:
     run_agent(name, {"A2A_HOST": host, "A2A_PORT": None if port is None else str(port)})
 
 
-def _with_server(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command that talks to a server."""
-    named = "The supervisor; without it the one on this machine, else one is started for the command."
-    command = click.option("--token", envvar="A2A_AUTH_SHARED_KEY", help="The shared key, if the server has one.")(command)
-    return click.option("--url", envvar="CAIPE_URL", help=named)(command)
-
-
 @main.command()
 @click.argument("question", nargs=-1)
-@_with_server
+@with_server
 @click.option("--context", "context_id", help="Go on with an earlier conversation.")
 @click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait for the answer.")
+@click.option("--answer", "answers", multiple=True, metavar="NAME=VALUE", help="A value for forms that come up; repeat it for more.")
+@click.option(
+    "--answers", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The same from a JSON object in a file."
+)
 def ask(
-    question: tuple[str, ...], url: str | None, token: str | None, context_id: str | None, as_json: bool, timeout: float | None
+    question: tuple[str, ...],
+    url: str | None,
+    token: str | None,
+    context_id: str | None,
+    as_json: bool,
+    timeout: float | None,
+    answers: tuple[str, ...],
+    file: Path | None,
 ) -> None:
     """Ask a question. The answer goes to stdout when it is final, progress to stderr; text on stdin is joined to the question."""
     from ai_platform_engineering.cli.local import a_server
@@ -64,24 +69,25 @@ def ask(
     text = "\n\n".join(part for part in (" ".join(question), piped.strip()) if part)
     if not text:
         raise click.UsageError("There is no question: give it as an argument or on stdin.")
-    with _readable():
-        sys.exit(ask_once(text, server=a_server(url), token=token, context_id=context_id, as_json=as_json, timeout=timeout))
+    values = {**(values_in(file) if file else {}), **named_values(answers)}
+    with readable():
+        sys.exit(ask_once(text, server=a_server(url), token=token, context_id=context_id, as_json=as_json, timeout=timeout, values=values))
 
 
 @main.command()
-@_with_server
+@with_server
 @click.option("--context", "context_id", help="Go on with an earlier conversation.")
 def chat(url: str | None, token: str | None, context_id: str | None) -> None:
     """Talk in the terminal. Ctrl-C stops the answer, not the conversation."""
     from ai_platform_engineering.cli.talk import chat_here
 
-    with _readable():
+    with readable():
         sys.exit(chat_here(url, token, context_id))
 
 
 @main.command()
 @click.argument("task_id")
-@_with_server
+@with_server
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only what came after this number; without it from the start.")
 @click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
 def follow(task_id: str, url: str | None, token: str | None, after: int, as_json: bool) -> None:
@@ -89,26 +95,26 @@ def follow(task_id: str, url: str | None, token: str | None, after: int, as_json
     from ai_platform_engineering.cli.local import a_server
     from ai_platform_engineering.terminal.follow import follow_task
 
-    with _readable():
+    with readable():
         sys.exit(follow_task(task_id, server=a_server(url), token=token, after=after, as_json=as_json))
 
 
 @main.command()
 @click.argument("task_id")
-@_with_server
+@with_server
 @click.option("--results", is_flag=True, help="Show what the tools returned, too.")
 def show(task_id: str, url: str | None, token: str | None, results: bool) -> None:
     """A run afterwards: plan, calls, arguments, timing, tokens."""
     from ai_platform_engineering.cli.talk import show_task
 
-    with _readable():
+    with readable():
         sys.exit(show_task(task_id, url, token, results=results))
 
 
 @main.command()
 @click.argument("task_id")
 @click.argument("call", required=False)
-@_with_server
+@with_server
 @click.option("--done", "outcome", flag_value="done", help="The call took effect.")
 @click.option("--not-done", "outcome", flag_value="not_done", help="The call did not take effect.")
 @click.option("--note", default="", help="What else the model should know.")
@@ -118,7 +124,7 @@ def outcome(task_id: str, call: str | None, url: str | None, token: str | None, 
 
     if (call is None) != (outcome is None):
         raise click.UsageError("Name the call and give --done or --not-done; or neither, to list the calls.")
-    with _readable():
+    with readable():
         if call is None or outcome is None:
             sys.exit(list_calls(task_id, url, token))
         sys.exit(settle_call(task_id, call, outcome, note, url, token))
@@ -130,23 +136,23 @@ def facts() -> None:
 
 
 @facts.command("list")
-@_with_server
+@with_server
 def list_facts_(url: str | None, token: str | None) -> None:
     """What is remembered, with ids."""
     from ai_platform_engineering.cli.facts import list_facts
 
-    with _readable():
+    with readable():
         sys.exit(list_facts(url, token))
 
 
 @facts.command("forget")
 @click.argument("fact_id")
-@_with_server
+@with_server
 def forget_fact_(fact_id: str, url: str | None, token: str | None) -> None:
     """Forget a fact."""
     from ai_platform_engineering.cli.facts import forget_fact
 
-    with _readable():
+    with readable():
         sys.exit(forget_fact(fact_id, url, token))
 
 
@@ -198,15 +204,9 @@ def _with_settings(command: Callable[..., int], *arguments: str) -> None:
     from rich.console import Console
 
     variables = environment()
-    with _readable():
+    with readable():
         sys.exit(command(Console(), Settings.of(variables), variables, *arguments))
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
-    """An error of ours is a sentence and an exit code, never a stack trace."""
-    try:
-        yield
-    except CaipeError as error:
-        click.echo(str(error), err=True)
-        sys.exit(3 if error.code == "unreachable" else 1)
+for _command in COMMANDS:
+    main.add_command(_command)

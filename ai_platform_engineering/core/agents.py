@@ -59,7 +59,8 @@ class McpServer(_Written):
 
 
 class ToolPolicy(_Written):
-    """Which tools an agent may use, by name pattern: `deny` wins, `ask` needs a person's approval, an empty `allow` allows all.
+    """Which tools an agent may use, by name pattern: `deny` wins, `ask` needs a person's approval, `allow` runs. With an empty `allow`
+    every other tool is offered, and what its server says of it decides whether it asks.
 
     `read` and `idempotent` are tools that do no harm when they are called again, whatever their server says of them.
     """
@@ -70,12 +71,19 @@ class ToolPolicy(_Written):
     read: tuple[str, ...] = ()
     idempotent: tuple[str, ...] = ()
 
-    def permission(self, tool: str) -> Permission:
+    def listed(self, tool: str) -> Permission | None:
+        """What the policy says of the tool; None leaves it to the tool's own word."""
         if _matches(tool, self.deny):
             return "deny"
         if _matches(tool, self.ask):
             return "ask"
-        return "allow" if not self.allow or _matches(tool, self.allow) else "deny"
+        if not self.allow:
+            return None
+        return "allow" if _matches(tool, self.allow) else "deny"
+
+    def permission(self, tool: str) -> Permission:
+        """Without a word of the policy the tool is offered."""
+        return self.listed(tool) or "allow"
 
     def effect(self, tool: str) -> Effect | None:
         """What the policy says of the tool's effect; None leaves it to the tool's own word."""

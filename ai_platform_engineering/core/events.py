@@ -139,6 +139,15 @@ class Form(Frozen):
     description: Text | None = None
     response: Text = ""
     fields: tuple[InputField, ...] = ()
+    expires_at: AwareDatetime | None = None
+
+    @property
+    def takes_text(self) -> bool:
+        """A sentence answers it."""
+        return len(self.fields) == 1 and self.fields[0].field_type in ("text", "textarea")
+
+    def in_words(self) -> str:
+        return self.title or self.response.strip().rstrip(".:?!") or "a form"
 
 
 Decision = Literal["approve", "edit", "reject"]
@@ -153,6 +162,13 @@ class Approval(Frozen):
     reason: Text = ""
     allowed: tuple[Decision, ...] = ("approve", "edit", "reject")
     expires_at: AwareDatetime | None = None
+
+    @property
+    def takes_text(self) -> bool:
+        return False  # a decision is never read out of a sentence
+
+    def in_words(self) -> str:
+        return f"a decision on {self.tool}"
 
 
 Asked = Annotated[Form | Approval, Field(discriminator="type")]
@@ -273,11 +289,14 @@ class Notice(_Event):
 
 
 class Paused(_Event):
-    """The run waits for people."""
+    """The run waits for people. `wrong` is what could not be taken of the last answer, by request and field; `held` is a text that
+    was no answer and starts anew when the requests are dropped."""
 
     kind: Literal["paused"] = "paused"
     text: Text
     requests: tuple[Text, ...] = ()
+    wrong: dict[str, dict[str, Text]] = Field(default_factory=dict)
+    held: Text | None = None
 
 
 class Answered(_Event):

@@ -1,5 +1,6 @@
 """What people answer, checked against what they were asked: values in the field's type, and a sentence for each field that is wrong."""
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -10,6 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from ai_platform_engineering.core.events import FieldType, Form, InputField, clean_text
+
+REJECT = "reject"
 
 _LONGEST = 10_000  # characters of a text without a limit of its own
 _LONGEST_MATCHED = 1_000  # a pattern is somebody else's program: it is not run over more
@@ -37,6 +40,16 @@ def check_form(form: Form, values: Mapping[str, Any]) -> tuple[dict[str, JsonVal
     for name in values.keys() - known:
         wrong[str(name)] = f"There is no field {name}; the fields are {', '.join(sorted(known)) or 'none'}."
     return good, wrong
+
+
+def asked_again(request_id: str) -> str:
+    """The id under which the same place asks next: an answer to the first question never reaches the second."""
+    return hashlib.sha256(request_id.encode()).hexdigest()[:20]
+
+
+def declined(form: Form, values: Mapping[str, Any]) -> bool:
+    """The person does not want to fill in the form."""
+    return values.get("type") == REJECT and all(field.field_name != "type" for field in form.fields)
 
 
 def _value(field: InputField, given: Any) -> JsonValue:
@@ -97,7 +110,7 @@ def _number(field: InputField, given: Any) -> JsonValue:
     whole = field.field_type == "integer"
     try:
         number = float(given) if not isinstance(given, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or (whole and not number.is_integer()):
         raise _Wrong("must be a whole number" if whole else "must be a number")

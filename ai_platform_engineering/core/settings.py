@@ -81,6 +81,15 @@ class LimitSettings(_Group):
     delegation_seconds: float = Field(900.0, alias="AGENT_TIMEOUT_SECONDS", gt=0)
 
 
+class PeopleSettings(_Group):
+    """What people are asked, and for how long."""
+
+    read_only: Flag = Field(False, alias="READ_ONLY")
+    request_seconds: float = Field(86_400.0, alias="REQUEST_TIMEOUT_SECONDS", gt=0)
+    workflows: Path | None = Field(None, alias="WORKFLOWS_CONFIG")
+    task_config: Path | None = Field(None, alias="TASK_CONFIG_PATH")
+
+
 class AgentSettings(_Group):
     structured_response: Flag = Field(False, alias="USE_STRUCTURED_RESPONSE")
     prompt_config: Path | None = Field(None, alias="PROMPT_CONFIG")
@@ -161,6 +170,7 @@ class Settings(_Group):
     model: ModelSettings = Field(default_factory=ModelSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     agent: AgentSettings = Field(default_factory=AgentSettings)
+    people: PeopleSettings = Field(default_factory=PeopleSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
@@ -195,6 +205,7 @@ _GROUPS: dict[str, type[_Group]] = {
     "model": ModelSettings,
     "limits": LimitSettings,
     "agent": AgentSettings,
+    "people": PeopleSettings,
     "placement": PlacementSettings,
     "mcp": McpSettings,
     "stream": StreamSettings,

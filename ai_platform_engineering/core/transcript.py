@@ -90,6 +90,8 @@ class Transcript:
     resolved: tuple[InputResolved, ...] = ()
     notices: tuple[Notice, ...] = ()
     waiting_for: str = ""
+    wrong: dict[str, dict[str, str]] = field(default_factory=dict)  # what could not be taken of the last answer, by request and field
+    held: str | None = None  # what was said while the run waited, and was no answer
     answer: str | None = None
     data: object = None
     citations: tuple[Citation, ...] = ()
@@ -119,13 +121,13 @@ class Transcript:
                 return replace(self, requests=(*kept, Request(event.request_id, event.asked, event.agent)))
             case InputResolved():
                 kept = tuple(request for request in self.requests if request.request_id != event.request_id)
-                return replace(self, requests=kept, resolved=(*self.resolved, event), state="working", waiting_for="")
+                return replace(self, requests=kept, resolved=(*self.resolved, event), state="working", waiting_for="", wrong={}, held=None)
             case Notice():
                 return replace(self, notices=(*self.notices, event))
             case RunStarted():
                 return replace(self, question=event.parts, state="working")
             case Paused():
-                return replace(self, state="input-required", waiting_for=event.text)
+                return replace(self, state="input-required", waiting_for=event.text, wrong=event.wrong, held=event.held)
             case Answered() | Failed() | Cancelled():
                 return self._end(event)
             case _:
@@ -207,7 +209,7 @@ class Transcript:
         return replace(self, calls=calls, finished_last=call if ended else self.finished_last)
 
     def _end(self, event: Answered | Failed | Cancelled) -> "Transcript":
-        over = replace(self, trace_id=event.trace_id, usage=event.usage, requests=(), waiting_for="")
+        over = replace(self, trace_id=event.trace_id, usage=event.usage, requests=(), waiting_for="", wrong={}, held=None)
         match event:
             case Answered():
                 return replace(over, state="completed", answer=event.text, data=event.data, citations=event.citations)

@@ -1,46 +1,24 @@
 """What users may see and say without a model: facts that are remembered of them, and what became of calls with an unknown outcome."""
 
-import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, Literal
 
-from a2a.server.owner_resolver import resolve_user_scope
-from a2a.server.routes.common import DefaultServerCallContextBuilder
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ai_platform_engineering.core.errors import CaipeError, Refused, RunNotFound, WrongState
+from ai_platform_engineering.core.errors import Refused, WrongState
 from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.facts import Fact, Facts
 from ai_platform_engineering.runtime.log import JournalEntry, RunLog, RunRow, can_settle
+from ai_platform_engineering.runtime.requests_api import RequestsApi
+from ai_platform_engineering.runtime.rest import NotFound, answering, owner_of
 from ai_platform_engineering.runtime.runs import Runs
-from ai_platform_engineering.utils.failures import traced
-
-log = logging.getLogger(__name__)
 
 _MOST_BYTES = 64 * 1024
 _SOMEBODY = "the user"  # where nobody is authenticated
 _EXPECTED = 'Send JSON: {"outcome": "done" or "not_done", "note": a text of at most 2000 characters, or none}.'
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-class Problem(AsciiJSON):
-    """An error as RFC 9457 wants it, with a sentence for people."""
-
-    media_type = "application/problem+json"
-
-    @classmethod
-    def of(cls, status: HTTPStatus, detail: str) -> "Problem":
-        return cls({"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}, status.value)
-
-
-class NotFound(CaipeError):
-    code = "not_found"
 
 
 class Said(BaseModel):
@@ -68,35 +46,37 @@ class Api:
 
     def routes(self) -> list[Route]:
         of_calls = [
-            Route("/v1/tasks/{task_id}/calls", _answering(self.list_calls)),
+            Route("/v1/tasks/{task_id}/calls", answering(self.list_calls)),
             # A key holds slashes.
-            Route("/v1/tasks/{task_id}/calls/{key:path}/outcome", _answering(self.settle), methods=["POST"]),
+            Route("/v1/tasks/{task_id}/calls/{key:path}/outcome", answering(self.settle), methods=["POST"]),
         ]
+        of_people = RequestsApi(self.log).routes()
         if self.facts is None:
-            return of_calls
+            return [*of_calls, *of_people]
         return [
-            Route("/v1/facts", _answering(self.list_facts)),
-            Route("/v1/facts/{fact_id}", _answering(self.forget_fact), methods=["DELETE"]),
+            Route("/v1/facts", answering(self.list_facts)),
+            Route("/v1/facts/{fact_id}", answering(self.forget_fact), methods=["DELETE"]),
             *of_calls,
+            *of_people,
         ]
 
     async def list_facts(self, request: Request) -> Response:
         assert self.facts is not None
-        return AsciiJSON({"facts": [_fact(fact) for fact in await self.facts.of(_owner(request))]})
+        return AsciiJSON({"facts": [_fact(fact) for fact in await self.facts.of(owner_of(request))]})
 
     async def forget_fact(self, request: Request) -> Response:
         assert self.facts is not None
         fact_id = request.path_params["fact_id"]
-        if not await self.facts.forget(_owner(request), fact_id):
+        if not await self.facts.forget(owner_of(request), fact_id):
             raise NotFound(f"There is no fact {fact_id}.")
         return Response(status_code=204)
 
     async def list_calls(self, request: Request) -> Response:
-        row = await self.runs.get(request.path_params["task_id"], _owner(request))
+        row = await self.runs.get(request.path_params["task_id"], owner_of(request))
         return AsciiJSON({"calls": [_call(entry, row) for entry in await self.log.journal(row.run_id)]})
 
     async def settle(self, request: Request) -> Response:
-        owner, key = _owner(request), request.path_params["key"]
+        owner, key = owner_of(request), request.path_params["key"]
         row = await self.runs.get(request.path_params["task_id"], owner)
         said = await _said(request)
         before = await self._entry(row, key)
@@ -122,10 +102,6 @@ def _not_open(entry: JournalEntry) -> str:
     return f"The outcome of {entry.tool} is known."
 
 
-def _owner(request: Request) -> str:
-    return resolve_user_scope(DefaultServerCallContextBuilder().build(request))
-
-
 def _fact(fact: Fact) -> dict[str, str]:
     return {"id": fact.fact_id, "fact": fact.text, "added": fact.added.isoformat()}
 
@@ -149,22 +125,3 @@ async def _said(request: Request) -> Said:
         return Said.model_validate_json(body)
     except ValidationError:
         raise Refused(_EXPECTED) from None
-
-
-def _answering(handler: Handler) -> Handler:
-    """Every error as a problem with a sentence."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except (NotFound, RunNotFound) as error:
-            return Problem.of(HTTPStatus.NOT_FOUND, str(error))
-        except WrongState as error:
-            return Problem.of(HTTPStatus.CONFLICT, str(error))
-        except Refused as error:
-            return Problem.of(HTTPStatus.BAD_REQUEST, str(error))
-        except Exception as error:  # noqa: BLE001 - the text may hold a secret and stays here
-            log.error("%s %s failed: %s", request.method, request.url.path, traced(error))
-            return Problem.of(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. The server's log says more.")
-
-    return answer

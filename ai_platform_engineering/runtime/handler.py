@@ -40,8 +40,9 @@ from a2a.utils.task import (
 )
 
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
+from ai_platform_engineering.runtime.incoming import Incoming
 from ai_platform_engineering.runtime.log import RunRow
-from ai_platform_engineering.runtime.runs import Incoming, Runs
+from ai_platform_engineering.runtime.runs import Runs
 from ai_platform_engineering.runtime.stream import Opened, Streams, parse_cursor
 from ai_platform_engineering.runtime.task_list import page
 from ai_platform_engineering.utils.a2a_common.codec import Frame, encode, snapshot

@@ -125,10 +125,25 @@ class PendingRequest:
     status: RequestStatus = "pending"
     answer: JsonValue = None
     by: str = ""
+    at: datetime | None = None  # when it was answered
 
     @property
     def is_open(self) -> bool:
         return self.status in ("pending", "claimed")
+
+    def waits(self, now: datetime) -> bool:
+        """Somebody may still answer it: it has expired when its time has come, whether that has been told or not."""
+        expires_at = self.event.asked.expires_at
+        return self.status == "pending" and (expires_at is None or now < expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """A tool (`agent/tool`) that a person lets run without asking, in one conversation."""
+
+    tool: str
+    by: str
+    at: datetime
 
 
 class RunLog(Protocol):
@@ -194,7 +209,11 @@ class RunLog(Protocol):
         """The remote task that the delegation of this key has ordered."""
         ...
 
-    async def ordered(self, run_id: str, epoch: int, key: str, task_id: str) -> None:
+    async def orders(self, run_id: str) -> list[tuple[str, str]]:
+        """Every remote task that the run has ordered, with the agent's name."""
+        ...
+
+    async def ordered(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
         """Records the remote task of a delegation, before it is followed. Raises Fenced."""
         ...
 
@@ -226,8 +245,25 @@ class RunLog(Protocol):
         """What the run asked, answered or not, in the order in which it first did."""
         ...
 
-    async def claim_request(self, request_id: str, answer: Any, by: str) -> str | None:
-        """The run of the request when this answer is the first one; None when it is not, or when nothing is asked any more."""
+    async def claim_requests(self, message: Answer, values: Mapping[str, Any], by: str) -> list[str]:
+        """The requests of the run for which this answer is the first one, and in time. The message is kept with its run when it was
+        so for any of them; all in one commit."""
+        ...
+
+    async def open_requests(self, owner: str | None = None) -> list[PendingRequest]:
+        """What waits for people in any run of the owner, or of anybody, oldest first."""
+        ...
+
+    async def allow(self, run_id: str, epoch: int, tool: str, by: str) -> None:
+        """Notes that a person lets the tool run without being asked again in the conversation of the run. Raises Fenced."""
+        ...
+
+    async def allowed(self, owner: str, context_id: str) -> list[Allowance]:
+        """The tools that need no approval in the conversation any more."""
+        ...
+
+    async def disallow(self, owner: str, context_id: str, tool: str) -> bool:
+        """Takes an allowance back. False when there is none."""
         ...
 
     async def expired(self, older_than: datetime) -> list[tuple[str, str]]:
@@ -261,26 +297,26 @@ def changes_requests(events: Iterable[AnyEvent]) -> bool:
     return any(isinstance(event, InputRequested | InputResolved) or is_terminal(event) for event in events)
 
 
-def requests_after(run_id: str, events: Sequence[AnyEvent], known: Iterable[PendingRequest]) -> list[PendingRequest]:
+def requests_after(run_id: str, events: Sequence[AnyEvent], known: Iterable[PendingRequest], now: datetime) -> list[PendingRequest]:
     """What the events change among the requests of the run; its end leaves none open."""
     before = {request.request_id: request for request in known}
-    now = dict(before)
+    after = dict(before)
     for event in events:
-        still_open = {key: request for key, request in now.items() if request.is_open}
+        still_open = {key: request for key, request in after.items() if request.is_open}
         if isinstance(event, InputRequested) and event.request_id not in still_open:
-            now[event.request_id] = PendingRequest(event.request_id, run_id, event)
+            after[event.request_id] = PendingRequest(event.request_id, run_id, event)
         elif isinstance(event, InputResolved) and event.request_id in still_open:
-            now[event.request_id] = _resolved(now[event.request_id], event)
+            after[event.request_id] = _resolved(after[event.request_id], event, now)
         elif is_terminal(event):
-            now |= {key: replace(request, status="withdrawn") for key, request in still_open.items()}
-    return [request for key, request in now.items() if request is not before.get(key)]
+            after |= {key: replace(request, status="withdrawn", at=request.at or now) for key, request in still_open.items()}
+    return [request for key, request in after.items() if request is not before.get(key)]
 
 
-def _resolved(asked: PendingRequest, event: InputResolved) -> PendingRequest:
+def _resolved(asked: PendingRequest, event: InputResolved, now: datetime) -> PendingRequest:
     status: RequestStatus = event.resolution if event.resolution in ("expired", "withdrawn") else "resolved"
     if asked.status == "claimed":
         return replace(asked, status=status)
-    return replace(asked, status=status, answer=event.value, by=event.by)
+    return replace(asked, status=status, answer=event.value, by=event.by, at=now)
 
 
 def begun(known: JournalEntry | None, call: JournalEntry, *, idempotent: bool) -> JournalEntry:

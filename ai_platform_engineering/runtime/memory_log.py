@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, Numbered, clean_json
 from ai_platform_engineering.runtime.log import (
+    Allowance,
     Answer,
     Conversation,
     JournalEntry,
@@ -32,7 +33,7 @@ class _Stored:
     lasting_id: bool
     events: list[Numbered] = field(default_factory=list)
     markers: dict[Marker, StoredMarker] = field(default_factory=dict)
-    orders: dict[str, str] = field(default_factory=dict)
+    orders: dict[str, tuple[str, str]] = field(default_factory=dict)
     journal: dict[str, JournalEntry] = field(default_factory=dict)
     waiting: set[asyncio.Future[None]] = field(default_factory=set)
 
@@ -45,6 +46,7 @@ class MemoryLog:
         self._messages: dict[tuple[str, str, str], str] = {}
         self._answers: dict[tuple[str, str, str], Answer] = {}
         self._requests: dict[str, PendingRequest] = {}
+        self._allowances: dict[tuple[str, str], dict[str, Allowance]] = {}
         self._most = most
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
@@ -139,10 +141,14 @@ class MemoryLog:
         return list(self._stored(run_id).markers.values())
 
     async def order(self, run_id: str, key: str) -> str | None:
-        return self._stored(run_id).orders.get(key)
+        found = self._stored(run_id).orders.get(key)
+        return found[1] if found else None
 
-    async def ordered(self, run_id: str, epoch: int, key: str, task_id: str) -> None:
-        self._writable(run_id, epoch).orders[key] = task_id
+    async def orders(self, run_id: str) -> list[tuple[str, str]]:
+        return list(self._stored(run_id).orders.values())
+
+    async def ordered(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
+        self._writable(run_id, epoch).orders[key] = agent, task_id
 
     async def begin(self, run_id: str, epoch: int, key: str, tool: str, arguments: Mapping[str, Any], *, idempotent: bool) -> JournalEntry:
         journal = self._writable(run_id, epoch).journal
@@ -179,12 +185,30 @@ class MemoryLog:
         self._stored(run_id)
         return self._asked(run_id)
 
-    async def claim_request(self, request_id: str, answer: Any, by: str) -> str | None:
-        request = self._requests.get(request_id)
-        if request is None or request.status != "pending":
-            return None
-        self._requests[request_id] = replace(request, status="claimed", answer=clean_json(answer), by=by)
-        return request.run_id
+    async def claim_requests(self, message: Answer, values: Mapping[str, Any], by: str) -> list[str]:
+        self._stored(message.run_id)
+        now = datetime.now(UTC)
+        waiting = [request for request in self._asked(message.run_id) if request.request_id in values and request.waits(now)]
+        for request in waiting:
+            answer = clean_json(values[request.request_id])
+            self._requests[request.request_id] = replace(request, status="claimed", answer=answer, by=by, at=now)
+        if waiting:
+            await self.remember(message)
+        return [request.request_id for request in waiting]
+
+    async def open_requests(self, owner: str | None = None) -> list[PendingRequest]:
+        waiting = [request for request in self._requests.values() if request.status == "pending"]
+        return [request for request in waiting if owner is None or self._stored(request.run_id).row.owner == owner]
+
+    async def allow(self, run_id: str, epoch: int, tool: str, by: str) -> None:
+        row = self._writable(run_id, epoch).row
+        self._allowances.setdefault((row.owner, row.context_id), {}).setdefault(tool, Allowance(tool, by, datetime.now(UTC)))
+
+    async def allowed(self, owner: str, context_id: str) -> list[Allowance]:
+        return list(self._allowances.get((owner, context_id), {}).values())
+
+    async def disallow(self, owner: str, context_id: str, tool: str) -> bool:
+        return self._allowances.get((owner, context_id), {}).pop(tool, None) is not None
 
     async def expired(self, older_than: datetime) -> list[tuple[str, str]]:
         gone = self._old(older_than)
@@ -222,7 +246,7 @@ class MemoryLog:
         status = status_after(events, stored.row.status)
         stored.row = replace(stored.row, last_seq=len(stored.events), status=status, updated=now)
         if changes_requests(events):
-            changed = requests_after(stored.row.run_id, events, self._asked(stored.row.run_id))
+            changed = requests_after(stored.row.run_id, events, self._asked(stored.row.run_id), now)
             self._requests |= {request.request_id: request for request in changed}
         waiting, stored.waiting = stored.waiting, set()
         for waiter in waiting:
@@ -243,3 +267,5 @@ class MemoryLog:
         self._messages = {key: run_id for key, run_id in self._messages.items() if run_id not in gone}
         self._answers = {key: answer for key, answer in self._answers.items() if answer.run_id not in gone}
         self._requests = {key: request for key, request in self._requests.items() if request.run_id not in gone}
+        left = {(stored.row.owner, stored.row.context_id) for stored in self._runs.values()}
+        self._allowances = {key: tools for key, tools in self._allowances.items() if key in left}

@@ -1,18 +1,29 @@
 """`caipe ask`: one question, one answer, drawn from the transcript."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.terminal.given import Given
 from ai_platform_engineering.terminal.progress import FAILED, INTERRUPTED, TIMED_OUT, Report, Server, check_address
 from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, http_for
 
 
-def ask_once(text: str, *, server: Server, token: str | None, context_id: str | None, as_json: bool, timeout: float | None) -> int:
-    """Asks the server and prints; the exit code."""
+def ask_once(
+    text: str,
+    *,
+    server: Server,
+    token: str | None,
+    context_id: str | None,
+    as_json: bool,
+    timeout: float | None,
+    values: Mapping[str, Any] | None = None,
+) -> int:
+    """Asks the server and prints; the exit code. Forms that come up are answered with the values."""
     talk = Conversation(context_id) if context_id else Conversation()
     try:
-        return asyncio.run(_ask(text, server, _Asking(token, talk, as_json=as_json), timeout))
+        return asyncio.run(_ask(text, server, _Asking(token, talk, Given(values or {}), as_json=as_json), timeout))
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -23,8 +34,8 @@ async def _ask(text: str, server: Server, asking: "_Asking", timeout: float | No
 
 
 class _Asking:
-    def __init__(self, token: str | None, talk: Conversation, *, as_json: bool) -> None:
-        self._token, self._talk, self._report = token, talk, Report(as_json=as_json)
+    def __init__(self, token: str | None, talk: Conversation, given: Given, *, as_json: bool) -> None:
+        self._token, self._talk, self._given, self._report = token, talk, given, Report(as_json=as_json)
 
     async def run(self, url: str, text: str, timeout: float | None) -> int:
         try:
@@ -46,11 +57,13 @@ class _Asking:
             raise
 
     async def _answer(self, client: A2AClient, text: str) -> int:
-        view = Transcript()
-        async for event in client.ask(text, self._talk):
-            view = view.apply(event)
-            self._report.show(event)
-        return self._report.finish(view, self._talk)
+        view = await self._report.follow(client.ask(text, self._talk), self._talk)
+        while view.state == "input-required" and (answers := self._given.answers(view.requests)):
+            view = await self._report.follow(client.answer(answers, self._talk), self._talk)
+        code = self._report.finish(view, self._talk)
+        for problem in self._given.problems(view.requests):
+            self._report.say(problem, code)
+        return code
 
     async def _stop(self, client: A2AClient) -> None:
         if self._talk.task_id:

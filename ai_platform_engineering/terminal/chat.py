@@ -10,43 +10,86 @@ from pathlib import Path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.console import Console
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.events import AnyEvent
+from ai_platform_engineering.core.forms import asked_again
+from ai_platform_engineering.core.transcript import Transcript, fold
+from ai_platform_engineering.terminal.asked import headline, request_text
+from ai_platform_engineering.terminal.keys import newline_keys
+from ai_platform_engineering.terminal.people import Later, LeftAll, Person
 from ai_platform_engineering.terminal.screen import Screen, printable
 from ai_platform_engineering.terminal.turn import TurnView
 from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation
+from ai_platform_engineering.utils.a2a_common.codec import decode_task
 
-_HELP = """/new starts a new conversation, /context shows its id, /task shows the last task's id, /help this, /quit leaves (Ctrl-D too).
+_HELP = """/pending shows and answers what waits for you in this conversation.
+/new starts a new conversation, /context shows its id, /task shows the last task's id, /help this, /quit leaves (Ctrl-D too).
 Enter sends, Esc-Enter makes a new line, Ctrl-C stops the answer."""
-_COMMANDS = ["/help", "/new", "/context", "/task", "/quit"]
+_COMMANDS = ["/help", "/pending", "/new", "/context", "/task", "/quit"]
+_OPEN = "Open for later: /pending here, or `caipe pending`."
 
 
 class Chat:
     def __init__(self, client: A2AClient, console: Console, talk: Conversation, history: Path | None) -> None:
         self._client, self._console, self._talk, self._history = client, console, talk, history
+        self._person = Person(console) if sys.stdin.isatty() else None
 
     async def run(self) -> int:
         """Reads questions until the end of input; the exit code."""
         async for text in self._questions():
-            if text.startswith("/"):
-                if self._command(text):
-                    return 0
-                continue
             try:
-                await self._turn(text)
+                if not text.startswith("/"):
+                    await self._people(await self._turn(self._client.ask(text, self._talk)))
+                elif await self._command(text):
+                    return 0
             except CaipeError as error:
-                self._console.print(printable(str(error)), style="red", markup=False, highlight=False)
+                self._complain(error)
         return 0
 
-    async def _turn(self, text: str) -> None:
+    async def _turn(self, events: AsyncIterator[AnyEvent]) -> Transcript:
         with Screen(self._console) as screen:
             view = TurnView(screen)
             async with self._interruptible():
-                async for event in self._client.ask(text, self._talk):
-                    view.show(event)
+                async for event in events:
+                    (view.show if self._talk.seq > self._talk.before else view.take)(event)
             view.finish()
+        return view.seen
+
+    async def _people(self, view: Transcript) -> None:
+        """Asks for what the run waits for, one request after the other; each answer is sent at once. What is left stays open."""
+        left, gone, listed = set[str](), set[str](), set[str]()
+        while view.state == "input-required" and (waiting := [one for one in view.requests if one.request_id not in left | gone]):
+            if self._person is None:
+                self._print("\n\n".join(map(request_text, waiting)))
+                return
+            if len(waiting) > 1 and not listed.issuperset(one.request_id for one in waiting):
+                self._print("\n".join([f"{len(waiting)} requests are open:", *(f"- {headline(one)}" for one in waiting)]))
+                listed.update(one.request_id for one in waiting)
+            request = waiting[0]
+            try:
+                given = await self._person.answer(request, view.wrong.get(request.request_id, {}))
+                view = await self._turn(self._client.answer({request.request_id: given}, self._talk))
+            except Later as later:
+                left.update(one.request_id for one in (waiting if isinstance(later, LeftAll) else waiting[:1]))
+            except CaipeError as error:  # somebody else was faster, for example
+                self._complain(error)
+                gone.add(request.request_id)
+            if any(one.request_id == request.request_id and one.resolution == "expired" for one in view.resolved):
+                self._person.moved(request.request_id, asked_again(request.request_id))
+        if view.state == "input-required" and left:
+            self._say(_OPEN)
+
+    async def _pending(self) -> None:
+        """What is open in this conversation, from any client."""
+        wanted = {"contextId": self._talk.context_id, "status": "TASK_STATE_INPUT_REQUIRED", "includeArtifacts": True}
+        tasks = (await self._client.call("ListTasks", wanted)).get("tasks") or ()
+        for task in tasks:
+            self._talk.task_id = str(task["id"])
+            await self._people(fold(item.event for item in decode_task(task)))
+        if not tasks:
+            self._say("Nothing waits for you in this conversation.")
 
     @contextlib.asynccontextmanager
     async def _interruptible(self) -> AsyncIterator[None]:
@@ -74,11 +117,13 @@ class Chat:
         with contextlib.suppress(CaipeError):  # it ended by itself in the meantime
             await self._client.cancel(task_id)
 
-    def _command(self, text: str) -> bool:
+    async def _command(self, text: str) -> bool:
         """True when the command ends the session."""
         match text.split()[0]:
             case "/quit" | "/exit":
                 return True
+            case "/pending":
+                await self._pending()
             case "/new":
                 self._talk = Conversation()
                 self._say("A new conversation.")
@@ -91,7 +136,13 @@ class Chat:
         return False
 
     def _say(self, text: str) -> None:
-        self._console.print(text, style="dim", markup=False, highlight=False)
+        self._print(text, "dim")
+
+    def _complain(self, error: CaipeError) -> None:
+        self._print(str(error), "red")
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._console.print(printable(text), style=style, markup=False, highlight=False, emoji=False)
 
     async def _questions(self) -> AsyncIterator[str]:
         if not sys.stdin.isatty():
@@ -102,7 +153,7 @@ class Chat:
         session: PromptSession[str] = PromptSession(
             history=FileHistory(str(self._history)) if self._history else InMemoryHistory(),
             completer=WordCompleter(_COMMANDS, sentence=True),
-            key_bindings=_keys(),
+            key_bindings=newline_keys(),
         )
         self._say("Ask in plain words; /help for more.")
         while True:
@@ -114,13 +165,3 @@ class Chat:
                 return
             if text.strip():
                 yield text.strip()
-
-
-def _keys() -> KeyBindings:
-    keys = KeyBindings()
-
-    @keys.add("escape", "enter")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    return keys

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import TextIO
 
@@ -10,8 +11,6 @@ import httpx
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import (
     AnyEvent,
-    Approval,
-    Form,
     InputRequested,
     Notice,
     PlanUpdated,
@@ -22,6 +21,7 @@ from ai_platform_engineering.core.events import (
     ToolStarted,
 )
 from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.terminal.asked import request_text
 from ai_platform_engineering.terminal.screen import printable
 from ai_platform_engineering.utils.a2a_common import words
 from ai_platform_engineering.utils.a2a_common.client import Conversation, Unreachable
@@ -37,6 +37,15 @@ class Report:
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json, self._progress = as_json, _Progress(sys.stderr)
+
+    async def follow(self, events: AsyncIterator[AnyEvent], talk: Conversation) -> Transcript:
+        """Shows what comes of a message; what the task had come to before is only taken in."""
+        view = Transcript()
+        async for event in events:
+            view = view.apply(event)
+            if talk.seq > talk.before:
+                self.show(event)
+        return view
 
     def show(self, event: AnyEvent) -> None:
         if self._as_json:
@@ -54,7 +63,7 @@ class Report:
                 return OK
             case "input-required":
                 for request in view.requests:
-                    self.say(_asked(request.asked), INPUT_REQUIRED)
+                    self.say(request_text(request), INPUT_REQUIRED)
                 return self.say(f"{view.waiting_for} (task {talk.task_id}, context {talk.context_id})", INPUT_REQUIRED)
             case "canceled":
                 return self.say("The task was stopped.", INTERRUPTED)
@@ -138,15 +147,6 @@ class _Progress:
         self._out.write(shown)
         self._out.flush()
         self._column = 0 if shown.endswith("\n") else self._column + len(shown)
-
-
-def _asked(asked: Form | Approval) -> str:
-    """What a person is asked for, in lines."""
-    if isinstance(asked, Approval):
-        return f"{asked.tool} {json.dumps(asked.arguments, ensure_ascii=False)}: {' or '.join(asked.allowed)}? {asked.reason}".rstrip()
-    heading = [text for text in (asked.title, asked.description, asked.response) if text]
-    fields = [f"- {field.field_label or field.field_name}{'' if field.required else ' (optional)'}" for field in asked.fields]
-    return "\n".join([*heading, *fields])
 
 
 def check_address(address: str) -> None:

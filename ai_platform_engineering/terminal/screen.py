@@ -1,7 +1,9 @@
 """Text on a terminal: nothing of a model or a tool can control it, and markdown appears block by block."""
 
+import json
 import re
 import time
+from typing import Any
 
 from markdown_it import MarkdownIt
 from rich.console import Console, Group, RenderableType
@@ -14,6 +16,17 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 def printable(text: str) -> str:
     return _UNSAFE.sub("", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """What somebody else wrote, in a place for a few words."""
+    return " ".join(printable(text).split())
+
+
+def shown_json(value: Any, indent: int | None = None) -> str:
+    """JSON in which every character can be seen, so that nobody agrees to what is not on the screen."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 class Screen:

@@ -24,6 +24,10 @@ class TurnView:
         self._screen, self.seen = screen, Transcript()
         self._plan_printed = False
 
+    def take(self, event: AnyEvent) -> None:
+        """What was there before the turn: known, and not drawn again."""
+        self.seen = self.seen.apply(event)
+
     def show(self, event: AnyEvent) -> None:
         self.seen = self.seen.apply(event)
         match event:

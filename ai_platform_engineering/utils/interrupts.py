@@ -1,18 +1,59 @@
-"""What an interrupt of a graph asks of people."""
+"""What an interrupt of a graph asks of people: one question, or all that a remote agent waits for."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from langgraph.types import Interrupt
+
 from ai_platform_engineering.core.events import Approval, Form, InputField
+from ai_platform_engineering.core.forms import asked_again
+
+_REQUESTS = "requests"
 
 
-def request_id_of(run_id: str, interrupt_id: str) -> str:
-    """Our own id of a pending request; LangGraph's ids are no guard and never leave the process."""
-    return hashlib.sha256(f"{run_id}\n{interrupt_id}".encode()).hexdigest()[:20]
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something asked. `key` is its name in an interrupt that asks for several."""
+
+    first_id: str
+    asked: Form | Approval
+    key: str | None = None
+
+    def request_id(self, resolved: Collection[str]) -> str:
+        """Our own id of the pending request. LangGraph's ids are no guard and never leave the process: a tool that asks twice asks
+        under the same one. What was `resolved` before was another question."""
+        request_id = self.first_id
+        while request_id in resolved:
+            request_id = asked_again(request_id)
+        return request_id
 
 
-def asked_of(value: Any) -> Form | Approval:
+def several(place: str, requests: Mapping[str, Any]) -> dict[str, Any]:
+    """An interrupt that asks for all of the requests, by their names at the place where they were asked. Its answer holds some of them;
+    a request that is asked again by the next interrupt of the same place keeps its id."""
+    return {"type": _REQUESTS, "place": place, "requests": dict(requests)}
+
+
+def questions_of(run_id: str, interrupt: Any) -> list[Question]:
+    value = interrupt.value
+    if isinstance(value, Mapping) and value.get("type") == _REQUESTS:
+        place = value["place"]
+        return [Question(_id(run_id, f"{place}\n{key}"), _asked(asked), key) for key, asked in value["requests"].items()]
+    return [Question(_id(run_id, interrupt.id), _asked(value))]
+
+
+def first_id_at(run_id: str, ns: str) -> str:
+    """The id under which code in this namespace of the graph asks first."""
+    return _id(run_id, Interrupt.from_ns(None, ns).id)
+
+
+def _id(run_id: str, place: str) -> str:
+    return hashlib.sha256(f"{run_id}\n{place}".encode()).hexdigest()[:20]
+
+
+def _asked(value: Any) -> Form | Approval:
     """A form, an approval, or a question in plain words."""
     if isinstance(value, Form | Approval):
         return value

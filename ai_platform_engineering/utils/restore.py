@@ -19,7 +19,7 @@ from ai_platform_engineering.core.events import (
     Usage,
 )
 from ai_platform_engineering.core.transcript import Span, Transcript
-from ai_platform_engineering.utils.tool_calls import DELEGATION, PLANNING, called, result_of
+from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLANNING, called, result_of
 from ai_platform_engineering.utils.translate_texts import Namespace
 from ai_platform_engineering.utils.visible_text import visible
 
@@ -96,7 +96,7 @@ class Restored:
 
     def _started(self, call_id: str, base: str | None = None) -> Iterator[AnyEvent]:
         graph, made = self._made.get(base or call_id, (None, None))
-        if graph is None or made is None or made["name"] in (PLANNING, self.answer_tool):
+        if graph is None or made is None or made["name"] in (PLANNING, ASKING, self.answer_tool):
             return
         if any(call.call_id == call_id for call in self._seen.calls):
             return

@@ -1,7 +1,9 @@
 """What code inside a graph tells the translator through the graph's own stream; typed, so nothing is guessed."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ai_platform_engineering.core.events import AnyEvent, NoticeCode, Usage
 
@@ -29,6 +31,14 @@ class Progressed:
     text: str = ""
     done: float | None = None
     total: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A person has changed the arguments of a call before it runs."""
+
+    call_id: str
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from ai_platform_engineering.core.events import ToolOutcome
 DELEGATION = "task"  # the tool that delegates; its argument names the agent
 UNKNOWN_AGENT = "unknown"  # a delegation that names none; it fails
 PLANNING = "write_todos"
+ASKING = "CAIPEAgentResponse"  # the tool that asks a person with a form
 PREVIEW_CHARS = 4000
+PLAIN = "plain"  # in what a result carries beside its text: the text without what only a model is told
 
 
 def called(name: str, arguments: Mapping[str, Any]) -> str:
@@ -26,6 +28,11 @@ def result_of(message: ToolMessage, *, delegates: bool) -> dict[str, Any]:
         "error": None if outcome == "ok" else _opening(message.text, 500),
         "result": None if delegates else _opening(message.text, PREVIEW_CHARS),  # what an agent said has been delivered as its text
     }
+
+
+def plain(message: ToolMessage) -> str:
+    """What a call gave, for whoever is no model."""
+    return str(message.additional_kwargs.get(PLAIN) or message.text)
 
 
 def _opening(text: str, most: int) -> str:

@@ -24,10 +24,10 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.core.plan import CHANGE, Plan, PlanState, WriteSteps, change_plan
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.utils.failures import failed
-from ai_platform_engineering.utils.interrupts import asked_of, request_id_of
+from ai_platform_engineering.utils.interrupts import questions_of
 from ai_platform_engineering.utils.restore import Restored
-from ai_platform_engineering.utils.signals import CaughtUp, Forwarded, ModelRetried, Noticed, Progressed, Spent
-from ai_platform_engineering.utils.tool_calls import DELEGATION, PLANNING, called, result_of
+from ai_platform_engineering.utils.signals import CaughtUp, Edited, Forwarded, ModelRetried, Noticed, Progressed, Spent
+from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLANNING, called, result_of
 from ai_platform_engineering.utils.translate_remote import RemoteEvents, cut_off
 from ai_platform_engineering.utils.translate_texts import MODEL, Namespace, Texts, new_messages
 from ai_platform_engineering.utils.visible_text import visible
@@ -81,6 +81,7 @@ class Translator:
         self._call_ids = set(self._old_calls)
         self._texts = Texts(self._by, self._step, {*seen.discarded, *(span.message_id for span in seen.spans)})
         self._asked = {request.request_id for request in seen.requests}
+        self._resolved = {event.request_id for event in seen.resolved}
         self._delegations: dict[str, tuple[_Call, str]] = {}  # namespace segment -> the call, the agent it calls
         self._calls: dict[tuple[Namespace, str], _Call] = {}
         said = [span for span in seen.spans if span.parent_call is None and span.text]
@@ -93,7 +94,7 @@ class Translator:
             self._said, self._answer = list(restored.said), restored.answer
             self._response = response if self._answer and visible(str(getattr(response, "content", ""))) == self._answer else None
         self._remote = RemoteEvents(seen)
-        self._waiting: list[str] = []
+        self._waiting: dict[str, str] = {}  # request id -> what it asks for
         self._used = restored.used if restored else Usage()
 
     async def events(self, items: AsyncIterator[Any]) -> AsyncIterator[AnyEvent]:
@@ -280,7 +281,7 @@ class Translator:
         return self._plan.plan.step_for(call.tool, call.arguments.get("step_id"))
 
     def _is_silent(self, name: str) -> bool:
-        return name in (PLANNING, self._shape.answer_tool)
+        return name in (PLANNING, ASKING, self._shape.answer_tool)
 
     def _is_knowledge(self, ns: Namespace, call: _Call) -> bool:
         return not ns and not call.delegates and call.tool in self._shape.knowledge_tools
@@ -402,6 +403,9 @@ class Translator:
                 if call is not None:
                     told: dict[str, Any] = {"text": signal.text, "done": signal.done, "total": signal.total}
                     yield ToolProgress(call_id=call.call_id, tool=call.tool, **told, **self._by(ns))
+            case Edited():
+                if (call := self._calls.get((ns, signal.call_id))) is not None:
+                    call.arguments = signal.arguments
             case Forwarded(event=event):
                 if (found := self._delegation(ns)) is not None:
                     call, agent = found
@@ -414,16 +418,15 @@ class Translator:
                 pass  # a tool of somebody else may write to the stream what it likes
 
     def _ask(self, ns: Namespace, interrupt: Any) -> Iterator[AnyEvent]:
-        request_id = request_id_of(self._run_id, interrupt.id)
-        if request_id in self._waiting:
-            return  # told once per level: the child's, then the root's
-        self._waiting.append(request_id)
-        if request_id not in self._asked:
-            yield InputRequested(request_id=request_id, asked=asked_of(interrupt.value), **self._by(ns))
+        for question in questions_of(self._run_id, interrupt):
+            request_id = question.request_id(self._resolved)
+            if request_id not in self._waiting and request_id not in self._asked:  # told once per level: the child's, then the root's
+                yield InputRequested(request_id=request_id, asked=question.asked, **self._by(ns))
+            self._waiting[request_id] = question.asked.in_words()
 
     def _ending(self) -> AnyEvent:
         if self._waiting:
-            return Paused(text="I need your input to go on.", requests=tuple(self._waiting))
+            return Paused(text=f"I need your input to go on: {'; '.join(self._waiting.values())}.", requests=tuple(self._waiting))
         text = self._answer or "\n\n".join(self._said)
         if not text.strip():
             return self._with_usage(failed(EmptyAnswer(), self._trace_id))

@@ -15,7 +15,7 @@ _lock = threading.Lock()
 _KEY = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
 TOOLS: list[dict[str, Any]] = [
     {"name": "look", "description": "Reads.", "inputSchema": _KEY, "annotations": {"readOnlyHint": True}},
-    {"name": "keep", "description": "Writes.", "inputSchema": _KEY},
+    {"name": "keep", "description": "Writes, and destroys nothing.", "inputSchema": _KEY, "annotations": {"destructiveHint": False}},
 ]
 
 

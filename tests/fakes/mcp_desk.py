@@ -16,10 +16,11 @@ def _takes(**properties: str) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": kind} for name, kind in properties.items()}, "required": list(properties)}
 
 
+_HARMLESS = {"destructiveHint": False}  # it may write, and nobody need be asked
 TOOLS = [
-    {"name": "look", "description": "What is there.", "inputSchema": _takes(at="string")},
-    {"name": "walk", "description": "Some steps, with progress.", "inputSchema": _takes(steps="integer")},
-    {"name": "fail", "description": "A failure.", "inputSchema": _takes(text="string")},
+    {"name": "look", "description": "What is there.", "inputSchema": _takes(at="string"), "annotations": _HARMLESS},
+    {"name": "walk", "description": "Some steps, with progress.", "inputSchema": _takes(steps="integer"), "annotations": _HARMLESS},
+    {"name": "fail", "description": "A failure.", "inputSchema": _takes(text="string"), "annotations": _HARMLESS},
 ]
 
 

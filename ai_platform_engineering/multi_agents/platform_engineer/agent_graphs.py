@@ -1,9 +1,9 @@
 """Graphs of agents that run in this process: the supervisor's sub-agents, and the one agent of a service."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models import BaseChatModel
@@ -16,12 +16,15 @@ from langgraph.graph.state import CompiledStateGraph
 from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.errors import EmptyAnswer
 from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.multi_agents.platform_engineer.asking import AskingPeople
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import CALL, Assignment, Delegating, Result, SubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.answer import AlwaysAnswer
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.approvals import Approvals, Permits
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.context import ContextWindow
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.journal import Book, Journal
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import CallLimits
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.ordered import ORDERED, OrderedCalls
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.retry import RetryModel
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tools import ToolResults
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
@@ -48,16 +51,27 @@ def described(definition: AgentDefinition, problem: str | None, tools: Sequence[
     return " ".join(parts)
 
 
-def common_middleware(settings: Settings, book: Book | None = None) -> list[AgentMiddleware[Any, Any, Any]]:
-    """What the supervisor and every sub-agent have; LangChain does not hand it down by itself. Outermost first."""
+class Ledger(Book, Permits, Protocol):
+    """Where it is kept what was called, and what people have allowed."""
+
+
+def common_middleware(
+    settings: Settings, agent: str, ledger: Ledger | None = None, *, asks: bool = True, denied: Mapping[str, str] | None = None
+) -> list[AgentMiddleware[Any, Any, Any]]:
+    """What the supervisor and every sub-agent have; LangChain does not hand it down by itself. Outermost first.
+
+    `asks`: the agent may ask people with a form; the embedded router does not know how to.
+    """
     return [
+        AskingPeople(offered=asks),
         RepairToolCalls(),
         CallLimits(settings.limits),
         AlwaysAnswer(),
         ContextWindow(settings.model.context_tokens),
         RetryModel(settings.model),
         ToolResults(settings.limits.tool_output_chars),
-        *([Journal(book)] if book is not None else []),
+        Approvals(agent, ledger, read_only=settings.people.read_only, denied=denied or {}),
+        *([Journal(ledger)] if ledger is not None else []),
     ]
 
 
@@ -107,7 +121,7 @@ class AgentGraphs:
     settings: Settings
     models: Models
     prompts: PromptConfig
-    book: Book | None = None  # where calls that change something are journalled
+    ledger: Ledger | None = None
 
     def subagent(self, agent: LocalAgent) -> "LocalSubAgent":
         return LocalSubAgent(agent, self.kept(agent), self.settings.limits.recursion)
@@ -119,7 +133,9 @@ class AgentGraphs:
             tools = await agent.source.load()
             definition = agent.definition.model_copy(update={"prompt": self._prompt(agent, tools)})
             model = agent.model or self.models(definition.model)
-            middleware = [*self.delegating(inner), *common_middleware(self.settings, self.book)]
+            asks = agent.model is not None or definition.model is not None or not self.models.offline
+            common = common_middleware(self.settings, definition.name, self.ledger, asks=asks, denied=agent.source.denied)
+            middleware = [OrderedCalls(thinks=asks), *self.delegating(inner), *common]
             return build_agent(definition, model, tools, middleware, checkpointer=checkpointer)
 
         return Kept(build, lambda: agent.source.revision)
@@ -166,7 +182,8 @@ class LocalSubAgent:
 
     async def work(self, assignment: Assignment, config: RunnableConfig) -> Result:
         graph, before = await self._graph(), assignment.memory.get("local") or {}
-        asked = HumanMessage(assignment.text, id=assignment.message_id)
+        beside = {ORDERED: assignment.call} if assignment.call else {}
+        asked = HumanMessage(assignment.text, id=assignment.message_id, additional_kwargs=beside)
         given = {**before, "messages": [*before.get("messages", ()), asked]}
         after = await graph.ainvoke(given, {"recursion_limit": self._limit, "metadata": {CALL: assignment.call_id}})
         messages = list(after.get("messages") or ())

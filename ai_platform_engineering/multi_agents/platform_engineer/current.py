@@ -30,6 +30,10 @@ class Driven(Protocol):
     @property
     def offline(self) -> bool: ...
 
+    async def stop(self, agent: str, task_id: str) -> None:
+        """Stops what an agent elsewhere works on, as far as it can be reached."""
+        ...
+
 
 DrivenT = TypeVar("DrivenT", bound=Driven, covariant=True)
 

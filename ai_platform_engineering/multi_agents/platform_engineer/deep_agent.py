@@ -24,9 +24,11 @@ from ai_platform_engineering.multi_agents.platform_engineer.plan import Planning
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig, supervisor_prompt
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent, RemoteSubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
+from ai_platform_engineering.multi_agents.platform_engineer.workflows import RunsWorkflows
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log import RunLog
 from ai_platform_engineering.utils.translate import Shape
+from ai_platform_engineering.workflows.catalog import Workflows
 
 # Kept by contract: the helpers below read this and the environment at each call.
 DISTRIBUTED_MODE = placement_of(environment()).everywhere
@@ -103,12 +105,14 @@ class PlatformEngineerDeepAgent:
         run_log: RunLog | None = None,
         facts: Facts | None = None,
         prompts: PromptConfig | None = None,
+        workflows: Workflows | None = None,
     ) -> None:
         self._settings, self._tools, self._models, self._log = settings, tuple(tools), Models(settings, model, router), run_log
         # LangGraph Studio brings a checkpointer of its own.
         self._checkpointer = None if settings.agent.langgraph_dev else checkpointer
         self._graphs = AgentGraphs(settings, self._models, prompts or PromptConfig.load(settings.agent.prompt_config), run_log)
         self._agents = tuple(agents)
+        self.workflows = workflows or Workflows()
         self._facts = facts if settings.agent.remember_facts else None
         self._subagents = [self._subagent(agent, self._graphs) for agent in agents]
         self._distributed_agents = set(settings.placement.distributed)
@@ -138,12 +142,18 @@ class PlatformEngineerDeepAgent:
     def _build(self, offered: Sequence[SubAgentDef]) -> Graph:
         structured = self._settings.agent.structured_response
         described = [(agent["name"], agent["description"]) for agent in offered]
-        delegating = self._graphs.delegating(self._subagents, planned=True)
+        middleware: list[AgentMiddleware[Any, Any, Any]] = [
+            RunsWorkflows(self.workflows, offline=self._models.offline),
+            Planning(),
+            *self._graphs.delegating(self._subagents, planned=True),
+            *self._remembering(),
+            *common_middleware(self._settings, SUPERVISOR, self._log, asks=not self._models.offline),
+        ]
         return create_agent(
             self._models(),
             tools=list(self._tools),
             system_prompt=supervisor_prompt(self._graphs.prompts, described, structured=structured),
-            middleware=[Planning(), *delegating, *self._remembering(), *common_middleware(self._settings, self._log)],
+            middleware=middleware,
             response_format=ToolStrategy(PlatformEngineerResponse) if structured else None,
             checkpointer=self._checkpointer,
             name=SUPERVISOR,
@@ -170,6 +180,11 @@ class PlatformEngineerDeepAgent:
     def tool_names(self) -> dict[str, list[str]]:
         """Every agent with the names of its tools, as far as they are known here."""
         return {SUPERVISOR: [tool.name for tool in self._tools], **{agent.name: list(agent.tools) for agent in self._subagents}}
+
+    async def stop(self, agent: str, task_id: str) -> None:
+        for one in self._subagents:
+            if one.name == agent and isinstance(one, RemoteSubAgent):
+                await one.stop(task_id)
 
     @property
     def offline(self) -> bool:

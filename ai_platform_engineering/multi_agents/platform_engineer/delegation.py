@@ -5,13 +5,13 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NotRequired, Protocol
 
 from langchain.agents import AgentState
 from langchain.agents.middleware import AgentMiddleware
 from langchain.tools import BaseTool, ToolRuntime, tool
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
@@ -26,6 +26,7 @@ from ai_platform_engineering.utils.tool_calls import DELEGATION
 log = logging.getLogger(__name__)
 
 CALL = "call"  # the delegation that a graph works on, in its configuration's metadata: where its state belongs after a crash
+ORDERS = "ordered_calls"  # beside a message's text, by call id: one tool that the agent calls without its model, or that it needs its model
 DEADLINE = "deadline"  # of the whole run, seconds since the epoch; in the graph's configuration
 _SCOPE = uuid.UUID("6a2f3a0e-3f5c-4f0e-9d0b-6a7c1f0f4b11")
 
@@ -58,6 +59,7 @@ class Assignment:
     context_id: str
     seconds: float
     deadline: float
+    call: Mapping[str, Any] | None = None  # one tool, without the agent's model; or that the text is for a language model
     memory: Memory = field(default_factory=dict)
 
     def written(self) -> dict[str, Any]:
@@ -142,12 +144,14 @@ class Delegating(AgentMiddleware[DelegatingState]):
 
         @tool(DELEGATION, args_schema=Delegate, description=about)
         async def task(description: str, subagent_type: str, runtime: ToolRuntime, step_id: str | None = None) -> Command[Any]:
-            lane = _lane(runtime.state.get("messages") or (), runtime.tool_call_id or "", subagent_type)
-            assignment = self._assignment(description, lane, runtime)
+            said = _asking_message(runtime)
+            lane = _lane(said, runtime.tool_call_id or "", subagent_type)
+            call = (said.additional_kwargs.get(ORDERS) or {}).get(runtime.tool_call_id) if said else None
+            assignment = replace(self._assignment(description, lane, runtime), call=call)
             text, status, memory = await self._delegate(subagent_type, assignment, runtime.config)
             outcome = "success" if status == "completed" else "error"
-            said = ToolMessage(text, tool_call_id=runtime.tool_call_id, name=DELEGATION, status=outcome)
-            update: dict[str, Any] = {"messages": [said], **({"memories": {lane: memory}} if memory else {})}
+            told = ToolMessage(text, tool_call_id=runtime.tool_call_id, name=DELEGATION, status=outcome)
+            update: dict[str, Any] = {"messages": [told], **({"memories": {lane: memory}} if memory else {})}
             if self._planned:
                 update["plan"] = [DelegationEnded(agent=subagent_type, step_id=step_id, status=status).model_dump()]
             return Command(update=update)
@@ -189,10 +193,14 @@ class Delegating(AgentMiddleware[DelegatingState]):
         return result.text, "completed", result.memory
 
 
-def _lane(messages: Sequence[AnyMessage], call_id: str, agent: str) -> str:
+def _asking_message(runtime: ToolRuntime) -> AIMessage | None:
+    """The message that delegates."""
+    return next((message for message in reversed(runtime.state.get("messages") or ()) if isinstance(message, AIMessage)), None)
+
+
+def _lane(said: AIMessage | None, call_id: str, agent: str) -> str:
     """Under which name an agent remembers an assignment. It has one conversation with each of those who ask it at the same time:
     two assignments at once would otherwise have to wait for each other, or lose what the other one said."""
-    said = next((message for message in reversed(messages) if isinstance(message, AIMessage)), None)
     calls = said.tool_calls if said else []
     at_once = [call["id"] for call in calls if call["name"] == DELEGATION and call["args"].get("subagent_type") == agent]
     place = at_once.index(call_id) if call_id in at_once else 0

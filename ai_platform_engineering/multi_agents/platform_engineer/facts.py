@@ -74,8 +74,8 @@ def fact_tools(facts: Facts) -> list[BaseTool]:
     async def forget_fact(fact_id: str, runtime: ToolRuntime) -> str:
         return json.dumps({"forgotten": await facts.forget(_owner(runtime.config), fact_id.strip()), "id": fact_id.strip()})
 
-    remember_fact.metadata = forget_fact.metadata = {"effect": "idempotent"}
-    list_facts.metadata = {"effect": "read"}
+    remember_fact.metadata = forget_fact.metadata = {"effect": "idempotent", "own": True}
+    list_facts.metadata = {"effect": "read", "own": True}
     return [remember_fact, list_facts, forget_fact]
 
 

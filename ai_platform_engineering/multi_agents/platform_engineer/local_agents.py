@@ -1,7 +1,7 @@
 """Agents that run in this process: their tools come from MCP servers, are listed when first needed, and may change."""
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.policy import NOT_ALLOWED, READ_ONLY, verdict
 from ai_platform_engineering.utils.mcp.sessions import McpSessions
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,11 @@ class ToolSource(Protocol):
     @property
     def known(self) -> tuple[str, ...]:
         """The names of the tools as far as they are known without asking anybody."""
+        ...
+
+    @property
+    def denied(self) -> Mapping[str, str]:
+        """Tools that are there and are not offered, with the reason; known when the others are loaded."""
         ...
 
     @property
@@ -53,6 +59,10 @@ class GivenTools:
         return tuple(tool.name for tool in self._tools)
 
     @property
+    def denied(self) -> Mapping[str, str]:
+        return {}
+
+    @property
     def problem(self) -> str | None:
         return None
 
@@ -60,8 +70,9 @@ class GivenTools:
 class McpTools:
     """The tools of a definition's MCP servers, under its policy."""
 
-    def __init__(self, sessions: McpSessions, definition: AgentDefinition) -> None:
-        self._sessions, self._definition = sessions, definition
+    def __init__(self, sessions: McpSessions, definition: AgentDefinition, *, read_only: bool = False) -> None:
+        self._sessions, self._definition, self._read_only = sessions, definition, read_only
+        self._denied: dict[str, str] = {}
         self._problems: dict[str, str] = {}
         self._names: tuple[Hashable, tuple[str, ...]] | None = None
 
@@ -70,7 +81,13 @@ class McpTools:
         self._problems = dict(found.problems)
         for server, reason in self._problems.items():
             log.warning("agent %s: the tool server %s gives no tools: %s", self._definition.name, server, reason)
-        return _usable(found.tools)
+        offered = [tool for tool in found.tools if self._is_offered(tool)]
+        self._denied = dict.fromkeys(found.denied, NOT_ALLOWED)
+        self._denied |= {tool.name: READ_ONLY for tool in found.tools if tool not in offered}
+        return offered
+
+    def _is_offered(self, tool: BaseTool) -> bool:
+        return verdict(tool.metadata or {}, read_only=self._read_only).permission != "deny"
 
     @property
     def revision(self) -> Hashable:
@@ -83,17 +100,16 @@ class McpTools:
         revision = self._sessions.revision(servers)
         if self._names is None or self._names[0] != revision:  # asked for at every run
             cached = [self._sessions.cached_tools(name, server, self._definition.tools) or [] for name, server in servers.items()]
-            self._names = revision, tuple(tool.name for tools in cached for tool in _usable(tools))
+            self._names = revision, tuple(tool.name for tools in cached for tool in tools if self._is_offered(tool))
         return self._names[1]
+
+    @property
+    def denied(self) -> Mapping[str, str]:
+        return self._denied
 
     @property
     def problem(self) -> str | None:
         return "; ".join(f"{server}: {reason}" for server, reason in self._problems.items()) or None
-
-
-def _usable(tools: Sequence[BaseTool]) -> list[BaseTool]:
-    """A tool that needs a person's approval is not offered as long as nobody can be asked."""
-    return [tool for tool in tools if (tool.metadata or {}).get("permission") != "ask"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def mcp_sessions(settings: Settings, variables: Mapping[str, str]) -> McpSession
 
 def local_agent(settings: Settings, entry: AgentEntry, sessions: McpSessions) -> LocalAgent:
     definition = with_commands(entry.definition, settings.agent.home)
-    return LocalAgent(definition, McpTools(sessions, definition))
+    return LocalAgent(definition, McpTools(sessions, definition, read_only=settings.people.read_only))
 
 
 def one_agent(settings: Settings, variables: Mapping[str, str], name: str, *, remote: bool) -> Placed:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypedDict
@@ -14,17 +14,21 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
 from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Answered, AnyEvent, Cancelled, Failed, InputRequested, Notice, Paused, RunStarted
+from ai_platform_engineering.core.forms import REJECT
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph, LocalSubAgent, described
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE, AgentFailed, Assignment, Result
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.runtime.storage.fenced import EPOCH
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 from ai_platform_engineering.utils.a2a_common.client import Conversation, Order, Unreachable
-from ai_platform_engineering.utils.a2a_common.codec import NEW_QUESTION_KEY, TIMEOUT_KEY
+from ai_platform_engineering.utils.a2a_common.codec import CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
+from ai_platform_engineering.utils.interrupts import several
 from ai_platform_engineering.utils.signals import CaughtUp, Forwarded, Noticed, Spent
 
 _TO_CATCH_UP = 5.0
+_TO_STOP = 3.0
 
 
 class Orders(Protocol):
@@ -32,7 +36,7 @@ class Orders(Protocol):
 
     async def order(self, run_id: str, key: str) -> str | None: ...
 
-    async def ordered(self, run_id: str, epoch: int, key: str, task_id: str) -> None: ...
+    async def ordered(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,8 @@ class _State(TypedDict, total=False):
     task_id: str | None
     context_id: str | None
     seq: int  # of the last event that was seen of the task: an answer is told the whole task again
-    asked: dict[str, Any] | None
-    pending: dict[str, Any]  # everything the task waits for, by request id
-    reply: dict[str, Any] | None
+    asked: dict[str, Any] | None  # everything the task waits for, by its own request ids
+    reply: dict[str, Any] | None  # what people have answered, by the task's own request ids
     replies: int
     unreachable: bool
     text: str
@@ -121,8 +124,14 @@ class RemoteSubAgent:
             raise AgentFailed(problem)
         return Result(after["text"], {**assignment.memory, **after["memory"]})
 
+    async def stop(self, task_id: str) -> None:
+        """Asks the service to stop a task; one that is gone, or cannot be reached, is left alone."""
+        with contextlib.suppress(CaipeError, TimeoutError):
+            async with asyncio.timeout(_TO_STOP):
+                await self._agent.connection.cancel(task_id)
+
     def _next(self, state: _State) -> str:
-        if state.get("asked"):
+        if state.get("asked") and not state.get("reply"):
             return "ask"
         return "instead" if state.get("unreachable") else END
 
@@ -157,7 +166,7 @@ class RemoteSubAgent:
         before = None
         if self._orders is not None and assignment.run_id:
             before = await self._orders.order(assignment.run_id, assignment.key)
-            talk.named = None if before else partial(self._orders.ordered, assignment.run_id, assignment.epoch, assignment.key)
+            talk.named = None if before else partial(self._orders.ordered, assignment.run_id, assignment.epoch, assignment.key, self.name)
         if before and not state.get("reply") and not connection.numbered:
             events = connection.follow(before, talk)  # it does not know a message that it has seen: never sent twice
         else:
@@ -169,23 +178,23 @@ class RemoteSubAgent:
         metadata: dict[str, Any] = {TIMEOUT_KEY: assignment.left()}
         if reply := state.get("reply"):
             message_id = str(uuid.uuid5(uuid.UUID(assignment.message_id), str(state.get("replies", 0))))
-            return Order(message_id, reply.get("text", ""), reply.get("data"), state.get("context_id"), state.get("task_id"), metadata)
+            text, data = ("", {"resume": reply}) if self._agent.connection.numbered else (_all_in_words(reply), None)
+            return Order(message_id, text, data, state.get("context_id"), state.get("task_id"), metadata)
         # A stranger gives its conversations names of its own; it is asked to go on under the one it gave.
         context_id = assignment.context_id if self._agent.connection.numbered else state["remembered"]["remote"].get("context_id")
-        return Order(assignment.message_id, assignment.text, context_id=context_id, metadata={**metadata, NEW_QUESTION_KEY: True})
+        call = {CALL_PART: dict(assignment.call)} if assignment.call and self._agent.connection.numbered else None
+        return Order(assignment.message_id, assignment.text, call, context_id, metadata={**metadata, NEW_QUESTION_KEY: True})
 
     def _outcome(self, state: _State, talk: Conversation, ended: AnyEvent | None, asked: list[InputRequested]) -> dict[str, Any]:
         write = get_stream_writer()
-        pending = {**state.get("pending", {}), **{one.request_id: one.asked.model_dump(mode="json") for one in asked}}
+        pending = {**(state.get("asked") or {}), **{one.request_id: one.asked.model_dump(mode="json") for one in asked}}
         if isinstance(ended, Answered | Failed | Cancelled) and ended.usage:
             write(Spent(ended.usage))
         match ended:
             case Answered() if ended.text.strip():
                 return {"asked": None, "text": ended.text, "memory": {"remote": {"context_id": talk.context_id}}}
             case Paused() if waiting := [one for one in ended.requests if one in pending]:
-                # One at a time: what else it waits for is asked when this is answered.
-                now = {"request_id": waiting[0], "what": pending[waiting[0]]}
-                return {"asked": now, "reply": None, "pending": {one: pending[one] for one in waiting}}
+                return {"asked": {one: pending[one] for one in waiting}, "reply": None}
             case Failed():
                 return {"asked": None, "failed": ended.message}
             case Cancelled():
@@ -194,14 +203,9 @@ class RemoteSubAgent:
                 return {"asked": None, "failed": "It ended without an answer."}
 
     def _ask(self, state: _State) -> dict[str, Any]:
-        # A node of its own: a resume runs only this again, never the call.
-        asked = state["asked"] or {}
-        answer = interrupt(asked["what"])
-        if self._agent.connection.numbered:
-            reply: dict[str, Any] = {"data": {"resume": {asked["request_id"]: answer}}}
-        else:
-            reply = {"text": _in_words(answer)}
-        return {"asked": None, "reply": reply, "replies": state.get("replies", 0) + 1}
+        # A node of its own: a resume runs only this again, never the call. After a restart nobody knows yet whose the service is.
+        answers: dict[str, Any] = interrupt(several(state["assignment"]["key"], state["asked"] or {}))
+        return {"reply": answers, "replies": state.get("replies", 0) + 1}
 
     async def _instead(self, state: _State, config: RunnableConfig) -> dict[str, Any]:
         assert self._fallback is not None
@@ -235,8 +239,14 @@ async def _caught_up() -> None:
             await stored.wait()
 
 
+def _all_in_words(answers: Mapping[str, Any]) -> str:
+    return "\n\n".join(_in_words(answer) for answer in answers.values())
+
+
 def _in_words(answer: Any) -> str:
     """An answer for an agent that asked in plain words."""
+    if isinstance(answer, dict) and answer.get("type") == REJECT:
+        return f"No. {answer.get('message') or ''}".strip()
     if isinstance(answer, dict):
         values = list(answer.values())
         return str(values[0]) if len(values) == 1 else "\n".join(f"{name}: {value}" for name, value in answer.items())

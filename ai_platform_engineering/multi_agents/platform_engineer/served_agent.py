@@ -53,6 +53,9 @@ class ServedAgent:
     def offline(self) -> bool:
         return self._models.offline and self._agent.model is None and self._agent.definition.model is None
 
+    async def stop(self, agent: str, task_id: str) -> None:
+        """A service has no agents elsewhere."""
+
     @property
     def tools(self) -> tuple[str, ...]:
         return self._agent.source.known

@@ -1,20 +1,24 @@
 """A run whose process died goes on: what its graphs had stored, and what the graph must be given now."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
-from langgraph.types import Command
+from langgraph.types import Command, Interrupt
 
+from ai_platform_engineering.core.events import Approval, Form
+from ai_platform_engineering.core.forms import asked_again, declined
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import CALL
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import current_turn
 from ai_platform_engineering.runtime.log import PendingRequest
 from ai_platform_engineering.runtime.storage.fenced import RUN
-from ai_platform_engineering.utils.interrupts import request_id_of
+from ai_platform_engineering.utils.interrupts import Question, questions_of
 from ai_platform_engineering.utils.restore import RestoredGraph
 from ai_platform_engineering.utils.visible_text import visible
+
+_INTERRUPT = "__interrupt__"  # the channel to which LangGraph writes what a task asks
 
 
 async def stored_graphs(
@@ -34,6 +38,28 @@ async def stored_graphs(
     return found
 
 
+async def open_interrupts(
+    saver: BaseCheckpointSaver[Any], config: RunnableConfig, interrupts: Sequence[Interrupt[Any]], namespaces: Sequence[str]
+) -> list[Interrupt[Any]]:
+    """Those that are still asked. An agent stores its next question before the graph around it does: an answer to the one that the outer
+    graph still knows would be taken for the next one."""
+    asked: dict[str, dict[str, list[str]]] = {}  # namespace -> task -> the interrupts that it told
+    for ns in {"", *namespaces}:
+        stored = await saver.aget_tuple({"configurable": {**config["configurable"], "checkpoint_ns": ns}})
+        writes = (stored.pending_writes if stored is not None else None) or ()
+        asked[ns] = {task_id: [one.id for one in value] for task_id, channel, value in writes if channel == _INTERRUPT}
+    innermost = [ids for ns, tasks in asked.items() for task_id, ids in tasks.items() if not _inside(ns, task_id, asked)]
+    known = {interrupt_id for ids in innermost for interrupt_id in ids}
+    return [interrupt for interrupt in interrupts if interrupt.id in known]
+
+
+def _inside(ns: str, task_id: str, asked: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The graphs that ran in the task and ask something themselves."""
+    depth = len(ns.split("|")) if ns else 0
+    within = [other for other in asked if asked[other] and other.startswith(f"{ns}|" if ns else "") and other != ns]
+    return [other for other in within if other.split("|")[depth].partition(":")[2] == task_id]
+
+
 def structured_text(values: Any) -> str | None:
     """The text of a structured answer that the state holds."""
     response = values.get("structured_response")
@@ -41,11 +67,42 @@ def structured_text(values: Any) -> str | None:
 
 
 def answers_to(run_id: str, interrupts: Sequence[Any], requests: Sequence[PendingRequest]) -> Command[Any] | None:
-    """What people had said before the crash and the graph has not taken in."""
-    told = {request.request_id: request.answer for request in requests if request.status in ("claimed", "resolved")}
-    by_id = {interrupt.id: request_id_of(run_id, interrupt.id) for interrupt in interrupts}
-    values = {interrupt_id: told[request_id] for interrupt_id, request_id in by_id.items() if request_id in told}
+    """What people have said and the graph has not taken in."""
+    known = {request.request_id: request for request in requests}
+    values: dict[str, Any] = {}
+    for interrupt in interrupts:
+        for question in questions_of(run_id, interrupt):
+            request = _answered(question, known)
+            if request is None:
+                continue
+            if question.key is None:
+                values[interrupt.id] = _answer_of(request)
+            else:
+                values.setdefault(interrupt.id, {})[question.key] = _answer_of(request)
     return Command(resume=values) if values else None
+
+
+def _answered(question: Question, known: Mapping[str, PendingRequest]) -> PendingRequest | None:
+    """The answer to a question that is asked now. A place that asks a second time does so under the same first id: only what was asked
+    there last counts, and an answer that was told before the process died only to the question that it answered."""
+    request_id, last = question.first_id, None
+    while request_id in known:
+        last, request_id = known[request_id], asked_again(request_id)
+    if last is None or last.status == "claimed":
+        return last
+    return last if last.status == "resolved" and _undated(last.event.asked) == _undated(question.asked) else None
+
+
+def _answer_of(request: PendingRequest) -> Any:
+    """What the place that asked is told: a decision says whose it is."""
+    asked, answer = request.event.asked, request.answer
+    if isinstance(answer, dict) and (isinstance(asked, Approval) or declined(asked, answer)):
+        return {**answer, "by": request.by}
+    return answer
+
+
+def _undated(asked: Form | Approval) -> Form | Approval:
+    return asked.model_copy(update={"expires_at": None})
 
 
 def _messages(stored: CheckpointTuple) -> list[AnyMessage]:

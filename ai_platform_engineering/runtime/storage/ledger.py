@@ -2,13 +2,16 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
+
+from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.events import AnyEvent, InputRequested
 from ai_platform_engineering.runtime.log import JournalEntry, PendingRequest, RunRow, begun, can_settle, requests_after
+from ai_platform_engineering.runtime.storage.database import microseconds, moment
 
 
 def call_entry(found: sqlite3.Row) -> JournalEntry:
@@ -31,6 +34,7 @@ def request_row(found: sqlite3.Row) -> PendingRequest:
         status=found["status"],
         answer=json.loads(found["answer"]),
         by=found["answered_by"],
+        at=None if found["answered_at"] is None else moment(found["answered_at"]),
     )
 
 
@@ -58,32 +62,54 @@ def settle(db: sqlite3.Connection, row: RunRow, key: str, outcome: Any, by: str)
     return True
 
 
-def ordered(db: sqlite3.Connection, row: RunRow, key: str, task_id: str) -> None:
+def ordered(db: sqlite3.Connection, row: RunRow, key: str, agent: str, task_id: str) -> None:
     db.execute(
-        "INSERT INTO orders(run_id, key, task_id) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET task_id = excluded.task_id",
-        (row.run_id, key, task_id),
+        "INSERT INTO orders(run_id, key, agent, task_id) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET agent = excluded.agent, task_id = excluded.task_id",
+        (row.run_id, key, agent, task_id),
     )
 
 
-def claim_request(db: sqlite3.Connection, request_id: str, answer: str, by: str) -> str | None:
-    claimed = db.execute(
-        "UPDATE pending SET status = 'claimed', answer = ?, answered_by = ? WHERE request_id = ? AND status = 'pending' RETURNING run_id",
-        (answer, by, request_id),
-    ).fetchall()
-    return str(claimed[0][0]) if claimed else None
+def claim_requests(db: sqlite3.Connection, now: int, run_id: str, values: Mapping[str, JsonValue], by: str) -> list[str]:
+    """Only what still waits, and in time; the writer's transaction makes it the first answer."""
+    found = db.execute("SELECT * FROM pending WHERE run_id = ? AND status = 'pending' ORDER BY rowid", (run_id,)).fetchall()
+    waiting = [request.request_id for request in map(request_row, found) if request.request_id in values and request.waits(moment(now))]
+    for request_id in waiting:
+        db.execute(
+            "UPDATE pending SET status = 'claimed', answer = ?, answered_by = ?, answered_at = ? WHERE request_id = ?",
+            (json.dumps(values[request_id]), by, now, request_id),
+        )
+    return waiting
 
 
-def store_requests(db: sqlite3.Connection, run_id: str, events: Sequence[AnyEvent]) -> None:
+def store_requests(db: sqlite3.Connection, now: int, run_id: str, events: Sequence[AnyEvent]) -> None:
     """What the events ask and resolve."""
     known = db.execute("SELECT * FROM pending WHERE run_id = ? ORDER BY rowid", (run_id,)).fetchall()
-    for request in requests_after(run_id, events, [request_row(found) for found in known]):
-        values = (request.request_id, run_id, request.event.model_dump_json(), request.status, json.dumps(request.answer), request.by)
+    for request in requests_after(run_id, events, [request_row(found) for found in known], moment(now)):
+        answered = (json.dumps(request.answer), request.by, None if request.at is None else microseconds(request.at))
         db.execute(
-            "INSERT INTO pending(request_id, run_id, event, status, answer, answered_by) VALUES (?, ?, ?, ?, ?, ?)"
+            "INSERT INTO pending(request_id, run_id, event, status, answer, answered_by, answered_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET run_id = excluded.run_id, event = excluded.event, status = excluded.status,"
-            " answer = excluded.answer, answered_by = excluded.answered_by",
-            values,
+            " answer = excluded.answer, answered_by = excluded.answered_by, answered_at = excluded.answered_at",
+            (request.request_id, run_id, request.event.model_dump_json(), request.status, *answered),
         )
+
+
+def allow(db: sqlite3.Connection, now: int, row: RunRow, tool: str, by: str) -> None:
+    db.execute("INSERT OR IGNORE INTO allowances VALUES (?, ?, ?, ?, ?)", (row.owner, row.context_id, tool, by, now))
+
+
+def disallow(db: sqlite3.Connection, owner: str, context_id: str, tool: str) -> bool:
+    which = (owner, context_id, tool)
+    return db.execute("DELETE FROM allowances WHERE owner = ? AND context_id = ? AND tool = ?", which).rowcount > 0
+
+
+def forget_allowances(db: sqlite3.Connection) -> None:
+    """Those of conversations that are gone."""
+    db.execute(
+        "DELETE FROM allowances WHERE NOT EXISTS"
+        " (SELECT 1 FROM runs WHERE runs.owner = allowances.owner AND runs.context_id = allowances.context_id)"
+    )
 
 
 def _call(db: sqlite3.Connection, run_id: str, key: str) -> JournalEntry | None:

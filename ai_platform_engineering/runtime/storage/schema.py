@@ -41,7 +41,17 @@ _FIRST: Step = (
     "CREATE TABLE forgotten(run_id TEXT PRIMARY KEY) WITHOUT ROWID",
 )
 
-STEPS: Sequence[Step] = (_FIRST,)
+# Who may run what without being asked, when a request was answered, and whom a remote task was ordered from.
+_PEOPLE: Step = (
+    "ALTER TABLE pending ADD COLUMN answered_at INTEGER",
+    "CREATE INDEX pending_open ON pending(run_id) WHERE status = 'pending'",
+    "ALTER TABLE orders ADD COLUMN agent TEXT NOT NULL DEFAULT ''",
+    """CREATE TABLE allowances(
+        owner TEXT NOT NULL, context_id TEXT NOT NULL, tool TEXT NOT NULL, allowed_by TEXT NOT NULL, at INTEGER NOT NULL,
+        PRIMARY KEY(owner, context_id, tool))""",
+)
+
+STEPS: Sequence[Step] = (_FIRST, _PEOPLE)
 
 
 def migrate(db: sqlite3.Connection, steps: Sequence[Step] = STEPS) -> None:

@@ -1,7 +1,6 @@
 """The run log on SQLite: survives the process, for one process at a time."""
 
 import asyncio
-import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,7 +9,17 @@ from typing import Any, Literal
 
 from ai_platform_engineering.core.errors import RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, Numbered, clean_json
-from ai_platform_engineering.runtime.log import Answer, Conversation, JournalEntry, Marker, NewRun, PendingRequest, RunRow, StoredMarker
+from ai_platform_engineering.runtime.log import (
+    Allowance,
+    Answer,
+    Conversation,
+    JournalEntry,
+    Marker,
+    NewRun,
+    PendingRequest,
+    RunRow,
+    StoredMarker,
+)
 from ai_platform_engineering.runtime.storage import ledger, tables
 from ai_platform_engineering.runtime.storage.database import TICK, Database, microseconds, moment
 from ai_platform_engineering.runtime.storage.tables import Batch
@@ -116,8 +125,11 @@ class SqliteLog:
         found = self._database.rows("SELECT task_id FROM orders WHERE run_id = ? AND key = ?", run_id, key)
         return str(found[0][0]) if found else None
 
-    async def ordered(self, run_id: str, epoch: int, key: str, task_id: str) -> None:
-        await self._database.submit(lambda db, now: ledger.ordered(db, tables.writable(db, run_id, epoch), key, task_id))
+    async def orders(self, run_id: str) -> list[tuple[str, str]]:
+        return [(row[0], row[1]) for row in self._of_run("SELECT agent, task_id FROM orders WHERE run_id = ? ORDER BY rowid", run_id)]
+
+    async def ordered(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
+        await self._database.submit(lambda db, now: ledger.ordered(db, tables.writable(db, run_id, epoch), key, agent, task_id))
 
     async def begin(self, run_id: str, epoch: int, key: str, tool: str, arguments: Mapping[str, Any], *, idempotent: bool) -> JournalEntry:
         call = JournalEntry(key, tool, clean_json(arguments), "intent", epoch)
@@ -152,9 +164,26 @@ class SqliteLog:
     async def requests(self, run_id: str) -> list[PendingRequest]:
         return [ledger.request_row(row) for row in self._of_run("SELECT * FROM pending WHERE run_id = ? ORDER BY rowid", run_id)]
 
-    async def claim_request(self, request_id: str, answer: Any, by: str) -> str | None:
-        encoded = json.dumps(clean_json(answer))
-        return await self._database.submit(lambda db, now: ledger.claim_request(db, request_id, encoded, by))
+    async def claim_requests(self, message: Answer, values: Mapping[str, Any], by: str) -> list[str]:
+        plain = {request_id: clean_json(value) for request_id, value in values.items()}
+        return await self._database.submit(lambda db, now: tables.claim_requests(db, now, message, plain, by))
+
+    async def open_requests(self, owner: str | None = None) -> list[PendingRequest]:
+        query = (
+            "SELECT pending.* FROM pending JOIN runs USING (run_id)"
+            " WHERE pending.status = 'pending' AND (?1 IS NULL OR owner = ?1) ORDER BY pending.rowid"
+        )
+        return [ledger.request_row(row) for row in self._database.rows(query, owner)]
+
+    async def allow(self, run_id: str, epoch: int, tool: str, by: str) -> None:
+        await self._database.submit(lambda db, now: ledger.allow(db, now, tables.writable(db, run_id, epoch), tool, by))
+
+    async def allowed(self, owner: str, context_id: str) -> list[Allowance]:
+        query = "SELECT tool, allowed_by, at FROM allowances WHERE owner = ? AND context_id = ? ORDER BY rowid"
+        return [Allowance(row[0], row[1], moment(row[2])) for row in self._database.rows(query, owner, context_id)]
+
+    async def disallow(self, owner: str, context_id: str, tool: str) -> bool:
+        return await self._database.submit(lambda db, now: ledger.disallow(db, owner, context_id, tool))
 
     # --- retention ----------------------------------------------------------------------------------------------------
 
@@ -168,6 +197,7 @@ class SqliteLog:
             count += hidden
         while await self._database.submit(lambda db, now: tables.remove_hidden(db, _SLICE)):
             pass
+        await self._database.submit(lambda db, now: ledger.forget_allowances(db))
         while await self._database.submit(lambda db, now: tables.give_back(db, _SLICE)):
             pass
         return count

@@ -1,14 +1,16 @@
 """Runs and their events as rows: what the writer does inside its transaction, and how rows are read back."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import EVENT, AnyEvent, Numbered
 from ai_platform_engineering.runtime.log import Answer, Marker, NewRun, RunRow, changes_requests, status_after
+from ai_platform_engineering.runtime.storage import ledger
 from ai_platform_engineering.runtime.storage.database import microseconds, moment
-from ai_platform_engineering.runtime.storage.ledger import store_requests
 
 # What belongs to a run besides its own row.
 _REMOVE = (
@@ -134,7 +136,7 @@ def _store(db: sqlite3.Connection, now: int, row: RunRow, batch: Batch) -> int:
         (last, status_after(batch.events, row.status), at, row.run_id),
     )
     if changes_requests(batch.events):
-        store_requests(db, row.run_id, batch.events)
+        ledger.store_requests(db, at, row.run_id, batch.events)
     return last
 
 
@@ -144,6 +146,14 @@ def remember(db: sqlite3.Connection, answer: Answer) -> None:
         "INSERT OR REPLACE INTO answers(owner, context_id, message_id, run_id, digest, before) VALUES (?, ?, ?, ?, ?, ?)",
         (row.owner, row.context_id, answer.message_id, answer.run_id, answer.digest, answer.before),
     )
+
+
+def claim_requests(db: sqlite3.Connection, now: int, answer: Answer, values: Mapping[str, JsonValue], by: str) -> list[str]:
+    existing(db, answer.run_id)
+    claimed = ledger.claim_requests(db, now, answer.run_id, values, by)
+    if claimed:
+        remember(db, answer)
+    return claimed
 
 
 def claim(db: sqlite3.Connection, run_id: str) -> int:

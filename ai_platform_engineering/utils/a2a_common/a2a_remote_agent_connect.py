@@ -95,6 +95,12 @@ class A2ARemoteAgentConnectTool(BaseTool):
         async for event in self._guarded(self._client.follow(task_id, talk), talk):
             yield event
 
+    async def cancel(self, task_id: str) -> None:
+        """Stops a task that was ordered before. Raises CaipeError."""
+        await self.connect()
+        assert self._client is not None
+        await self._client.cancel(task_id)
+
     async def aclose(self) -> None:
         """Waits for the cancellations that are on their way."""
         await asyncio.gather(*self._cancelling, return_exceptions=True)

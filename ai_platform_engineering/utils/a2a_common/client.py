@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.events import AnyEvent, ends_turn
+from ai_platform_engineering.core.events import AnyEvent, InputResolved, Paused, ends_turn, is_terminal
 from ai_platform_engineering.core.settings import is_loopback
 from ai_platform_engineering.utils.a2a_common.codec import decode
 
@@ -62,6 +62,7 @@ class Conversation:
     task_id: str | None = None
     last_event_id: str | None = None
     seq: int = 0
+    before: int = 0  # what the task had come to when it was sent a message; everything above is what came of it
     named: Callable[[str], Awaitable[None]] | None = None  # is told the task's id when it is known, before anything else happens
 
     async def name(self, task_id: str | None) -> None:
@@ -94,9 +95,22 @@ class A2AClient:
 
     async def ask(self, text: str, talk: Conversation) -> AsyncIterator[AnyEvent]:
         """Sends a question and yields what happens until it is answered or needs input."""
-        talk.task_id, talk.last_event_id, talk.seq = None, None, 0
+        talk.task_id, talk.last_event_id, talk.seq, talk.before = None, None, 0, 0
         async for event in self.send(Order(str(uuid.uuid4()), text, context_id=talk.context_id), talk):
             yield event
+
+    async def answer(self, given: Mapping[str, Any], talk: Conversation) -> AsyncIterator[AnyEvent]:
+        """Answers what the task of the conversation asked, by request id. Yields the task from its beginning, up to the end of the turn
+        in which the answers were taken in or sent back: a task that was still at work may pause before it comes to them."""
+        assert talk.task_id is not None
+        talk.last_event_id, talk.seq, talk.before = None, 0, 0
+        events = self.send(Order(str(uuid.uuid4()), data={"resume": dict(given)}, task_id=talk.task_id), talk)
+        taken = False
+        while not taken:
+            async for event in events:
+                yield event
+                taken = taken or is_terminal(event) or _takes(event, given, sent_back=talk.seq > talk.before)
+            events = self.follow(talk.task_id, talk)
 
     async def send(self, order: Order, talk: Conversation) -> AsyncIterator[AnyEvent]:
         """Sends a message and yields what happens above the conversation's number, until the turn ends."""
@@ -136,7 +150,7 @@ class A2AClient:
                 async for event in self._stream(method, params, talk):
                     failures = 0
                     yield event
-                    if ends_turn(event):
+                    if ends_turn(event) and talk.seq > talk.before:
                         return
             except httpx.HTTPError as error:
                 problem, accepted = f"cannot be reached ({_reason(error)})", _accepted(error) is not False
@@ -150,7 +164,7 @@ class A2AClient:
             await asyncio.sleep(_PAUSES[failures])
             failures += 1
             # An answer counts as taken only when something came of it: a task that goes on waiting says nothing for ever.
-            if talk.task_id is not None and (not answers or talk.seq > before):
+            if talk.task_id is not None and (not answers or talk.seq > max(before, talk.before)):
                 method, params = "SubscribeToTask", {"id": talk.task_id}
 
     async def _stream(self, method: str, params: Mapping[str, Any], talk: Conversation) -> AsyncGenerator[AnyEvent]:
@@ -174,6 +188,8 @@ class A2AClient:
                 await talk.name(talk.task_id or _task_id(result))
                 talk.last_event_id = number or talk.last_event_id
                 last = None if is_snapshot else events[-1][0] if events else last
+                if is_snapshot and events and method == "SendStreamingMessage":
+                    talk.before = events[-1][0]
                 for seq, event in events:
                     if seq > talk.seq:  # a snapshot may repeat what was seen
                         talk.seq = seq
@@ -212,6 +228,13 @@ class A2AClient:
     def _refusal(self, said: str) -> RequestRefused:
         """A server's own words, which may repeat what it was sent."""
         return RequestRefused((said.replace(self._token, "…") if self._token else said)[:_MAX_SAID])
+
+
+def _takes(event: AnyEvent, given: Mapping[str, Any], *, sent_back: bool) -> bool:
+    """The event says what became of the answers."""
+    if isinstance(event, InputResolved):
+        return event.request_id in given
+    return sent_back and isinstance(event, Paused) and not event.wrong.keys().isdisjoint(given)
 
 
 async def _frames(response: httpx.Response) -> AsyncIterator[tuple[str | None, str]]:

@@ -62,6 +62,8 @@ SEQ_KEY = "caipe.seq"  # its number, as a string for the same reason
 TIMEOUT_KEY = "caipe.timeout_seconds"  # of a message: how long its sender will wait
 NEW_QUESTION_KEY = "caipe.new_question"  # of a message: it answers nothing; what its conversation still waits for was given up
 BUSY_KEY = "caipe.when_busy"  # of a message: enqueue, reject or interrupt, when its conversation works on another
+CALL_PART = "caipe.call"  # in a data part: one tool of an agent with its arguments, to be called without the agent's model
+WORKFLOW_PART = "workflow"  # in a data part: the name of a workflow to start, with `values` for its form
 EVENTS_KEY = "caipe.events"  # of a snapshot: the events behind it, joined
 
 Frame = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent

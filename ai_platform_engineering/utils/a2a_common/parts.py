@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Literal
+from typing import Any, Literal
 
 from a2a.types import Message
 from a2a.types import Part as WirePart
@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from ai_platform_engineering.core.errors import Refused, UnsupportedPart
 from ai_platform_engineering.core.events import PARTS, DataPart, FilePart, TextPart
-from ai_platform_engineering.utils.a2a_common.codec import BUSY_KEY, NEW_QUESTION_KEY, TIMEOUT_KEY
+from ai_platform_engineering.utils.a2a_common.codec import BUSY_KEY, CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY, WORKFLOW_PART
 from ai_platform_engineering.utils.a2a_common.numbers import whole_numbers
 
 UserPart = TextPart | DataPart | FilePart
@@ -63,8 +63,21 @@ def digest(parts: tuple[UserPart, ...]) -> str:
 
 
 def question(parts: tuple[UserPart, ...]) -> str:
-    """The parts as one text for the model."""
-    return "\n\n".join(_words(part) for part in parts)
+    """The parts as one text for the model, without what is meant for the program."""
+    told = "\n\n".join(_words(part) for part in parts if not beside((part,)))
+    return told or f"Run the workflow {beside(parts).get('workflow', {}).get('name', '')}."
+
+
+def beside(parts: tuple[UserPart, ...]) -> dict[str, Any]:
+    """What a message asks of the program itself: one tool to be called, a workflow to be started."""
+    found: dict[str, Any] = {}
+    for part in parts:
+        if isinstance(part, DataPart) and isinstance(part.data, dict):
+            if isinstance(call := part.data.get(CALL_PART), dict):
+                found["call"] = call
+            if isinstance(name := part.data.get(WORKFLOW_PART), str):
+                found["workflow"] = {"name": name, "values": part.data.get("values") or {}}
+    return found
 
 
 def _read(part: WirePart, max_file_bytes: int) -> UserPart:

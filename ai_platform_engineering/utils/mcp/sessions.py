@@ -13,7 +13,7 @@ from ai_platform_engineering.utils.mcp.connection import Surroundings
 from ai_platform_engineering.utils.mcp.processes import Guard
 from ai_platform_engineering.utils.mcp.server import McpLimits, McpState, McpUnavailable, base_environment, identity
 from ai_platform_engineering.utils.mcp.session import Session
-from ai_platform_engineering.utils.mcp.tools import Offer, langchain_tools
+from ai_platform_engineering.utils.mcp.tools import Offer, denied_tools, langchain_tools
 
 _ALL = ToolPolicy()
 
@@ -26,6 +26,8 @@ class AgentTools:
     problems: Mapping[str, str] = field(default_factory=dict)
     instructions: Mapping[str, str] = field(default_factory=dict)
     """What servers say about how to use them; a stranger's text."""
+    denied: tuple[str, ...] = ()
+    """The names of tools that the servers have and the policy denies."""
 
 
 class McpSessions:
@@ -69,7 +71,7 @@ class McpSessions:
         offers = [offer for offer in found if isinstance(offer, Offer)]
         problems = {name: offer for name, offer in zip(servers, found, strict=True) if isinstance(offer, str)}
         told = {offer.server: known.instructions for offer in offers if (known := offer.session.known()) and known.instructions}
-        return AgentTools(tuple(langchain_tools(offers, policy, knowledge)), problems, told)
+        return AgentTools(tuple(langchain_tools(offers, policy, knowledge)), problems, told, denied_tools(offers, policy))
 
     def revision(self, servers: Mapping[str, McpServer]) -> tuple[int, ...]:
         """Differs from an earlier one when the known tools of these servers have changed since: what was built from them is old."""

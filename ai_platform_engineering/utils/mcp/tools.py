@@ -19,7 +19,9 @@ from ai_platform_engineering.utils.mcp.results import ToolSpec
 from ai_platform_engineering.utils.mcp.server import Report
 from ai_platform_engineering.utils.mcp.session import Session
 from ai_platform_engineering.utils.signals import Progressed
+from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLANNING
 
+_TAKEN = frozenset({ASKING, DELEGATION, PLANNING})  # tools that nobody is asked about: a server's would run as one of them
 _LONGEST_NAME = 64  # what the strictest of the model providers takes
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _PROGRESS_EVERY = 0.25
@@ -60,26 +62,23 @@ class Offer:
 
 
 def langchain_tools(offers: Sequence[Offer], policy: ToolPolicy, knowledge: Collection[str] = ()) -> list[BaseTool]:
-    """The tools that the policy admits. A name that two servers have is prefixed with the server's, for both.
+    """The tools that the policy does not deny. A name that two servers have is prefixed with the server's, for both.
 
     `knowledge` are name patterns of tools that search a knowledge base.
     """
     admitted = [
-        (offer, spec, permission)
-        for offer in offers
-        for spec in offer.specs
-        if (permission := _permission(policy, offer.server, spec.name)) != "deny"
+        (offer, spec, listed) for offer in offers for spec in offer.specs if (listed := _listed(policy, offer.server, spec.name)) != "deny"
     ]
     plain = Counter(_named(spec.name) for _, spec, _ in admitted)
-    used: set[str] = set()
+    used = set(_TAKEN)
     tools: list[BaseTool] = []
-    for offer, spec, permission in admitted:
+    for offer, spec, listed in admitted:
         name = _named(spec.name)
         name = _free(name if plain[name] == 1 else _named(f"{offer.server}_{spec.name}"), used)
         metadata = {
             "server": offer.server,
             "tool": spec.name,
-            "permission": permission,
+            "listed": listed,
             "annotations": spec.hints,
             "knowledge": any(fnmatchcase(spec.name, pattern) for pattern in knowledge),
             **({"effect": effect} if (effect := policy.effect(spec.name)) else {}),
@@ -88,13 +87,18 @@ def langchain_tools(offers: Sequence[Offer], policy: ToolPolicy, knowledge: Coll
     return tools
 
 
-def _permission(policy: ToolPolicy, server: str, tool: str) -> Permission:
+def denied_tools(offers: Sequence[Offer], policy: ToolPolicy) -> tuple[str, ...]:
+    """The names of the tools that are there and are not offered."""
+    return tuple(_named(spec.name) for offer in offers for spec in offer.specs if _listed(policy, offer.server, spec.name) == "deny")
+
+
+def _listed(policy: ToolPolicy, server: str, tool: str) -> Permission | None:
     """The policy's word on the tool's own name. With the server's name before it a tool can only be restricted, and only literally:
     a pattern that also matched such names would match every tool of some server."""
-    permission, qualified = policy.permission(tool), f"{server}_{tool}"
-    if permission == "deny" or qualified in policy.deny:
+    listed, qualified = policy.listed(tool), f"{server}_{tool}"
+    if listed == "deny" or qualified in policy.deny:
         return "deny"
-    return "ask" if qualified in policy.ask else permission
+    return "ask" if qualified in policy.ask else listed
 
 
 def _named(name: str) -> str:

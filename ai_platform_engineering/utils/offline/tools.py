@@ -11,10 +11,10 @@ from typing import Any
 from ai_platform_engineering.utils.offline.lexicon import CHANGES, NOUNS_IN_NAMES, PRODUCTS, word_set
 from ai_platform_engineering.utils.offline.schemas import Slot, read_slots
 from ai_platform_engineering.utils.offline.words import Field, Profile, plain_words
-from ai_platform_engineering.utils.tool_calls import DELEGATION, PLANNING
+from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLANNING
 
 ANSWER = "PlatformEngineerResponse"
-_NOT_FOR_WORK = frozenset({DELEGATION, PLANNING, ANSWER, "user_input"})
+_NOT_FOR_WORK = frozenset({ASKING, DELEGATION, PLANNING, ANSWER, "user_input"})
 _MOST_TOOLS, _MOST_AGENTS, _MOST_TEXT = 200, 100, 4000
 
 

@@ -8,16 +8,14 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
-from ai_platform_engineering.core.agents import Effect
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.policy import effect_of
 from ai_platform_engineering.runtime.log import JournalEntry
 from ai_platform_engineering.runtime.storage.fenced import EPOCH, RUN
-from ai_platform_engineering.utils.tool_calls import DELEGATION, PLANNING
+from ai_platform_engineering.utils.tool_calls import DELEGATION, PLAIN, PLANNING
 
-UNKNOWN = (
-    "The outcome of {tool} is unknown: it was started before the server stopped and may have taken effect. Do not call it again by "
-    "yourself. Say what was to be done, that nobody knows whether it was, and how a person can find out."
-)
+UNKNOWN = "The outcome of {tool} is unknown: it was started before the server stopped and may have taken effect."
+_FIND_OUT = " Do not call it again by yourself. Say what was to be done, that nobody knows whether it was, and how a person can find out."
 
 
 class Book(Protocol):
@@ -42,7 +40,7 @@ class Journal(AgentMiddleware):
     ) -> ToolMessage | Command[Any]:
         config, call = request.runtime.config, request.tool_call
         run_id, epoch = (config.get("metadata") or {}).get(RUN), (config.get("metadata") or {}).get(EPOCH)
-        effect = _effect(request)
+        effect = effect_of((request.tool.metadata or {}) if request.tool is not None else {})
         if effect == "read" or call["name"] in (DELEGATION, PLANNING) or not run_id:
             return await handler(request)
         key = f"{(config.get('configurable') or {}).get('checkpoint_ns', '')}/{call['id']}"
@@ -65,18 +63,6 @@ class Journal(AgentMiddleware):
         return result
 
 
-def _effect(request: ToolCallRequest) -> Effect:
-    """What the tool says of itself, or what its agent's policy says of it."""
-    metadata: Mapping[str, Any] = (request.tool.metadata or {}) if request.tool is not None else {}
-    if (said := metadata.get("effect")) in ("read", "idempotent", "write"):
-        effect: Effect = said
-        return effect
-    hints = metadata.get("annotations") or {}
-    if hints.get("readOnlyHint"):
-        return "read"
-    return "idempotent" if hints.get("idempotentHint") else "write"
-
-
 def _replayed(entry: JournalEntry, call: Mapping[str, Any]) -> ToolMessage:
     """What became of the call before the crash, as far as anybody knows."""
     known = entry.outcome if isinstance(entry.outcome, Mapping) else None
@@ -85,5 +71,6 @@ def _replayed(entry: JournalEntry, call: Mapping[str, Any]) -> ToolMessage:
         more: Any = known.get("more") or {}
         content: Any = known.get("content") or ""
         return ToolMessage(content, tool_call_id=call["id"], name=call["name"], status=status, additional_kwargs=more)
-    text = UNKNOWN.format(tool=call["name"])
-    return ToolMessage(text, tool_call_id=call["id"], name=call["name"], status="error", additional_kwargs={"outcome": "unknown"})
+    said = UNKNOWN.format(tool=call["name"])
+    beside = {"outcome": "unknown", PLAIN: said}
+    return ToolMessage(said + _FIND_OUT, tool_call_id=call["id"], name=call["name"], status="error", additional_kwargs=beside)

@@ -1,6 +1,7 @@
 """AIPlatformEngineerA2ABinding: input or resume -> events."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import HumanMessage
@@ -9,7 +10,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command, Durability
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.events import AnyEvent, InputResolved, Notice, Paused
+from ai_platform_engineering.core.events import AnyEvent, InputResolved, Notice
 from ai_platform_engineering.core.plan import PlanState
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
@@ -17,14 +18,13 @@ from ai_platform_engineering.multi_agents.platform_engineer.current import Crew,
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
 from ai_platform_engineering.multi_agents.platform_engineer.outcomes import told
 from ai_platform_engineering.multi_agents.platform_engineer.plan import RESET
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.answers import asked_for, read_answers, resolution_of
-from ai_platform_engineering.multi_agents.platform_engineer.takeover import answers_to, stored_graphs, structured_text
-from ai_platform_engineering.runtime.log import RunLog
+from ai_platform_engineering.multi_agents.platform_engineer.takeover import answers_to, open_interrupts, stored_graphs, structured_text
+from ai_platform_engineering.runtime.answers import resolution_of
+from ai_platform_engineering.runtime.log import PendingRequest, RunLog, RunRow
 from ai_platform_engineering.runtime.runs import Turn
 from ai_platform_engineering.runtime.storage.fenced import EPOCH, OWNER, RUN
-from ai_platform_engineering.utils.a2a_common.parts import question
+from ai_platform_engineering.utils.a2a_common.parts import beside, question
 from ai_platform_engineering.utils.failures import failed
-from ai_platform_engineering.utils.interrupts import request_id_of
 from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE
 from ai_platform_engineering.utils.restore import Restored
 from ai_platform_engineering.utils.translate import MODES, Translator
@@ -62,19 +62,18 @@ class AIPlatformEngineerA2ABinding:
         given: Any = {"messages": await self._asked(turn), "plan": RESET}
         kept: Mapping[str, Any] = {}
         restored: Restored | None = None
+        begins: list[AnyEvent] = []
+        # Read once: an answer that comes in between is both told and given to the graph the next time, or neither now.
+        requests = await self._log.requests(turn.row.run_id) if self._log is not None else []
         if turn.takes_over:
-            given, kept, restored = await self._take_over(driven, graph, config, turn, given)
-            for event in [*restored.events(seen), Notice(code="recovery", text=_RECOVERY)]:
-                yield event
-                seen = seen.apply(event)
+            given, kept, restored = await self._take_over(driven, graph, config, turn, given, requests)
+            begins = [*restored.events(seen), *_claimed(requests), Notice(code="recovery", text=_RECOVERY)]
         elif turn.resumes:
-            given, kept, resolved = await self._resume(graph, config, turn, seen)
-            for event in resolved:
-                yield event
-            if given is None:
-                return
-            for event in resolved:
-                seen = seen.apply(event)
+            begins = _claimed(requests)
+            given, kept = await self._resume(graph, config, turn, requests)
+        for event in begins:
+            yield event
+            seen = seen.apply(event)
         translator = Translator(
             run_id=turn.row.run_id,
             trace_id=turn.trace_id,
@@ -92,10 +91,10 @@ class AIPlatformEngineerA2ABinding:
     async def _asked(self, turn: Turn) -> list[HumanMessage]:
         """The question, after what people have said about earlier calls."""
         notes = await told(self._log, turn.row) if self._log is not None and not turn.resumes else []
-        return [*notes, HumanMessage(question(turn.parts), id=f"{turn.row.run_id}:user")]
+        return [*notes, HumanMessage(question(turn.parts), id=f"{turn.row.run_id}:user", additional_kwargs=beside(turn.parts))]
 
     async def _take_over(
-        self, driven: Driven, graph: Graph, config: RunnableConfig, turn: Turn, question: Any
+        self, driven: Driven, graph: Graph, config: RunnableConfig, turn: Turn, question: Any, requests: Sequence[PendingRequest]
     ) -> tuple[Any, Mapping[str, Any], Restored]:
         """What the graph must be given to go on, what it kept, and what it had stored of the run."""
         run_id, shape = turn.row.run_id, driven.shape
@@ -108,7 +107,8 @@ class AIPlatformEngineerA2ABinding:
             return question, {}, Restored(agent=shape.agent)  # nothing was stored: it begins again, and the message is the same one
         state = await graph.aget_state(config)
         restored = Restored(graphs, shape.agent, shape.answer_tool, structured_text(state.values))
-        return answers_to(run_id, state.interrupts, await self._log.requests(run_id)), state.values, restored
+        asked = await open_interrupts(graph.checkpointer, config, state.interrupts, namespaces)
+        return answers_to(run_id, asked, requests), state.values, restored
 
     async def _check_untouched(self, run_id: str) -> None:
         """A run whose state is lost begins again only when it has changed nothing yet. Raises CaipeError."""
@@ -117,22 +117,17 @@ class AIPlatformEngineerA2ABinding:
             raise CaipeError(_LOST.format(tools=", ".join(dict.fromkeys(made))))
 
     async def _resume(
-        self, graph: Graph, config: RunnableConfig, turn: Turn, seen: Transcript
-    ) -> tuple[Command[Any] | None, Mapping[str, Any], list[AnyEvent]]:
-        """The command that continues the graph, what the graph kept, and the events that say so; no command when nothing was answered."""
+        self, graph: Graph, config: RunnableConfig, turn: Turn, requests: Sequence[PendingRequest]
+    ) -> tuple[Command[Any] | None, Mapping[str, Any]]:
+        """The command that continues the graph with what people have said, and what the graph kept."""
         state = await graph.aget_state(config)
-        answers = read_answers(turn.parts, seen.requests)
-        if not answers.values:
-            wrong = " ".join(answers.wrong) or f"{asked_for(seen.requests)}."
-            text = f"I still need your input: {wrong} Answer the request, or cancel the task."
-            return None, {}, [Paused(text=text, requests=tuple(request.request_id for request in seen.requests))]
-        by_request = {request_id_of(turn.row.run_id, interrupt.id): interrupt.id for interrupt in state.interrupts}
-        values = {by_request[request_id]: value for request_id, value in answers.values.items() if request_id in by_request}
-        resolved: list[AnyEvent] = [
-            InputResolved(request_id=request_id, resolution=resolution_of(value), by=turn.principal, value=value)
-            for request_id, value in answers.values.items()
-        ]
-        return Command(resume=values), state.values, resolved
+        return answers_to(turn.row.run_id, state.interrupts, requests), state.values
+
+    async def abandon(self, row: RunRow) -> None:
+        """Stops what agents elsewhere still keep for a run that waited and was cancelled."""
+        orders = await self._log.orders(row.run_id) if self._log is not None else []
+        async with self._current.use() as driven:
+            await asyncio.gather(*(driven.stop(agent, task_id) for agent, task_id in orders))
 
     async def _is_new(self, graph: Graph, config: RunnableConfig) -> bool:
         """Whether the conversation has no question yet."""
@@ -144,3 +139,15 @@ class AIPlatformEngineerA2ABinding:
             "metadata": {RUN: turn.row.run_id, EPOCH: turn.row.epoch, OWNER: turn.row.owner},
             "recursion_limit": driven.recursion_limit,
         }
+
+
+def _claimed(requests: Sequence[PendingRequest]) -> list[AnyEvent]:
+    """The answers that nobody has been told of yet."""
+    return [_resolved(request) for request in requests if request.status == "claimed"]
+
+
+def _resolved(request: PendingRequest) -> InputResolved:
+    resolution = resolution_of(request.event.asked, request.answer)
+    return InputResolved(
+        request_id=request.request_id, resolution=resolution, by=request.by, value=request.answer, agent=request.event.agent
+    )

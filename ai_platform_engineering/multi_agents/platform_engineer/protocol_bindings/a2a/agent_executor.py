@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from a2a.server.agent_execution import RequestContext
 
@@ -14,9 +15,11 @@ from ai_platform_engineering.core.events import Answered, AnyEvent, Cancelled, F
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
+from ai_platform_engineering.runtime.asking import dated
 from ai_platform_engineering.runtime.ending import closing
+from ai_platform_engineering.runtime.incoming import Incoming
 from ai_platform_engineering.runtime.log import RunLog, RunRow
-from ai_platform_engineering.runtime.runs import Incoming, Runs, Turn
+from ai_platform_engineering.runtime.runs import Runs, Turn
 from ai_platform_engineering.runtime.writer import RunWriter
 from ai_platform_engineering.utils.a2a_common.base_langgraph_agent_executor import BaseLangGraphAgentExecutor
 from ai_platform_engineering.utils.a2a_common.parts import is_new_question, patience, read_parts, wanted_when_busy
@@ -66,7 +69,13 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
         """`after` is done when a turn is over and stored, with whether its run is as well."""
         super().__init__()
         self._binding, self._log, self._settings, self._after = binding, run_log, settings, after
-        self.runs = Runs(run_log, self.drive, busy=settings.server.busy)
+        self.runs = Runs(
+            run_log,
+            self.drive,
+            busy=settings.server.busy,
+            request_seconds=settings.people.request_seconds,
+            abandon=binding.abandon,
+        )
 
     async def drive(self, turn: Turn) -> None:
         """Works on one turn to its end or its next pause; never two ends, never none."""
@@ -78,7 +87,7 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
         try:
             async with limit:
                 async for event in self._binding.stream(replace(turn, deadline=time.time() + seconds), state.seen):
-                    await state.write(event)
+                    await state.write(dated(event, self._settings.people.request_seconds, datetime.now(UTC)))
             if not state.over:
                 await state.write(Failed(message="The run ended without an answer. Trying again may help.", trace_id=turn.trace_id))
         except Fenced:

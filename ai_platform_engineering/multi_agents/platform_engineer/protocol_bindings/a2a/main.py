@@ -1,6 +1,7 @@
 """The composition root: settings -> agents -> graph -> runs -> ASGI application."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -24,6 +25,7 @@ from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.security import check_exposure
 from ai_platform_engineering.runtime.storage.storage import Storage
 from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE, OfflineModel
+from ai_platform_engineering.workflows.catalog import listed, load_workflows
 
 Supervisors = Current[PlatformEngineerDeepAgent]
 
@@ -52,7 +54,8 @@ def create_app(
 
     def crew(settings: Settings, placed: Placed) -> Crew[PlatformEngineerDeepAgent]:
         given: dict[str, Any] = {"tools": tools, "model": model, "router": router, "checkpointer": kept.saver, "run_log": kept.log}
-        return Crew(PlatformEngineerDeepAgent(settings, agents=placed.agents, facts=facts, **given), placed)
+        workflows = load_workflows(_workflow_files(settings), [agent.definition.name for agent in placed.agents])
+        return Crew(PlatformEngineerDeepAgent(settings, agents=placed.agents, facts=facts, workflows=workflows, **given), placed)
 
     current = Current(crew(settings, placed or Placed(agents)))
 
@@ -62,18 +65,25 @@ def create_app(
     async def tool_list(_: Request) -> Response:
         return AsciiJSON({"tools": current.crew.driven.tool_names()})
 
+    async def workflow_list(_: Request) -> Response:
+        return AsciiJSON(listed(current.crew.driven.workflows))
+
     app = serving(
         settings,
         current,
         kept,
         card=lambda: supervisor_card(settings.server, current.crew.placed),
         ready=ready,
-        routes=[Route("/tools", tool_list)],
+        routes=[Route("/tools", tool_list), Route("/workflows", workflow_list)],
         facts=facts,
     )
     if configure is not None:
         app.reload = _reload(current, lambda: crew(*configure()))
     return app
+
+
+def _workflow_files(settings: Settings) -> list[Path]:
+    return [path for path in (settings.people.task_config, settings.people.workflows) if path is not None]
 
 
 def _reload(current: Supervisors, make: Callable[[], Crew[PlatformEngineerDeepAgent]]) -> Callable[[], Awaitable[None]]:

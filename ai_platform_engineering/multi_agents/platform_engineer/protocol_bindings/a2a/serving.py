@@ -1,5 +1,7 @@
 """Whoever answers as an application: its runs in its storage, taken over at the start and handed over at the end."""
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -14,7 +16,11 @@ from ai_platform_engineering.runtime.api import Api
 from ai_platform_engineering.runtime.app import App, a2a_app
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log import RunRow
+from ai_platform_engineering.runtime.runs import Runs
 from ai_platform_engineering.runtime.storage.storage import Storage
+from ai_platform_engineering.utils.failures import traced
+
+log = logging.getLogger(__name__)
 
 _STOPPED = "The server was stopped before the answer was finished. Ask again when it is back."
 
@@ -37,10 +43,13 @@ def serving(
     binding = AIPlatformEngineerA2ABinding(current, storage.log)
     runs = AIPlatformEngineerA2AExecutor(binding, storage.log, settings, after=after).runs
 
+    watching: list[asyncio.Task[None]] = []
+
     async def start() -> None:
         await storage.open()
         await current.start()
         await runs.recover()
+        watching.append(asyncio.create_task(_expire(runs, settings.people.request_seconds), name="expiry of requests"))
 
     async def last_words() -> bool:
         if storage.durable:
@@ -49,6 +58,8 @@ def serving(
         return True
 
     async def stop() -> None:
+        for task in watching:
+            task.cancel()
         if not await last_words():
             current.hand_over()  # what agents elsewhere work on is followed again by the next start
             await runs.hand_over(settings.server.shutdown)
@@ -68,3 +79,13 @@ def serving(
     )
     app.last_words = last_words
     return app
+
+
+async def _expire(runs: Runs, seconds: float) -> None:
+    """Tells in time of requests that nobody has answered."""
+    while True:
+        await asyncio.sleep(min(30.0, max(0.05, seconds / 10)))
+        try:
+            await runs.expire()
+        except Exception as error:  # noqa: BLE001 - the next look may work
+            log.error("expired requests could not be told: %s", traced(error))

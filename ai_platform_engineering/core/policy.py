@@ -1,0 +1,57 @@
+"""Who decides whether a tool runs: the agent's definition first, then what the tool's server says of it, and a person where neither
+is sure."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ai_platform_engineering.core.agents import Effect, Permission
+
+_EFFECTS: Mapping[str, Effect] = {"read": "read", "idempotent": "idempotent", "write": "write"}
+
+NOT_ALLOWED = "The definition of its agent does not allow it."
+READ_ONLY = "Nothing may be changed here: READ_ONLY is set."
+_LISTED = "The definition of its agent wants a person's approval for it."
+_DESTRUCTIVE = "Its server says that it can destroy or overwrite something."
+_UNKNOWN = "Its server does not say whether it changes anything."
+
+
+class Verdict(NamedTuple):
+    """Whether a call runs, waits for a person or is refused, and why."""
+
+    permission: Permission
+    reason: str = ""
+
+
+def effect_of(metadata: Mapping[str, Any]) -> Effect:
+    """What calling the tool again would do: its agent's word, else its server's. A tool that says nothing of itself writes."""
+    if (said := _EFFECTS.get(str(metadata.get("effect")))) is not None:
+        return said
+    hints: Mapping[str, Any] = metadata.get("annotations") or {}
+    if hints.get("readOnlyHint"):
+        return "read"
+    return "idempotent" if hints.get("idempotentHint") else "write"
+
+
+def verdict(metadata: Mapping[str, Any], *, read_only: bool) -> Verdict:
+    """On a tool by what is known of it: `listed` is its agent's word, `annotations` are its server's.
+
+    A tool without annotations of its own is part of the program and runs, unless something else is said.
+    """
+    if metadata.get("own"):
+        return Verdict("allow")
+    listed, effect = metadata.get("listed"), effect_of(metadata)
+    if listed == "deny":
+        return Verdict("deny", NOT_ALLOWED)
+    if read_only and effect != "read":
+        return Verdict("deny", READ_ONLY)
+    if listed == "ask":
+        return Verdict("ask", _LISTED)
+    if listed == "allow" or effect == "read" or "annotations" not in metadata:
+        return Verdict("allow")
+    return _by_hints(metadata["annotations"] or {})
+
+
+def _by_hints(hints: Mapping[str, Any]) -> Verdict:
+    if hints.get("destructiveHint") is False:
+        return Verdict("allow")  # it adds something and destroys nothing
+    return Verdict("ask", _DESTRUCTIVE if hints.get("destructiveHint") else _UNKNOWN)

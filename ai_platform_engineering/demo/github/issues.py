@@ -1,0 +1,91 @@
+"""Issues and their comments: what each request reads or changes."""
+
+from ai_platform_engineering.demo.github.answers import Call, Created, Json, Listed, invalid, not_found
+from ai_platform_engineering.demo.github.render import Render
+from ai_platform_engineering.demo.github.state import Comment, Issue, now
+
+RESOURCE = "Issue"
+
+
+def find(call: Call) -> Issue:
+    found = call.repository.issues.get(call.path["number"])
+    if found is None:
+        raise not_found()
+    return found
+
+
+def issues(call: Call) -> Listed:
+    """Pull requests are issues too; clients tell them by their key."""
+    repository = call.repository
+    chosen = [one for one in repository.issues.values() if _is_wanted(call, one)]
+    chosen.sort(key=lambda one: (one.created_at, one.number), reverse=True)
+    return Listed([_render(call).issue(repository, one) for one in chosen])
+
+
+def show(call: Call) -> Json:
+    return _render(call).issue(call.repository, find(call))
+
+
+def create(call: Call) -> Created:
+    repository = call.repository
+    made = Issue(
+        id=call.state.next_id(),
+        number=max(repository.issues, default=0) + 1,
+        title=call.text("title", RESOURCE),
+        body=call.body.get("body"),
+        author=call.actor.login,
+        created_at=now(),
+        updated_at=now(),
+        labels=call.names("labels", RESOURCE),
+        assignees=_assignees(call),
+    )
+    repository.issues[made.number] = made
+    return Created(_render(call).issue(repository, made))
+
+
+def update(call: Call) -> Json:
+    found, body = find(call), call.body
+    title = call.text("title", RESOURCE) if "title" in body else found.title
+    labels = call.names("labels", RESOURCE) if "labels" in body else found.labels
+    assignees = _assignees(call) if "assignees" in body else found.assignees
+    state = body.get("state", found.state)
+    if state not in ("open", "closed"):
+        raise invalid(RESOURCE, "state")
+    if state != found.state:
+        found.state_reason = (body.get("state_reason") or "completed") if state == "closed" else "reopened"
+        found.closed_at = now() if state == "closed" else None
+    found.title, found.labels, found.assignees, found.state = title, labels, assignees, state
+    found.body = body.get("body", found.body)
+    found.updated_at = now()
+    return _render(call).issue(call.repository, found)
+
+
+def comments(call: Call) -> Listed:
+    found = find(call)
+    return Listed([_render(call).comment(call.repository, found, one) for one in found.comments])
+
+
+def add_comment(call: Call) -> Created:
+    found = find(call)
+    made = Comment(id=call.state.next_id(), author=call.actor.login, body=call.text("body", "IssueComment"), created_at=now())
+    found.comments.append(made)
+    found.updated_at = now()
+    return Created(_render(call).comment(call.repository, found, made))
+
+
+def _is_wanted(call: Call, one: Issue) -> bool:
+    state, assignee = call.query.get("state", "open"), call.query.get("assignee", "")
+    labels = {label for label in call.query.get("labels", "").split(",") if label}
+    assigned = {"": True, "none": not one.assignees, "*": bool(one.assignees)}.get(assignee, assignee in one.assignees)
+    return state in ("all", one.state) and assigned and labels <= set(one.labels)
+
+
+def _assignees(call: Call) -> list[str]:
+    named = call.names("assignees", RESOURCE)
+    if strangers := [login for login in named if call.state.account(login) is None]:
+        raise invalid(RESOURCE, "assignees", message=f"{', '.join(strangers)} cannot be assigned")
+    return named
+
+
+def _render(call: Call) -> Render:
+    return Render(call.state, call.links)

@@ -1,0 +1,190 @@
+"""What the stand-in for GitHub knows: accounts and repositories with all they hold, in memory and as JSON."""
+
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+
+
+class Account(_Kept):
+    id: int
+    login: str
+    type: Literal["User", "Organization"] = "User"
+    name: str | None = None
+    members: list[str] = Field(default_factory=list)
+
+
+class Commit(_Kept):
+    """A state of all files: path to blob."""
+
+    sha: str
+    message: str
+    author: str
+    date: datetime
+    parents: list[str]
+    tree: dict[str, str]
+
+
+class Comment(_Kept):
+    id: int
+    author: str
+    body: str
+    created_at: datetime
+
+
+class Review(_Kept):
+    id: int
+    author: str
+    state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED"]
+    body: str
+    submitted_at: datetime
+
+
+class Pull(_Kept):
+    """What a pull request has besides being an issue."""
+
+    head: str
+    base: str
+    head_sha: str
+    draft: bool = False
+    merged_at: datetime | None = None
+    merged_by: str | None = None
+    merge_sha: str | None = None
+    reviews: list[Review] = Field(default_factory=list)
+    reviewers: list[str] = Field(default_factory=list)
+
+
+class Issue(_Kept):
+    id: int
+    number: int
+    title: str
+    body: str | None
+    author: str
+    created_at: datetime
+    updated_at: datetime
+    state: Literal["open", "closed"] = "open"
+    state_reason: str | None = None
+    closed_at: datetime | None = None
+    labels: list[str] = Field(default_factory=list)
+    assignees: list[str] = Field(default_factory=list)
+    comments: list[Comment] = Field(default_factory=list)
+    pull: Pull | None = None
+
+
+class Step(_Kept):
+    name: str
+    conclusion: str | None = "success"
+
+
+class Annotation(_Kept):
+    path: str
+    line: int
+    message: str
+    level: Literal["notice", "warning", "failure"] = "failure"
+
+
+class Job(_Kept):
+    id: int
+    name: str
+    conclusion: str | None
+    steps: list[Step]
+    annotations: list[Annotation] = Field(default_factory=list)
+
+
+class Run(_Kept):
+    id: int
+    number: int
+    name: str
+    title: str
+    event: str
+    branch: str
+    sha: str
+    actor: str
+    created_at: datetime
+    updated_at: datetime
+    conclusion: str | None
+    jobs: list[Job]
+
+    @property
+    def status(self) -> str:
+        return "completed" if self.conclusion else "in_progress"
+
+
+class Release(_Kept):
+    id: int
+    tag: str
+    sha: str
+    name: str
+    body: str
+    author: str
+    published_at: datetime
+    prerelease: bool = False
+
+
+class Repository(_Kept):
+    id: int
+    owner: str
+    name: str
+    description: str | None
+    private: bool
+    created_at: datetime
+    pushed_at: datetime
+    language: str | None = None
+    topics: list[str] = Field(default_factory=list)
+    archived: bool = False
+    default_branch: str = "main"
+    former_names: list[str] = Field(default_factory=list)
+    blobs: dict[str, bytes] = Field(default_factory=dict)
+    commits: dict[str, Commit] = Field(default_factory=dict)
+    branches: dict[str, str] = Field(default_factory=dict)
+    issues: dict[int, Issue] = Field(default_factory=dict)
+    runs: list[Run] = Field(default_factory=list)
+    releases: list[Release] = Field(default_factory=list)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.owner}/{self.name}"
+
+
+class State(_Kept):
+    """Everything; `repositories` is keyed by owner/name."""
+
+    accounts: dict[str, Account] = Field(default_factory=dict)
+    repositories: dict[str, Repository] = Field(default_factory=dict)
+    last_id: int = 1000
+
+    def next_id(self) -> int:
+        self.last_id += 1
+        return self.last_id
+
+    def account(self, login: str) -> Account | None:
+        return next((found for found in self.accounts.values() if found.login.lower() == login.lower()), None)
+
+    def repository(self, owner: str, name: str) -> Repository | None:
+        wanted = f"{owner}/{name}".lower()
+        return next((found for key, found in self.repositories.items() if key.lower() == wanted), None)
+
+    def moved(self, owner: str, name: str) -> Repository | None:
+        """The repository that had this name before."""
+        return next((found for found in self.repositories.values() if f"{owner}/{name}" in found.former_names), None)
+
+    def save(self, path: Path) -> None:
+        """Replaces the file as a whole: a reader sees the old state or the new one."""
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as written:
+            written.write(self.model_dump_json())
+        os.replace(written.name, path)
+
+
+def load(path: Path) -> State:
+    return State.model_validate_json(path.read_bytes())
+
+
+def now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)

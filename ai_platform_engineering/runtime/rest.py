@@ -1,0 +1,58 @@
+"""What the REST routes share: who asks, and errors as problems with a sentence."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ai_platform_engineering.core.errors import CaipeError, Refused, RunNotFound, WrongState
+from ai_platform_engineering.runtime.ascii_json import AsciiJSON
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Problem(AsciiJSON):
+    """An error as RFC 9457 wants it, with a sentence for people."""
+
+    media_type = "application/problem+json"
+
+    @classmethod
+    def of(cls, status: HTTPStatus, detail: str) -> "Problem":
+        return cls({"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}, status.value)
+
+
+class NotFound(CaipeError):
+    code = "not_found"
+
+
+def owner_of(request: Request) -> str:
+    # Imported late, as below: a command that opens its routes in its own process waits for neither A2A nor the graph's libraries.
+    from a2a.server.owner_resolver import resolve_user_scope
+    from a2a.server.routes.common import DefaultServerCallContextBuilder
+
+    return resolve_user_scope(DefaultServerCallContextBuilder().build(request))
+
+
+def answering(handler: Handler) -> Handler:
+    """Every error as a problem with a sentence."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except (NotFound, RunNotFound) as error:
+            return Problem.of(HTTPStatus.NOT_FOUND, str(error))
+        except WrongState as error:
+            return Problem.of(HTTPStatus.CONFLICT, str(error))
+        except Refused as error:
+            return Problem.of(HTTPStatus.BAD_REQUEST, str(error))
+        except Exception as error:  # noqa: BLE001 - the text may hold a secret and stays here
+            from ai_platform_engineering.utils.failures import traced
+
+            log.error("%s %s failed: %s", request.method, request.url.path, traced(error))
+            return Problem.of(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. The server's log says more.")
+
+    return answer
