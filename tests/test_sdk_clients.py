@@ -91,7 +91,8 @@ async def stock(script: Script, *tools: BaseTool) -> AsyncIterator[str]:
     listener = socket.create_server(("127.0.0.1", 0))
     settings = Settings.of({"A2A_PORT": str(listener.getsockname()[1]), "STREAM_COALESCE_SECONDS": "0"})
     mas = PlatformEngineerDeepAgent(settings, tools=tools, model=ScriptedChatModel(script=script), checkpointer=InMemorySaver())
-    executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(mas), MemoryLog(), settings)
+    run_log = MemoryLog()
+    executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(mas, run_log), run_log, settings)
     card = supervisor_card(settings.server, Placed())
     handler = DefaultRequestHandler(agent_executor=executor, task_store=InMemoryTaskStore(), agent_card=card)
 
