@@ -12,8 +12,9 @@ FROM python:3.12-slim AS build
 WORKDIR /src
 # All of the lock is checked by its hashes; below, only what the program needs of it is installed, and nothing else can be.
 COPY requirements.lock ./
-RUN pip wheel --quiet --no-cache-dir --require-hashes -r requirements.lock -w /wheels
+RUN pip wheel --quiet --no-cache-dir --require-hashes --no-deps -r requirements.lock -w /wheels
 COPY pyproject.toml README.md LICENSE ./
+COPY docs docs
 COPY ai_platform_engineering ai_platform_engineering
 RUN python -m venv /opt/caipe && /opt/caipe/bin/pip install --quiet --no-cache-dir --no-index --find-links /wheels .
 

@@ -59,7 +59,7 @@ fmt: setup ## format, and mend what ruff can mend
 
 # Only uv is needed, so that a new dependency can be locked before it can be installed.
 lock: | $(BIN)/uv ## compile the locks from pyproject.toml; UV_ARGS="--upgrade" for newer versions
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header --quiet $(UV_ARGS) -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --group dev --group embeddings --universal --python-version 3.11 --generate-hashes --no-header --quiet $(UV_ARGS) -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra postgres --extra redis --extra valkey --extra mongodb --group servers -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --quiet $(UV_ARGS) -o requirements-backends.lock
 
 clean: ## remove .venv and every cache
@@ -69,7 +69,8 @@ clean: ## remove .venv and every cache
 $(BIN)/uv:
 	@$(MAKE) setup
 
-# A changed lock gets a new .venv: what an older one left behind could hide a missing dependency.
+# A changed lock gets a new .venv: what an older one left behind could hide a missing dependency. The lock is complete: some packages ask
+# for more than is used (pyproject.toml, exclude-dependencies).
 $(LOCKED):
 	@$(PYTHON) -c 'import sys' 2>/dev/null || { \
 	  echo "There is no $(PYTHON) here. Install Python 3.11 or newer (on Debian and Ubuntu: python3 and python3-venv)." >&2; exit 1; }
@@ -79,7 +80,7 @@ $(LOCKED):
 	  echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu install the package python3-venv, then run this again." >&2; exit 1; }
 	@echo "Installing into $(VENV); the first time takes a minute or two."
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --require-hashes --no-deps -r requirements.lock
 	@touch $@
 
 $(INSTALLED): $(LOCKED)

@@ -28,6 +28,7 @@ FOREIGN_PREFIXES = (
     "CAIPE_",
     "CONFLUENCE_",
     "DISTRIBUTED_",
+    "EMBEDDINGS_",
     "ENABLE_",
     "FETCH_DOCUMENT_",
     "GEMINI_",

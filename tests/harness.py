@@ -24,7 +24,8 @@ from ai_platform_engineering.utils.a2a_common.codec import decode
 from tests.fakes.model import ScriptedChatModel
 from tests.fakes.script import Script
 
-FAST = {"LLM_RETRY_SECONDS": "0", "SHUTDOWN_SECONDS": "0"}
+# A knowledge base costs a second of work at each start; the tests that are about it switch it on.
+FAST = {"LLM_RETRY_SECONDS": "0", "SHUTDOWN_SECONDS": "0", "ENABLE_RAG": "false"}
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the wire is plain HTTP: no client need load the world's certificates
 
 

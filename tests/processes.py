@@ -66,8 +66,9 @@ class Program:
 
 
 def surroundings(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Just enough to start Python, with the test's own folder as home."""
-    return {**{name: os.environ[name] for name in KEPT if name in os.environ}, "HOME": os.getcwd(), **(env or {})}
+    """Just enough to start Python, with the test's own folder as home, and without a knowledge base unless a test wants one."""
+    own = {"HOME": os.getcwd(), "ENABLE_RAG": "false"}
+    return {**{name: os.environ[name] for name in KEPT if name in os.environ}, **own, **(env or {})}
 
 
 @contextlib.asynccontextmanager

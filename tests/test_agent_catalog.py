@@ -39,7 +39,7 @@ mcpServers:
     url: https://tools.example/mcp
     headers: {Authorization: Bearer x}
 url: https://agent.example/
-tools: {allow: ["get_*"], ask: [put], deny: [get_secret], read: ["get_*"], idempotent: [put]}
+tools: {allow: ["get_*"], ask: [put], deny: [get_secret], read: ["get_*"], idempotent: [put], poll: [get_state]}
 requires: []
 examples: ["What is new?"]
 model: openai:gpt-5-mini
@@ -74,7 +74,14 @@ install: {pip: [tool==1.0], python: "3.12"}
             },
         },
         "url": "https://agent.example/",
-        "tools": {"allow": ("get_*",), "ask": ("put",), "deny": ("get_secret",), "read": ("get_*",), "idempotent": ("put",)},
+        "tools": {
+            "allow": ("get_*",),
+            "ask": ("put",),
+            "deny": ("get_secret",),
+            "read": ("get_*",),
+            "idempotent": ("put",),
+            "poll": ("get_state",),
+        },
         "requires": (),
         "examples": ("What is new?",),
         "model": "openai:gpt-5-mini",

@@ -81,7 +81,7 @@ async def test_a_broken_tool_server_costs_only_its_own_agent(tmp_path: Path) -> 
     assert (ready["status"], ready["components"]["agent broken"]["status"]) == ("degraded", "degraded")
     assert ready["components"]["agent sums"]["status"] == "ready"
     broken = [request for request in server.requests if request.last_user.startswith("ask broken")]
-    assert all(request.tools == ("CAIPEAgentResponse",) for request in broken)
+    assert all(request.tools == ("CAIPEAgentResponse", "wait") for request in broken)
     assert "None of your domain tools can be used now" in broken[0].system
     # The supervisor is told once it is known.
     asked = [request for request in server.requests if request.last_user == "Ask both."]

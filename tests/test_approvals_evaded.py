@@ -55,7 +55,7 @@ async def test_read_only_refuses_what_is_not_known_to_read(tmp_path: Path, where
     desk = Desk(tmp_path, Script(Turn(*writing), Turn(Say("Then not."))), where, policy, env={"READ_ONLY": "true"})
     async with at_work(desk) as person:
         seen = await person.ask()
-    assert set(desk.model.requests[0].tools) == {"read_note", "CAIPEAgentResponse"}
+    assert set(desk.model.requests[0].tools) == {"read_note", "CAIPEAgentResponse", "wait"}
     assert failures(seen).keys() == {call.name for call in writing}
     assert all(READ_ONLY in said for said in failures(seen).values())
     assert desk.called == []

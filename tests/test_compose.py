@@ -276,7 +276,7 @@ def test_what_is_installed_is_locked_with_hashes() -> None:
     installs = [command for line in said("RUN") for command in re.split(r"&&|;", line) if re.search(r"\bpip\b", command)]
     assert len(installs) == 2
     for command in installs:
-        assert "--require-hashes -r requirements.lock" in command or "--no-index --find-links /wheels" in command
+        assert "--require-hashes --no-deps -r requirements.lock" in command or "--no-index --find-links /wheels" in command
 
 
 def test_the_container_does_not_run_as_root() -> None:

@@ -55,7 +55,8 @@ async def test_the_content_of_a_structured_response_is_the_answer(kind: str, ver
     value = token()
     cited = [{"title": "Release notes", "url": "https://docs.example/notes", "document_id": None}]
     script = Script(Turn(Say("I look."), Call("look", {})), Turn(answer_call("It is {{tool:look.version}}", citations=cited)))
-    async with staged(script, kind=kind, tools=[tool("look", f"version={value}")], env=STRUCTURED) as stage:
+    look = tool("look", f"version={value} (https://docs.example/notes)")
+    async with staged(script, kind=kind, tools=[look], env=STRUCTURED) as stage:
         seen = await stage.ask(version=version)
     assert seen.answer == f"It is {value}"
     assert seen.streamed == ["I look.", f"It is {value}"]

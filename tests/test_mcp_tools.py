@@ -87,10 +87,10 @@ async def test_names_are_such_that_models_take_them_and_two_servers_are_told_apa
 async def test_no_tool_of_a_server_takes_the_name_of_a_tool_of_ours(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
         changed = by_name(await sessions.tools("raw", raw()))["change"]
-        await changed.ainvoke({"add": ["task", "write_todos", "CAIPEAgentResponse"]})
-        await until(lambda: sessions.state("raw", raw()).tools == len(TOOLS) + 3)
+        await changed.ainvoke({"add": ["task", "write_todos", "CAIPEAgentResponse", "wait"]})
+        await until(lambda: sessions.state("raw", raw()).tools == len(TOOLS) + 4)
         tools = by_name(await sessions.tools("raw", raw()))
-        assert not {"task", "write_todos", "CAIPEAgentResponse"} & tools.keys()
+        assert not {"task", "write_todos", "CAIPEAgentResponse", "wait"} & tools.keys()
         assert await tools["task_2"].ainvoke({}) == "task"
 
 

@@ -56,7 +56,7 @@ async def test_a_question_goes_through_three_models_and_back(kind: str) -> None:
         mine = [frame for frame in seen.named("subagent_result") if frame.metadata["source_agent"] == name]
         assert joined(mine) == [f"{name} looks.", f"value={value}"]
         assert [request.messages[0].text for request in asked[name]] == [f"What has {name}?"] * 2
-        assert set(asked[name][0].tools) == {"look", "CAIPEAgentResponse"}
+        assert set(asked[name][0].tools) == {"look", "CAIPEAgentResponse", "wait"}
     assert [len(requests) for requests in asked.values()] == [2, 2, 2]
     assert all(request.stream for requests in asked.values() for request in requests)
     assert "task" in asked["supervisor"][0].tools

@@ -596,7 +596,8 @@ def final(content: str, **more: Any) -> Call:
 async def test_a_structured_answers_content_is_the_answer(streaming: bool) -> None:
     value, look = version_tool("look")
     cited = [{"title": "Runbook", "url": "https://wiki.example/run"}]
-    turns = [Turn(Say("I look."), Call("look", {})), Turn(final('It is "{{tool:look.version}}".\n\u00e9 😀', citations=cited))]
+    seen = {"app": cited[0]["url"]}  # the tool says it again: only what was returned can be cited
+    turns = [Turn(Say("I look."), Call("look", seen)), Turn(final('It is "{{tool:look.version}}".\n\u00e9 😀', citations=cited))]
     events = await Talk(scripted(*turns, streaming=streaming), tools=[look], env=STRUCTURED).ask()
     check_whole(events)
     answer = f'It is "{value}".\né 😀'
@@ -606,7 +607,7 @@ async def test_a_structured_answers_content_is_the_answer(streaming: bool) -> No
     assert last.text == answer
     assert last.data == {"content": answer, "citations": [{**cited[0], "document_id": None}]}
     assert [citation.title for citation in last.citations] == ["Runbook"]
-    assert calls(events) == [(SUPERVISOR, "look", {})]
+    assert calls(events) == [(SUPERVISOR, "look", seen)]
 
 
 async def test_a_structured_answer_streams_as_it_grows() -> None:
@@ -639,9 +640,10 @@ async def test_words_next_to_a_structured_answer_are_narration(streaming: bool) 
 
 
 async def test_a_structured_answer_that_was_given_before_a_pause_is_the_answer_after_it() -> None:
-    cited = [{"title": "Runbook"}]
+    cited = [{"title": "Runbook", "url": "https://wiki.example/run"}]
+    looked = Turn(Call("look", {"app": cited[0]["url"]}))
     turn = Turn(Say("Here it is."), final("It is 3.", citations=cited), Call("ask_person", {}))
-    talk = Talk(scripted(turn, Turn()), tools=[ask_person], env=STRUCTURED)
+    talk = Talk(scripted(looked, turn, Turn()), tools=[version_tool("look")[1], ask_person], env=STRUCTURED)
     await talk.ask()
     [pending] = talk.seen.requests
     await talk.answer({pending.request_id: {"answer": "yes"}})

@@ -62,7 +62,8 @@ class ToolPolicy(_Written):
     """Which tools an agent may use, by name pattern: `deny` wins, `ask` needs a person's approval, `allow` runs. With an empty `allow`
     every other tool is offered, and what its server says of it decides whether it asks.
 
-    `read` and `idempotent` are tools that do no harm when they are called again, whatever their server says of them.
+    `read` and `idempotent` are tools that do no harm when they are called again, whatever their server says of them; `poll` are those
+    that a model may call again and again to watch for a change.
     """
 
     allow: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ class ToolPolicy(_Written):
     deny: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     idempotent: tuple[str, ...] = ()
+    poll: tuple[str, ...] = ()
 
     def listed(self, tool: str) -> Permission | None:
         """What the policy says of the tool; None leaves it to the tool's own word."""
@@ -88,6 +90,9 @@ class ToolPolicy(_Written):
     def effect(self, tool: str) -> Effect | None:
         """What the policy says of the tool's effect; None leaves it to the tool's own word."""
         return "read" if _matches(tool, self.read) else "idempotent" if _matches(tool, self.idempotent) else None
+
+    def is_polled(self, tool: str) -> bool:
+        return _matches(tool, self.poll)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -90,6 +90,27 @@ class PeopleSettings(_Group):
     task_config: Path | None = Field(None, alias="TASK_CONFIG_PATH")
 
 
+class KnowledgeSettings(_Group):
+    """The knowledge base: where it is, and how much of it one question may use."""
+
+    enabled: Flag | None = Field(None, alias="ENABLE_RAG")  # not set: when it holds documents
+    server_url: str | None = Field(None, alias="RAG_SERVER_URL")
+    server_token: SecretStr | None = Field(None, alias="RAG_SERVER_TOKEN")
+    search_calls: int = Field(5, alias="SEARCH_MAX_CALLS", ge=1)
+    fetch_calls: int = Field(10, alias="FETCH_DOCUMENT_MAX_CALLS", ge=1)
+    max_results: int = Field(3, alias="RAG_MAX_SEARCH_RESULTS", ge=1)
+    max_output_chars: int = Field(10_000, alias="RAG_MAX_OUTPUT_CHARS", ge=100)
+    database_url: SecretStr | None = Field(None, alias="RAG_DATABASE_URL")
+    embeddings: Annotated[Literal["auto", "off", "embedded", "endpoint"], BeforeValidator(_lower)] = Field("auto", alias="RAG_EMBEDDINGS")
+    embeddings_url: str | None = Field(None, alias="EMBEDDINGS_BASE_URL")
+    embeddings_model: str = Field("text-embedding-3-small", alias="EMBEDDINGS_MODEL")
+    embeddings_key: SecretStr | None = Field(None, alias="EMBEDDINGS_API_KEY")
+    allow_private: Flag = Field(False, alias="RAG_ALLOW_PRIVATE_ADDRESSES")
+    ingest_folders: Names = Field((), alias="RAG_INGEST_FOLDERS")  # below which the REST routes may read this machine's files
+    fetch_bytes: int = Field(10 * 1024 * 1024, alias="RAG_FETCH_MAX_BYTES", gt=0)
+    fetch_seconds: float = Field(30.0, alias="RAG_FETCH_TIMEOUT_SECONDS", gt=0)
+
+
 class AgentSettings(_Group):
     structured_response: Flag = Field(False, alias="USE_STRUCTURED_RESPONSE")
     prompt_config: Path | None = Field(None, alias="PROMPT_CONFIG")
@@ -171,6 +192,7 @@ class Settings(_Group):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     agent: AgentSettings = Field(default_factory=AgentSettings)
     people: PeopleSettings = Field(default_factory=PeopleSettings)
+    knowledge: KnowledgeSettings = Field(default_factory=KnowledgeSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
@@ -206,6 +228,7 @@ _GROUPS: dict[str, type[_Group]] = {
     "limits": LimitSettings,
     "agent": AgentSettings,
     "people": PeopleSettings,
+    "knowledge": KnowledgeSettings,
     "placement": PlacementSettings,
     "mcp": McpSettings,
     "stream": StreamSettings,

@@ -60,6 +60,8 @@ class Report:
                 # On a terminal the answer has just been written, live; anywhere else stdout gets it now, and nothing but it.
                 if not self._as_json and not (self._progress.on_screen and self._progress.written == view.answer):
                     print(printable(view.answer or ""), flush=True)
+                if not self._as_json and view.citations:
+                    print(f"\n{printable(words.sources(view.citations))}", flush=True)
                 return OK
             case "input-required":
                 for request in view.requests:

@@ -63,6 +63,8 @@ class TurnView:
                 self._screen.line("Stopped.", style="yellow")
             case "input-required":
                 self._screen.line(self.seen.waiting_for, style="yellow")
+            case "completed" if self.seen.citations:
+                self._screen.line(words.sources(self.seen.citations), style="dim")
             case _:
                 pass
 

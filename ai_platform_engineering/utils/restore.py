@@ -19,6 +19,7 @@ from ai_platform_engineering.core.events import (
     Usage,
 )
 from ai_platform_engineering.core.transcript import Span, Transcript
+from ai_platform_engineering.utils.citations import Sources
 from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLANNING, called, result_of
 from ai_platform_engineering.utils.translate_texts import Namespace
 from ai_platform_engineering.utils.visible_text import visible
@@ -41,6 +42,8 @@ class Restored:
     agent: str = SUPERVISOR
     answer_tool: str | None = None
     answer_text: str | None = None  # of a structured answer that the state holds; it may be an earlier question's
+    knowledge_tools: frozenset[str] = frozenset()
+    sources: Sources = field(default_factory=Sources)
     said: list[str] = field(default_factory=list)
     answer: str = ""
     used: Usage = field(default_factory=Usage)
@@ -90,6 +93,7 @@ class Restored:
             agent=call.agent,
             parent_call=call.parent_call,
             delegates=call.delegates,
+            knowledge=call.knowledge,
             step_id=call.step_id,
             **result_of(message, delegates=call.delegates),
         )
@@ -104,10 +108,12 @@ class Restored:
         tool, arguments = called(made["name"], made["args"]), made["args"]
         if plan is not None and not graph.call_id:
             step = plan.step_for(tool, arguments.get("step_id")) if delegates else plan.current_step()
-        yield ToolStarted(call_id=call_id, tool=tool, delegates=delegates, arguments=arguments, step_id=step, **by)
+        knowledge = not graph.call_id and made["name"] in self.knowledge_tools
+        yield ToolStarted(call_id=call_id, tool=tool, delegates=delegates, knowledge=knowledge, arguments=arguments, step_id=step, **by)
 
     def _text(self, graph: RestoredGraph, message: AIMessage, spans: Mapping[str, Span], seen: Transcript) -> Iterator[AnyEvent]:
-        text, final = visible(message.text), not message.tool_calls and not message.invalid_tool_calls
+        text = visible(message.text) if graph.call_id else self.sources.shown(message.text)
+        final = not message.tool_calls and not message.invalid_tool_calls
         role: TextRole = "delegated" if graph.call_id else "answer" if final else "narration"
         self.used = self.used.plus(message.usage_metadata or {})
         if not graph.call_id:

@@ -11,6 +11,7 @@ DELEGATION = "task"  # the tool that delegates; its argument names the agent
 UNKNOWN_AGENT = "unknown"  # a delegation that names none; it fails
 PLANNING = "write_todos"
 ASKING = "CAIPEAgentResponse"  # the tool that asks a person with a form
+WAITING = "wait"
 PREVIEW_CHARS = 4000
 PLAIN = "plain"  # in what a result carries beside its text: the text without what only a model is told
 

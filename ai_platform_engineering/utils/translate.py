@@ -11,7 +11,6 @@ from ai_platform_engineering.core.events import (
     SUPERVISOR,
     Answered,
     AnyEvent,
-    Citation,
     Failed,
     InputRequested,
     Notice,
@@ -23,6 +22,7 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.plan import CHANGE, Plan, PlanState, WriteSteps, change_plan
 from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.utils.citations import Sources
 from ai_platform_engineering.utils.failures import failed
 from ai_platform_engineering.utils.interrupts import questions_of
 from ai_platform_engineering.utils.restore import Restored
@@ -71,15 +71,17 @@ class Translator:
         response: Any = None,
         seen: Transcript | None = None,
         restored: Restored | None = None,
+        sources: Sources | None = None,
     ) -> None:
-        """`plan` and `response` are what the graph kept over a pause, `seen` is what was told of the run before it, and `restored`
-        is what it had stored when its process died."""
+        """`plan` and `response` are what the graph kept over a pause, `seen` is what was told of the run before it, `restored`
+        is what it had stored when its process died, and `sources` what it had retrieved."""
         self._run_id, self._trace_id, self._shape = run_id, trace_id, shape or Shape()
         seen = seen or Transcript()
         self._plan, self._shown_plan = plan or PlanState(), seen.plan or Plan()
         self._old_calls = {call.call_id: call for call in seen.calls}
         self._call_ids = set(self._old_calls)
-        self._texts = Texts(self._by, self._step, {*seen.discarded, *(span.message_id for span in seen.spans)})
+        self._sources = sources or Sources()
+        self._texts = Texts(self._by, self._step, {*seen.discarded, *(span.message_id for span in seen.spans)}, self._sources)
         self._asked = {request.request_id for request in seen.requests}
         self._resolved = {event.request_id for event in seen.resolved}
         self._delegations: dict[str, tuple[_Call, str]] = {}  # namespace segment -> the call, the agent it calls
@@ -88,11 +90,11 @@ class Translator:
         self._said = [span.text for span in said]
         self._answer = said[-1].text if said and said[-1].role == "answer" else ""
         # A response of an earlier question is still in the graph's state.
-        self._response: Any = response if self._answer and visible(str(getattr(response, "content", ""))) == self._answer else None
+        self._response: Any = response if self._answer and self._content(response) == self._answer else None
         self._restored = restored
         if restored is not None:
             self._said, self._answer = list(restored.said), restored.answer
-            self._response = response if self._answer and visible(str(getattr(response, "content", ""))) == self._answer else None
+            self._response = response if self._answer and self._content(response) == self._answer else None
         self._remote = RemoteEvents(seen)
         self._waiting: dict[str, str] = {}  # request id -> what it asks for
         self._used = restored.used if restored else Usage()
@@ -254,6 +256,7 @@ class Translator:
         if call.delegates:
             yield from self._close_inside(call)
         call.finished = True
+        self._sources.learn(message.text, knowledge=self._is_knowledge(ns, call))
         yield ToolFinished(
             call_id=call.call_id,
             tool=call.tool,
@@ -298,7 +301,7 @@ class Translator:
 
     def _settle(self, ns: Namespace, message: AIMessage) -> Iterator[AnyEvent]:
         self._used = self._used.plus(message.usage_metadata or {})
-        text = visible(message.text)
+        text = visible(message.text) if ns else self._sources.shown(message.text)
         final = not ns and not message.tool_calls and not message.invalid_tool_calls
         yield from self._texts.end(ns, message.id or "message", text, "delegated" if ns else "answer" if final else "narration")
         if not ns:
@@ -350,7 +353,7 @@ class Translator:
                 yield from self._texts.discard(ns, "invalid")  # the call did not fit the schema; the model is asked again
             return
         self._response = response
-        text = visible(str(getattr(response, "content", "")))
+        text = self._content(response)
         yield from self._texts.end_structured(ns, f"{self._trace_id}:answer", text)
         self._answer = text
 
@@ -431,8 +434,14 @@ class Translator:
         if not text.strip():
             return self._with_usage(failed(EmptyAnswer(), self._trace_id))
         data = self._response.model_dump(mode="json") if self._response is not None else None
-        cited = tuple(Citation.model_validate(one) for one in (data or {}).get("citations") or ())
+        cited = self._sources.cited(text, data)
+        if data is not None:
+            data |= {"content": text, "citations": [one.model_dump(mode="json") for one in cited]}
         return Answered(text=text, trace_id=self._trace_id, data=data, citations=cited, usage=self._used)
+
+    def _content(self, response: Any) -> str:
+        """The text of a structured answer."""
+        return self._sources.shown(str(getattr(response, "content", "")))
 
     def _with_usage(self, event: Failed) -> Failed:
         return event.model_copy(update={"usage": self._used})

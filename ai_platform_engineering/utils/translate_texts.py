@@ -7,7 +7,8 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, RemoveMessage
 
 from ai_platform_engineering.core.events import AnyEvent, TextDelta, TextDiscarded, TextEnded, TextRole
-from ai_platform_engineering.utils.visible_text import StringField, VisibleText
+from ai_platform_engineering.utils.citations import ShownText, Sources
+from ai_platform_engineering.utils.visible_text import StringField
 
 Namespace = tuple[str, ...]
 
@@ -22,7 +23,7 @@ class _Message:
     message_id: str  # unique in the run
     slot: str | None
     step_id: str | None
-    filter: VisibleText = field(default_factory=VisibleText)
+    filter: ShownText
     pieces: list[str] = field(default_factory=list)
     length: int = 0
 
@@ -44,8 +45,14 @@ class _Answer:
 class Texts:
     """`by` says who speaks in a namespace, `step` to which step of the plan it belongs."""
 
-    def __init__(self, by: Callable[[Namespace], dict[str, Any]], step: Callable[[Namespace], str | None], used_ids: Iterable[str]) -> None:
-        self._by, self._step, self._used_ids = by, step, set(used_ids)
+    def __init__(
+        self,
+        by: Callable[[Namespace], dict[str, Any]],
+        step: Callable[[Namespace], str | None],
+        used_ids: Iterable[str],
+        sources: Sources | None = None,
+    ) -> None:
+        self._by, self._step, self._used_ids, self._sources = by, step, set(used_ids), sources
         self._messages: dict[Namespace, _Message] = {}
         self._structured: dict[Namespace, _Answer] = {}
         self._slots: dict[Namespace, str] = {}  # the artifact that the next text of an agent replaces
@@ -118,7 +125,7 @@ class Texts:
             count += 1
             message_id = f"{raw_id}#{count}"
         self._used_ids.add(message_id)
-        return _Message(raw_id, message_id, self._slots.pop(ns, None), self._step(ns))
+        return _Message(raw_id, message_id, self._slots.pop(ns, None), self._step(ns), ShownText(None if ns else self._sources))
 
     def _delta(self, ns: Namespace, message: _Message, text: str) -> Iterator[AnyEvent]:
         if text:

@@ -24,6 +24,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.approvals
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.context import ContextWindow
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.journal import Book, Journal
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import CallLimits
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.loops import LoopGuard
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.ordered import ORDERED, OrderedCalls
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.retry import RetryModel
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tools import ToolResults
@@ -66,6 +67,7 @@ def common_middleware(
         AskingPeople(offered=asks),
         RepairToolCalls(),
         CallLimits(settings.limits),
+        LoopGuard(waits=asks),
         AlwaysAnswer(),
         ContextWindow(settings.model.context_tokens),
         RetryModel(settings.model),

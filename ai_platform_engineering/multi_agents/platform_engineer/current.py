@@ -30,6 +30,14 @@ class Driven(Protocol):
     @property
     def offline(self) -> bool: ...
 
+    async def reopened(self) -> None:
+        """Waits for what a run that goes on may have used before."""
+        ...
+
+    def ended(self, run_id: str) -> None:
+        """The run is over: what was counted for it is not needed any more."""
+        ...
+
     async def stop(self, agent: str, task_id: str) -> None:
         """Stops what an agent elsewhere works on, as far as it can be reached."""
         ...

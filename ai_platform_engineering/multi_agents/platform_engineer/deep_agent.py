@@ -19,9 +19,11 @@ from ai_platform_engineering.core.settings import EVERY_AGENT, Settings, environ
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models, common_middleware
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.facts import RememberedFacts
+from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import Knowledge
 from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, one_agent
 from ai_platform_engineering.multi_agents.platform_engineer.plan import Planning
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig, supervisor_prompt
+from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import FetchDocumentCapWrapper, KnowledgeCaps, SearchCapWrapper
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent, RemoteSubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
 from ai_platform_engineering.multi_agents.platform_engineer.workflows import RunsWorkflows
@@ -106,6 +108,7 @@ class PlatformEngineerDeepAgent:
         facts: Facts | None = None,
         prompts: PromptConfig | None = None,
         workflows: Workflows | None = None,
+        knowledge: Knowledge | None = None,
     ) -> None:
         self._settings, self._tools, self._models, self._log = settings, tuple(tools), Models(settings, model, router), run_log
         # LangGraph Studio brings a checkpointer of its own.
@@ -116,6 +119,7 @@ class PlatformEngineerDeepAgent:
         self._facts = facts if settings.agent.remember_facts else None
         self._subagents = [self._subagent(agent, self._graphs) for agent in agents]
         self._distributed_agents = set(settings.placement.distributed)
+        self._knowledge, self._knowing = knowledge, tuple[BaseTool, ...]()
         self._built: tuple[object, Graph] | None = None
 
     @property
@@ -126,7 +130,8 @@ class PlatformEngineerDeepAgent:
     async def graph(self) -> Graph:
         """The supervisor's graph, built anew when what it knows of its agents has changed. Raises ConfigurationError."""
         offered = await self._create_subagent_defs(self._graphs.prompts)
-        known = [(agent["name"], agent["description"]) for agent in offered]
+        self._knowing = tuple(await self._knowledge.tools()) if self._knowledge is not None else ()
+        known = [(agent["name"], agent["description"]) for agent in offered], self._knowing
         if self._built is None or self._built[0] != known:
             self._built = known, self._build(offered)
         return self._built[1]
@@ -144,6 +149,7 @@ class PlatformEngineerDeepAgent:
         described = [(agent["name"], agent["description"]) for agent in offered]
         middleware: list[AgentMiddleware[Any, Any, Any]] = [
             RunsWorkflows(self.workflows, offline=self._models.offline),
+            KnowledgeCaps(),
             Planning(),
             *self._graphs.delegating(self._subagents, planned=True),
             *self._remembering(),
@@ -151,8 +157,8 @@ class PlatformEngineerDeepAgent:
         ]
         return create_agent(
             self._models(),
-            tools=list(self._tools),
-            system_prompt=supervisor_prompt(self._graphs.prompts, described, structured=structured),
+            tools=[*self._tools, *self._knowing],
+            system_prompt=supervisor_prompt(self._graphs.prompts, described, structured=structured, knowledge=bool(self._knowing)),
             middleware=middleware,
             response_format=ToolStrategy(PlatformEngineerResponse) if structured else None,
             checkpointer=self._checkpointer,
@@ -165,7 +171,8 @@ class PlatformEngineerDeepAgent:
 
     @property
     def shape(self) -> Shape:
-        knowledge = frozenset(tool.name for tool in self._tools if (tool.metadata or {}).get("knowledge"))
+        own = (*self._tools, *self._knowing)
+        knowledge = frozenset(tool.name for tool in own if (tool.metadata or {}).get("knowledge"))
         answer_tool = PlatformEngineerResponse.__name__ if self._settings.agent.structured_response else None
         return Shape(answer_tool=answer_tool, knowledge_tools=knowledge)
 
@@ -179,7 +186,19 @@ class PlatformEngineerDeepAgent:
 
     def tool_names(self) -> dict[str, list[str]]:
         """Every agent with the names of its tools, as far as they are known here."""
-        return {SUPERVISOR: [tool.name for tool in self._tools], **{agent.name: list(agent.tools) for agent in self._subagents}}
+        return {
+            SUPERVISOR: [tool.name for tool in (*self._tools, *self._knowing)],
+            **{agent.name: list(agent.tools) for agent in self._subagents},
+        }
+
+    async def reopened(self) -> None:
+        if self._knowledge is not None:
+            await self._knowledge.opened()
+
+    def ended(self, run_id: str) -> None:
+        for tool in self._knowing:
+            if isinstance(tool, FetchDocumentCapWrapper | SearchCapWrapper):
+                tool.forget(run_id)
 
     async def stop(self, agent: str, task_id: str) -> None:
         for one in self._subagents:

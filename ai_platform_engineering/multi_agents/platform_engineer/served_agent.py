@@ -53,6 +53,12 @@ class ServedAgent:
     def offline(self) -> bool:
         return self._models.offline and self._agent.model is None and self._agent.definition.model is None
 
+    async def reopened(self) -> None:
+        """Tools are waited for when the graph is built."""
+
+    def ended(self, run_id: str) -> None:
+        """Nothing is counted for runs here."""
+
     async def stop(self, agent: str, task_id: str) -> None:
         """A service has no agents elsewhere."""
 

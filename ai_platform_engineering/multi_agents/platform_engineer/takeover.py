@@ -1,9 +1,9 @@
 """A run whose process died goes on: what its graphs had stored, and what the graph must be given now."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AnyMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.types import Command, Interrupt
@@ -14,9 +14,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.delegation import CA
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import current_turn
 from ai_platform_engineering.runtime.log import PendingRequest
 from ai_platform_engineering.runtime.storage.fenced import RUN
+from ai_platform_engineering.utils.citations import Sources
 from ai_platform_engineering.utils.interrupts import Question, questions_of
 from ai_platform_engineering.utils.restore import RestoredGraph
-from ai_platform_engineering.utils.visible_text import visible
 
 _INTERRUPT = "__interrupt__"  # the channel to which LangGraph writes what a task asks
 
@@ -60,10 +60,19 @@ def _inside(ns: str, task_id: str, asked: Mapping[str, Mapping[str, Any]]) -> li
     return [other for other in within if other.split("|")[depth].partition(":")[2] == task_id]
 
 
-def structured_text(values: Any) -> str | None:
+def structured_text(values: Any, sources: Sources) -> str | None:
     """The text of a structured answer that the state holds."""
     response = values.get("structured_response")
-    return visible(str(getattr(response, "content", ""))) if response is not None else None
+    return sources.shown(str(getattr(response, "content", ""))) if response is not None else None
+
+
+def retrieved(messages: Sequence[AnyMessage], knowledge_tools: Collection[str]) -> Sources:
+    """What the current question has retrieved, by the messages that the state holds."""
+    sources = Sources()
+    for message in current_turn(messages):
+        if isinstance(message, ToolMessage):
+            sources.learn(message.text, knowledge=message.name in knowledge_tools)
+    return sources
 
 
 def answers_to(run_id: str, interrupts: Sequence[Any], requests: Sequence[PendingRequest]) -> Command[Any] | None:

@@ -1,8 +1,9 @@
 """The words on the wire: what a foreign client shows a person. Written here, never read back."""
 
 import re
+from collections.abc import Sequence
 
-from ai_platform_engineering.core.events import SUPERVISOR, PlanUpdated, StepStatus, ToolFinished, ToolStarted
+from ai_platform_engineering.core.events import SUPERVISOR, Citation, PlanUpdated, StepStatus, ToolFinished, ToolStarted
 
 _WORD = re.compile(r"(^|[_\-\s])([a-z])")
 _MARKS: dict[StepStatus, str] = {"pending": "⏳", "in_progress": "🔄", "completed": "✅", "failed": "❌", "skipped": "⏭️"}
@@ -27,6 +28,12 @@ def tool_finished(event: ToolFinished) -> str:
 def plan(event: PlanUpdated) -> str:
     lines = [f"{_MARKS[step.status]} {_tag(step.agent)}{step.title}" for step in event.steps]
     return "\n".join([f"⟦🎯 Execution Plan: {event.title}⟧", *lines]) + "\n"
+
+
+def sources(citations: Sequence[Citation]) -> str:
+    """The sources of an answer, by their numbers."""
+    lines = [f"[{number}] {one.title}{f' <{one.url}>' if one.url else ''}" for number, one in enumerate(citations, 1)]
+    return "\n".join(["Sources:", *lines]) if lines else ""
 
 
 def _tag(agent: str) -> str:

@@ -19,9 +19,9 @@ from ai_platform_engineering.utils.mcp.results import ToolSpec
 from ai_platform_engineering.utils.mcp.server import Report
 from ai_platform_engineering.utils.mcp.session import Session
 from ai_platform_engineering.utils.signals import Progressed
-from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLANNING
+from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLANNING, WAITING
 
-_TAKEN = frozenset({ASKING, DELEGATION, PLANNING})  # tools that nobody is asked about: a server's would run as one of them
+_TAKEN = frozenset({ASKING, DELEGATION, PLANNING, WAITING})  # tools that nobody is asked about: a server's would run as one of them
 _LONGEST_NAME = 64  # what the strictest of the model providers takes
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _PROGRESS_EVERY = 0.25
@@ -81,6 +81,7 @@ def langchain_tools(offers: Sequence[Offer], policy: ToolPolicy, knowledge: Coll
             "listed": listed,
             "annotations": spec.hints,
             "knowledge": any(fnmatchcase(spec.name, pattern) for pattern in knowledge),
+            **({"poll": True} if policy.is_polled(spec.name) else {}),
             **({"effect": effect} if (effect := policy.effect(spec.name)) else {}),
         }
         tools.append(McpTool.of(offer.session, spec, name=name, metadata=metadata))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ai_platform_engineering.utils.offline.conversation import Done
+from ai_platform_engineering.utils.offline.documents import passages
 from ai_platform_engineering.utils.offline.questions import MOST_REQUESTS, Question, Request
 from ai_platform_engineering.utils.offline.render import bounded, called, human, read_result, render, table
 from ai_platform_engineering.utils.offline.routing import Route, Use, changes_ordered
@@ -63,6 +64,9 @@ def body_of(done: Sequence[Done], request: Request) -> str:
         return "\n\n".join([table([{**one.arguments, **result.value} for one, result in good], request, 50), *parts])
     if len(good) > 1 and all(result.told for _, result in good):
         return "\n\n".join(["\n".join(f"- {result.told}" for _, result in good), *parts])
+    found = [passages(result.value) for _, result in good]
+    if found and all(found):
+        return "\n\n".join([*(text for text in found if text), *parts])
     several = len(good) > 1
     shown = [_one(one, render(result, request, one.arguments), several) for one, result in good]
     return "\n\n".join([*shown, *parts])

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ai_platform_engineering.utils.offline.arguments import Filled, fill
-from ai_platform_engineering.utils.offline.entities import Kind
+from ai_platform_engineering.utils.offline.documents import wants_documents
+from ai_platform_engineering.utils.offline.entities import SALIENT, Kind
 from ai_platform_engineering.utils.offline.lexicon import ALSO_READ, NOUNS_AFTER, SERVICES, word_set
 from ai_platform_engineering.utils.offline.questions import Request, segments
 from ai_platform_engineering.utils.offline.tools import Agent, Offer, Tool, changes_of
@@ -101,6 +102,8 @@ def _route(request: Request, offer: Offer) -> Route:
         return Route(request, use=pick(tools, request))
     fits = _scores([*(agent.profile for agent in offer.agents), *(tool.profile for tool in tools)], request, _OF_THING_FOR_AGENTS)
     best = max(range(len(fits)), key=lambda at: (fits[at].rank, -at), default=-1)
+    if _is_for_documents(request, offer, best) and (use := _searching(tools, request)) is not None:
+        return Route(request, use=use)
     if best >= 0 and fits[best].plain >= ENOUGH:
         if best < len(offer.agents):
             return Route(request, agent=offer.agents[best])
@@ -133,6 +136,16 @@ def _is_beyond(request: Request, tools: Sequence[Tool]) -> bool:
 def _weighed(filled: Filled, words: float) -> float:
     # A name guessed from the place of a word is no sign that the tool is meant: without a word for the tool it counts little.
     return filled.fit if words > 0 else min(filled.fit, 1.0) * 0.9
+
+
+def _is_for_documents(request: Request, offer: Offer, best: int) -> bool:
+    """An explanation is wanted and no particular thing is looked at: not even the agent that fits best is named by its words."""
+    if "fetch_document" not in {tool.name for tool in offer.tools} or any(entity.kind in SALIENT for entity in request.entities):
+        return False
+    if wants_documents(request.text, surely=True):
+        return True
+    named = 0 <= best < len(offer.agents) and _is_named(Route(request, agent=offer.agents[best]))
+    return wants_documents(request.text) and not named
 
 
 def _searching(tools: Sequence[Tool], request: Request) -> Use | None:

@@ -18,7 +18,13 @@ from ai_platform_engineering.multi_agents.platform_engineer.current import Crew,
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
 from ai_platform_engineering.multi_agents.platform_engineer.outcomes import told
 from ai_platform_engineering.multi_agents.platform_engineer.plan import RESET
-from ai_platform_engineering.multi_agents.platform_engineer.takeover import answers_to, open_interrupts, stored_graphs, structured_text
+from ai_platform_engineering.multi_agents.platform_engineer.takeover import (
+    answers_to,
+    open_interrupts,
+    retrieved,
+    stored_graphs,
+    structured_text,
+)
 from ai_platform_engineering.runtime.answers import resolution_of
 from ai_platform_engineering.runtime.log import PendingRequest, RunLog, RunRow
 from ai_platform_engineering.runtime.runs import Turn
@@ -51,6 +57,8 @@ class AIPlatformEngineerA2ABinding:
                 yield event
 
     async def _events(self, driven: Driven, turn: Turn, seen: Transcript) -> AsyncIterator[AnyEvent]:
+        if turn.resumes or turn.takes_over:
+            await driven.reopened()
         try:
             graph = await driven.graph()
         except CaipeError as error:
@@ -82,6 +90,7 @@ class AIPlatformEngineerA2ABinding:
             response=kept.get("structured_response"),
             seen=seen,
             restored=restored,
+            sources=restored.sources if restored else retrieved(kept.get("messages") or (), driven.shape.knowledge_tools),
         )
         durability: Durability | None = "sync" if graph.checkpointer else None  # nothing is stored without one
         items: AsyncIterator[Any] = graph.astream(given, config, stream_mode=MODES, subgraphs=True, version="v2", durability=durability)
@@ -106,7 +115,9 @@ class AIPlatformEngineerA2ABinding:
             await self._check_untouched(run_id)
             return question, {}, Restored(agent=shape.agent)  # nothing was stored: it begins again, and the message is the same one
         state = await graph.aget_state(config)
-        restored = Restored(graphs, shape.agent, shape.answer_tool, structured_text(state.values))
+        sources = retrieved(state.values.get("messages") or (), shape.knowledge_tools)
+        answer = structured_text(state.values, sources)
+        restored = Restored(graphs, shape.agent, shape.answer_tool, answer, shape.knowledge_tools, sources)
         asked = await open_interrupts(graph.checkpointer, config, state.interrupts, namespaces)
         return answers_to(run_id, asked, requests), state.values, restored
 

@@ -1,6 +1,7 @@
 """The composition root: settings -> agents -> graph -> runs -> ASGI application."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,17 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings, environment, export, export_anew, reread
+from ai_platform_engineering.knowledge_bases.opening import knowledge_base
+from ai_platform_engineering.knowledge_bases.rest import KnowledgeApi
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
 from ai_platform_engineering.multi_agents.platform_engineer.current import Crew, Current
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
-from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, Placed, place
+from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import Knowledge, OwnKnowledge, ServedKnowledge
+from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, Placed, mcp_sessions, place
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import supervisor_card
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.serving import serving
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.starting import reconfigure, say_agents, start
@@ -42,11 +46,13 @@ def create_app(
     placed: Placed | None = None,
     storage: Storage | None = None,
     configure: Callable[[], tuple[Settings, Placed]] | None = None,
+    knowledge: Knowledge | None = None,
+    routes: Sequence[BaseRoute] = (),
 ) -> App:
     """The supervisor as an application; tests and embedders hand in agents, tools and a model.
 
     `placed` is the agents of a catalogue with what is open for them, `router` answers when no model is configured, `storage` is where
-    runs are kept (in memory otherwise), and `configure` reads the configuration again.
+    runs are kept (in memory otherwise), `configure` reads the configuration again, and `routes` are those of `knowledge` and the like.
     """
     check_exposure(settings.server)
     kept = storage or Storage.in_memory()
@@ -55,12 +61,14 @@ def create_app(
     def crew(settings: Settings, placed: Placed) -> Crew[PlatformEngineerDeepAgent]:
         given: dict[str, Any] = {"tools": tools, "model": model, "router": router, "checkpointer": kept.saver, "run_log": kept.log}
         workflows = load_workflows(_workflow_files(settings), [agent.definition.name for agent in placed.agents])
-        return Crew(PlatformEngineerDeepAgent(settings, agents=placed.agents, facts=facts, workflows=workflows, **given), placed)
+        given |= {"agents": placed.agents, "facts": facts, "workflows": workflows, "knowledge": knowledge}
+        return Crew(PlatformEngineerDeepAgent(settings, **given), placed)
 
     current = Current(crew(settings, placed or Placed(agents)))
 
     async def ready() -> dict[str, dict[str, Any]]:
-        return await _readiness(current)
+        known = knowledge.report() if knowledge is not None else None
+        return {**await _readiness(current), **({"knowledge": known} if known else {})}
 
     async def tool_list(_: Request) -> Response:
         return AsciiJSON({"tools": current.crew.driven.tool_names()})
@@ -74,8 +82,10 @@ def create_app(
         kept,
         card=lambda: supervisor_card(settings.server, current.crew.placed),
         ready=ready,
-        routes=[Route("/tools", tool_list), Route("/workflows", workflow_list)],
+        routes=[Route("/tools", tool_list), Route("/workflows", workflow_list), *routes],
         facts=facts,
+        opening=[knowledge.start] if knowledge is not None else (),
+        closing=[knowledge.aclose] if knowledge is not None else (),
     )
     if configure is not None:
         app.reload = _reload(current, lambda: crew(*configure()))
@@ -118,7 +128,20 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
     placed = place(settings, variables)
     say_agents(placed)
     kept = storage or Storage.of(settings.storage, settings.agent.home, STORAGE_NAME)
-    return create_app(settings, placed=placed, router=OfflineModel(), storage=kept, configure=configure)
+    known, routes = _knowledge(settings, variables)
+    given: dict[str, Any] = {"placed": placed, "storage": kept, "knowledge": known, "routes": routes}
+    return create_app(settings, router=OfflineModel(), configure=configure, **given)
+
+
+def _knowledge(settings: Settings, variables: Mapping[str, str]) -> tuple[Knowledge | None, Sequence[BaseRoute]]:
+    """The knowledge base of the settings: elsewhere, here with its REST routes, or none."""
+    if settings.knowledge.enabled is False:
+        return None, ()
+    if settings.knowledge.server_url is not None:
+        return ServedKnowledge(mcp_sessions(settings, variables), settings.knowledge), ()
+    kb = knowledge_base(settings, variables)
+    api = KnowledgeApi.of(kb, settings.knowledge)
+    return OwnKnowledge(kb, settings.knowledge, partial(api.open, settings.server, settings.agent.home)), api.routes()
 
 
 async def make_graph() -> Graph:

@@ -34,11 +34,15 @@ def serving(
     ready: Callable[[], Awaitable[dict[str, dict[str, Any]]]],
     routes: Sequence[BaseRoute] = (),
     facts: Facts | None = None,
+    opening: Sequence[Callable[[], Awaitable[None]]] = (),
+    closing: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
-    """`facts`: those of users, where some are kept."""
+    """`facts`: those of users, where some are kept. `opening` and `closing`: what else begins and ends with the server."""
 
     async def after(row: RunRow, over: bool) -> None:
         await storage.prune(row.thread_id, row.run_id, idle=over)
+        if over:
+            current.crew.driven.ended(row.run_id)
 
     binding = AIPlatformEngineerA2ABinding(current, storage.log)
     runs = AIPlatformEngineerA2AExecutor(binding, storage.log, settings, after=after).runs
@@ -73,9 +77,9 @@ def serving(
         runs,
         ready=components,
         routes=[*routes, *Api(runs, storage.log, facts).routes()],
-        starting=[start],
+        starting=[start, *opening],
         stopping=stop,
-        closing=[current.aclose, storage.aclose],
+        closing=[*closing, current.aclose, storage.aclose],
     )
     app.last_words = last_words
     return app

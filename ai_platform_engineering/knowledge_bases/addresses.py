@@ -1,0 +1,206 @@
+"""Which web addresses may be reached: one strict reading of a URL, and a check of every address that its name stands for."""
+
+import ipaddress
+import re
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+import idna
+
+from ai_platform_engineering.core.errors import CaipeError
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+MAX_URL = 4096
+DEFAULT_PORTS = {"http": 80, "https": 443}
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PORT = re.compile(r"[0-9]{1,5}")
+_UNSAFE = re.compile(r"[\x00-\x20\x7f-\x9f\ud800-\udfff\\]")
+_KEPT_IN_PATH = "/%:@!$&'()*+,;=~-._"
+
+# The special-purpose registries of IANA, where they hold an address that no page of the open web lives at.
+_SPECIAL_4 = tuple(
+    map(
+        ipaddress.IPv4Network,
+        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.31.196.0/24 "
+        "192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 "
+        "240.0.0.0/4".split(),
+    )
+)
+_GLOBAL_6 = ipaddress.IPv6Network("2000::/3")
+# Within it: protocol assignments with Teredo, documentation, 6to4.
+_SPECIAL_6 = tuple(map(ipaddress.IPv6Network, "2001::/23 2001:db8::/32 2002::/16 3fff::/20".split()))
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# What `allow_private` opens: the networks that people run themselves.
+_INSIDE_4 = tuple(
+    map(ipaddress.IPv4Network, "10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.168.0.0/16 198.18.0.0/15".split())
+)
+_INSIDE_6 = tuple(map(ipaddress.IPv6Network, "::1/128 fc00::/7 fe80::/10".split()))
+
+# Cloud metadata services hand out credentials; no setting makes documents of them.
+_METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"})
+_METADATA = frozenset(
+    map(
+        ipaddress.ip_address,
+        "169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 192.0.0.192 168.63.129.16 "
+        "fd00:ec2::254 fd00:ec2::23 fd20:ce::254".split(),
+    )
+)
+
+
+class FetchRefused(CaipeError):
+    """The address may not be fetched, or what it leads to is of no use; the text is for a model or a person and names no inner address."""
+
+    code = "fetch_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A web address, read once. `host` is an ASCII name in lower case without its last dot, or an address in its usual form."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str  # with the query, percent-encoded
+    address: IPAddress | None  # when the host is one
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+    @property
+    def url(self) -> str:
+        return self.origin + self.path
+
+
+def parse(url: str) -> Target:
+    """A URL without its fragment. Where programs read one form in two ways, it is refused."""
+    text = url.strip()
+    if len(text) > MAX_URL:
+        raise FetchRefused(f"The address is longer than {MAX_URL} characters.")
+    if _UNSAFE.search(text):
+        raise FetchRefused("The address holds spaces, control characters or backslashes. Write them percent-encoded.")
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise FetchRefused("This is not a web address. Write one like https://example.com/page.") from None
+    scheme = parts.scheme.lower()
+    if scheme not in DEFAULT_PORTS:
+        raise FetchRefused("Only http and https addresses can be fetched, for example https://example.com/page.")
+    if "@" in parts.netloc:
+        raise FetchRefused("The address holds a user name or password. Write it without.")
+    host, port = _host_and_port(parts.netloc)
+    name, address = _host(host)
+    path = quote(parts.path or "/", safe=_KEPT_IN_PATH) + (f"?{quote(parts.query, safe=_KEPT_IN_PATH + '?')}" if parts.query else "")
+    return Target(scheme, name, _port(port, scheme), path, address)
+
+
+def check_name(target: Target, *, allow_private: bool) -> None:
+    """Refuses names that are known without asking anybody."""
+    if target.host in _METADATA_NAMES:
+        raise _inner(target)
+    if not allow_private and (target.host == "localhost" or target.host.endswith(".localhost")):
+        raise _inner(target)
+
+
+def check_addresses(target: Target, found: tuple[IPAddress, ...], *, allow_private: bool) -> None:
+    """Refuses a host when one of its addresses may not be reached: a name with a public and a private answer is a trap."""
+    if not all(may_reach(address, allow_private=allow_private) for address in found):
+        raise _inner(target)
+
+
+def may_reach(address: IPAddress, *, allow_private: bool) -> bool:
+    """Whether an address is on the open web, or in a network that is allowed."""
+    inner = _meant(address)
+    if inner in _METADATA:
+        return False
+    if _open(inner):
+        return True
+    inside = _INSIDE_4 if inner.version == 4 else _INSIDE_6
+    return allow_private and any(inner in network for network in inside)
+
+
+def _open(address: IPAddress) -> bool:
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _SPECIAL_4)
+    return address in _GLOBAL_6 and not any(address in network for network in _SPECIAL_6)
+
+
+def _meant(address: IPAddress) -> IPAddress:
+    """The IPv4 address that a mapped or translated one leads to; scopes are names of this machine's and mean nothing here."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or ipaddress.IPv6Address(int(address))
+
+
+def _host_and_port(netloc: str) -> tuple[str, str]:
+    if netloc.startswith("["):
+        host, closed, rest = netloc.partition("]")
+        if not closed or (rest and not rest.startswith(":")):
+            raise _no_host()
+        return host + closed, rest[1:]
+    host, _, port = netloc.partition(":")
+    return host, port
+
+
+def _port(text: str, scheme: str) -> int:
+    if not text:
+        return DEFAULT_PORTS[scheme]
+    port = int(text) if _PORT.fullmatch(text) else 0
+    if not 0 < port < 65536:
+        raise FetchRefused("The port in the address is not a number from 1 to 65535.")
+    return port
+
+
+def _host(text: str) -> tuple[str, IPAddress | None]:
+    if text.startswith("["):
+        return _literal_6(text[1:-1])
+    try:
+        name = text if text.isascii() else idna.encode(text, uts46=True).decode("ascii")
+    except (idna.IDNAError, UnicodeError):
+        raise _no_host() from None
+    name = name.lower().removesuffix(".")
+    labels = name.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        return _literal_4(name)
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise _no_host()
+    return name, None
+
+
+def _literal_4(name: str) -> tuple[str, IPAddress]:
+    """An IPv4 address in any form that C libraries and browsers read: 127.1, 0x7f000001, 017700000001."""
+    if all(_NUMBER.fullmatch(part) for part in name.split(".")):
+        with suppress(OSError):
+            address = ipaddress.IPv4Address(socket.inet_aton(name))
+            return str(address), address
+    raise _no_host()
+
+
+def _literal_6(text: str) -> tuple[str, IPAddress]:
+    if "%" in text:
+        raise FetchRefused("The address names a network interface of this machine. Write it without.")
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        raise _no_host() from None
+    return str(address), address
+
+
+def _no_host() -> FetchRefused:
+    return FetchRefused("The address names no host that can be read. Write one like https://example.com/page.")
+
+
+def _inner(target: Target) -> FetchRefused:
+    named = f"{target.host} belongs" if target.address is None else "The address belongs"
+    return FetchRefused(f"{named} to a private, local or reserved network, which is not fetched. An operator can allow private networks.")

@@ -1,0 +1,65 @@
+"""What the knowledge base answers: results, pages of documents, pages of the web."""
+
+import hashlib
+from dataclasses import dataclass
+
+from ai_platform_engineering.core.errors import CaipeError
+
+_MARK = 8  # hex digits
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A chunk that was found, with its document. `offset` is where the chunk begins in the document's text."""
+
+    document_id: str
+    title: str
+    link: str | None
+    datasource: str
+    score: float
+    snippet: str
+    headings: tuple[str, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A document from a place on, to its end."""
+
+    document_id: str
+    title: str
+    link: str | None
+    datasource: str
+    offset: int
+    text: str
+    total_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of the web as text."""
+
+    url: str
+    title: str
+    kind: str
+    text: str
+
+    @property
+    def document_id(self) -> str:
+        return document_id("fetch_url", self.url)
+
+
+class NotThere(CaipeError):
+    """There is no such document, datasource or job."""
+
+    code = "not_found"
+
+
+def document_id(datasource: str, address: str) -> str:
+    """Stable: the same document of the same datasource keeps its id."""
+    return hashlib.sha256(f"{datasource}\0{address}".encode()).hexdigest()[:32]
+
+
+def cite(document_id: str) -> str:
+    """The mark that an answer names a document by."""
+    return f"[kb:{document_id[:_MARK]}]"

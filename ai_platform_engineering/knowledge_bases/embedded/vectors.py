@@ -1,0 +1,117 @@
+"""The vector half of the embedded index: usearch, one graph for each embedding model, filled from the rows of the database."""
+
+import contextlib
+import ctypes
+import logging
+import os
+import sys
+import threading
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+if sys.platform == "linux":
+    # usearch shows the C++ library that is built into it to the whole process, and onnxruntime, imported later, dies of it.
+    # Who comes first wins, so the system's comes first.
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)
+
+from usearch.index import Index
+
+log = logging.getLogger(__name__)
+
+Floats = npt.NDArray[np.float16]
+
+# Below, looking at every vector is as fast as the graph, and exact.
+EXACT = 5_000
+# A search waits for one step of an addition at most.
+_STEP = 16
+
+
+class Vectors:
+    """Vectors by number, in memory. Numbers only grow and are never used twice."""
+
+    def __init__(self, index: "Index") -> None:
+        self._index: Any = index
+        self._lock = threading.Lock()  # the graph must not be read while it changes
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def numbers(self) -> npt.NDArray[np.uint64]:
+        return np.asarray(self._index.keys[:], dtype=np.uint64) if len(self._index) else np.empty(0, np.uint64)
+
+    def add(self, numbers: Sequence[int], vectors: Floats) -> None:
+        keys = np.array(numbers, dtype=np.uint64)
+        for start in range(0, len(keys), _STEP):
+            with self._lock:
+                self._index.add(keys[start : start + _STEP], vectors[start : start + _STEP])
+
+    def remove(self, numbers: Collection[int]) -> None:
+        with self._lock:
+            for number in numbers:
+                self._index.remove(number)
+
+    def search(self, vector: Sequence[float], limit: int) -> list[int]:
+        """The nearest, nearest first."""
+        with self._lock:
+            if not len(self._index):
+                return []
+            found = self._index.search(np.array(vector, np.float32), limit, exact=len(self._index) <= EXACT, threads=1)
+        return _ranked(found.keys, found.distances)
+
+    def search_among(self, vector: Sequence[float], numbers: Sequence[int], limit: int) -> list[int]:
+        """The nearest of some, by looking at each of them."""
+        keys = np.array(numbers, dtype=np.uint64)
+        with self._lock:
+            keys = keys[self._index.contains(keys)] if len(keys) and len(self._index) else keys[:0]
+            if not len(keys):
+                return []
+            rows = self._index.get(keys, dtype="f32")
+        wanted = np.array(vector, np.float32)
+        lengths = np.linalg.norm(rows, axis=1) * (np.linalg.norm(wanted) or 1.0)
+        distances = 1 - rows @ wanted / np.where(lengths > 0, lengths, 1.0)
+        return _ranked(keys, distances)[:limit]
+
+    def save(self, path: Path) -> None:
+        """Whole or not at all."""
+        beside = path.with_suffix(".new")
+        with self._lock:
+            self._index.save(str(beside))
+        with beside.open("rb") as written:
+            os.fsync(written.fileno())
+        beside.replace(path)
+
+
+def load(dimensions: int, saved: Path) -> Vectors:
+    """What was saved; empty when that is nothing, or cannot be read."""
+    index = _empty(dimensions)
+    if saved.exists():
+        try:
+            index.load(str(saved))
+        except RuntimeError as error:
+            log.warning("The saved vectors %s cannot be read and are made again: %s", saved.name, error)
+            index = _empty(dimensions)
+        if index.ndim != dimensions:
+            index = _empty(dimensions)
+    return Vectors(index)
+
+
+def _empty(dimensions: int) -> Index:
+    return Index(ndim=dimensions, metric="cos", dtype="f16", connectivity=16, expansion_add=96, expansion_search=96)
+
+
+def as_bytes(vector: Sequence[float]) -> bytes:
+    return np.array(vector, np.float16).tobytes()
+
+
+def from_bytes(rows: Sequence[bytes]) -> Floats:
+    return np.frombuffer(b"".join(rows), np.float16).reshape(len(rows), -1)
+
+
+def _ranked(keys: npt.NDArray[np.uint64], distances: npt.NDArray[np.float32]) -> list[int]:
+    order = np.lexsort((keys, distances))
+    return [int(key) for key in keys[order]]

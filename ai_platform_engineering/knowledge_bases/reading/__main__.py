@@ -1,0 +1,34 @@
+"""The process that reads one document: it comes in as a line of JSON and bytes, and leaves as JSON."""
+
+import json
+import sys
+from dataclasses import replace
+
+from ai_platform_engineering.knowledge_bases.documents import Raw, Unreadable
+from ai_platform_engineering.knowledge_bases.reading.isolated import packed
+from ai_platform_engineering.knowledge_bases.reading.limits import CPU_SECONDS, MEMORY
+from ai_platform_engineering.knowledge_bases.reading.readers import read_here
+
+
+def _limit_this_process() -> None:
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def main() -> None:
+    _limit_this_process()
+    head = json.loads(sys.stdin.buffer.readline())
+    raw = replace(Raw(content=sys.stdin.buffer.read(), address=""), **head)
+    try:
+        answer = packed(*read_here(raw))
+    except Unreadable as error:
+        answer = {"unreadable": str(error)}
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""What kind of document it is: the content decides, then the file name and the media type."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from ai_platform_engineering.knowledge_bases.documents import Raw, Unreadable
+from ai_platform_engineering.knowledge_bases.reading.languages import DATA, language_of
+from ai_platform_engineering.knowledge_bases.reading.limits import LONGEST_TEXT, READ_HERE, READ_RST_HERE
+from ai_platform_engineering.knowledge_bases.reading.text import decoded, one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document and what it seems to be. `text` is empty for a PDF."""
+
+    raw: Raw
+    kind: str
+    text: str
+    name: str  # of the file, for a document that has no title
+    language: str = ""
+    cut: bool = False  # `text` is only the beginning
+
+
+_SIGNATURES = (
+    (b"PK\x03\x04", "an archive or an office document"),
+    (b"\xd0\xcf\x11\xe0", "an old office document"),
+    (b"\x1f\x8b", "a compressed file"),
+    (b"BZh", "a compressed file"),
+    (b"\xfd7zXZ", "a compressed file"),
+    (b"(\xb5/\xfd", "a compressed file"),
+    (b"7z\xbc\xaf", "an archive"),
+    (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+    (b"GIF8", "a picture"),
+    (b"\x7fELF", "a program"),
+    (b"\xca\xfe\xba\xbe", "a program"),
+    (b"SQLite format 3\x00", "a database"),
+)
+_BY_EXTENSION = {
+    **dict.fromkeys(("md", "markdown", "mdown", "mkd", "mdx", "qmd"), "markdown"),
+    **dict.fromkeys(("rst", "rest"), "rst"),
+    **dict.fromkeys(("html", "htm", "xhtml"), "html"),
+    **dict.fromkeys(("csv", "tsv"), "csv"),
+    **dict.fromkeys(("txt", "text", "log", "adoc", "asciidoc", "org"), "text"),
+}
+_BY_MEDIA_TYPE = {
+    "text/html": "html",
+    "application/xhtml+xml": "html",
+    "text/markdown": "markdown",
+    "text/x-markdown": "markdown",
+    "text/x-rst": "rst",
+    "text/prs.fallenstein.rst": "rst",
+    "text/csv": "csv",
+    "text/tab-separated-values": "csv",
+}
+_LANGUAGE_BY_MEDIA_TYPE = {"json": "JSON", "yaml": "YAML", "toml": "TOML", "xml": "XML", "x-python": "Python", "javascript": "JavaScript"}
+_PAGE = re.compile(
+    r"\s{0,200}(?:<\?xml[^>]{0,200}>\s{0,200})?(?:<!--[^>]{0,2000}-->\s{0,200})?<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE
+)
+_TAG = re.compile(r"</?[a-zA-Z][^<>]{0,2000}>")
+_API = re.compile(r"""^\s{0,8}["']?(?:openapi|swagger)["']?\s{0,8}:\s{0,8}["']?[1-9]""", re.MULTILINE)
+_API_ON_ONE_LINE = re.compile(r"""[{,]\s{0,8}"(?:openapi|swagger)"\s{0,8}:\s{0,8}"[1-9]""")
+
+
+def is_pdf(content: bytes) -> bool:
+    return b"%PDF-" in content[:1024]
+
+
+def needs_limits(raw: Raw) -> bool:
+    """PDFs are read by native code, and every parser can be made to take long: these are read where they can be stopped."""
+    size = len(raw.content)
+    return size > READ_HERE or is_pdf(raw.content) or (size > READ_RST_HERE and _named("", file_name(raw.address), raw.media_type) == "rst")
+
+
+def detect(raw: Raw) -> Found:
+    """Raises Unreadable for what holds no text at all."""
+    name = file_name(raw.address)
+    if is_pdf(raw.content):
+        return Found(raw, "pdf", "", name)
+    for signature, words in _SIGNATURES:
+        if raw.content.startswith(signature):
+            raise Unreadable(f"The document is {words}, not text.")
+    text = decoded(raw.content, raw.media_type)
+    kind = _kind(text, name, raw.media_type)
+    too_long = len(text) > LONGEST_TEXT and kind != "html"  # most of a page may be markup
+    language = _language(text, name, raw.media_type)
+    return Found(raw, kind, text[:LONGEST_TEXT] if too_long else text, name, language, too_long)
+
+
+def file_name(address: str) -> str:
+    """The last part of a path or URL, or the host."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return one_line(address)
+    if parts.scheme not in {"http", "https"}:
+        return one_line(address.replace("\\", "/").rstrip("/").rpartition("/")[2])
+    return one_line(unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc.rpartition("@")[2])
+
+
+def _kind(text: str, name: str, media_type: str) -> str:
+    if _PAGE.match(text):
+        return "html"
+    kind = _named(text, name, media_type)
+    if kind == "html" and not _TAG.search(text[:100_000]):
+        return "text"
+    if kind in {"text", "code"} and _is_api(text, _language(text, name, media_type)):
+        return "openapi"
+    return kind
+
+
+def _named(text: str, name: str, media_type: str) -> str:
+    """By the names it goes by. A file name says more than a media type: servers call anything text/plain."""
+    by_extension = _BY_EXTENSION.get(_extension(name))
+    by_media_type = _BY_MEDIA_TYPE.get(_essence(media_type))
+    if by_media_type == "html" and by_extension != "html" and _TAG.search(text[:2_000]):
+        return "html"  # the page that shows a file, under the address of the file
+    if by_extension:
+        return by_extension
+    if by_media_type and by_media_type != "html":
+        return by_media_type
+    if _language(text, name, media_type):
+        return "code"
+    return by_media_type or "text"
+
+
+def _is_api(text: str, language: str) -> bool:
+    if language not in {"JSON", "YAML", ""}:
+        return False
+    # The version may stand behind everything else, in what was sorted by key.
+    return bool(_API.search(text) or _API_ON_ONE_LINE.search(text))
+
+
+def _language(text: str, name: str, media_type: str) -> str:
+    found = language_of(name, text[:200])
+    if found:
+        return found
+    subtype = _essence(media_type).partition("/")[2].rpartition("+")[2]
+    return _LANGUAGE_BY_MEDIA_TYPE.get(subtype.removeprefix("x-") if subtype.removeprefix("x-") in DATA else subtype, "")
+
+
+def _extension(name: str) -> str:
+    return name.rpartition(".")[2].lower() if "." in name else ""
+
+
+def _essence(media_type: str) -> str:
+    return media_type.partition(";")[0].strip().lower()

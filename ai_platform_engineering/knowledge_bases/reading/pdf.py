@@ -1,0 +1,104 @@
+"""PDF: the text of each page, under the entries of the outline and the page's number. Native code: run it apart."""
+
+from collections import defaultdict
+from typing import Any
+
+import pypdfium2  # type: ignore[import-untyped]
+import pypdfium2.raw  # type: ignore[import-untyped]
+
+from ai_platform_engineering.knowledge_bases.documents import Parsed, Unreadable
+from ai_platform_engineering.knowledge_bases.reading.kinds import Found
+from ai_platform_engineering.knowledge_bases.reading.limits import MOST_PAGES
+from ai_platform_engineering.knowledge_bases.reading.outline import Outline
+from ai_platform_engineering.knowledge_bases.reading.text import clean, one_line
+
+_PAGE_LEVEL = 9  # below every entry of an outline
+_DEEPEST_ENTRY = 4
+_MOST_ENTRIES = 5_000
+_CUT_WORD = ("\ufffe", "\x02", "\xad")  # what stands for a hyphen at the end of a line
+
+
+def parsed(found: Found) -> Parsed:
+    pdf = _opened(found.raw.content)
+    try:
+        return _read(pdf, found)
+    finally:
+        pdf.close()
+
+
+def _opened(content: bytes) -> Any:
+    try:
+        return pypdfium2.PdfDocument(content)
+    except pypdfium2.PdfiumError as error:
+        if getattr(error, "err_code", None) == pypdfium2.raw.FPDF_ERR_PASSWORD:
+            raise Unreadable("The PDF is encrypted and needs a password.") from error
+        raise Unreadable("The PDF is broken.") from error
+
+
+def _read(pdf: Any, found: Found) -> Parsed:
+    outline, entries = Outline(), _entries(pdf)
+    count = len(pdf)
+    for number in range(min(count, MOST_PAGES)):
+        _add_page(outline, number, _lines(pdf, number), entries[number])
+        if outline.full:
+            break
+    if not any(section.text for section in outline.sections()):
+        raise Unreadable("The PDF holds no text: its pages may be scanned pictures.")
+    if count > MOST_PAGES:
+        outline.add(f"[The pages after page {MOST_PAGES} are left out.]")
+    return Parsed(one_line(pdf.get_metadata_dict().get("Title") or "") or found.name, outline.sections())
+
+
+def _entries(pdf: Any) -> dict[int, list[tuple[int, str]]]:
+    """Levels and titles of the outline by the page they point to."""
+    entries: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    try:
+        for count, item in enumerate(pdf.get_toc(max_depth=_DEEPEST_ENTRY)):
+            target = item.get_dest()
+            page = target.get_index() if target else None
+            title = one_line(item.get_title())
+            if page is not None and title:
+                entries[page].append((item.level + 1, title))
+            if count > _MOST_ENTRIES:
+                break
+    except (pypdfium2.PdfiumError, UnicodeError):
+        pass  # the text is worth having without its outline
+    return entries
+
+
+def _lines(pdf: Any, number: int) -> list[str]:
+    try:
+        page = pdf[number]
+        text_page = page.get_textpage()
+    except pypdfium2.PdfiumError:
+        return []  # one broken page
+    try:
+        text = text_page.get_text_bounded(errors="replace")
+    finally:
+        text_page.close()
+        page.close()
+    for mark in _CUT_WORD:
+        text = text.replace(mark + "\r\n", "").replace(mark, "")
+    return [line for line in clean(text).split("\n") if line.strip()]
+
+
+def _add_page(outline: Outline, number: int, lines: list[str], entries: list[tuple[int, str]]) -> None:
+    """An entry begins at the line that says it, or where the one before it began."""
+    at = 0
+    for level, title in entries:
+        begin = _line_of(title, lines, at)
+        _add_part(outline, number, lines[at:begin])
+        outline.heading(level, title)
+        at = begin
+    _add_part(outline, number, lines[at:])
+
+
+def _line_of(title: str, lines: list[str], at: int) -> int:
+    wanted = title.casefold()
+    return next((number for number in range(at, len(lines)) if " ".join(lines[number].split()).casefold().endswith(wanted)), at)
+
+
+def _add_part(outline: Outline, number: int, lines: list[str]) -> None:
+    if lines:
+        outline.heading(_PAGE_LEVEL, f"Page {number + 1}")
+        outline.add("\n".join(lines))

@@ -1,0 +1,96 @@
+"""`python -m ai_platform_engineering.mcp_servers.knowledge_base`: serves the knowledge base over stdin and stdout, or over HTTP."""
+
+import argparse
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import sys
+
+from pydantic import SecretStr
+
+from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
+from ai_platform_engineering.core.settings import ServerSettings, Settings, environment, export
+from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
+from ai_platform_engineering.knowledge_bases.opening import knowledge_base
+from ai_platform_engineering.mcp_servers.knowledge_base.server import PATH, create_app, create_server
+
+log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    given = _arguments()
+    variables = environment()
+    try:
+        export(variables)
+        settings = Settings.of(variables)
+        logging.basicConfig(level=settings.logging.level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(module)s: %(message)s")
+        kb = knowledge_base(settings, variables)
+        if given.http:
+            _serve(kb, settings, _server(settings, given.host, given.port))
+        else:
+            asyncio.run(_over_stdio(kb))
+    except CaipeError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - a command
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="knowledge_base", description="Serves the knowledge base over MCP.")
+    parser.add_argument("--http", action="store_true", help="Streamable HTTP at /mcp, and REST at /v1, in the place of stdin and stdout.")
+    parser.add_argument("--host", default="127.0.0.1", help="Where to listen; beyond this machine only with a key.")
+    parser.add_argument("--port", type=int, default=8010)
+    return parser.parse_args()
+
+
+def _server(settings: Settings, host: str, port: int) -> ServerSettings:
+    """The key is RAG_SERVER_TOKEN, which is also what a supervisor sends, or the shared key of all servers."""
+    key: SecretStr | None = settings.knowledge.server_token or settings.server.shared_key
+    return settings.server.model_copy(update={"host": host, "port": port, "shared_key": key, "external_url": None})
+
+
+async def _over_stdio(kb: KnowledgeBase) -> None:
+    from mcp.server.stdio import stdio_server
+
+    await kb.open()
+    try:
+        server = create_server(kb)
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+    finally:
+        await kb.aclose()
+
+
+def _serve(kb: KnowledgeBase, settings: Settings, server: ServerSettings) -> None:
+    # Imported late: none of it is needed on stdin and stdout.
+    import uvicorn
+
+    from ai_platform_engineering.knowledge_bases.rest import KnowledgeApi
+    from ai_platform_engineering.runtime.security import check_exposure
+
+    check_exposure(server)
+    listener = _listen(server.host, server.port)
+    here = server.model_copy(update={"port": listener.getsockname()[1]})
+    api = KnowledgeApi.of(kb, settings.knowledge)
+    app = create_app(kb, here, opening=lambda: api.open(here, settings.agent.home), routes=api.routes())
+    log.info("serving the knowledge base on %s%s", here.url.rstrip("/"), PATH)
+    config = uvicorn.Config(app, log_config=None, log_level=settings.logging.level.lower(), access_log=False, timeout_graceful_shutdown=5)
+    with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after its clean end
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bound before anything is opened: a taken port is told at once, a free one has its number."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = "another program uses this port" if error.errno == errno.EADDRINUSE else error.strerror
+        raise ConfigurationError(f"Cannot listen on {host}, port {port}: {reason}. Set --host and --port.") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The knowledge base as an MCP server: four tools that read."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.types import CallToolResult, TextContent, Tool, ToolAnnotations
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.settings import ServerSettings
+from ai_platform_engineering.knowledge_bases.asked import INSTRUCTIONS, TOOLS, answered
+from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
+from ai_platform_engineering.runtime.security import BearerAuth, HostGuard
+
+log = logging.getLogger(__name__)
+
+NAME = "knowledge_base"
+PATH = "/mcp"
+
+
+def create_server(kb: KnowledgeBase) -> Server[Any, Any]:
+    server: Server[Any, Any] = Server(NAME, instructions=INSTRUCTIONS)
+
+    async def list_tools() -> list[Tool]:
+        return [
+            Tool(
+                name=tool.name,
+                description=tool.description,
+                inputSchema=tool.schema,
+                annotations=ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=tool.open_world),
+            )
+            for tool in TOOLS
+        ]
+
+    async def call_tool(name: str, arguments: dict[str, Any]) -> CallToolResult:
+        try:
+            return _said(await answered(kb, name, arguments))
+        except CaipeError as error:
+            return _said(str(error), failed=True)
+        except Exception as error:  # noqa: BLE001 - the text of an error of ours is nothing for a model
+            log.error("%s failed: %s", name, type(error).__name__)
+            return _said(f"{name} failed on our side ({type(error).__name__}).", failed=True)
+
+    server.list_tools()(list_tools)  # type: ignore[no-untyped-call]
+    server.call_tool(validate_input=False)(call_tool)  # our own check says it in words
+    return server
+
+
+def create_app(
+    kb: KnowledgeBase, settings: ServerSettings, *, opening: Callable[[], Awaitable[None]] | None = None, routes: Sequence[BaseRoute] = ()
+) -> Starlette:
+    """Streamable HTTP at `/mcp`, behind the checks that every server of ours has; `routes` come beside it."""
+    manager = StreamableHTTPSessionManager(create_server(kb), stateless=True, max_request_body_size=settings.max_request_bytes)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await (opening or kb.open)()
+        try:
+            async with manager.run():
+                yield
+        finally:
+            await kb.aclose()
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    return Starlette(
+        lifespan=lifespan,
+        middleware=[Middleware(HostGuard, settings=settings), Middleware(BearerAuth, settings=settings)],
+        routes=[Route(PATH, _Endpoint(manager)), Route("/health", health), *routes],
+    )
+
+
+class _Endpoint:
+    """An object, so that Starlette hands it every method as it came."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
+        self._manager = manager
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._manager.handle_request(scope, receive, send)
+
+
+def _said(text: str, *, failed: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)], isError=failed)

@@ -1,0 +1,115 @@
+"""Where the supervisor's knowledge comes from: the knowledge base of this process, or a server elsewhere."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from langchain_core.tools import BaseTool
+
+from ai_platform_engineering.core.agents import McpServer
+from ai_platform_engineering.core.settings import KnowledgeSettings
+from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
+from ai_platform_engineering.multi_agents.platform_engineer.knowledge import in_process_tools
+from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import knowledge_tools
+from ai_platform_engineering.utils.failures import traced
+from ai_platform_engineering.utils.mcp.sessions import McpSessions
+
+log = logging.getLogger(__name__)
+
+_SERVER = "knowledge_base"
+
+
+class Knowledge(Protocol):
+    """The tools of a knowledge base, as long as there is something to find."""
+
+    async def tools(self) -> Sequence[BaseTool]: ...
+
+    async def start(self) -> None: ...
+
+    async def opened(self) -> None:
+        """Waits until it can be used, as far as it ever can."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+    def report(self) -> dict[str, Any] | None:
+        """How it is, for `/ready`."""
+        ...
+
+
+class OwnKnowledge:
+    """The knowledge base of this process, opened beside the start: nobody waits for its libraries."""
+
+    def __init__(self, kb: KnowledgeBase, settings: KnowledgeSettings, opened: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._kb, self._settings, self._open = kb, settings, opened or kb.open
+        self._tools = knowledge_tools(in_process_tools(kb), settings)
+        self._opening: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._problem = ""
+
+    async def start(self) -> None:
+        self._opening = asyncio.create_task(self._opened(), name="opening the knowledge base")
+
+    async def opened(self) -> None:
+        await self._settled.wait()
+
+    async def _opened(self) -> None:
+        try:
+            await self._open()
+        except Exception as error:  # noqa: BLE001 - without documents the rest of the system works
+            self._problem = f"The knowledge base cannot be opened ({type(error).__name__})."
+            log.error("the knowledge base cannot be opened: %s", traced(error))
+        finally:
+            self._settled.set()
+
+    async def tools(self) -> Sequence[BaseTool]:
+        if self._opening is None or not self._opening.done() or self._problem:
+            return ()
+        return self._tools if self._settings.enabled or await self._kb.holds_documents() else ()
+
+    async def aclose(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._opening
+            await self._kb.aclose()
+
+    def report(self) -> dict[str, Any] | None:
+        if self._problem:
+            return {"status": "degraded", "message": self._problem}
+        return {"status": "ok", "embeddings": self._kb.embeds} if self._opening is not None and self._opening.done() else None
+
+
+class ServedKnowledge:
+    """A knowledge base server elsewhere, at RAG_SERVER_URL."""
+
+    def __init__(self, sessions: McpSessions, settings: KnowledgeSettings) -> None:
+        token = settings.server_token.get_secret_value() if settings.server_token else None
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._server = McpServer(url=settings.server_url, headers=headers)
+        self._sessions, self._settings, self._problem = sessions, settings, ""
+        self._found, self._tools = tuple[BaseTool, ...](), list[BaseTool]()
+
+    async def start(self) -> None:
+        """Asked when it is first needed."""
+
+    async def opened(self) -> None:
+        """It is always asked anew."""
+
+    async def tools(self) -> Sequence[BaseTool]:
+        found = await self._sessions.agent_tools({_SERVER: self._server}, knowledge=("*",))
+        problem = found.problems.get(_SERVER, "")
+        if problem and problem != self._problem:
+            log.warning("the knowledge base server gives no tools: %s", problem)
+        self._problem = problem
+        if found.tools != self._found:  # kept otherwise: what they have counted must be found when a run ends
+            self._found, self._tools = found.tools, knowledge_tools(found.tools, self._settings)
+        return self._tools
+
+    async def aclose(self) -> None:
+        await self._sessions.aclose()
+
+    def report(self) -> dict[str, Any] | None:
+        return {"status": "degraded", "message": self._problem} if self._problem else {"status": "ok", "url": self._settings.server_url}

@@ -1,0 +1,204 @@
+"""How fast the embedded knowledge base indexes and finds, in how much memory, and how much of the nearest it finds.
+
+    .venv/bin/python -m benchmarks.knowledge [--chunks 100000] [--documents 1000] [--compare]
+
+Words follow Zipf's law, vectors lie in clusters; nothing is embedded and nothing leaves this machine. `--compare` puts the same chunks into
+SQLite's FTS5 and a numpy matrix.
+"""
+
+import argparse
+import asyncio
+import random
+import sqlite3
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ai_platform_engineering.knowledge_bases.chunking import chunked
+from ai_platform_engineering.knowledge_bases.documents import Chunk, Document, Raw
+from ai_platform_engineering.knowledge_bases.embedded.store import EmbeddedStore
+from ai_platform_engineering.knowledge_bases.evaluate import percentile
+from ai_platform_engineering.knowledge_bases.fusion import fused
+from ai_platform_engineering.knowledge_bases.reading.read import read
+from ai_platform_engineering.knowledge_bases.store import Mode
+from ai_platform_engineering.knowledge_bases.words import asked
+
+DIMENSIONS, CLUSTERS, QUERIES, TOP = 384, 500, 200, 10
+OF_A_DOCUMENT, WORDS = 5, 150
+VOCABULARY = 50_000
+MODEL = "benchmark"
+TARGET_P95, TARGET_MEMORY, TARGET_DOCUMENTS = 25.0, 1000.0, 100.0
+
+
+class Made:
+    """Texts and vectors, the same every time."""
+
+    def __init__(self, seed: int = 7) -> None:
+        self.numbers = np.random.default_rng(seed)
+        letters = random.Random(seed)
+        self.words = np.array(["".join(letters.choices("abcdefghijklmnoprstuvwy", k=letters.randint(3, 11))) for _ in range(VOCABULARY)])
+        shares = 1 / np.arange(1, VOCABULARY + 1)
+        self.shares = np.cumsum(shares / shares.sum())
+        self.centres = self.numbers.standard_normal((CLUSTERS, DIMENSIONS), dtype=np.float32)
+
+    def text(self, count: int) -> str:
+        places = np.searchsorted(self.shares, self.numbers.random(count)).clip(max=VOCABULARY - 1)
+        return " ".join(self.words[places].tolist())
+
+    def vectors(self, count: int) -> np.ndarray:
+        found = self.centres[self.numbers.integers(CLUSTERS, size=count)]
+        found = found + 0.7 * self.numbers.standard_normal((count, DIMENSIONS), dtype=np.float32)
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    def query(self) -> str:
+        """Two to five words, of which the most frequent hundred are none: they would be stop words."""
+        return " ".join(self.numbers.choice(self.words[100:10_000], int(self.numbers.integers(2, 6))).tolist())
+
+    def document(self, number: int) -> Document:
+        texts = [self.text(WORDS) for _ in range(OF_A_DOCUMENT)]
+        chunks = tuple(Chunk(at, text, (), start, start + len(text)) for at, (start, text) in enumerate(_places(texts)))
+        return Document(f"d{number}", "made", self.text(4), f"d{number}.md", "\n\n".join(texts), str(number), chunks=chunks)
+
+    def markdown(self) -> bytes:
+        """About 6 KB."""
+        sections = (f"## {self.text(3)}\n\n{self.text(60)}.\n\n- {self.text(8)}\n- {self.text(8)}\n\n{self.text(55)}.\n" for _ in range(7))
+        return f"# {self.text(4)}\n\n{''.join(sections)}".encode()
+
+
+def _places(texts: list[str]) -> Iterator[tuple[int, str]]:
+    start = 0
+    for text in texts:
+        yield start, text
+        start += len(text) + 2
+
+
+async def indexed(store: EmbeddedStore, made: Made, chunks: int) -> np.ndarray:
+    """All chunks with their vectors."""
+    began = time.perf_counter()
+    for number in range(chunks // OF_A_DOCUMENT):
+        await store.put(made.document(number))
+        if number % 500 == 499:
+            await store.commit()
+    await store.commit()
+    print(f"{chunks} chunks, words: {time.perf_counter() - began:.0f} s (the making of the texts included), {memory():.0f} MB")
+    vectors, at, began = made.vectors(chunks), 0, time.perf_counter()
+    while waiting := await store.without_vector(MODEL, 2_000):
+        await store.put_vectors(MODEL, list(zip(waiting, vectors[at : at + len(waiting)], strict=True)))
+        at += len(waiting)
+    print(f"{at} vectors: {time.perf_counter() - began:.0f} s, {memory():.0f} MB")
+    return vectors
+
+
+async def searched(store: EmbeddedStore, made: Made, vectors: np.ndarray) -> None:
+    questions = [(made.query(), vectors[at] + 0.03 * made.vectors(1)[0]) for at in made.numbers.integers(len(vectors), size=QUERIES)]
+    modes: tuple[Mode, ...] = ("lexical", "vectors", "hybrid")
+    for mode in modes:
+
+        async def one(question: tuple[str, Any], mode: Mode = mode) -> None:
+            await store.search(question[0], question[1].tolist(), model=MODEL, mode=mode, limit=TOP)
+
+        await timed(mode, one, questions)
+    print(f"memory: {memory():.0f} MB (asked: less than {TARGET_MEMORY:g})")
+    hits = 0
+    for _, vector in questions:
+        exact = set(np.argpartition(-(vectors @ vector), TOP)[:TOP].tolist())
+        found = await store.search("", vector.tolist(), model=MODEL, mode="vectors", limit=TOP)
+        hits += len(exact & {int(hit.document_id[1:]) * OF_A_DOCUMENT + hit.ordinal for hit in found})
+    print(f"recall@{TOP} of the vectors against looking at each: {hits / TOP / QUERIES:.3f}")
+
+
+async def timed(name: str, one: Callable[[Any], Awaitable[None]], questions: list[Any]) -> None:
+    times: list[float] = []
+    for question in questions:
+        began = time.perf_counter()
+        await one(question)
+        times.append(1e3 * (time.perf_counter() - began))
+    aim = f"   (asked: p95 less than {TARGET_P95:g} ms)" if name == "hybrid" else ""
+    print(f"{name:8} p50 {percentile(times, 0.5):6.2f} ms, p95 {percentile(times, 0.95):6.2f} ms{aim}")
+
+
+async def ingested(folder: Path, made: Made, documents: int) -> None:
+    contents = [made.markdown() for _ in range(documents)]
+    store = EmbeddedStore(folder)
+    await store.open()
+    began, used = time.perf_counter(), time.process_time()
+    for number, content in enumerate(contents):
+        kind, parsed = read(Raw(f"d{number}.md", content))
+        text, chunks = chunked(parsed)
+        await store.put(Document(f"d{number}", "made", parsed.title, f"d{number}.md", text, str(number), kind=kind, chunks=chunks))
+        if number % 200 == 199:
+            await store.commit()
+    await store.commit()
+    rate, work = documents / (time.perf_counter() - began), 1e3 * (time.process_time() - used) / documents
+    await store.close()
+    size = sum(map(len, contents)) / documents / 1e3
+    print(
+        f"{documents} Markdown documents of {size:.1f} KB, read, cut, put and committed: {rate:.0f} a second (asked: {TARGET_DOCUMENTS:g})"
+    )
+    print(f"  {work:.1f} ms of processor time each")
+
+
+async def compared(folder: Path, chunks: int) -> None:
+    """FTS5 and a matrix, with the same texts and questions."""
+    made = Made()
+    db = sqlite3.connect(folder / "fts.db")
+    db.execute("CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = 'porter unicode61')")
+    began = time.perf_counter()
+    for number in range(chunks // OF_A_DOCUMENT):
+        document = made.document(number)
+        db.executemany("INSERT INTO texts VALUES (?)", ((f"{document.title}\n{chunk.text}",) for chunk in document.chunks))
+    db.commit()
+    print(f"FTS5 + numpy: {chunks} chunks in {time.perf_counter() - began:.0f} s")
+    vectors = made.vectors(chunks)
+    questions = [(made.query(), vectors[at] + 0.03 * made.vectors(1)[0]) for at in made.numbers.integers(chunks, size=QUERIES)]
+
+    async def one(question: tuple[str, Any]) -> None:
+        words = " OR ".join(f'"{word}"' for word in asked(question[0])[0])
+        lexical = [row[0] for row in db.execute("SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rank LIMIT 100", (words,))]
+        near = vectors @ question[1]
+        top = np.argpartition(-near, 100)[:100]
+        fused([lexical, top[np.argsort(-near[top])].tolist()], 100)
+
+    await timed("hybrid", one, questions)
+    db.close()
+
+
+def memory() -> float:
+    """Resident, in MB."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1e3
+    return float("nan")
+
+
+async def main(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        await ingested(Path(home) / "documents", Made(), options.documents)
+        if options.compare:
+            await compared(Path(home), options.chunks)
+            return
+        made, store = Made(), EmbeddedStore(Path(home) / "chunks")
+        print(f"memory before: {memory():.0f} MB")
+        await store.open()
+        vectors = await indexed(store, made, options.chunks)
+        await searched(store, made, vectors)
+        await store.close()
+        began = time.perf_counter()
+        await store.open()
+        await store.search(made.query(), vectors[0].tolist(), model=MODEL)
+        print(f"opened again and first answer: {time.perf_counter() - began:.1f} s")
+        await store.close()
+        size = sum(path.stat().st_size for path in (Path(home) / "chunks").rglob("*") if path.is_file()) / 1e6
+        print(f"on disk: {size:.0f} MB")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--chunks", type=int, default=100_000)
+    parser.add_argument("--documents", type=int, default=1_000)
+    parser.add_argument("--compare", action="store_true")
+    asyncio.run(main(parser.parse_args()))

@@ -1,0 +1,43 @@
+"""An embedding model without a model: texts that share words are near each other. It can be made to wait, and to fail."""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+DIMENSIONS = 64
+
+
+def vector_of(text: str) -> list[float]:
+    counts = [0.001] * DIMENSIONS
+    for word in re.findall(r"\w+", text.lower()):
+        counts[hashlib.sha256(word.encode()).digest()[0] % DIMENSIONS] += 1.0
+    length = sum(value * value for value in counts) ** 0.5
+    return [value / length for value in counts]
+
+
+@dataclass(slots=True)
+class WordVectors:
+    """`may_go` holds back what is asked for, `broken` refuses it."""
+
+    name: str = "words"
+    dimensions: int = DIMENSIONS
+    texts: list[str] = field(default_factory=list)
+    may_go: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    broken: bool = False
+
+    def __post_init__(self) -> None:
+        self.may_go.set()
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        self.asked.set()
+        if self.broken:
+            raise ConnectionError("the far end is away")
+        await self.may_go.wait()
+        self.texts += texts
+        return [vector_of(text) for text in texts]
+
+    async def close(self) -> None:
+        self.may_go.set()
