@@ -143,7 +143,7 @@ class KnowledgeBase:
 
     async def holds_documents(self) -> bool:
         """Whether there is something to find, now or as soon as a job has brought it in."""
-        return any(one.documents for one in await self.list_datasources()) or bool(await self._store.jobs(unfinished=True))
+        return not await self._store.is_empty() or bool(await self._store.jobs(unfinished=True))
 
     async def add(
         self,

@@ -21,7 +21,7 @@ from ai_platform_engineering.knowledge_bases.owner import Owner
 from ai_platform_engineering.knowledge_bases.shown import datasource_shown, document_shown, job_shown, result_shown
 from ai_platform_engineering.knowledge_bases.store import Mode
 from ai_platform_engineering.runtime.ascii_json import AsciiJSON
-from ai_platform_engineering.runtime.rest import Handler, NotFound, answering
+from ai_platform_engineering.runtime.rest import Handler, NotFound, answering, json_body
 
 LOCAL_KEY = "X-Caipe-Local-Key"
 _MOST_BYTES = 64 * 1024
@@ -154,13 +154,7 @@ def _answering(handler: Handler) -> Handler:
 
 
 async def _body(request: Request, kind: type[AskedT]) -> AskedT:
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refused("Send JSON, with the content type application/json.")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            raise Refused(f"The request is larger than {_MOST_BYTES} bytes.")
+    body = await json_body(request, _MOST_BYTES, "Send JSON, with the content type application/json.")
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:

@@ -98,6 +98,10 @@ class Store(Protocol):
         """With their counts, by name."""
         ...
 
+    async def is_empty(self) -> bool:
+        """Whether there is no document at all; asked at every question, so nothing is counted."""
+        ...
+
     async def remove_datasource(self, name: str) -> bool:
         """With all that came from it."""
         ...

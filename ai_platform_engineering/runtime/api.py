@@ -13,7 +13,7 @@ from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.facts import Fact, Facts
 from ai_platform_engineering.runtime.log import JournalEntry, RunLog, RunRow, can_settle
 from ai_platform_engineering.runtime.requests_api import RequestsApi
-from ai_platform_engineering.runtime.rest import NotFound, answering, owner_of
+from ai_platform_engineering.runtime.rest import NotFound, answering, json_body, owner_of
 from ai_platform_engineering.runtime.runs import Runs
 
 _MOST_BYTES = 64 * 1024
@@ -114,13 +114,7 @@ def _call(entry: JournalEntry, row: RunRow) -> dict[str, Any]:
 
 
 async def _said(request: Request) -> Said:
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refused(_EXPECTED)
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            raise Refused(f"The request is larger than {_MOST_BYTES} bytes.")
+    body = await json_body(request, _MOST_BYTES, _EXPECTED)
     try:
         return Said.model_validate_json(body)
     except ValidationError:

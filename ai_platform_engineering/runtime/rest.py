@@ -1,4 +1,4 @@
-"""What the REST routes share: who asks, and errors as problems with a sentence."""
+"""What the REST routes share: who asks, bodies, and errors as problems with a sentence."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -35,6 +35,18 @@ def owner_of(request: Request) -> str:
     from a2a.server.routes.common import DefaultServerCallContextBuilder
 
     return resolve_user_scope(DefaultServerCallContextBuilder().build(request))
+
+
+async def json_body(request: Request, most: int, expected: str) -> bytes:
+    """The body of a request that must be JSON and not larger. Raises Refused; `expected` says what to send."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refused(expected)
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise Refused(f"The request is larger than {most} bytes.")
+    return body
 
 
 def answering(handler: Handler) -> Handler:

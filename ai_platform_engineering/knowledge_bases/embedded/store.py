@@ -67,6 +67,9 @@ class EmbeddedStore:
     async def datasources(self) -> list[Datasource]:
         return await self._read(finding.datasources)
 
+    async def is_empty(self) -> bool:
+        return await self._read(lambda db: db.execute("SELECT 1 FROM documents LIMIT 1").fetchone() is None)
+
     async def remove_datasource(self, name: str) -> bool:
         def removed(db: sqlite3.Connection) -> bool:
             known, vectors = writing.remove_datasource(db, name)

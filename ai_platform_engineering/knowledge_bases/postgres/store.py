@@ -60,6 +60,10 @@ class PostgresStore:
             rows = await (await db.execute('SELECT * FROM datasources ORDER BY name COLLATE "C"')).fetchall()
         return [Datasource(**{**row, **counts.get(row["name"], {})}) for row in rows]
 
+    async def is_empty(self) -> bool:
+        async with self._writing() as db:
+            return await (await db.execute("SELECT 1 FROM documents LIMIT 1")).fetchone() is None
+
     async def remove_datasource(self, name: str) -> bool:
         from ai_platform_engineering.knowledge_bases.postgres import writing
 

@@ -1,7 +1,7 @@
 """`CAIPEAgentResponse`: an agent asks the person it works for with a form, and goes on with the values."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self, get_args
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -11,13 +11,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from ai_platform_engineering.core.events import FieldType, Form, InputField, JsonObject
 from ai_platform_engineering.core.forms import declined
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offering import Handler, without
 from ai_platform_engineering.utils.tool_calls import ASKING
 
 _DESCRIPTION = """Ask the person you work for, with a form, for values that you need and cannot find out yourself. Ask for everything at
 once, with the choices you know. The result holds the values by field name. Never ask for passwords, tokens or keys: what is filled in is
 stored and shown. Not for approvals: tools that need one ask by themselves."""
-
-Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 DECLINED = "declined"  # in the place of values: why there are none
 _FREE_TEXT = InputField(field_name="answer", field_label="Answer", field_type="textarea")
@@ -94,6 +93,4 @@ class AskingPeople(AgentMiddleware):
         self._offered = offered
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
-        if self._offered:
-            return await handler(request)
-        return await handler(request.override(tools=[one for one in request.tools if one is not ask]))
+        return await handler(request if self._offered else without(request, ASKING))

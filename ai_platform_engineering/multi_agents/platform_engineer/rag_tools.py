@@ -16,6 +16,7 @@ from pydantic import PrivateAttr
 
 from ai_platform_engineering.core.settings import KnowledgeSettings
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import current_turn
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offering import Handler
 from ai_platform_engineering.runtime.storage.fenced import RUN
 
 SEARCH, FETCH_DOCUMENT = "search", "fetch_document"
@@ -158,7 +159,6 @@ def _query(config: RunnableConfig) -> _Query:
     return thread_id, (config.get("metadata") or {}).get(RUN)
 
 
-Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
 
 

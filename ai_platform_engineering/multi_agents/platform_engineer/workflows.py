@@ -6,7 +6,7 @@ restart like anything else the supervisor does; how far it is can be read from t
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from ai_platform_engineering.core.workflows import Workflow
 from ai_platform_engineering.multi_agents.platform_engineer.asking import DECLINED
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import ORDERS
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import current_turn
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offering import Handler, without
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.ordered import FOR_A_MODEL, NO_MODEL
 from ai_platform_engineering.runtime.storage.fenced import RUN
 from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLANNING
@@ -34,8 +35,6 @@ WORKFLOW = "workflow"  # in what a message carries beside its text: the workflow
 _STEP = "workflow_step"  # the step that a message of ours works on
 _FAILED = "workflow_failed"  # steps that failed without being tried
 _SCOPE = uuid.UUID("0f0a2a52-4f2e-4d7e-8f43-0d1b1f4f8c21")
-
-Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class RunsWorkflows(AgentMiddleware):
                 return ModelResponse(result=[AIMessage(wanted)])
             running = wanted
         if running is None:
-            return await handler(_without(request, STARTING) if self._offline else request)
+            return await handler(without(request, STARTING) if self._offline else request)
         return await self._goes_on(request, handler, running, turn)
 
     def _wanted(self, messages: Sequence[AnyMessage]) -> "_Running | str | None":
@@ -140,7 +139,7 @@ class RunsWorkflows(AgentMiddleware):
     async def _think(self, request: ModelRequest[Any], handler: Handler, move: Think) -> AIMessage:
         """The supervisor's own model does one step, and sees nothing of the rest."""
         prompt = f"{request.system_message.text if request.system_message else ''}\n\nDo only this step of a workflow now:\n{move.text}"
-        changed = _without(request, STARTING).override(system_message=SystemMessage(prompt.strip()), response_format=None)
+        changed = without(request, STARTING).override(system_message=SystemMessage(prompt.strip()), response_format=None)
         response = await handler(changed)
         return next(message for message in reversed(response.result) if isinstance(message, AIMessage))
 
@@ -265,11 +264,6 @@ def _about(workflow: Workflow) -> str:
     fields = [field.name for field in workflow.form.fields] if workflow.form else []
     asks = f" Fields: {', '.join(fields)}." if fields else ""
     return f"{' '.join(workflow.description.split())}{asks}"
-
-
-def _without(request: ModelRequest[Any], name: str) -> ModelRequest[Any]:
-    kept = [one for one in request.tools if not isinstance(one, BaseTool) or one.name != name]
-    return request.override(tools=kept)
 
 
 def _run_id() -> str:

@@ -1,19 +1,17 @@
 """Bounds for one run: when a budget is used up the model gets one more turn, without tools, in which it may answer."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.config import get_config
 
-from ai_platform_engineering.core.errors import TooManySteps
 from ai_platform_engineering.core.settings import LimitSettings
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offering import Handler, answer_now
 from ai_platform_engineering.utils.signals import Noticed
 
-_ANSWER_NOW = (
-    "\n\nThe budget of this request is used up. Do not call tools any more. Answer now from what you have, and say what is missing."
-)
+_ANSWER_NOW = "The budget of this request is used up. Do not call tools any more. Answer now from what you have, and say what is missing."
 _STEPS_KEPT = 3  # this model call, its tools and the call after them must not be the first that is too many
 
 
@@ -24,18 +22,12 @@ class CallLimits(AgentMiddleware):
         super().__init__()
         self._settings = settings
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
         used_up = self._used_up(request)
         if used_up is None:
             return await handler(request)
         request.runtime.stream_writer(Noticed("limit", f"I stop using tools and answer now: {used_up}."))
-        prompt = (request.system_message.text if request.system_message else "") + _ANSWER_NOW
-        response = await handler(request.override(tools=[], system_message=SystemMessage(prompt)))
-        if response.structured_response is None and any(isinstance(one, AIMessage) and one.tool_calls for one in response.result):
-            raise TooManySteps()  # it goes on calling what it was not offered
-        return response
+        return await answer_now(request, handler, _ANSWER_NOW)
 
     def _used_up(self, request: ModelRequest[Any]) -> str | None:
         turn = current_turn(request.state["messages"])

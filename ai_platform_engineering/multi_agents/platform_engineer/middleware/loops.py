@@ -8,12 +8,12 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
 from langchain.tools import BaseTool, tool
-from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.types import Command
 from pydantic import BaseModel, Field
 
-from ai_platform_engineering.core.errors import TooManySteps
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import current_turn
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offering import Handler, answer_now, without
 from ai_platform_engineering.utils.signals import Noticed
 from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLANNING, WAITING
 
@@ -26,11 +26,10 @@ _WARNING = (
     "answer from what you have. To watch for a change, call wait first.]"
 )
 _ANSWER_NOW = (
-    "\n\nYou have repeated the same call with the same result too often, so you cannot use tools any more. Answer now from what you have, "
+    "You have repeated the same call with the same result too often, so you cannot use tools any more. Answer now from what you have, "
     "and say what is missing."
 )
 
-Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
 
 
@@ -74,14 +73,10 @@ class LoopGuard(AgentMiddleware):
         turn = current_turn(request.state["messages"])
         looped = next((message for message in turn if _count(message) >= _END), None)
         if looped is None:
-            return await handler(request if self._waits else request.override(tools=[one for one in request.tools if one is not wait]))
+            return await handler(request if self._waits else without(request, WAITING))
         text = f"I stop using tools and answer now: {looped.name} gave the same result {_END} times."
         request.runtime.stream_writer(Noticed("loop_guard", text))
-        prompt = (request.system_message.text if request.system_message else "") + _ANSWER_NOW
-        response = await handler(request.override(tools=[], system_message=SystemMessage(prompt)))
-        if response.structured_response is None and any(isinstance(one, AIMessage) and one.tool_calls for one in response.result):
-            raise TooManySteps()  # it goes on calling what it was not offered
-        return response
+        return await answer_now(request, handler, _ANSWER_NOW)
 
 
 def _fingerprint(request: ToolCallRequest, result: ToolMessage) -> str:

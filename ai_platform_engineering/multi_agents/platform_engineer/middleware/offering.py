@@ -1,0 +1,26 @@
+"""What a model is offered for one call: less than there is, or nothing any more."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, SystemMessage
+from langchain_core.tools import BaseTool
+
+from ai_platform_engineering.core.errors import TooManySteps
+
+Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+
+
+def without(request: ModelRequest[Any], name: str) -> ModelRequest[Any]:
+    """The request without one tool."""
+    return request.override(tools=[one for one in request.tools if not isinstance(one, BaseTool) or one.name != name])
+
+
+async def answer_now(request: ModelRequest[Any], handler: Handler, why: str) -> ModelResponse[Any]:
+    """One more turn, without tools, in which the model may answer. Raises TooManySteps."""
+    prompt = (request.system_message.text if request.system_message else "") + f"\n\n{why}"
+    response = await handler(request.override(tools=[], system_message=SystemMessage(prompt)))
+    if response.structured_response is None and any(isinstance(one, AIMessage) and one.tool_calls for one in response.result):
+        raise TooManySteps()  # it goes on calling what it was not offered
+    return response
