@@ -9,7 +9,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.runtime.storage.storage import Storage
 from tests.harness import FAST, PLAIN, Client, served
@@ -28,7 +28,7 @@ async def supervisor_on(
     model: BaseChatModel | None,
     *,
     tools: Sequence[BaseTool] = (),
-    agents: Sequence[LocalAgent] = (),
+    agents: Sequence[Agent] = (),
     env: Mapping[str, str] | None = None,
     key: str | None = None,
     router: BaseChatModel | None = None,

@@ -41,7 +41,11 @@ from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.utils.a2a_common.client import Conversation, Order, RequestRefused, Unreachable
 from ai_platform_engineering.utils.a2a_common.foreign_client import ForeignClient
 from tests.conftest import ROOT, need
-from tests.harness import PLAIN, served
+from tests.fakes.model import ScriptedChatModel
+from tests.fakes.script import Call, Say, Script, Turn
+from tests.harness import PLAIN, agent, served
+from tests.services import remote
+from tests.storages import in_folder, supervisor_on
 
 TOKEN = "token-918273645"
 REQUIREMENTS = ROOT / "tests" / "fixtures" / "a2a_03_requirements.txt"
@@ -286,6 +290,24 @@ async def question_and_reply(server: Server) -> None:
     assert talk.task_id == task_id
     assert second[-1] == Answered(agent="argocd", text=f"It runs on {reply}.", trace_id="")
     assert shown(fold(second)) == [f"It runs on {reply}."]
+
+
+async def test_a_question_of_the_agent_is_answered_after_a_restart_of_the_supervisor(server: Server, tmp_path: Path) -> None:
+    reply = uuid.uuid4().hex
+    steps = [
+        {"status": "input-required", "text": "Which cluster?"},
+        {"artifact": "a", "text": "It runs on {reply}."},
+        {"status": "completed"},
+    ]
+    turns = (Turn(Call("task", {"description": json.dumps(steps), "subagent_type": "argocd"})), Turn(Say("Done.")))
+    model = ScriptedChatModel(script=Script(*turns))
+    async with remote(agent("argocd", None), server.url) as far, supervisor_on(in_folder(tmp_path), model, agents=[far]) as client:
+        paused = await client.ask("Where does it run?")
+    assert fold(paused.events).state == "input-required"
+    async with remote(agent("argocd", None), server.url) as far, supervisor_on(in_folder(tmp_path), model, agents=[far]) as client:
+        seen = await client.ask(reply, contextId=paused.context_id)
+    assert seen.answer == "Done."
+    assert [message.text for message in model.requests[-1].since_user if message.role == "tool"] == [f"It runs on {reply}."]
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ def show_run(console: Console, items: Sequence[Numbered], *, results: bool = Fal
     if text := seen.answer or seen.partial:
         with Screen(console) as screen:
             screen.write(text)
+    if seen.citations:
+        _plain(console, words.sources(seen.citations), "dim")
 
 
 def _header(console: Console, seen: Transcript, items: Sequence[Numbered]) -> None:
