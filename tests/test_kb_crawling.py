@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ai_platform_engineering.knowledge_bases.addresses import FetchRefused
 from ai_platform_engineering.knowledge_bases.crawling import Bounds, Crawl
 from ai_platform_engineering.knowledge_bases.fetching import Fetcher, Limits
 from ai_platform_engineering.knowledge_bases.items import Found, Gone, Skipped, Unchanged
 from ai_platform_engineering.knowledge_bases.pages import normalised
 from ai_platform_engineering.knowledge_bases.robots import read_sitemap
+from ai_platform_engineering.utils.addresses import FetchRefused
 from tests.fakes.site import PUBLIC, Answer, Page, Request, Site, World, site
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.errors import CaipeError, SourceUnavailable
 from ai_platform_engineering.knowledge_bases.crawling import Bounds
 from ai_platform_engineering.knowledge_bases.fetching import Fetcher
 from ai_platform_engineering.knowledge_bases.folders import MAX_FILE, Folder
-from ai_platform_engineering.knowledge_bases.items import Found, Gone, Skipped, Source, SourceUnavailable, Unchanged
-from ai_platform_engineering.knowledge_bases.repositories import Remote, Repository, remote_of
+from ai_platform_engineering.knowledge_bases.items import Found, Gone, Skipped, Source, Unchanged
+from ai_platform_engineering.knowledge_bases.repositories import Repository
 from ai_platform_engineering.knowledge_bases.sources import Kind, Surroundings, local_path, source_of
+from ai_platform_engineering.utils.git_remotes import Remote, remote_of
 from tests.fakes.git_server import commit, git, git_server, repository
 from tests.fakes.site import Page, World, site
 

@@ -72,6 +72,13 @@ class UnsupportedPart(Refused):
     code = "unsupported_part"
 
 
+class SourceUnavailable(CaipeError):
+    """Where documents or skills come from cannot be read now; nothing is known about what is there."""
+
+    code = "source_unavailable"
+    retryable = True
+
+
 class RunNotFound(CaipeError):
     code = "run_not_found"
 

@@ -5,8 +5,9 @@ import hashlib
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
 
+from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.knowledge_bases.documents import Raw
-from ai_platform_engineering.knowledge_bases.items import Found, Gone, Item, SourceUnavailable, Unchanged
+from ai_platform_engineering.knowledge_bases.items import Found, Gone, Item, Unchanged
 from ai_platform_engineering.knowledge_bases.store import Datasource
 
 OWN_DOCS = Datasource("caipe-docs", "built-in", "built-in", "The documentation of this product")

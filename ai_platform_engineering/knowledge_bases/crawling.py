@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from ai_platform_engineering.knowledge_bases.addresses import DEFAULT_PORTS, FetchRefused, parse
 from ai_platform_engineering.knowledge_bases.documents import Raw
-from ai_platform_engineering.knowledge_bases.fetching import Fetched, Fetcher, FetchFailed
+from ai_platform_engineering.knowledge_bases.fetching import Fetched, Fetcher
 from ai_platform_engineering.knowledge_bases.items import Found, Gone, Item, Skipped, Unchanged
 from ai_platform_engineering.knowledge_bases.pages import normalised, outline_of
 from ai_platform_engineering.knowledge_bases.robots import MAX_DELAY, Robots, Rules
+from ai_platform_engineering.utils.addresses import DEFAULT_PORTS, FetchFailed, FetchRefused, parse
 
 Pause = Callable[[float], Awaitable[None]]
 _LATER = frozenset({429, 503})

@@ -11,16 +11,8 @@ from urllib.parse import urljoin
 import httpcore
 import httpx
 
-from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.knowledge_bases.addresses import (
-    FetchRefused,
-    IPAddress,
-    Target,
-    check_addresses,
-    check_name,
-    parse,
-)
-from ai_platform_engineering.knowledge_bases.connecting import Connector, SystemConnector, pool_for, proxy_for
+from ai_platform_engineering.utils.addresses import FetchFailed, FetchRefused, IPAddress, Target
+from ai_platform_engineering.utils.connecting import Connector, Gate, SystemConnector, pool_for, proxy_for
 
 USER_AGENT = "caipe"
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -52,31 +44,18 @@ class Fetched:
     robots: str = ""  # X-Robots-Tag
 
 
-class FetchFailed(CaipeError):
-    """The address gave nothing; the text is for a model or a person. `status` is what the server answered, where it did."""
-
-    code = "fetch_failed"
-    retryable = True
-
-    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.status, self.retry_after = status, retry_after
-
-
 async def fetch(url: str, limits: Limits | None = None, *, allow_private: bool = False, connector: Connector | None = None) -> Fetched:
     """One page. Raises FetchRefused and FetchFailed."""
     return await Fetcher(limits, allow_private=allow_private, connector=connector).fetch(url)
 
 
 class Fetcher:
-    """Fetches under the same rules again and again. No cookies, no credentials, a connection per request.
-
-    With a proxy of the environment the proxy looks the name up again. So the name is looked up and checked here first, and what
-    cannot be looked up here is refused, unless private networks are allowed: then there is little left to protect."""
+    """Fetches under the same rules again and again. No cookies, no credentials, a connection per request."""
 
     def __init__(self, limits: Limits | None = None, *, allow_private: bool = False, connector: Connector | None = None) -> None:
         self.limits = limits or Limits()
-        self._allow_private, self._connector = allow_private, connector or SystemConnector()
+        self._connector = connector or SystemConnector()
+        self._gate = Gate(allow_private=allow_private, connector=self._connector)
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, url: str, *, etag: str = "", modified: str = "", size: int | None = None) -> Fetched:
@@ -89,24 +68,8 @@ class Fetcher:
             raise FetchFailed(f"The page did not arrive within {self.limits.seconds:g} seconds.") from None
 
     async def checked(self, url: str) -> tuple[Target, tuple[IPAddress, ...]]:
-        """An address that may be reached, and where: nothing was connected to yet. No addresses: only the proxy knows them."""
-        target = parse(url)
-        check_name(target, allow_private=self._allow_private)
-        found = (target.address,) if target.address is not None else await self._look_up(target)
-        check_addresses(target, found, allow_private=self._allow_private)
-        return target, found
-
-    async def _look_up(self, target: Target) -> tuple[IPAddress, ...]:
-        try:
-            if found := await self._connector.addresses(target.host):
-                return found
-        except (OSError, UnicodeError, ValueError):
-            pass
-        if proxy_for(target) is None:
-            raise FetchFailed(f"{target.host} cannot be looked up: no such name, or no network.")
-        if self._allow_private:
-            return ()
-        raise FetchRefused(f"{target.host} cannot be looked up here, only by the proxy, so it cannot be checked and is not fetched.")
+        """An address that may be reached, and where. Raises FetchRefused and FetchFailed."""
+        return await self._gate.checked(url)
 
     async def _follow(self, url: str, conditions: Mapping[str, str], size: int) -> Fetched:
         target, addresses = await self.checked(url)

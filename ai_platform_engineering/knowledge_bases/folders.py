@@ -10,8 +10,9 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.knowledge_bases.documents import Raw
-from ai_platform_engineering.knowledge_bases.items import Found, Gone, Item, Skipped, SourceUnavailable, Unchanged
+from ai_platform_engineering.knowledge_bases.items import Found, Gone, Item, Skipped, Unchanged
 
 MAX_FILE = 20 * 1024 * 1024
 _NEVER = frozenset({"node_modules", "__pycache__"})  # what programs make, also where no .gitignore says so

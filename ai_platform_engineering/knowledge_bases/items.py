@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.knowledge_bases.documents import Raw
 
 
@@ -44,13 +43,6 @@ class Gone:
 
 
 Item = Found | Unchanged | Skipped | Gone
-
-
-class SourceUnavailable(CaipeError):
-    """The source as a whole cannot be read now; nothing is known about its documents."""
-
-    code = "source_unavailable"
-    retryable = True
 
 
 class Source(Protocol):

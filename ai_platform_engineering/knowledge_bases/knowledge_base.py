@@ -12,7 +12,7 @@ from ai_platform_engineering.knowledge_bases.answers import NotThere, Page, Rest
 from ai_platform_engineering.knowledge_bases.built_in import OWN_DOCS
 from ai_platform_engineering.knowledge_bases.chunking import chunked
 from ai_platform_engineering.knowledge_bases.documents import Document, Raw, Unreadable
-from ai_platform_engineering.knowledge_bases.fetching import Fetched, FetchFailed
+from ai_platform_engineering.knowledge_bases.fetching import Fetched
 from ai_platform_engineering.knowledge_bases.ingest import Ingest
 from ai_platform_engineering.knowledge_bases.passing import Pace
 from ai_platform_engineering.knowledge_bases.places import Places
@@ -20,6 +20,7 @@ from ai_platform_engineering.knowledge_bases.reading.read import read
 from ai_platform_engineering.knowledge_bases.snippets import snippet
 from ai_platform_engineering.knowledge_bases.store import Datasource, Hit, Job, Mode, Store, Vector
 from ai_platform_engineering.knowledge_bases.vectors import Vectors
+from ai_platform_engineering.utils.addresses import FetchFailed
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.embeddings import Embedder

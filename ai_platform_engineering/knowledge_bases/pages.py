@@ -8,8 +8,8 @@ from urllib.parse import urljoin
 
 from lxml import etree
 
-from ai_platform_engineering.knowledge_bases.addresses import FetchRefused, parse
 from ai_platform_engineering.knowledge_bases.fetching import USER_AGENT, Fetched
+from ai_platform_engineering.utils.addresses import FetchRefused, parse
 
 MAX_LINKS = 2000
 _TRACKING = re.compile(

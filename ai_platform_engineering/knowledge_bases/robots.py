@@ -8,8 +8,8 @@ from xml.parsers import expat
 
 from protego import Protego
 
-from ai_platform_engineering.knowledge_bases.addresses import FetchRefused, parse
-from ai_platform_engineering.knowledge_bases.fetching import USER_AGENT, Fetcher, FetchFailed
+from ai_platform_engineering.knowledge_bases.fetching import USER_AGENT, Fetcher
+from ai_platform_engineering.utils.addresses import FetchFailed, FetchRefused, parse
 
 MAX_ROBOTS = 512 * 1024
 MAX_DELAY = 10.0  # a longer wait would not end the crawl in reasonable time

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ai_platform_engineering.knowledge_bases.addresses import FetchRefused
+from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.knowledge_bases.crawling import Bounds, Crawl
 from ai_platform_engineering.knowledge_bases.fetching import Fetcher
 from ai_platform_engineering.knowledge_bases.folders import Folder
-from ai_platform_engineering.knowledge_bases.items import Item, Source, SourceUnavailable
-from ai_platform_engineering.knowledge_bases.repositories import Remote, Repository, remote_of
+from ai_platform_engineering.knowledge_bases.items import Item, Source
+from ai_platform_engineering.knowledge_bases.repositories import Repository
+from ai_platform_engineering.utils.addresses import FetchRefused
+from ai_platform_engineering.utils.git_remotes import Remote, remote_of
 
 Kind = Literal["folder", "web", "git"]
 

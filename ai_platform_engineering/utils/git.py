@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ai_platform_engineering.knowledge_bases.items import SourceUnavailable
+from ai_platform_engineering.core.errors import SourceUnavailable
 
 # What git needs of our environment: not our keys, and no configuration, which could name programs to run.
 _KEPT = (
@@ -42,7 +42,7 @@ _SETTINGS = {
 _REASONS = (
     (r"could not read (user|pass)|authentication failed|terminal prompts disabled|\b40[13]\b", "it does not exist, or needs credentials"),
     (r"permission denied|publickey|host key verification", "ssh was not let in; the host must be known and a key must be loaded"),
-    (r"couldn't find remote ref|not our ref", "it has no such branch, tag or commit"),
+    (r"couldn't find remote ref|not our ref|unadvertised object", "it has no such branch, tag or commit"),
     (r"redirect|error: 30\d", "its address redirects; give the one it leads to"),
     (r"dubious ownership", "it belongs to another user of this machine"),
     (r"not found|does not exist|does not appear to be a git repository|\b404\b", "there is no repository at this address"),

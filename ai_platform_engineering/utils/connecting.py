@@ -12,7 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 
 from ai_platform_engineering.core.settings import is_loopback
-from ai_platform_engineering.knowledge_bases.addresses import FetchRefused, IPAddress, Target
+from ai_platform_engineering.utils.addresses import FetchFailed, FetchRefused, IPAddress, Target, check_addresses, check_name, parse
 
 
 class Connector(Protocol):
@@ -34,6 +34,36 @@ class SystemConnector:
 
     async def connect(self, address: IPAddress, port: int) -> httpcore.AsyncNetworkStream:
         return await httpcore.AnyIOBackend().connect_tcp(str(address), port)
+
+
+class Gate:
+    """Says where may be connected to. Nothing is connected to here.
+
+    With a proxy of the environment the proxy looks the name up again. So the name is looked up and checked here first, and what
+    cannot be looked up here is refused, unless private networks are allowed: then there is little left to protect."""
+
+    def __init__(self, *, allow_private: bool = False, connector: Connector | None = None) -> None:
+        self._allow_private, self._connector = allow_private, connector or SystemConnector()
+
+    async def checked(self, url: str) -> tuple[Target, tuple[IPAddress, ...]]:
+        """An address that may be reached, and where; no addresses: only the proxy knows them. Raises FetchRefused and FetchFailed."""
+        target = parse(url)
+        check_name(target, allow_private=self._allow_private)
+        found = (target.address,) if target.address is not None else await self._look_up(target)
+        check_addresses(target, found, allow_private=self._allow_private)
+        return target, found
+
+    async def _look_up(self, target: Target) -> tuple[IPAddress, ...]:
+        try:
+            if found := await self._connector.addresses(target.host):
+                return found
+        except (OSError, UnicodeError, ValueError):
+            pass
+        if proxy_for(target) is None:
+            raise FetchFailed(f"{target.host} cannot be looked up: no such name, or no network.")
+        if self._allow_private:
+            return ()
+        raise FetchRefused(f"{target.host} cannot be looked up here, only by the proxy, so it cannot be checked and is not fetched.")
 
 
 class _Dialler(httpcore.AsyncNetworkBackend):

@@ -57,6 +57,17 @@ class FetchRefused(CaipeError):
     code = "fetch_refused"
 
 
+class FetchFailed(CaipeError):
+    """The address gave nothing; the text is for a model or a person. `status` is what the server answered, where it did."""
+
+    code = "fetch_failed"
+    retryable = True
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status, self.retry_after = status, retry_after
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A web address, read once. `host` is an ASCII name in lower case without its last dot, or an address in its usual form."""
