@@ -58,6 +58,7 @@ FOREIGN_PREFIXES = (
     "RUN_",
     "SEARCH_",
     "SHUTDOWN_",
+    "SKILL_",
     "SKILLS_",
     "SKIP_",
     "SLACK_",

@@ -20,6 +20,7 @@ from ai_platform_engineering.core.events import AnyEvent
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import GivenTools, LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
+from ai_platform_engineering.skills_middleware.catalog import SkillCatalog
 from ai_platform_engineering.utils.a2a_common.codec import decode
 from tests.fakes.model import ScriptedChatModel
 from tests.fakes.script import Script
@@ -79,10 +80,11 @@ async def supervisor(
     agents: Sequence[LocalAgent] = (),
     tools: Sequence[BaseTool] = (),
     env: Mapping[str, str] | None = None,
+    skills: SkillCatalog | None = None,
 ) -> AsyncIterator["Client"]:
     """The real supervisor with a scripted (or given) model behind the real A2A server, and a client for its wire."""
     chosen = ScriptedChatModel(script=model) if isinstance(model, Script) else model
-    app = create_app(Settings.of({**FAST, **(env or {})}), agents=agents, tools=tools, model=chosen)
+    app = create_app(Settings.of({**FAST, **(env or {})}), agents=agents, tools=tools, model=chosen, skills=skills)
     async with served(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         yield Client(url, http)
 

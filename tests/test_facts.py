@@ -263,4 +263,4 @@ async def test_the_command_says_when_the_server_is_not_there_or_is_another() -> 
     assert (away.code, "cannot be reached" in away.err) == (3, True)
     async with supervisor_on(Storage.in_memory(), model()) as client:
         other = await invoked("facts", "list", env={"CAIPE_URL": f"{client.url}elsewhere/"})
-    assert (other.code, "HTTP 404" in other.err) == (1, True)
+    assert (other.code, other.err.count("\n")) == (1, 1)  # a sentence

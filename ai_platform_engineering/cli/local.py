@@ -17,7 +17,7 @@ async def a_server(url: str | None) -> AsyncIterator[str]:
     if url is not None:
         yield url
         return
-    if await _is_there(DEFAULT_URL):
+    if await is_there(DEFAULT_URL):
         yield DEFAULT_URL
         return
     # Imported late: a command that finds a server needs none of the graph's libraries.
@@ -38,7 +38,8 @@ async def a_server(url: str | None) -> AsyncIterator[str]:
         yield started
 
 
-async def _is_there(url: str) -> bool:
+async def is_there(url: str) -> bool:
+    """Whether a server of A2A answers."""
     try:
         async with http_for(url) as http:
             response = await http.get(f"{url}.well-known/agent-card.json", timeout=1)

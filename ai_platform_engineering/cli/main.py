@@ -9,6 +9,7 @@ import click
 from ai_platform_engineering.cli.kb import kb
 from ai_platform_engineering.cli.options import named_values, readable, values_in, with_server
 from ai_platform_engineering.cli.people import COMMANDS
+from ai_platform_engineering.cli.skills import skills
 from ai_platform_engineering.core.settings import Settings, dotenv, environment, export
 
 
@@ -209,5 +210,5 @@ def _with_settings(command: Callable[..., int], *arguments: str) -> None:
         sys.exit(command(Console(), Settings.of(variables), variables, *arguments))
 
 
-for _command in (*COMMANDS, kb):
+for _command in (*COMMANDS, kb, skills):
     main.add_command(_command)

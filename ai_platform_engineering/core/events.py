@@ -279,7 +279,7 @@ class InputResolved(_Event):
     value: Json = None
 
 
-NoticeCode = Literal["offline_model", "fallback", "loop_guard", "queue", "recovery", "retry", "limit", "info"]
+NoticeCode = Literal["offline_model", "fallback", "loop_guard", "queue", "recovery", "retry", "limit", "info", "skill"]
 
 
 class Notice(_Event):

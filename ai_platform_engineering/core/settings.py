@@ -40,6 +40,7 @@ class ServerSettings(_Group):
     port: int = Field(8000, alias="A2A_PORT", ge=0, le=65535)
     external_url: str | None = Field(None, alias="EXTERNAL_URL")
     shared_key: SecretStr | None = Field(None, alias="A2A_AUTH_SHARED_KEY")
+    delegate_key: SecretStr | None = Field(None, alias="A2A_AUTH_DELEGATE_KEY")  # whose holder may speak for others
     allow_unauthenticated: Flag = Field(False, alias="A2A_ALLOW_UNAUTHENTICATED")
     allowed_hosts: Names = Field((), alias="A2A_ALLOWED_HOSTS")
     allowed_origins: Names = Field((), alias="A2A_ALLOWED_ORIGINS")
@@ -53,6 +54,11 @@ class ServerSettings(_Group):
     @property
     def loopback(self) -> bool:
         return is_loopback(self.host)
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether clients must authenticate."""
+        return bool(self.shared_key or self.delegate_key)
 
     @property
     def url(self) -> str:
@@ -109,6 +115,15 @@ class KnowledgeSettings(_Group):
     ingest_folders: Names = Field((), alias="RAG_INGEST_FOLDERS")  # below which the REST routes may read this machine's files
     fetch_bytes: int = Field(10 * 1024 * 1024, alias="RAG_FETCH_MAX_BYTES", gt=0)
     fetch_seconds: float = Field(30.0, alias="RAG_FETCH_TIMEOUT_SECONDS", gt=0)
+
+
+class SkillSettings(_Group):
+    """Procedures that the supervisor can follow, and where they come from."""
+
+    enabled: Flag = Field(True, alias="ENABLE_SKILLS")
+    folder: Path | None = Field(None, alias="SKILLS_DIR")
+    hubs: Names = Field((), alias="SKILL_HUBS")  # url@ref or url@ref#folder
+    allow_private: Flag = Field(False, alias="SKILL_HUBS_ALLOW_PRIVATE_ADDRESSES")  # for those that are added later
 
 
 class AgentSettings(_Group):
@@ -182,6 +197,20 @@ class StorageSettings(_Group):
     retention_days: float = Field(30.0, alias="RETENTION_DAYS", gt=0)
 
 
+class SlackSettings(_Group):
+    """The Slack bot: how it reaches Slack, and what it may do where."""
+
+    mode: Annotated[Literal["socket", "http"], BeforeValidator(_lower)] = Field("socket", alias="SLACK_INTEGRATION_BOT_MODE")
+    bot_token: SecretStr | None = Field(None, alias="SLACK_INTEGRATION_BOT_TOKEN")
+    app_token: SecretStr | None = Field(None, alias="SLACK_INTEGRATION_APP_TOKEN")
+    signing_secret: SecretStr | None = Field(None, alias="SLACK_INTEGRATION_SIGNING_SECRET")
+    config: Path | None = Field(None, alias="SLACK_INTEGRATION_BOT_CONFIG")
+    host: str = Field("127.0.0.1", alias="SLACK_INTEGRATION_HOST")
+    port: int = Field(3000, alias="SLACK_INTEGRATION_PORT", ge=0, le=65535)
+    api_url: str = Field("https://slack.com/api/", alias="SLACK_INTEGRATION_API_URL")
+    streaming: Flag = Field(True, alias="SLACK_INTEGRATION_STREAMING")
+
+
 class LogSettings(_Group):
     level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(str.upper)] = Field("INFO", alias="LOG_LEVEL")
 
@@ -193,10 +222,12 @@ class Settings(_Group):
     agent: AgentSettings = Field(default_factory=AgentSettings)
     people: PeopleSettings = Field(default_factory=PeopleSettings)
     knowledge: KnowledgeSettings = Field(default_factory=KnowledgeSettings)
+    skills: SkillSettings = Field(default_factory=SkillSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
     storage: StorageSettings = Field(default_factory=StorageSettings)
+    slack: SlackSettings = Field(default_factory=SlackSettings)
     logging: LogSettings = Field(default_factory=LogSettings)
 
     @classmethod
@@ -229,10 +260,12 @@ _GROUPS: dict[str, type[_Group]] = {
     "agent": AgentSettings,
     "people": PeopleSettings,
     "knowledge": KnowledgeSettings,
+    "skills": SkillSettings,
     "placement": PlacementSettings,
     "mcp": McpSettings,
     "stream": StreamSettings,
     "storage": StorageSettings,
+    "slack": SlackSettings,
     "logging": LogSettings,
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ai_platform_engineering.core.events import Approval, DataPart, Form, InputRequested, Resolution, TextPart
 from ai_platform_engineering.core.forms import REJECT, check_form, declined
-from ai_platform_engineering.utils.a2a_common.parts import UserPart
+from ai_platform_engineering.utils.a2a_common.parts import UserPart, is_scope
 from ai_platform_engineering.utils.tool_calls import ASKING
 
 _RESOLUTIONS: Mapping[str, Resolution] = {"approve": "approved", "edit": "edited", "reject": "rejected"}
@@ -71,7 +71,7 @@ def _given(parts: Sequence[UserPart], pending: Sequence[InputRequested], stray: 
     known = {request.request_id for request in pending}
     forms = [request for request in pending if isinstance(request.asked, Form)]
     for part in parts:
-        if not isinstance(part, DataPart) or not isinstance(part.data, dict):
+        if not isinstance(part, DataPart) or not isinstance(part.data, dict) or is_scope(part):
             continue
         named = part.data.get("resume")
         if isinstance(named, dict) and isinstance(decisions := named.get("decisions"), list):

@@ -11,9 +11,11 @@ from starlette.routing import Route
 from ai_platform_engineering.core.errors import Refused, WrongState
 from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.facts import Fact, Facts
+from ai_platform_engineering.runtime.feedback_api import FeedbackApi
+from ai_platform_engineering.runtime.identity import owner_of_request, principal_of_request
 from ai_platform_engineering.runtime.log import JournalEntry, RunLog, RunRow, can_settle
 from ai_platform_engineering.runtime.requests_api import RequestsApi
-from ai_platform_engineering.runtime.rest import NotFound, answering, json_body, owner_of
+from ai_platform_engineering.runtime.rest import NotFound, answering, json_body
 from ai_platform_engineering.runtime.runs import Runs
 
 _MOST_BYTES = 64 * 1024
@@ -38,7 +40,7 @@ class Said(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The requests of an owner for what is the owner's; everything else is not found."""
+    """The requests of an owner for what is the owner's; everything else is not found. Facts are a person's own, whoever owns the talk."""
 
     runs: Runs
     log: RunLog
@@ -50,7 +52,7 @@ class Api:
             # A key holds slashes.
             Route("/v1/tasks/{task_id}/calls/{key:path}/outcome", answering(self.settle), methods=["POST"]),
         ]
-        of_people = RequestsApi(self.log).routes()
+        of_people = [*RequestsApi(self.log).routes(), *FeedbackApi(self.runs, self.log).routes()]
         if self.facts is None:
             return [*of_calls, *of_people]
         return [
@@ -62,26 +64,26 @@ class Api:
 
     async def list_facts(self, request: Request) -> Response:
         assert self.facts is not None
-        return AsciiJSON({"facts": [_fact(fact) for fact in await self.facts.of(owner_of(request))]})
+        return AsciiJSON({"facts": [_fact(fact) for fact in await self.facts.of(principal_of_request(request))]})
 
     async def forget_fact(self, request: Request) -> Response:
         assert self.facts is not None
         fact_id = request.path_params["fact_id"]
-        if not await self.facts.forget(owner_of(request), fact_id):
+        if not await self.facts.forget(principal_of_request(request), fact_id):
             raise NotFound(f"There is no fact {fact_id}.")
         return Response(status_code=204)
 
     async def list_calls(self, request: Request) -> Response:
-        row = await self.runs.get(request.path_params["task_id"], owner_of(request))
+        row = await self.runs.get(request.path_params["task_id"], owner_of_request(request))
         return AsciiJSON({"calls": [_call(entry, row) for entry in await self.log.journal(row.run_id)]})
 
     async def settle(self, request: Request) -> Response:
-        owner, key = owner_of(request), request.path_params["key"]
-        row = await self.runs.get(request.path_params["task_id"], owner)
+        by, key = principal_of_request(request) or _SOMEBODY, request.path_params["key"]
+        row = await self.runs.get(request.path_params["task_id"], owner_of_request(request))
         said = await _said(request)
         before = await self._entry(row, key)
-        outcome = said.stored(before.tool, owner or _SOMEBODY)
-        if not await self.log.settle(row.run_id, key, outcome, owner or _SOMEBODY):
+        outcome = said.stored(before.tool, by)
+        if not await self.log.settle(row.run_id, key, outcome, by):
             now = await self._entry(row, key)
             if not now.settled_by or now.outcome != outcome:  # the same word again is no mistake
                 raise WrongState(_not_open(now))

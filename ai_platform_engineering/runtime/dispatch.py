@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any, NoReturn
 
-from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher  # isort: skip - must come first: the adapter imports in a circle
+from ai_platform_engineering.runtime.sdk_routes import JsonRpcDispatcher  # isort: skip - must come first: the adapter imports in a circle
 from a2a.compat.v0_3 import conversions
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter, _to_v03_jsonrpc_error
 from a2a.server.context import ServerCallContext
@@ -24,6 +24,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from ai_platform_engineering.core.events import clean_json
 from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.handler import LogRequestHandler
+from ai_platform_engineering.runtime.identity import ContextBuilder
 from ai_platform_engineering.runtime.stream import LogStream, Opened, Streams
 from ai_platform_engineering.utils.a2a_common.numbers import whole_numbers
 from ai_platform_engineering.utils.failures import traced
@@ -98,7 +99,7 @@ for _name in ("a2a.server.routes.jsonrpc_dispatcher", "a2a.compat.v0_3.jsonrpc_a
 
 class Dispatcher(JsonRpcDispatcher):
     def __init__(self, handler: LogRequestHandler, streams: Streams, *, max_request_bytes: int) -> None:
-        super().__init__(handler, enable_v0_3_compat=True)
+        super().__init__(handler, context_builder=ContextBuilder(), enable_v0_3_compat=True)
         self._log_handler, self._streams, self._max_bytes = handler, streams, max_request_bytes
         self._v03_adapter = Adapter03(handler, self._context_builder, streams)
 

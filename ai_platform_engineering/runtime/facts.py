@@ -1,4 +1,4 @@
-"""Facts that a user asked to be remembered: in the graph's store, per owner, until the user has them forgotten."""
+"""Facts that a user asked to be remembered: in the graph's store, per user, until the user has them forgotten."""
 
 import asyncio
 import hashlib
@@ -29,7 +29,7 @@ class Facts:
         self._store = store
         self._adding = asyncio.Lock()
 
-    async def remember(self, owner: str, text: str) -> Fact:
+    async def remember(self, user: str, text: str) -> Fact:
         """Keeps a fact; one that is known keeps its id and its place. Raises Refused."""
         plain = _plain(text)
         if not plain:
@@ -38,31 +38,31 @@ class Facts:
             raise Refused(f"A fact has at most {LONGEST} characters, and this one has {len(plain)}. Say it shorter.")
         fact = Fact(_id_of(plain), plain, datetime.now(UTC))
         async with self._adding:
-            known = await self.of(owner)
+            known = await self.of(user)
             same = next((one for one in known if one.fact_id == fact.fact_id), None)
             if same is not None:
                 return same
             if len(known) >= MOST:
                 raise Refused(f"{MOST} facts are remembered, and that is the most. Have one forgotten first.")
-            await self._store().aput(_namespace(owner), fact.fact_id, {"text": plain, "added": fact.added.isoformat()})
+            await self._store().aput(_namespace(user), fact.fact_id, {"text": plain, "added": fact.added.isoformat()})
         return fact
 
-    async def of(self, owner: str) -> list[Fact]:
-        """The owner's facts, oldest first."""
-        found = await self._store().asearch(_namespace(owner), limit=MOST)
+    async def of(self, user: str) -> list[Fact]:
+        """The user's facts, oldest first."""
+        found = await self._store().asearch(_namespace(user), limit=MOST)
         return sorted(map(_fact, found), key=lambda fact: (fact.added, fact.fact_id))
 
-    async def forget(self, owner: str, fact_id: str) -> bool:
+    async def forget(self, user: str, fact_id: str) -> bool:
         """Whether there was such a fact."""
-        if await self._store().aget(_namespace(owner), fact_id) is None:
+        if await self._store().aget(_namespace(user), fact_id) is None:
             return False
-        await self._store().adelete(_namespace(owner), fact_id)
+        await self._store().adelete(_namespace(user), fact_id)
         return True
 
 
-def _namespace(owner: str) -> tuple[str, str]:
+def _namespace(user: str) -> tuple[str, str]:
     # As a digest: a store takes no empty label and no period, and some find namespaces by how they begin.
-    return "facts", hashlib.sha256(owner.encode()).hexdigest()
+    return "facts", hashlib.sha256(user.encode()).hexdigest()
 
 
 def _id_of(text: str) -> str:

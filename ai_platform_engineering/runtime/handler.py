@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from typing import Any, NoReturn
 
 from a2a.server.context import ServerCallContext
-from a2a.server.owner_resolver import resolve_user_scope
 from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
 from a2a.types import (
     AgentCard,
@@ -40,6 +39,7 @@ from a2a.utils.task import (
 )
 
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
+from ai_platform_engineering.runtime.identity import owner_of
 from ai_platform_engineering.runtime.incoming import Incoming
 from ai_platform_engineering.runtime.log import RunRow
 from ai_platform_engineering.runtime.runs import Runs
@@ -121,7 +121,7 @@ class LogRequestHandler(RequestHandler):
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
-        rows = await self._runs.find(resolve_user_scope(context), params.context_id or None)
+        rows = await self._runs.find(owner_of(context), params.context_id or None)
         return page(params, [(row.updated, await self._task(row)) for row in rows])
 
     async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
@@ -150,11 +150,10 @@ class LogRequestHandler(RequestHandler):
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def _incoming(self, message: Message, context: ServerCallContext) -> Incoming:
-        owner = resolve_user_scope(context)
         return Incoming(
             message_id=message.message_id,
             parts=read_parts(message, self._max_file_bytes),
-            owner=owner,
+            owner=owner_of(context),
             principal=context.user.user_name,
             context_id=message.context_id or None,
             task_id=message.task_id or None,
@@ -165,7 +164,7 @@ class LogRequestHandler(RequestHandler):
 
     async def _row(self, task_id: str, context: ServerCallContext) -> RunRow:
         try:
-            return await self._runs.get(task_id, resolve_user_scope(context))
+            return await self._runs.get(task_id, owner_of(context))
         except RunNotFound as error:
             raise TaskNotFoundError(message=str(error)) from None
 

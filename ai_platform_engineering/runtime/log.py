@@ -14,6 +14,7 @@ from ai_platform_engineering.utils.a2a_common.codec import TaskRef
 RunStatus = Literal["running", "paused", "ended"]
 CallState = Literal["intent", "done", "unknown", "withdrawn"]
 RequestStatus = Literal["pending", "claimed", "resolved", "expired", "withdrawn"]
+Score = Literal["up", "down"]
 
 
 def thread_of(owner: str, context_id: str) -> str:
@@ -146,6 +147,16 @@ class Allowance:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """A person's last word on a run."""
+
+    by: str
+    score: Score
+    reason: str | None
+    at: datetime
+
+
 class RunLog(Protocol):
     """Where runs live. A number is given by the commit that stores the event, and readers see only stored events.
 
@@ -264,6 +275,18 @@ class RunLog(Protocol):
 
     async def disallow(self, owner: str, context_id: str, tool: str) -> bool:
         """Takes an allowance back. False when there is none."""
+        ...
+
+    async def rate(self, run_id: str, by: str, score: Score, reason: str | None = None) -> Feedback:
+        """Keeps what a person thinks of the run, in the place of what the same one has said before."""
+        ...
+
+    async def feedback(self, run_id: str) -> list[Feedback]:
+        """What people think of the run, in the order in which they first said so."""
+        ...
+
+    async def unrate(self, run_id: str, by: str) -> bool:
+        """Takes a person's word back. False when there is none."""
         ...
 
     async def expired(self, older_than: datetime) -> list[tuple[str, str]]:

@@ -12,11 +12,13 @@ from ai_platform_engineering.runtime.log import (
     Allowance,
     Answer,
     Conversation,
+    Feedback,
     JournalEntry,
     Marker,
     NewRun,
     PendingRequest,
     RunRow,
+    Score,
     StoredMarker,
     begun,
     can_settle,
@@ -35,6 +37,7 @@ class _Stored:
     markers: dict[Marker, StoredMarker] = field(default_factory=dict)
     orders: dict[str, tuple[str, str]] = field(default_factory=dict)
     journal: dict[str, JournalEntry] = field(default_factory=dict)
+    feedback: dict[str, Feedback] = field(default_factory=dict)
     waiting: set[asyncio.Future[None]] = field(default_factory=set)
 
 
@@ -209,6 +212,16 @@ class MemoryLog:
 
     async def disallow(self, owner: str, context_id: str, tool: str) -> bool:
         return self._allowances.get((owner, context_id), {}).pop(tool, None) is not None
+
+    async def rate(self, run_id: str, by: str, score: Score, reason: str | None = None) -> Feedback:
+        said = self._stored(run_id).feedback[by] = Feedback(by, score, reason, datetime.now(UTC))
+        return said
+
+    async def feedback(self, run_id: str) -> list[Feedback]:
+        return list(self._stored(run_id).feedback.values())
+
+    async def unrate(self, run_id: str, by: str) -> bool:
+        return self._stored(run_id).feedback.pop(by, None) is not None
 
     async def expired(self, older_than: datetime) -> list[tuple[str, str]]:
         gone = self._old(older_than)

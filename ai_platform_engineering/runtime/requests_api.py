@@ -9,8 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ai_platform_engineering.runtime.ascii_json import AsciiJSON
+from ai_platform_engineering.runtime.identity import owner_of_request
 from ai_platform_engineering.runtime.log import Allowance, PendingRequest, RunLog, RunRow
-from ai_platform_engineering.runtime.rest import NotFound, answering, owner_of
+from ai_platform_engineering.runtime.rest import NotFound, answering
 from ai_platform_engineering.utils.a2a_common.codec import request_data
 
 Status = Literal["pending", "answered", "expired", "withdrawn"]
@@ -34,7 +35,7 @@ class RequestsApi:
 
     async def list_open(self, request: Request) -> Response:
         now = datetime.now(UTC)
-        found = [asked for asked in await self.log.open_requests(owner_of(request)) if asked.waits(now)]
+        found = [asked for asked in await self.log.open_requests(owner_of_request(request)) if asked.waits(now)]
         rows = {run_id: row for run_id in {asked.run_id for asked in found} if (row := await self.log.get(run_id)) is not None}
         return AsciiJSON({"requests": [_shown(asked, rows[asked.run_id]) for asked in found if asked.run_id in rows]})
 
@@ -42,19 +43,19 @@ class RequestsApi:
         request_id = request.path_params["request_id"]
         asked = await self.log.request(request_id)
         row = await self.log.get(asked.run_id) if asked is not None else None
-        if asked is None or row is None or row.owner != owner_of(request):
+        if asked is None or row is None or row.owner != owner_of_request(request):
             raise NotFound(f"There is no request {request_id}.")
         return AsciiJSON(_shown(asked, row))
 
     async def list_allowances(self, request: Request) -> Response:
-        owner, context_id = owner_of(request), request.path_params["context_id"]
+        owner, context_id = owner_of_request(request), request.path_params["context_id"]
         if not await self.log.find(owner, context_id):
             raise NotFound(f"There is no conversation {context_id}.")
         return AsciiJSON({"allowances": [_allowance(one) for one in await self.log.allowed(owner, context_id)]})
 
     async def disallow(self, request: Request) -> Response:
         context_id, tool = request.path_params["context_id"], request.path_params["tool"]
-        if not await self.log.disallow(owner_of(request), context_id, tool):
+        if not await self.log.disallow(owner_of_request(request), context_id, tool):
             raise NotFound(f"{tool} is not allowed without asking in the conversation {context_id}.")
         return Response(status_code=204)
 

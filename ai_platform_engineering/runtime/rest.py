@@ -1,4 +1,4 @@
-"""What the REST routes share: who asks, bodies, and errors as problems with a sentence."""
+"""What the REST routes share: bodies, and errors as problems with a sentence."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -29,14 +29,6 @@ class NotFound(CaipeError):
     code = "not_found"
 
 
-def owner_of(request: Request) -> str:
-    # Imported late, as below: a command that opens its routes in its own process waits for neither A2A nor the graph's libraries.
-    from a2a.server.owner_resolver import resolve_user_scope
-    from a2a.server.routes.common import DefaultServerCallContextBuilder
-
-    return resolve_user_scope(DefaultServerCallContextBuilder().build(request))
-
-
 async def json_body(request: Request, most: int, expected: str) -> bytes:
     """The body of a request that must be JSON and not larger. Raises Refused; `expected` says what to send."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -62,6 +54,7 @@ def answering(handler: Handler) -> Handler:
         except Refused as error:
             return Problem.of(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:  # noqa: BLE001 - the text may hold a secret and stays here
+            # Imported late: a command that opens its routes in its own process does not wait for the graph's libraries.
             from ai_platform_engineering.utils.failures import traced
 
             log.error("%s %s failed: %s", request.method, request.url.path, traced(error))

@@ -18,7 +18,7 @@ from ai_platform_engineering.runtime.asking import Asking, Dropped
 from ai_platform_engineering.runtime.ending import closing
 from ai_platform_engineering.runtime.incoming import Busy, Incoming
 from ai_platform_engineering.runtime.log import NewRun, RunLog, RunRow
-from ai_platform_engineering.utils.a2a_common.parts import UserPart, digest
+from ai_platform_engineering.utils.a2a_common.parts import UserPart, digest, is_scope
 from ai_platform_engineering.utils.failures import traced
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Runs:
             await self._log.remember(message.answer(asking))
             await self.cancel(asking.run_id, message.principal)
             return asking, asking.last_seq
-        parts = (TextPart(text=dropped.held),)
+        parts = (TextPart(text=dropped.held), *filter(is_scope, message.parts))
         row, is_new = await self._log.create(_new_run(replace(message, context_id=asking.context_id), parts))
         await self._log.remember(replace(message.answer(row), before=0))
         await self.cancel(asking.run_id, message.principal)

@@ -26,8 +26,9 @@ from ai_platform_engineering.utils.a2a_common.codec import decode_task
 
 _HELP = """/pending shows and answers what waits for you in this conversation.
 /new starts a new conversation, /context shows its id, /task shows the last task's id, /help this, /quit leaves (Ctrl-D too).
+Any other /name begins a question: the skill of that name is followed (`caipe skills list`).
 Enter sends, Esc-Enter makes a new line, Ctrl-C stops the answer."""
-_COMMANDS = ["/help", "/pending", "/new", "/context", "/task", "/quit"]
+_COMMANDS = ["/help", "/pending", "/new", "/context", "/task", "/quit", "/exit"]
 _OPEN = "Open for later: /pending here, or `caipe pending`."
 
 
@@ -40,7 +41,7 @@ class Chat:
         """Reads questions until the end of input; the exit code."""
         async for text in self._questions():
             try:
-                if not text.startswith("/"):
+                if text.split()[0] not in _COMMANDS:
                     await self._people(await self._turn(self._client.ask(text, self._talk)))
                 elif await self._command(text):
                     return 0

@@ -48,9 +48,10 @@ def _arguments() -> argparse.Namespace:
 
 
 def _server(settings: Settings, host: str, port: int) -> ServerSettings:
-    """The key is RAG_SERVER_TOKEN, which is also what a supervisor sends, or the shared key of all servers."""
+    """The key is RAG_SERVER_TOKEN, which is also what a supervisor sends, or the shared key. Nobody speaks for others here."""
     key: SecretStr | None = settings.knowledge.server_token or settings.server.shared_key
-    return settings.server.model_copy(update={"host": host, "port": port, "shared_key": key, "external_url": None})
+    changed = {"host": host, "port": port, "shared_key": key, "delegate_key": None, "external_url": None}
+    return settings.server.model_copy(update=changed)
 
 
 async def _over_stdio(kb: KnowledgeBase) -> None:

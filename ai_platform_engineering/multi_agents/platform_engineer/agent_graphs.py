@@ -15,6 +15,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from ai_platform_engineering.core.agents import AgentDefinition
 from ai_platform_engineering.core.errors import EmptyAnswer
+from ai_platform_engineering.core.scope import SCOPE
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.asking import AskingPeople
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import CALL, Assignment, Delegating, Result, SubAgent
@@ -22,6 +23,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.local_agents import 
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.answer import AlwaysAnswer
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.approvals import Approvals, Permits
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.context import ContextWindow
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.held import HeldToTools
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.journal import Book, Journal
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import CallLimits
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.loops import LoopGuard
@@ -137,7 +139,7 @@ class AgentGraphs:
             model = agent.model or self.models(definition.model)
             asks = agent.model is not None or definition.model is not None or not self.models.offline
             common = common_middleware(self.settings, definition.name, self.ledger, asks=asks, denied=agent.source.denied)
-            middleware = [OrderedCalls(thinks=asks), *self.delegating(inner), *common]
+            middleware = [OrderedCalls(thinks=asks), HeldToTools(), *self.delegating(inner), *common]
             return build_agent(definition, model, tools, middleware, checkpointer=checkpointer)
 
         return Kept(build, lambda: agent.source.revision)
@@ -184,7 +186,8 @@ class LocalSubAgent:
 
     async def work(self, assignment: Assignment, config: RunnableConfig) -> Result:
         graph, before = await self._graph(), assignment.memory.get("local") or {}
-        beside = {ORDERED: assignment.call} if assignment.call else {}
+        beside: dict[str, Any] = {ORDERED: assignment.call} if assignment.call else {}
+        beside |= {SCOPE: {"tools": list(assignment.tools)}} if assignment.tools is not None else {}
         asked = HumanMessage(assignment.text, id=assignment.message_id, additional_kwargs=beside)
         given = {**before, "messages": [*before.get("messages", ()), asked]}
         after = await graph.ainvoke(given, {"recursion_limit": self._limit, "metadata": {CALL: assignment.call_id}})

@@ -16,16 +16,20 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from ai_platform_engineering.agents.catalog import is_enabled, shipped_names
 from ai_platform_engineering.core.events import SUPERVISOR
 from ai_platform_engineering.core.settings import EVERY_AGENT, Settings, environment, is_distributed, placement_of
+from ai_platform_engineering.core.skills import SkillShelf
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models, common_middleware
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.facts import RememberedFacts
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import Knowledge
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.held import HeldToTools
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.scope import ScopedQuestion
 from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, one_agent
 from ai_platform_engineering.multi_agents.platform_engineer.plan import Planning
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig, supervisor_prompt
 from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import FetchDocumentCapWrapper, KnowledgeCaps, SearchCapWrapper
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent, RemoteSubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
+from ai_platform_engineering.multi_agents.platform_engineer.skills import UsesSkills
 from ai_platform_engineering.multi_agents.platform_engineer.workflows import RunsWorkflows
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log import RunLog
@@ -109,7 +113,9 @@ class PlatformEngineerDeepAgent:
         prompts: PromptConfig | None = None,
         workflows: Workflows | None = None,
         knowledge: Knowledge | None = None,
+        skills: SkillShelf | None = None,
     ) -> None:
+        self.skills = skills
         self._settings, self._tools, self._models, self._log = settings, tuple(tools), Models(settings, model, router), run_log
         # LangGraph Studio brings a checkpointer of its own.
         self._checkpointer = None if settings.agent.langgraph_dev else checkpointer
@@ -121,6 +127,7 @@ class PlatformEngineerDeepAgent:
         self._distributed_agents = set(settings.placement.distributed)
         self._knowledge, self._knowing = knowledge, tuple[BaseTool, ...]()
         self._built: tuple[object, Graph] | None = None
+        self.graph_generation = 0
 
     @property
     def distributed_mode(self) -> bool:
@@ -134,6 +141,7 @@ class PlatformEngineerDeepAgent:
         known = [(agent["name"], agent["description"]) for agent in offered], self._knowing
         if self._built is None or self._built[0] != known:
             self._built = known, self._build(offered)
+            self.graph_generation += 1
         return self._built[1]
 
     async def _create_subagent_defs(self, prompt_config: "PromptConfig | Mapping[str, Any]") -> list[SubAgentDef]:
@@ -149,9 +157,12 @@ class PlatformEngineerDeepAgent:
         described = [(agent["name"], agent["description"]) for agent in offered]
         middleware: list[AgentMiddleware[Any, Any, Any]] = [
             RunsWorkflows(self.workflows, offline=self._models.offline),
+            *([UsesSkills(self.skills, offline=self._models.offline)] if self.skills is not None else []),
+            HeldToTools(),
             KnowledgeCaps(),
             Planning(),
             *self._graphs.delegating(self._subagents, planned=True),
+            ScopedQuestion(self._subagents),
             *self._remembering(),
             *common_middleware(self._settings, SUPERVISOR, self._log, asks=not self._models.offline),
         ]
@@ -175,6 +186,10 @@ class PlatformEngineerDeepAgent:
         knowledge = frozenset(tool.name for tool in own if (tool.metadata or {}).get("knowledge"))
         answer_tool = PlatformEngineerResponse.__name__ if self._settings.agent.structured_response else None
         return Shape(answer_tool=answer_tool, knowledge_tools=knowledge)
+
+    @property
+    def read_only(self) -> bool:
+        return self._settings.people.read_only
 
     @property
     def recursion_limit(self) -> int:

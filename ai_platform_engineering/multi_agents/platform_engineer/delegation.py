@@ -4,14 +4,14 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NotRequired, Protocol
 
 from langchain.agents import AgentState
 from langchain.agents.middleware import AgentMiddleware
 from langchain.tools import BaseTool, ToolRuntime, tool
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
@@ -20,6 +20,8 @@ from pydantic import BaseModel, Field
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import StepStatus
 from ai_platform_engineering.core.plan import DelegationEnded
+from ai_platform_engineering.core.scope import RunScope
+from ai_platform_engineering.multi_agents.platform_engineer.skills_in_use import Bounds
 from ai_platform_engineering.utils.failures import in_words, traced
 from ai_platform_engineering.utils.tool_calls import DELEGATION
 
@@ -60,6 +62,7 @@ class Assignment:
     seconds: float
     deadline: float
     call: Mapping[str, Any] | None = None  # one tool, without the agent's model; or that the text is for a language model
+    tools: tuple[str, ...] | None = None  # the only ones that it may use for this
     memory: Memory = field(default_factory=dict)
 
     def written(self) -> dict[str, Any]:
@@ -139,16 +142,20 @@ class Delegating(AgentMiddleware[DelegatingState]):
         self.tools: Sequence[BaseTool] = (self._tool(),)
 
     def _tool(self) -> BaseTool:
-        offered = "\n".join(f"- {agent.name}: {agent.description}" for agent in self._agents.values())
-        about = f"Delegate to an agent. Independent tasks may run in parallel. Agents:\n{offered}"
-
-        @tool(DELEGATION, args_schema=Delegate, description=about)
+        @tool(DELEGATION, args_schema=Delegate, description=offer(self._agents.values()))
         async def task(description: str, subagent_type: str, runtime: ToolRuntime, step_id: str | None = None) -> Command[Any]:
             said = _asking_message(runtime)
             lane = _lane(said, runtime.tool_call_id or "", subagent_type)
             call = (said.additional_kwargs.get(ORDERS) or {}).get(runtime.tool_call_id) if said else None
-            assignment = replace(self._assignment(description, lane, runtime), call=call)
-            text, status, memory = await self._delegate(subagent_type, assignment, runtime.config)
+            bounds, scope = Bounds.of(runtime.state.get("messages") or ()), scope_of(runtime.state.get("messages") or ())
+            assignment = replace(self._assignment(description, lane, runtime), call=call, tools=_held(subagent_type, bounds, scope))
+            allowed = scope.among(self._agents)
+            if subagent_type in allowed and bounds.allows_agent(subagent_type):
+                text, status, memory = await self._delegate(self._agents[subagent_type], assignment, runtime.config)
+            elif subagent_type in allowed:
+                text, status, memory = bounds.refusal(f"The agent {subagent_type}"), "failed", None
+            else:
+                text, status, memory = f"There is no agent {subagent_type}. The agents are: {', '.join(allowed) or 'none'}.", "failed", None
             outcome = "success" if status == "completed" else "error"
             told = ToolMessage(text, tool_call_id=runtime.tool_call_id, name=DELEGATION, status=outcome)
             update: dict[str, Any] = {"messages": [told], **({"memories": {lane: memory}} if memory else {})}
@@ -175,10 +182,7 @@ class Delegating(AgentMiddleware[DelegatingState]):
             memory=(runtime.state.get("memories") or {}).get(lane) or {},
         )
 
-    async def _delegate(self, name: str, assignment: Assignment, config: RunnableConfig) -> tuple[str, StepStatus, Memory | None]:
-        agent = self._agents.get(name)
-        if agent is None:
-            return f"There is no agent {name}. The agents are: {', '.join(self._agents) or 'none'}.", "failed", None
+    async def _delegate(self, agent: SubAgent, assignment: Assignment, config: RunnableConfig) -> tuple[str, StepStatus, Memory | None]:
         limit = asyncio.timeout(assignment.seconds)
         try:
             async with limit:
@@ -188,9 +192,29 @@ class Delegating(AgentMiddleware[DelegatingState]):
         except Exception as error:  # noqa: BLE001 - whatever breaks one agent, the others' work and the run go on
             shown = AgentTimeout(assignment.seconds) if isinstance(error, TimeoutError) and limit.expired() else error
             message, code, _ = in_words(shown)
-            log.warning("agent %s failed: %s: %s", name, code, traced(error))
-            return f"Agent {name} failed: {message}", "failed", None
+            log.warning("agent %s failed: %s: %s", agent.name, code, traced(error))
+            return f"Agent {agent.name} failed: {message}", "failed", None
         return result.text, "completed", result.memory
+
+
+def offer(agents: Iterable[SubAgent]) -> str:
+    """What a model is told of `task`."""
+    offered = "\n".join(f"- {agent.name}: {agent.description}" for agent in agents)
+    return f"Delegate to an agent. Independent tasks may run in parallel. Agents:\n{offered}"
+
+
+def scope_of(messages: Sequence[AnyMessage]) -> RunScope:
+    """The bounds of the question that is worked on. They are part of its message, and so of the stored state."""
+    asked = next((message for message in reversed(messages) if isinstance(message, HumanMessage)), None)
+    return RunScope.beside(asked.additional_kwargs if asked else {})
+
+
+def _held(agent: str, bounds: Bounds, scope: RunScope) -> tuple[str, ...] | None:
+    """The only tools that the agent may use: those that skills leave it, and none that whoever asks it may not use itself."""
+    left = bounds.tools_of(agent)
+    if scope.tools is None or left is None:
+        return left if scope.tools is None else scope.tools
+    return tuple(name for name in left if name in scope.tools)
 
 
 def _asking_message(runtime: ToolRuntime) -> AIMessage | None:

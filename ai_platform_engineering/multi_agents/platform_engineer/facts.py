@@ -14,7 +14,7 @@ from langgraph.config import get_config
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.runtime.facts import LONGEST, Fact, Facts
-from ai_platform_engineering.runtime.storage.fenced import OWNER
+from ai_platform_engineering.runtime.storage.fenced import PRINCIPAL
 from ai_platform_engineering.utils.failures import traced
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class RememberedFacts(AgentMiddleware):
     async def _known(self) -> list[Fact]:
         try:
             async with asyncio.timeout(_PATIENCE):
-                return await self._facts.of(_owner(get_config()))
+                return await self._facts.of(_principal(get_config()))
         except Exception as error:  # noqa: BLE001 - four kinds of stores; without its facts a question can still be answered
             log.warning("the facts to be remembered cannot be read: %s", traced(error))
             return []
@@ -62,17 +62,17 @@ def fact_tools(facts: Facts) -> list[BaseTool]:
 
     @tool(description=_REMEMBER)
     async def remember_fact(fact: str, runtime: ToolRuntime) -> str:
-        kept = await facts.remember(_owner(runtime.config), fact)
+        kept = await facts.remember(_principal(runtime.config), fact)
         return json.dumps({"remembered": kept.text, "id": kept.fact_id}, ensure_ascii=False)
 
     @tool(description=_LIST)
     async def list_facts(runtime: ToolRuntime) -> str:
-        known = await facts.of(_owner(runtime.config))
+        known = await facts.of(_principal(runtime.config))
         return json.dumps({"facts": [{"id": fact.fact_id, "fact": fact.text} for fact in known]}, ensure_ascii=False)
 
     @tool(description=_FORGET)
     async def forget_fact(fact_id: str, runtime: ToolRuntime) -> str:
-        return json.dumps({"forgotten": await facts.forget(_owner(runtime.config), fact_id.strip()), "id": fact_id.strip()})
+        return json.dumps({"forgotten": await facts.forget(_principal(runtime.config), fact_id.strip()), "id": fact_id.strip()})
 
     remember_fact.metadata = forget_fact.metadata = {"effect": "idempotent", "own": True}
     list_facts.metadata = {"effect": "read", "own": True}
@@ -93,8 +93,9 @@ def as_notes(facts: Sequence[Fact]) -> str:
     return "\n".join([_HEADING, *reversed(lines)])
 
 
-def _owner(config: Mapping[str, Any]) -> str:
-    owner = (config.get("metadata") or {}).get(OWNER)
-    if not isinstance(owner, str):
+def _principal(config: Mapping[str, Any]) -> str:
+    """Who asked the question of the run; others may own its conversation, or answer what it asks."""
+    principal = (config.get("metadata") or {}).get(PRINCIPAL)
+    if not isinstance(principal, str):
         raise Refused("Nobody is known here whose facts could be kept.")
-    return owner
+    return principal

@@ -183,7 +183,10 @@ class RemoteSubAgent:
         # A stranger gives its conversations names of its own; it is asked to go on under the one it gave.
         context_id = assignment.context_id if self._agent.connection.numbered else state["remembered"]["remote"].get("context_id")
         call = {CALL_PART: dict(assignment.call)} if assignment.call and self._agent.connection.numbered else None
-        return Order(assignment.message_id, assignment.text, call, context_id, metadata={**metadata, NEW_QUESTION_KEY: True})
+        held = {"tools": list(assignment.tools)} if assignment.tools is not None else None
+        if held is not None and not self._agent.connection.numbered:
+            raise AgentFailed("It is no service of ours and cannot be held to single tools, as the skill in use wants it.")
+        return Order(assignment.message_id, assignment.text, call, context_id, metadata={**metadata, NEW_QUESTION_KEY: True}, scope=held)
 
     def _outcome(self, state: _State, talk: Conversation, ended: AnyEvent | None, asked: list[InputRequested]) -> dict[str, Any]:
         write = get_stream_writer()

@@ -10,7 +10,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.runtime.log import Marker, RunLog
 
-RUN, EPOCH, OWNER = "query_id", "epoch", "owner"  # of a run, in the metadata of its graph's configuration
+RUN, EPOCH, OWNER, PRINCIPAL = "query_id", "epoch", "owner", "principal"  # of a run, in the metadata of its graph's configuration
 
 
 class FencedSaver(BaseCheckpointSaver[Any]):

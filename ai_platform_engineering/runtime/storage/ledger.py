@@ -1,4 +1,4 @@
-"""Calls, remote orders and pending requests as rows: what the writer does inside its transaction, and how rows are read back."""
+"""Calls, remote orders, pending requests and feedback as rows: what the writer does inside its transaction, and how rows are read back."""
 
 import json
 import sqlite3
@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.events import AnyEvent, InputRequested
-from ai_platform_engineering.runtime.log import JournalEntry, PendingRequest, RunRow, begun, can_settle, requests_after
+from ai_platform_engineering.runtime.log import Feedback, JournalEntry, PendingRequest, RunRow, begun, can_settle, requests_after
 from ai_platform_engineering.runtime.storage.database import microseconds, moment
 
 
@@ -110,6 +110,23 @@ def forget_allowances(db: sqlite3.Connection) -> None:
         "DELETE FROM allowances WHERE NOT EXISTS"
         " (SELECT 1 FROM runs WHERE runs.owner = allowances.owner AND runs.context_id = allowances.context_id)"
     )
+
+
+def feedback_row(found: sqlite3.Row) -> Feedback:
+    return Feedback(found["said_by"], found["score"], found["reason"], moment(found["at"]))
+
+
+def rate(db: sqlite3.Connection, row: RunRow, said: Feedback) -> Feedback:
+    db.execute(
+        "INSERT INTO feedback(run_id, said_by, score, reason, at) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET score = excluded.score, reason = excluded.reason, at = excluded.at",
+        (row.run_id, said.by, said.score, said.reason, microseconds(said.at)),
+    )
+    return said
+
+
+def unrate(db: sqlite3.Connection, row: RunRow, by: str) -> bool:
+    return db.execute("DELETE FROM feedback WHERE run_id = ? AND said_by = ?", (row.run_id, by)).rowcount > 0
 
 
 def _call(db: sqlite3.Connection, run_id: str, key: str) -> JournalEntry | None:

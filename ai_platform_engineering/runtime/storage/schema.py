@@ -51,7 +51,12 @@ _PEOPLE: Step = (
         PRIMARY KEY(owner, context_id, tool))""",
 )
 
-STEPS: Sequence[Step] = (_FIRST, _PEOPLE)
+_FEEDBACK: Step = (
+    """CREATE TABLE feedback(
+        run_id TEXT NOT NULL, said_by TEXT NOT NULL, score TEXT NOT NULL, reason TEXT, at INTEGER NOT NULL, UNIQUE(run_id, said_by))""",
+)
+
+STEPS: Sequence[Step] = (_FIRST, _PEOPLE, _FEEDBACK)
 
 
 def migrate(db: sqlite3.Connection, steps: Sequence[Step] = STEPS) -> None:

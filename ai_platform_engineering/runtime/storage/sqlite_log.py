@@ -13,11 +13,13 @@ from ai_platform_engineering.runtime.log import (
     Allowance,
     Answer,
     Conversation,
+    Feedback,
     JournalEntry,
     Marker,
     NewRun,
     PendingRequest,
     RunRow,
+    Score,
     StoredMarker,
 )
 from ai_platform_engineering.runtime.storage import ledger, tables
@@ -184,6 +186,17 @@ class SqliteLog:
 
     async def disallow(self, owner: str, context_id: str, tool: str) -> bool:
         return await self._database.submit(lambda db, now: ledger.disallow(db, owner, context_id, tool))
+
+    async def rate(self, run_id: str, by: str, score: Score, reason: str | None = None) -> Feedback:
+        return await self._database.submit(
+            lambda db, now: ledger.rate(db, tables.existing(db, run_id), Feedback(by, score, reason, moment(now)))
+        )
+
+    async def feedback(self, run_id: str) -> list[Feedback]:
+        return [ledger.feedback_row(row) for row in self._of_run("SELECT * FROM feedback WHERE run_id = ? ORDER BY rowid", run_id)]
+
+    async def unrate(self, run_id: str, by: str) -> bool:
+        return await self._database.submit(lambda db, now: ledger.unrate(db, tables.existing(db, run_id), by))
 
     # --- retention ----------------------------------------------------------------------------------------------------
 

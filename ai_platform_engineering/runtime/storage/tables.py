@@ -19,6 +19,7 @@ _REMOVE = (
     "DELETE FROM orders WHERE rowid IN (SELECT rowid FROM orders WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM journal WHERE rowid IN (SELECT rowid FROM journal WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM pending WHERE rowid IN (SELECT rowid FROM pending WHERE run_id = ?1 LIMIT ?2)",
+    "DELETE FROM feedback WHERE rowid IN (SELECT rowid FROM feedback WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers WHERE run_id = ?1 LIMIT ?2)",
 )
 

@@ -1,7 +1,9 @@
 """The A2A client for servers of ours: ask, follow and cancel; gives back the events of the run, once each, in order."""
 
 import asyncio
+import base64
 import contextlib
+import copy
 import json
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -11,9 +13,10 @@ from typing import Any
 import httpx
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.events import AnyEvent, InputResolved, Paused, ends_turn, is_terminal
+from ai_platform_engineering.core.events import AnyEvent, FilePart, InputResolved, Paused, ends_turn, is_terminal
 from ai_platform_engineering.core.settings import is_loopback
-from ai_platform_engineering.utils.a2a_common.codec import decode
+from ai_platform_engineering.utils.a2a_common.acting import acting_headers
+from ai_platform_engineering.utils.a2a_common.codec import SCOPE_PART, decode
 
 _VERSION = {"A2A-Version": "1.0"}
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
@@ -44,7 +47,7 @@ class CredentialsRefused(RequestRefused):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A message to an agent. With `task_id` it answers what the task asked."""
+    """A message to an agent. With `task_id` it answers what the task asked. `scope` bounds the run: its agents, and instructions for it."""
 
     message_id: str
     text: str = ""
@@ -52,6 +55,8 @@ class Order:
     context_id: str | None = None
     task_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[FilePart, ...] = ()
+    scope: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -92,6 +97,25 @@ class A2AClient:
         self._url, self._http, self._token = url, http, token
         self._timeout = httpx.Timeout(idle_timeout, connect=connect_timeout)
         self._headers = {**_VERSION, **bearer(token)}
+
+    def acting(self, user: str, owner: str | None = None) -> "A2AClient":
+        """The same client for a person, in conversations of the owner or of the person's own. The token must be one that may do so."""
+        client = copy.copy(self)
+        client._headers = {**_VERSION, **bearer(self._token), **acting_headers(user, owner)}
+        return client
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        return self._http
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What says whose requests they are; for requests beside A2A."""
+        return self._headers
 
     async def ask(self, text: str, talk: Conversation) -> AsyncIterator[AnyEvent]:
         """Sends a question and yields what happens until it is answered or needs input."""
@@ -215,6 +239,8 @@ class A2AClient:
         match body:
             case {"error": {"message": str(said)}} if said:
                 raise self._refusal(said)
+            case {"error": str(), "message": str(said)} if said:
+                raise self._refusal(said)
             case {"error": error} if error:
                 raise self._refusal(f"The server refused the request: {error}")
             case {"result": dict(result)}:
@@ -261,11 +287,18 @@ def _accepted(error: httpx.HTTPError) -> bool | None:
 
 def _message(order: Order) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": order.text}] if order.text else []
+    parts += [_file(one) for one in order.files]
     if order.data is not None:
         parts.append({"data": order.data})
+    if order.scope is not None:
+        parts.append({"data": {SCOPE_PART: dict(order.scope)}})
     ids = {"contextId": order.context_id, "taskId": order.task_id}
     more = {name: value for name, value in {**ids, "metadata": dict(order.metadata)}.items() if value}
     return {"messageId": order.message_id, "role": "ROLE_USER", "parts": parts, **more}
+
+
+def _file(given: FilePart) -> dict[str, Any]:
+    return {"raw": base64.b64encode(given.text.encode()).decode(), "filename": given.name, "mediaType": given.media_type}
 
 
 def _request(method: str, params: Mapping[str, Any]) -> dict[str, Any]:

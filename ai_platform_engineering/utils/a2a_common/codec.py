@@ -64,6 +64,7 @@ NEW_QUESTION_KEY = "caipe.new_question"  # of a message: it answers nothing; wha
 BUSY_KEY = "caipe.when_busy"  # of a message: enqueue, reject or interrupt, when its conversation works on another
 CALL_PART = "caipe.call"  # in a data part: one tool of an agent with its arguments, to be called without the agent's model
 WORKFLOW_PART = "workflow"  # in a data part: the name of a workflow to start, with `values` for its form
+SCOPE_PART = "caipe.scope"  # in a data part of its own: the agents that the run may use, and instructions for it alone
 EVENTS_KEY = "caipe.events"  # of a snapshot: the events behind it, joined
 
 Frame = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
@@ -178,6 +179,14 @@ def request_data(event: InputRequested) -> dict[str, Any]:
         case Approval():
             body = asked.model_dump(mode="json", exclude={"type"})
             return {"approval": True, "request_id": event.request_id, "agent": event.agent, **body}
+
+
+def asked_from(data: Mapping[str, Any]) -> Form | Approval:
+    """The same read back. Raises ValueError."""
+    if data.get("approval"):
+        return Approval.model_validate({**data, "type": "approval"})
+    head = {"title": data.get("input_title"), "description": data.get("input_description"), "response": data.get("response") or ""}
+    return Form.model_validate({**head, "fields": data.get("input_fields") or ()})
 
 
 def user_message(ref: TaskRef, event: RunStarted) -> Message:

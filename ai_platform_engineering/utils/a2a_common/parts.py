@@ -7,15 +7,17 @@ from typing import Any, Literal
 from a2a.types import Message
 from a2a.types import Part as WirePart
 from google.protobuf.json_format import MessageToDict
+from pydantic import ValidationError
 
 from ai_platform_engineering.core.errors import Refused, UnsupportedPart
 from ai_platform_engineering.core.events import PARTS, DataPart, FilePart, TextPart
-from ai_platform_engineering.utils.a2a_common.codec import BUSY_KEY, CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY, WORKFLOW_PART
+from ai_platform_engineering.core.scope import LONGEST_INSTRUCTIONS, SCOPE, RunScope
+from ai_platform_engineering.utils.a2a_common.codec import BUSY_KEY, CALL_PART, NEW_QUESTION_KEY, SCOPE_PART, TIMEOUT_KEY, WORKFLOW_PART
 from ai_platform_engineering.utils.a2a_common.numbers import whole_numbers
 
 UserPart = TextPart | DataPart | FilePart
 
-_TEXT_TYPES = (
+TEXT_TYPES = (
     "text/",
     "application/json",
     "application/yaml",
@@ -24,12 +26,17 @@ _TEXT_TYPES = (
     "application/toml",
     "application/sql",
 )
+_SCOPE_EXPECTED = (
+    f'{SCOPE_PART} is an object in a data part of its own, once: {{"agents": a list of names, or null for all, '
+    f'"instructions": a text of at most {LONGEST_INSTRUCTIONS} characters, or null}}.'
+)
 
 
 def read_parts(message: Message, max_file_bytes: int) -> tuple[UserPart, ...]:
     """The user's parts; raises Refused when there is nothing to answer and UnsupportedPart for what cannot be read."""
     parts = tuple(_read(part, max_file_bytes) for part in message.parts)
-    if not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
+    _check_scope(parts)
+    if not any(part.text.strip() if isinstance(part, TextPart) else not is_scope(part) for part in parts):
         raise Refused("The message is empty: send a text part, a data part or a text file.")
     return parts
 
@@ -69,7 +76,7 @@ def question(parts: tuple[UserPart, ...]) -> str:
 
 
 def beside(parts: tuple[UserPart, ...]) -> dict[str, Any]:
-    """What a message asks of the program itself: one tool to be called, a workflow to be started."""
+    """What a message asks of the program itself: one tool to be called, a workflow to be started, the bounds of its run."""
     found: dict[str, Any] = {}
     for part in parts:
         if isinstance(part, DataPart) and isinstance(part.data, dict):
@@ -77,7 +84,27 @@ def beside(parts: tuple[UserPart, ...]) -> dict[str, Any]:
                 found["call"] = call
             if isinstance(name := part.data.get(WORKFLOW_PART), str):
                 found["workflow"] = {"name": name, "values": part.data.get("values") or {}}
+            if isinstance(scope := part.data.get(SCOPE_PART), dict):
+                found[SCOPE] = scope
     return found
+
+
+def is_scope(part: UserPart) -> bool:
+    """The part bounds a run; it asks and answers nothing."""
+    return isinstance(part, DataPart) and isinstance(part.data, dict) and SCOPE_PART in part.data
+
+
+def _check_scope(parts: tuple[UserPart, ...]) -> None:
+    """Raises Refused: a restriction that is not understood must not be dropped."""
+    given = [part.data for part in parts if is_scope(part) and isinstance(part, DataPart) and isinstance(part.data, dict)]
+    if not given:
+        return
+    if len(given) > 1 or len(given[0]) > 1:
+        raise Refused(_SCOPE_EXPECTED)
+    try:
+        RunScope.model_validate(given[0][SCOPE_PART])
+    except ValidationError:
+        raise Refused(_SCOPE_EXPECTED) from None
 
 
 def _read(part: WirePart, max_file_bytes: int) -> UserPart:
@@ -105,7 +132,7 @@ def _file(part: WirePart, max_file_bytes: int) -> FilePart:
         text = part.raw.decode()
     except UnicodeDecodeError:
         text = "\x00"
-    if "\x00" in text or (known and not known.startswith(_TEXT_TYPES)):
+    if "\x00" in text or (known and not known.startswith(TEXT_TYPES)):
         raise UnsupportedPart(f"The file {name} ({known or 'unknown type'}) is not a text file; only UTF-8 text can be read.")
     return FilePart(name=name, media_type=known or "text/plain", text=text)
 

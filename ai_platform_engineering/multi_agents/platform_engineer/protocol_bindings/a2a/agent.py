@@ -28,7 +28,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.takeover import (
 from ai_platform_engineering.runtime.answers import resolution_of
 from ai_platform_engineering.runtime.log import PendingRequest, RunLog, RunRow
 from ai_platform_engineering.runtime.runs import Turn
-from ai_platform_engineering.runtime.storage.fenced import EPOCH, OWNER, RUN
+from ai_platform_engineering.runtime.storage.fenced import EPOCH, OWNER, PRINCIPAL, RUN
+from ai_platform_engineering.skills_middleware.registry import MultiAgentSystem, set_mas_instance
 from ai_platform_engineering.utils.a2a_common.parts import beside, question
 from ai_platform_engineering.utils.failures import failed
 from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE
@@ -49,6 +50,9 @@ class AIPlatformEngineerA2ABinding:
         """`run_log` knows where the state of a run is whose process died."""
         self._current = answers if isinstance(answers, Current) else Current(Crew(answers))
         self._log = run_log
+        answering = self._current.crew.driven
+        if isinstance(answering, MultiAgentSystem):  # the one agent of a service has no skills
+            set_mas_instance(answering)
 
     async def stream(self, turn: Turn, seen: Transcript) -> AsyncIterator[AnyEvent]:
         """The events of the turn, after what has been seen of the run."""
@@ -147,7 +151,7 @@ class AIPlatformEngineerA2ABinding:
     def _config(self, driven: Driven, turn: Turn) -> RunnableConfig:
         return {
             "configurable": {"thread_id": turn.row.thread_id, DEADLINE: turn.deadline},
-            "metadata": {RUN: turn.row.run_id, EPOCH: turn.row.epoch, OWNER: turn.row.owner},
+            "metadata": {RUN: turn.row.run_id, EPOCH: turn.row.epoch, OWNER: turn.row.owner, PRINCIPAL: turn.row.principal},
             "recursion_limit": driven.recursion_limit,
         }
 

@@ -69,7 +69,7 @@ def _card(settings: ServerSettings, name: str, description: str, skills: Sequenc
         default_output_modes=["text/plain", "application/json"],
         skills=skills,
     )
-    if settings.shared_key:
+    if settings.needs_key:
         card.security_schemes["bearer"].CopyFrom(SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="bearer")))
         card.security_requirements.append(SecurityRequirement(schemes={"bearer": StringList()}))
     return card

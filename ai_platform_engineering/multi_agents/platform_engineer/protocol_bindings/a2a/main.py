@@ -28,6 +28,10 @@ from ai_platform_engineering.runtime.ascii_json import AsciiJSON
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.security import check_exposure
 from ai_platform_engineering.runtime.storage.storage import Storage
+from ai_platform_engineering.skills_middleware.catalog import SkillCatalog
+from ai_platform_engineering.skills_middleware.mount import skills_mount
+from ai_platform_engineering.skills_middleware.opening import skill_catalog
+from ai_platform_engineering.skills_middleware.registry import set_mas_instance
 from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE, OfflineModel
 from ai_platform_engineering.workflows.catalog import listed, load_workflows
 
@@ -47,6 +51,7 @@ def create_app(
     storage: Storage | None = None,
     configure: Callable[[], tuple[Settings, Placed]] | None = None,
     knowledge: Knowledge | None = None,
+    skills: SkillCatalog | None = None,
     routes: Sequence[BaseRoute] = (),
 ) -> App:
     """The supervisor as an application; tests and embedders hand in agents, tools and a model.
@@ -61,7 +66,7 @@ def create_app(
     def crew(settings: Settings, placed: Placed) -> Crew[PlatformEngineerDeepAgent]:
         given: dict[str, Any] = {"tools": tools, "model": model, "router": router, "checkpointer": kept.saver, "run_log": kept.log}
         workflows = load_workflows(_workflow_files(settings), [agent.definition.name for agent in placed.agents])
-        given |= {"agents": placed.agents, "facts": facts, "workflows": workflows, "knowledge": knowledge}
+        given |= {"agents": placed.agents, "facts": facts, "workflows": workflows, "knowledge": knowledge, "skills": skills}
         return Crew(PlatformEngineerDeepAgent(settings, **given), placed)
 
     current = Current(crew(settings, placed or Placed(agents)))
@@ -84,9 +89,11 @@ def create_app(
         ready=ready,
         routes=[Route("/tools", tool_list), Route("/workflows", workflow_list), *routes],
         facts=facts,
-        opening=[knowledge.start] if knowledge is not None else (),
-        closing=[knowledge.aclose] if knowledge is not None else (),
+        opening=[*([knowledge.start] if knowledge is not None else []), *([skills.open] if skills is not None else [])],
+        closing=[*([knowledge.aclose] if knowledge is not None else []), *([skills.close] if skills is not None else [])],
     )
+    guarded = settings.server.needs_key
+    app.routes.append(skills_mount(skills, app.routes, read_only=lambda: current.crew.driven.read_only, needs_key=guarded))
     if configure is not None:
         app.reload = _reload(current, lambda: crew(*configure()))
     return app
@@ -99,6 +106,7 @@ def _workflow_files(settings: Settings) -> list[Path]:
 def _reload(current: Supervisors, make: Callable[[], Crew[PlatformEngineerDeepAgent]]) -> Callable[[], Awaitable[None]]:
     async def reload() -> None:
         if await reconfigure(current, make):
+            set_mas_instance(current.crew.driven)
             say_agents(current.crew.placed)
 
     return reload
@@ -129,7 +137,8 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
     say_agents(placed)
     kept = storage or Storage.of(settings.storage, settings.agent.home, STORAGE_NAME)
     known, routes = _knowledge(settings, variables)
-    given: dict[str, Any] = {"placed": placed, "storage": kept, "knowledge": known, "routes": routes}
+    skills = skill_catalog(settings, variables) if settings.skills.enabled else None
+    given: dict[str, Any] = {"placed": placed, "storage": kept, "knowledge": known, "routes": routes, "skills": skills}
     return create_app(settings, router=OfflineModel(), configure=configure, **given)
 
 

@@ -1,0 +1,91 @@
+"""What may be in a skill's folder: where, how many, how large. The same rules for folders, the API and git repositories."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from ai_platform_engineering.core.errors import CaipeError
+
+MAIN = "SKILL.md"
+FOLDERS = ("scripts", "references", "assets")
+LICENSES = frozenset({"LICENSE", "LICENSE.md", "LICENSE.txt"})
+
+MAX_MAIN = 64 * 1024
+MAX_FILE = 256 * 1024
+MAX_SKILL = 2 * 1024 * 1024
+MAX_FILES = 100
+MAX_DEPTH = 4
+_MAX_PATH = 255
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffd]")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """Why a skill cannot be used, and what to do about it. `field` is a key of the front matter, or empty."""
+
+    file: str
+    field: str
+    message: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.field}: {self.message}" if self.field else f"{where}: {self.message}"
+
+
+class SkillErrors(CaipeError):
+    """A skill that breaks the rules of its format."""
+
+    code = "skill_invalid"
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(" ".join(map(str, self.problems)))
+
+
+def path_problem(path: str) -> str | None:
+    """Why a path cannot be below a skill's folder; None when it can."""
+    if not path or len(path) > _MAX_PATH:
+        return f"A path has 1 to {_MAX_PATH} characters. Shorten it."
+    if _UNPRINTABLE.search(path):
+        return "The path holds characters that are not text. Rename the file."
+    if "\\" in path or path.startswith("/") or re.match(r"[A-Za-z]:", path):
+        return "The path must be relative and written with slashes, for example references/guide.md."
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        return "The path must not hold `.`, `..` or empty parts. Write where the file is below the skill's folder."
+    if len(parts) > MAX_DEPTH:
+        return f"The file lies too deep: a path has at most {MAX_DEPTH} parts. Move it up."
+    return None
+
+
+def shown(path: str) -> str:
+    """A path for messages: one short line, whatever it is made of."""
+    plain = _UNPRINTABLE.sub("?", path)
+    return plain if len(plain) <= 80 else f"{plain[:77]}..."
+
+
+def size_problems(sizes: Mapping[str, int]) -> list[Problem]:
+    """What is wrong with files before they are read: their paths, number and sizes."""
+    problems = [Problem(shown(path), "", wrong) for path in sizes if (wrong := path_problem(path))]
+    if len(sizes) > MAX_FILES:
+        problems.append(Problem(MAIN, "", f"The skill has {len(sizes)} files and may have {MAX_FILES}. Remove some."))
+    if sum(sizes.values()) > MAX_SKILL:
+        problems.append(Problem(MAIN, "", f"The skill's files are larger than {MAX_SKILL // 1024} KB together. Remove or shorten some."))
+    for path, size in sizes.items():
+        limit = MAX_MAIN if path == MAIN else MAX_FILE
+        if size > limit:
+            problems.append(Problem(shown(path), "", f"The file is larger than {limit // 1024} KB. Shorten or split it."))
+    return problems
+
+
+def is_expected(path: str) -> bool:
+    """Whether the convention has a place for the file; only such files are shown to a model."""
+    parts = PurePosixPath(path).parts
+    return path in LICENSES or (len(parts) > 1 and parts[0] in FOLDERS)
+
+
+def is_hidden(path: str) -> bool:
+    """Left by editors, file systems and interpreters; passed over where a folder or a repository is read."""
+    return any(part.startswith(".") or part == "__pycache__" for part in path.split("/"))

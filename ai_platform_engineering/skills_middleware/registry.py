@@ -1,0 +1,35 @@
+"""The running system as the skills API knows it: whoever answers registers itself, and the API says whether it uses the catalogue."""
+
+from typing import Literal, Protocol, runtime_checkable
+
+from ai_platform_engineering.core.skills import SkillShelf
+
+Sync = Literal["synced", "stale", "unknown"]
+
+
+@runtime_checkable
+class MultiAgentSystem(Protocol):
+    """A supervisor."""
+
+    graph_generation: int  # how often its graph was built
+    skills: SkillShelf | None
+
+
+_registered: MultiAgentSystem | None = None
+
+
+def set_mas_instance(mas: MultiAgentSystem | None) -> None:
+    """The last one counts: a process has one supervisor, replaced as a whole when the configuration is read again."""
+    global _registered  # noqa: PLW0603 - that is what a registry is
+    _registered = mas
+
+
+def get_mas_instance() -> MultiAgentSystem | None:
+    return _registered
+
+
+def sync_status(catalog: SkillShelf | None) -> Sync:
+    """Skills are read at each step of a run, so a supervisor with this catalogue is never behind it."""
+    if _registered is None:
+        return "unknown"
+    return "synced" if catalog is not None and _registered.skills is catalog else "stale"

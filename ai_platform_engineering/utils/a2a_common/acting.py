@@ -1,0 +1,41 @@
+"""Speaking for others: the headers in which a client that may do so names the person, and the owner of the conversation."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from urllib.parse import quote, unquote
+
+from ai_platform_engineering.core.errors import Refused
+
+USER_HEADER = "X-CAIPE-User"
+OWNER_HEADER = "X-CAIPE-Owner"
+LONGEST_NAME = 300  # characters
+
+_ENCODED = re.compile(r"(?:[\x20-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
+_CONTROLS = ("Cc", "Zl", "Zp")  # whatever breaks a line
+
+
+def acting_headers(user: str, owner: str | None = None) -> dict[str, str]:
+    """The headers of a request that is made for the user, in a conversation of the owner or of the user's own."""
+    return {USER_HEADER: quote(user, safe=""), **({OWNER_HEADER: quote(owner, safe="")} if owner is not None else {})}
+
+
+def read_name(header: str, values: Sequence[str]) -> str | None:
+    """The name in a header, percent-encoded UTF-8, or None without the header. Raises Refused."""
+    if not values:
+        return None
+    if len(values) > 1:
+        raise Refused(f"{header} is sent {len(values)} times. Send it once.")
+    if not _ENCODED.fullmatch(values[0]):
+        raise Refused(f"{header} is not percent-encoded: write a name in UTF-8 and encode what is not ASCII.")
+    try:
+        name = unquote(values[0], errors="strict")
+    except UnicodeDecodeError:
+        raise Refused(f"{header} does not hold UTF-8 after it is decoded.") from None
+    if not name.strip():
+        raise Refused(f"{header} is empty.")
+    if len(name) > LONGEST_NAME:
+        raise Refused(f"{header} has {len(name)} characters, and {LONGEST_NAME} are the most.")
+    if any(unicodedata.category(one) in _CONTROLS for one in name):
+        raise Refused(f"{header} holds control characters.")
+    return name
