@@ -28,7 +28,7 @@ from tests.processes import Program, run, started
 from tests.servers import free_port
 
 COMPOSE = ROOT / "docker-compose.yaml"
-SUPERVISOR = "caipe-supervisor"
+SUPERVISOR, BOT = "caipe-supervisor", "caipe-slack"
 KEY = "a-long-random-text"
 NOBODY = "http://127.0.0.1:9/"
 # Read by libraries, not by us.
@@ -144,10 +144,11 @@ def test_the_compose_file_has_only_keys_that_we_know_to_be_right() -> None:
     jsonschema.validate(yaml.safe_load(COMPOSE.read_text()), schema)
 
 
-def test_there_is_one_supervisor_and_one_service_and_profile_for_each_shipped_agent() -> None:
+def test_there_is_one_supervisor_one_bot_and_one_service_and_profile_for_each_shipped_agent() -> None:
     found = written()
-    assert list(found) == [SUPERVISOR, *(f"agent-{name}" for name in SHIPPED)]
+    assert list(found) == [SUPERVISOR, BOT, *(f"agent-{name}" for name in SHIPPED)]
     assert "profiles" not in found[SUPERVISOR]
+    assert found[BOT]["profiles"] == ["slack-bot"]
     for name in SHIPPED:
         assert found[f"agent-{name}"]["profiles"] == [name, "all-agents"]
         assert found[f"agent-{name}"]["command"] == ["agent", name]
@@ -195,10 +196,19 @@ def test_a_variable_that_is_not_set_is_not_set_in_the_container() -> None:
 def test_nothing_starts_without_the_shared_key() -> None:
     with pytest.raises(LookupError, match="Set A2A_AUTH_SHARED_KEY"):
         services({})
-    for service in services({"A2A_AUTH_SHARED_KEY": KEY}).values():
-        assert service["environment"]["A2A_AUTH_SHARED_KEY"] == KEY
+    for name, service in services({"A2A_AUTH_SHARED_KEY": KEY}).items():
+        assert name == BOT or service["environment"]["A2A_AUTH_SHARED_KEY"] == KEY
         assert "A2A_ALLOW_UNAUTHENTICATED" not in service["environment"]
     assert services({"A2A_AUTH_SHARED_KEY": KEY})[SUPERVISOR]["environment"]["AGENT_TOKEN"] == KEY
+
+
+def test_the_bot_speaks_for_people_with_a_key_of_its_own_and_gets_no_other_secret_than_slacks() -> None:
+    found = services({"A2A_AUTH_SHARED_KEY": KEY, "A2A_AUTH_DELEGATE_KEY": "another-one"})
+    holders = [name for name, service in found.items() if "A2A_AUTH_DELEGATE_KEY" in service["environment"]]
+    assert holders == [SUPERVISOR, BOT]
+    allowed = ("SLACK_INTEGRATION_", "A2A_AUTH_DELEGATE_KEY", "LOG_LEVEL", "HTTPS_PROXY", "NO_PROXY")
+    assert [name for name in written()[BOT]["environment"] if not name.startswith(allowed)] == []
+    assert f"http://{SUPERVISOR}:8000/" in found[BOT]["command"]
 
 
 def test_only_the_supervisor_is_published_and_only_on_this_machine() -> None:
@@ -363,7 +373,7 @@ def credentials(names: Sequence[str]) -> dict[str, str]:
 async def test_the_supervisor_runs_with_all_agents_inside_and_its_health_check_sees_it() -> None:
     (line,) = last_stage("HEALTHCHECK")
     check = json.loads(line.partition("CMD ")[2])
-    assert {tuple(one["healthcheck"]["test"]) for one in written().values()} == {("CMD", *check)}
+    assert {tuple(one["healthcheck"].get("test", ())) for name, one in written().items() if name != BOT} == {("CMD", *check)}
     async with service(SUPERVISOR, credentials(["argocd"])) as supervisor:
         assert await supervisor.get("health") == {"status": "ok"}
         components = (await supervisor.get("ready"))["components"]
@@ -431,6 +441,15 @@ async def test_an_agent_without_its_credentials_says_which_and_ends() -> None:
     assert done.code == 1
     assert "ARGOCD_TOKEN" in done.err
     assert "Traceback" not in done.err
+
+
+async def test_the_bot_without_its_tokens_says_which_and_ends() -> None:
+    wanted = services({"A2A_AUTH_SHARED_KEY": KEY})[BOT]
+    for given, missing in (({}, "SLACK_INTEGRATION_APP_TOKEN"), ({"SLACK_INTEGRATION_APP_TOKEN": "xapp-1"}, "SLACK_INTEGRATION_BOT_TOKEN")):
+        done = await run(*entrypoint(), *wanted["command"], env={**wanted["environment"], **given, "CAIPE_HOME": str(Path.cwd())})
+        assert done.code == 1
+        assert missing in done.err
+        assert "Traceback" not in done.err
 
 
 async def test_the_same_supervisor_runs_with_an_agent_outside_and_asks_it() -> None:

@@ -193,6 +193,17 @@ def test(name: str) -> None:
 
 
 @main.command()
+@click.option("--url", envvar="CAIPE_URL", help="The supervisor (http://127.0.0.1:8000/).")
+@click.option("--mode", type=click.Choice(["socket", "http"]), help="How Slack reaches the bot (SLACK_INTEGRATION_BOT_MODE, socket).")
+def slack(url: str | None, mode: str | None) -> None:
+    """Start the Slack bot. docs/slack.md goes from nothing to the first answer."""
+    from ai_platform_engineering.cli.slack import run_bot
+
+    with readable():
+        sys.exit(run_bot(url, mode))
+
+
+@main.command()
 def doctor() -> None:
     """Settings and where each came from, model, agents, proxies, certificates, and how to mend what is wrong."""
     from rich.console import Console

@@ -1,0 +1,196 @@
+"""The bot: what it does with what people say and click in Slack."""
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ai_platform_engineering.integrations.slack_bot.config import Channel, Configured
+from ai_platform_engineering.integrations.slack_bot.people import People, Person
+from ai_platform_engineering.integrations.slack_bot.questions import Heard, Reader
+from ai_platform_engineering.integrations.slack_bot.store import BotStore, TurnRow, owner_of
+from ai_platform_engineering.integrations.slack_bot.stream import Drawn
+from ai_platform_engineering.integrations.slack_bot.turns import Turns
+from ai_platform_engineering.integrations.slack_bot.utils.hitl_handler import Requests
+from ai_platform_engineering.integrations.slack_bot.web_api import Slack
+from ai_platform_engineering.utils.a2a_common.client import A2AClient
+
+log = logging.getLogger(__name__)
+
+_HOUR = 3600.0
+_NOTHING_TO_STOP = "Nothing is going on in this thread."
+_TOO_OLD = "This is too old: I do not know of it any more."
+_EMPTY = "What can I do for you? Write your question after my name, or ask `/caipe help`."
+
+
+@dataclass(slots=True)
+class Bot:
+    slack: Slack
+    supervisor: A2AClient
+    store: BotStore
+    people: People
+    config: Configured
+    turns: Turns
+    requests: Requests
+    reader: Reader
+    me: str = ""  # the bot's own user id
+    _asked: dict[tuple[str, str], deque[float]] = field(default_factory=lambda: defaultdict(deque))
+    _hearing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)  # by thread
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    async def hear(self, heard: Heard, event_id: str) -> None:
+        """A message that somebody wrote. Each one is answered at most once, however often Slack tells of it; those of a thread in order."""
+        async with self._in_order(heard):
+            channel = self.config.of(heard.channel)
+            if not channel.enabled or not await self._is_for_us(heard, channel):
+                return
+            if await self.store.first_time(f"event:{event_id or heard.turn_id}", f"message:{heard.turn_id}", heard=heard):
+                await self._work_on(heard, channel)
+
+    async def hear_again(self, heard: Heard) -> None:
+        """A message that an earlier process has heard, and perhaps not asked."""
+        async with self._in_order(heard):
+            if await self.store.turn(heard.turn_id) is None:
+                await self._work_on(heard, self.config.of(heard.channel))
+            await self.store.worked_on(heard)
+
+    def _in_order(self, heard: Heard) -> asyncio.Lock:
+        return self._hearing.setdefault((heard.channel, heard.thread_ts), asyncio.Lock())
+
+    async def _work_on(self, heard: Heard, channel: Channel) -> None:
+        try:
+            await self._take(heard, channel)
+        except Exception:
+            await self.store.worked_on(heard)  # it would go wrong again
+            raise
+        await self.store.worked_on(heard)
+
+    async def _take(self, heard: Heard, channel: Channel) -> None:
+        if heard.is_stop() and heard.in_thread:
+            await self.stop(heard.team, heard.channel, heard.thread_ts, heard.user)
+            return
+        if refusal := await self._not_theirs(heard) or self._refusal(heard, channel):
+            await self.whisper(heard.channel, heard.user, refusal, heard.thread_ts if heard.in_thread else None)
+            return
+        await self._ask(heard, channel)
+
+    async def _is_for_us(self, heard: Heard, channel: Channel) -> bool:
+        if heard.bot and heard.bot not in channel.bots:
+            return False
+        if not heard.user and not heard.bot:
+            return False
+        if heard.mentions or heard.direct:
+            return True
+        if not channel.follow_ups or not heard.in_thread or heard.is_for_another() or heard.is_empty():
+            return False
+        return await self.store.given(heard.channel, heard.thread_ts) is not None
+
+    def _refusal(self, heard: Heard, channel: Channel) -> str | None:
+        """Why there is no answer now, for the person alone."""
+        now = self.slack.pace.clock.now()
+        quiet = channel.quiet_hours
+        if quiet is not None and quiet.hold(datetime.fromtimestamp(now, UTC)):
+            return f"I am quiet in this channel until {quiet.end:%H:%M} ({quiet.timezone}). Ask me in a direct message."
+        if heard.is_empty():
+            return _EMPTY
+        asked = self._asked[heard.channel, heard.user or heard.bot]
+        while asked and now - asked[0] >= _HOUR:
+            asked.popleft()
+        if len(asked) >= channel.questions_per_hour:
+            minutes = max(1, round((_HOUR - (now - asked[0])) / 60))
+            return f"You have asked {len(asked)} questions here in the last hour, and that is the most. Ask again in {minutes} min."
+        asked.append(now)
+        return None
+
+    async def _ask(self, heard: Heard, channel: Channel) -> None:
+        person = await self.people.person(heard.team, heard.user or heard.bot)
+        given = await self.store.given(heard.channel, heard.thread_ts)
+        earlier = await self.reader.earlier(heard, given, self.me)
+        files, problems = await self.reader.files(heard, channel.file_bytes)
+        await self.store.give(heard.channel, heard.thread_ts, heard.ts)
+        if problems:
+            await self.whisper(heard.channel, heard.user, " ".join(problems), heard.thread_ts if heard.in_thread else None)
+        text = await self.reader.plain(heard.text, heard.team)
+        if not text.strip() and not files:
+            return
+        order = {
+            "message_id": f"slack:{heard.turn_id}",
+            "text": text,
+            "files": [one.model_dump() for one in (*((earlier,) if earlier else ()), *files)],
+            "scope": channel.scope(),
+        }
+        who = heard.user or heard.bot
+        row = TurnRow(heard.turn_id, heard.team, heard.channel, heard.thread_ts, who, person.principal, order)
+        await self.turns.start(row)
+
+    async def _not_theirs(self, heard: Heard) -> str | None:
+        """In a thread that waits for an answer, what somebody writes may be one: only those may write who may answer."""
+        for row in await self.store.open_turns(heard.channel, heard.thread_ts):
+            if await self.requests.waits(row) and isinstance(allowed := await self.answering(row.turn_id, heard.user or heard.bot), str):
+                return f"This thread waits for an answer. {allowed}"
+        return None
+
+    async def retry(self, turn_id: str, user: str) -> str | None:
+        """The same question again, once, for whoever asks for it; or why not."""
+        row = await self.store.turn(turn_id)
+        again = f"{turn_id}:again"
+        if row is None:
+            return _TOO_OLD
+        if not await self.store.first_time(f"message:{again}"):
+            return "This was already tried again, below."
+        person = await self.people.person(row.team, user)
+        order = {**row.order, "message_id": f"slack:{again}"}
+        new = replace(row, turn_id=again, user=user, principal=person.principal, order=order, task_id=None, state="open", drawn=Drawn())
+        await self.turns.start(new)
+        return None
+
+    async def drop(self, turn_id: str, user: str, ts: str) -> str | None:
+        """What a run asks is dropped, and what was said meanwhile is asked in its place; or why not."""
+        allowed = await self.answering(turn_id, user)
+        if isinstance(allowed, str):
+            return allowed
+        row, person = allowed
+        if row.state != "open" or not await self.requests.waits(row) or not await self.store.first_time(f"drop:{row.channel}:{ts}"):
+            return "There is nothing to drop here any more."
+        order = {"message_id": f"slack:{row.channel}:{ts}:drop", "text": "drop", "scope": self.config.of(row.channel).scope()}
+        new = replace(row, turn_id=f"{row.channel}:{ts}:drop", user=user, principal=person.principal, order=order)
+        await self.turns.start(replace(new, task_id=None, state="open", drawn=Drawn()))
+        return None
+
+    async def stop(self, team: str, channel: str, thread_ts: str, user: str, turn_id: str | None = None) -> None:
+        person = await self.people.person(team, user)
+        if not await self.turns.stop(channel, thread_ts, person.principal, turn_id):
+            await self.whisper(channel, user, _NOTHING_TO_STOP, thread_ts)
+
+    # --- people -------------------------------------------------------------------------------------------------------
+
+    async def answering(self, turn_id: str, user: str) -> tuple[TurnRow, Person] | str:
+        """The turn and the person who wants to answer what it asks, or why not."""
+        row = await self.store.turn(turn_id)
+        if row is None:
+            return _TOO_OLD
+        person, approvers = await self.people.person(row.team, user), self.config.of(row.channel).approvers
+        if await self.people.may_answer(approvers, person, row.user):
+            return row, person
+        allowed = ", ".join(self._approver(name, row.user) for name in approvers)
+        return f"You may not answer this. In this channel it is for {allowed}."
+
+    def _approver(self, name: str, requester: str) -> str:
+        if name == "requester":
+            return f"<@{requester}>"
+        return f"<@{name}>" if name[0] in "UW" and name.isalnum() else f"<!subteam^{name}>" if name[0] == "S" and name.isalnum() else name
+
+    async def whisper(self, channel: str, user: str, text: str, thread_ts: str | None = None) -> None:
+        """For one person's eyes."""
+        if user:
+            await self.slack.attempt("chat.postEphemeral", {"channel": channel, "user": user, "text": text, "thread_ts": thread_ts})
+
+    def owner(self, body: Mapping[str, Any]) -> str:
+        """Who owns the conversation of the thread in which something was clicked."""
+        message: Mapping[str, Any] = body.get("message") or {}
+        return owner_of(str(body["team"]["id"]), str(body["channel"]["id"]), str(message.get("thread_ts") or message.get("ts")))
