@@ -1,6 +1,6 @@
 """The Slack bot with 1, 10 and 30 live conversations, against Slack's own limits: how soon text is there, and what it costs.
 
-    .venv/bin/python -m benchmarks.slack [--live 1 10 30] [--tokens 600] [--scale 4]
+    .venv/bin/python -m benchmarks.slack [--live 1 10 30] [--tokens 600] [--scale 1]
 
 A fake Slack with the real limits and the supervisor are in this process, the bot is in one of its own, so that its CPU time is its own. The
 model is scripted and speaks 50 tokens of four characters a second. All clocks run `--scale` times as fast as real time, and all seconds
@@ -138,6 +138,6 @@ if __name__ == "__main__":
         options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
         options.add_argument("--live", type=int, nargs="+", default=[1, 10, 30])
         options.add_argument("--tokens", type=int, default=600)
-        options.add_argument("--scale", type=float, default=4)
+        options.add_argument("--scale", type=float, default=1)
         given = options.parse_args()
         asyncio.run(main(given.live, given.tokens, given.scale))
