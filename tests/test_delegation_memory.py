@@ -162,14 +162,14 @@ async def test_a_run_that_takes_too_long_fails_and_takes_the_agent_with_it(where
     waiting = Waiting()
     async with (
         placed(agent("slow", waiting.script, waiting.tool), where) as far,
-        supervisor(asks("slow"), agents=[far], env={"RUN_TIMEOUT_SECONDS": "2"}) as client,
+        supervisor(asks("slow"), agents=[far], env={"RUN_TIMEOUT_SECONDS": "5"}) as client,
     ):
         seen = await client.ask("Well?")
         async with asyncio.timeout(20):
             await waiting.cancelled.wait()
     assert (seen.last.state, seen.last.said) == (
         "failed",
-        "I stopped: the request took longer than 2 seconds. A narrower question may help.",
+        "I stopped: the request took longer than 5 seconds. A narrower question may help.",
     )
     assert seen.words[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
     assert seen.named("final_result") == []
