@@ -255,6 +255,7 @@ def damaged(events: Sequence[AnyEvent]) -> Iterator[tuple[str, list[AnyEvent]]]:
 
 
 @pytest.mark.timeout(400)  # eleven processes; a busy machine takes its time to start them
+@pytest.mark.full
 async def test_all_eight_placements_give_the_same_events_and_the_same_screen(tmp_path: Path) -> None:
     need("/proc", Path("/proc/self/environ").exists(), "the environment of a process is read there")
     async with world(tmp_path) as here:
