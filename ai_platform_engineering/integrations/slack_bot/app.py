@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import Settings, SlackSettings, is_loopback
+from ai_platform_engineering.core.settings import Settings, SlackSettings
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.config import Configured
 from ai_platform_engineering.integrations.slack_bot.listeners import Listeners
@@ -32,7 +32,7 @@ from ai_platform_engineering.integrations.slack_bot.store import BotStore
 from ai_platform_engineering.integrations.slack_bot.turns import Turns
 from ai_platform_engineering.integrations.slack_bot.utils.hitl_handler import Requests
 from ai_platform_engineering.integrations.slack_bot.web_api import UNREACHED, Slack, SlackError
-from ai_platform_engineering.utils.a2a_common.client import A2AClient
+from ai_platform_engineering.utils.a2a_common.client import A2AClient, http_for
 
 log = logging.getLogger(__name__)
 
@@ -84,11 +84,7 @@ async def running_bot(settings: Settings, supervisor: str, token: str | None, pa
 
 def _http(supervisor: str) -> httpx.AsyncClient:
     """Every turn that waits for people holds a connection, so there is no limit to them."""
-    return httpx.AsyncClient(
-        trust_env=not is_loopback(httpx.URL(supervisor).host),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-        timeout=httpx.Timeout(30.0),
-    )
+    return http_for(supervisor, limits=httpx.Limits(max_connections=None, max_keepalive_connections=20), timeout=httpx.Timeout(30.0))
 
 
 async def _own_name(slack: Slack) -> str:

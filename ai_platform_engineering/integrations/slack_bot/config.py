@@ -89,14 +89,14 @@ class _Defaults(_Strict):
 
 
 class BotConfig(_Strict):
-    defaults: dict[str, Any] = {}
+    defaults: Channel = Channel()
     direct_messages: Channel = Channel()
     channels: Mapping[str, Channel] = {}
 
     def of(self, channel: str) -> Channel:
         if channel in self.channels:
             return self.channels[channel]
-        return self.direct_messages if channel.startswith("D") else Channel.model_validate(self.defaults)
+        return self.direct_messages if channel.startswith("D") else self.defaults
 
 
 def read_config(path: Path) -> BotConfig:

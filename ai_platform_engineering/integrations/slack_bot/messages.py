@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,6 +125,12 @@ class ThreadMessages:
                 return
             log.warning("%s", error)
             await self.slack.attempt("chat.update", {**self._message(ts), "text": _PLACEHOLDER, "blocks": [markdown(_PLACEHOLDER)]})
+
+    async def sweep(self, is_known: Callable[[str], Awaitable[bool]]) -> None:
+        """Removes what this bot wrote without learning of it. Raises SlackError and Unsure."""
+        for ts in await self.own():
+            if not await is_known(ts):
+                await self.remove(ts)
 
     async def own(self) -> list[str]:
         """The messages of this bot in the thread, from the question on. Raises SlackError and Unsure."""

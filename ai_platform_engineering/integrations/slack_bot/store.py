@@ -163,9 +163,10 @@ class BotStore:
         return _row(found[0]) if found else None
 
     async def open_turns(self, channel: str | None = None, thread_ts: str | None = None) -> list[TurnRow]:
-        found = await self._do(lambda db: db.execute("SELECT row FROM turns WHERE state = 'open' ORDER BY turn_id").fetchall())
-        rows = [_row(one[0]) for one in found]
-        return [row for row in rows if channel in (None, row.channel) and thread_ts in (None, row.thread_ts)]
+        named = {name: value for name, value in (("channel", channel), ("thread_ts", thread_ts)) if value is not None}
+        where = "".join(f" AND {name} = ?" for name in named)
+        asked = f"SELECT row FROM turns WHERE state = 'open'{where} ORDER BY turn_id"  # noqa: S608 - two names of ours
+        return [_row(one[0]) for one in await self._do(lambda db: db.execute(asked, tuple(named.values())).fetchall())]
 
     # --- messages -----------------------------------------------------------------------------------------------------
 

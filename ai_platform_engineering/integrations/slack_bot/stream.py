@@ -416,9 +416,11 @@ class SlackStream:
 
     async def _sweep(self) -> None:
         """Removes a message of ours that came into being without our learning of it."""
-        for ts in await self._messages.own():
-            if ts not in self._drawn.posted and not await self._is_known(ts):
-                await self._messages.remove(ts)
+
+        async def is_known(ts: str) -> bool:
+            return ts in self._drawn.posted or await self._is_known(ts)
+
+        await self._messages.sweep(is_known)
         await self._store(replace(self._drawn, opening=False))
 
     async def _next_part(self, *, ended: bool = False) -> None:

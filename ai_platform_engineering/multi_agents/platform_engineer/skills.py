@@ -15,7 +15,7 @@ from langgraph.types import Command
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.skills import Skill, SkillShelf
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import current_turn
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offering import Handler
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offering import Handler, offering
 from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
 from ai_platform_engineering.multi_agents.platform_engineer.skills_in_use import SKILL_FILE, Bounds, InUse, in_use
 from ai_platform_engineering.utils.signals import Noticed
@@ -66,9 +66,8 @@ class UsesSkills(AgentMiddleware):
         turn = current_turn(request.messages)
         before = request.messages[: len(request.messages) - len(turn)]  # what an earlier question read was for that question
         return await handler(
-            request.override(
+            offering(request, lambda name: _is_offered(name, bounds)).override(
                 system_message=SystemMessage("\n\n".join(filter(None, [prompt, *said]))),
-                tools=[one for one in request.tools if not isinstance(one, BaseTool) or _is_offered(one.name, bounds)],
                 messages=[*before, *[await self._read(message) for message in turn]],
             )
         )
@@ -96,7 +95,7 @@ class UsesSkills(AgentMiddleware):
         """Names and descriptions, as many as there is room for."""
         skills, lines, room = await self._shelf.usable(), list[str](), _ROOM
         for skill in skills:
-            line = f"- {skill.name}: {' '.join(skill.description.split())}"
+            line = _line(skill)
             room -= len(line)
             if room < 0:
                 lines.append(_MORE.format(count=len(skills) - len(lines)))
@@ -165,8 +164,7 @@ def skill_tools(shelf: SkillShelf) -> list[BaseTool]:
     async def find_skills(words: str) -> str:
         wanted = words.casefold().split()
         found = [skill for skill in await shelf.usable() if _matches(skill, wanted)]
-        lines = [f"- {skill.name}: {' '.join(skill.description.split())}" for skill in found[:_MOST_FOUND]]
-        return "\n".join(lines) or f"No skill matches. {await _known(shelf)}"
+        return "\n".join(map(_line, found[:_MOST_FOUND])) or f"No skill matches. {await _known(shelf)}"
 
     for one in (load_skill, read_skill_file, find_skills):
         one.metadata = {"effect": "read", "own": True}
@@ -180,6 +178,10 @@ def _used(runtime: ToolRuntime, name: str) -> InUse | None:
 async def _as_begun(shelf: SkillShelf, one: InUse) -> Skill | None:
     """In the version that the run began with. After a restart there may be only the one of now."""
     return await shelf.get(one.name, one.version) or await shelf.get(one.name)
+
+
+def _line(skill: Skill) -> str:
+    return f"- {skill.name}: {' '.join(skill.description.split())}"
 
 
 def _matches(skill: Skill, wanted: Sequence[str]) -> bool:

@@ -77,9 +77,9 @@ class Conversation:
             await tell(task_id)
 
 
-def http_for(url: str) -> httpx.AsyncClient:
+def http_for(url: str, **options: Any) -> httpx.AsyncClient:
     """The HTTP client for a server; a proxy of the environment is for the way out, not for this machine."""
-    return httpx.AsyncClient(trust_env=not is_loopback(httpx.URL(url).host))
+    return httpx.AsyncClient(trust_env=not is_loopback(httpx.URL(url).host), **options)
 
 
 def bearer(token: str | None) -> dict[str, str]:

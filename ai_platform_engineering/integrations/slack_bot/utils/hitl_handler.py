@@ -66,7 +66,7 @@ class Requests:
             if known:
                 return
             if known == "":  # a process died between showing it and knowing so, or Slack broke off
-                await self._sweep(row, messages)
+                await messages.sweep(lambda ts: self.store.is_posted(row.channel, ts))
             try:
                 ts = await messages.post(*request_message(request, row.turn_id))
                 await self.store.shown(request.request_id, row.channel, ts)
@@ -87,11 +87,6 @@ class Requests:
             await self.store.shown(told, row.channel, ts)
         if in_modal or seen.held is None:  # there is no button that must go
             await self.store.take_request(told)
-
-    async def _sweep(self, row: TurnRow, messages: ThreadMessages) -> None:
-        for ts in await messages.own():
-            if ts not in row.drawn.posted and not await self.store.is_posted(row.channel, ts):
-                await messages.remove(ts)
 
     async def resolved(self, row: TurnRow, messages: ThreadMessages, event: InputResolved, request: Request | None, at: float) -> None:
         """The buttons give way to who decided, and when."""

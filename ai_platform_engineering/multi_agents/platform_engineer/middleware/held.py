@@ -5,11 +5,10 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
 from langchain_core.messages import AnyMessage, ToolMessage
-from langchain_core.tools import BaseTool
 from langgraph.types import Command
 
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import scope_of
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offering import Handler
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offering import Handler, offering
 from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLANNING, WAITING
 
 _ALWAYS = frozenset({ASKING, DELEGATION, PLANNING, WAITING})
@@ -22,8 +21,7 @@ class HeldToTools(AgentMiddleware):
     async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
         if (names := _names(request.state["messages"])) is None:
             return await handler(request)
-        offered = [one for one in request.tools if not isinstance(one, BaseTool) or one.name in names or one.name in _ALWAYS]
-        return await handler(request.override(tools=offered))
+        return await handler(offering(request, lambda name: name in names or name in _ALWAYS))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]

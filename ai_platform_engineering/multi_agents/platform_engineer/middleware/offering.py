@@ -12,9 +12,14 @@ from ai_platform_engineering.core.errors import TooManySteps
 Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 
+def offering(request: ModelRequest[Any], is_offered: Callable[[str], bool]) -> ModelRequest[Any]:
+    """The request with the tools of such names; what a provider brings itself stays."""
+    return request.override(tools=[one for one in request.tools if not isinstance(one, BaseTool) or is_offered(one.name)])
+
+
 def without(request: ModelRequest[Any], name: str) -> ModelRequest[Any]:
     """The request without one tool."""
-    return request.override(tools=[one for one in request.tools if not isinstance(one, BaseTool) or one.name != name])
+    return offering(request, lambda other: other != name)
 
 
 async def answer_now(request: ModelRequest[Any], handler: Handler, why: str) -> ModelResponse[Any]:
