@@ -20,10 +20,10 @@ from pathlib import Path
 
 import httpx
 
+from ai_platform_engineering.a2a.client import A2AClient, Conversation
 from ai_platform_engineering.core.transcript import fold
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation
-from tests.fakes.openai_server import serve_openai
-from tests.fakes.script import Book, Call, Say, Script, Turn
+from tests.support.fakes.openai_server import serve_openai
+from tests.support.fakes.script import Book, Call, Say, Script, Turn
 
 SERVER = str(Path(sys.executable).parent / "platform-engineer")
 STORAGES = ("memory", "sqlite")

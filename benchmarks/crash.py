@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.crash.checks import Verdict
-from tests.crash.stage import Stage, spread, staged
-from tests.crash.strata import STRATA, Stratum, one_kill
+from tests.support.crash.checks import Verdict
+from tests.support.crash.stage import Stage, spread, staged
+from tests.support.crash.strata import STRATA, Stratum, one_kill
 
 WITHIN = 5.0  # seconds in which recovery is to begin
 MINUTES = 60.0

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ai_platform_engineering.knowledge_bases.chunking import chunked
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document, Raw
-from ai_platform_engineering.knowledge_bases.embedded.store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.evaluate import percentile
-from ai_platform_engineering.knowledge_bases.fusion import fused
+from ai_platform_engineering.knowledge_bases.indexing.chunking import chunked
 from ai_platform_engineering.knowledge_bases.reading.read import read
-from ai_platform_engineering.knowledge_bases.store import Mode
-from ai_platform_engineering.knowledge_bases.words import asked
+from ai_platform_engineering.knowledge_bases.search.evaluation import percentile
+from ai_platform_engineering.knowledge_bases.search.fusion import fused
+from ai_platform_engineering.knowledge_bases.search.tokens import asked
+from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
+from ai_platform_engineering.knowledge_bases.stores.store import Mode
 
 DIMENSIONS, CLUSTERS, QUERIES, TOP = 384, 500, 200, 10
 OF_A_DOCUMENT, WORDS = 5, 150

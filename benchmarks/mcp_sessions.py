@@ -20,8 +20,8 @@ from mcp import ClientSession, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.fastmcp import FastMCP
 
-from ai_platform_engineering.core.agents import McpServer
-from ai_platform_engineering.utils.mcp.sessions import McpSessions
+from ai_platform_engineering.core.agent_definition import McpServer
+from ai_platform_engineering.mcp_client.sessions import McpSessions
 
 HERE = Path(__file__).resolve()
 AT_LEAST = 3

@@ -20,12 +20,12 @@ from pathlib import Path
 
 import httpx
 
+from ai_platform_engineering.net.connections import Gate
+from ai_platform_engineering.skills_middleware.api.pagination import page_of
 from ai_platform_engineering.skills_middleware.catalog import SkillCatalog
-from ai_platform_engineering.skills_middleware.folder import FolderSource
-from ai_platform_engineering.skills_middleware.hubs import HubReader
-from ai_platform_engineering.skills_middleware.listing import page_of
-from ai_platform_engineering.skills_middleware.store import SkillStore
-from ai_platform_engineering.utils.connecting import Gate
+from ai_platform_engineering.skills_middleware.skill_store import SkillStore
+from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
+from ai_platform_engineering.skills_middleware.sources.git_hub import HubReader
 
 SERVER = str(Path(sys.executable).parent / "platform-engineer")
 ASKED = 50.0  # ms at p95

@@ -21,13 +21,13 @@ from typing import Any
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.integrations.slack_bot.app import connected, running_bot
-from ai_platform_engineering.integrations.slack_bot.pace import Pace
-from tests.fakes.clock import ScaledClock
-from tests.fakes.gate import Gate
-from tests.fakes.script import Say, Script, Turn
-from tests.fakes.slack import FakeSlack
-from tests.fakes.slack_rules import PER_MINUTE, Message
-from tests.harness import supervisor
+from ai_platform_engineering.integrations.slack_bot.rate_limits import Pace
+from tests.support.fakes.clock import ScaledClock
+from tests.support.fakes.gate import Gate
+from tests.support.fakes.script import Say, Script, Turn
+from tests.support.fakes.slack import FakeSlack
+from tests.support.fakes.slack_rules import PER_MINUTE, Message
+from tests.support.harness import supervisor
 
 TOKENS_A_SECOND = 50
 PIECE = 10  # tokens that the model sends at once

@@ -15,15 +15,15 @@ from pathlib import Path
 import httpx
 from langchain_core.tools import BaseTool, StructuredTool
 
+from ai_platform_engineering.a2a.client import A2AClient, Conversation
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import STORAGE_NAME, create_app
-from ai_platform_engineering.runtime.embedded import embedded
-from ai_platform_engineering.runtime.storage.storage import Storage
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation
-from tests.fakes.model import ScriptedChatModel
-from tests.fakes.script import Call, Say, Script, Turn
-from tests.harness import agent
+from ai_platform_engineering.runtime.server.embedded_server import embedded
+from ai_platform_engineering.runtime.storage import Storage
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.script import Call, Say, Script, Turn
+from tests.support.harness import agent
 
 ASKED = 5.0  # MB
 SENTENCES = "The application is in sync and healthy, and its last deployment was made by the pipeline an hour ago. " * 6

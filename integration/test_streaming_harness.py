@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx
 
-from tests.fakes.openai_server import OpenAIServer, serve_openai
-from tests.fakes.script import Book, Call, Gate, Say, Script, Turn, unique_pieces
-from tests.harness import Client, Frame, Seen, joined
-from tests.services import ByTools, define, model_of, program, ready
+from tests.support.agent_services import ByTools, define, model_of, program, ready
+from tests.support.fakes.openai_server import OpenAIServer, serve_openai
+from tests.support.fakes.script import Book, Call, Gate, Say, Script, Turn, unique_pieces
+from tests.support.harness import Client, Frame, Seen, joined
 
 NUMBER = random.randint(10**6, 10**9)
 SUMS = f"Twice is {2 * NUMBER}."

@@ -12,7 +12,7 @@ import pytest
 import network_guard
 
 ROOT = Path(__file__).resolve().parent.parent
-GUARD_FOLDER = ROOT / "tests" / "guard"
+GUARD_FOLDER = ROOT / "tests" / "support" / "guard"
 
 # Ours, the model providers', and whatever steers HTTP clients and tracing: a test that needs one sets it.
 FOREIGN_PREFIXES = (

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.script import Call, Fail, Request, Say, Script, Turn
-from tests.harness import Seen, joined
-from tests.scenarios import PAIRS, VERSIONS, Member, delegate, member, of_call, own_event, staged, token, tool
+from tests.support.fakes.script import Call, Fail, Request, Say, Script, Turn
+from tests.support.harness import Seen, joined
+from tests.support.scenarios import PAIRS, VERSIONS, Member, delegate, member, of_call, own_event, staged, token, tool
 
 AGENTS = ("argocd", "github", "jira")
 

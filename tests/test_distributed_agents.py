@@ -27,11 +27,11 @@ from ai_platform_engineering.multi_agents.platform_engineer.prompts import Promp
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteSubAgent
 from tests.conftest import ROOT
-from tests.fakes.a2a_misbehaving import WHOLE, Fake, misbehaving
-from tests.fakes.mcp_servers import guarded
-from tests.fakes.script import Book, Call, Say, Script, Turn
-from tests.harness import FAST, PLAIN, Client, served
-from tests.providers import OPENAI
+from tests.support.fakes.a2a_misbehaving import WHOLE, Fake, misbehaving
+from tests.support.fakes.mcp_servers import guarded
+from tests.support.fakes.script import Book, Call, Say, Script, Turn
+from tests.support.harness import FAST, PLAIN, Client, served
+from tests.support.providers import OPENAI
 
 EVERY = {"__all__"}
 SECRET = "p4ss-9b1c"
@@ -344,7 +344,7 @@ async def placements(client: Client) -> dict[str, str]:
 
 async def test_one_agent_is_a_service_and_the_others_are_here(fake: Fake) -> None:
     number = random.randint(10**6, 10**9)
-    server = {"command": sys.executable, "args": [str(ROOT / "tests" / "fakes" / "mcp_real.py")], "env": guarded()}
+    server = {"command": sys.executable, "args": [str(ROOT / "tests" / "support" / "fakes" / "mcp_real.py")], "env": guarded()}
     Path("sums.json").write_text(json.dumps({"name": "sums", "description": "Sums.", "mcpServers": {"sums": server}}))
     asked = [Call("task", {"description": f"double {number}", "subagent_type": name}) for name in ("sums", "argocd")]
     worker = Script(Turn(Call("double", {"number": number})), Turn(Say("{{tool:double}}")))

@@ -16,22 +16,22 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.events import AnyEvent, TextDelta, ToolFinished
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.placement import Placed
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.service import create_service
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import create_service
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent
-from ai_platform_engineering.runtime.memory_log import MemoryLog
-from ai_platform_engineering.runtime.storage import storage
+from ai_platform_engineering.runtime import storage
+from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool, HttpClients
-from tests.answering import Versions, Waiting
-from tests.fakes.a2a_misbehaving import FIXTURES, HALF, HUGE, WHOLE, Fake, misbehaving
-from tests.fakes.model import ScriptedChatModel
-from tests.fakes.script import Call, Say, Script, Turn
-from tests.harness import FAST, PLAIN, Client, Frame, Seen, agent, served, supervisor
+from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.fakes.a2a_misbehaving import FIXTURES, HALF, HUGE, WHOLE, Fake, misbehaving
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.script import Call, Say, Script, Turn
+from tests.support.harness import FAST, PLAIN, Client, Frame, Seen, agent, served, supervisor
 
 TOKEN = "token-4f7ac19b02"
 FOUND = "Three tickets are open."

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.script import Call, Request, Say, Script, Think, Turn
-from tests.harness import Frame, Seen
-from tests.scenarios import KINDS, PAIRS, VERSIONS, data_of, delegate, member, staged, token, tool, version_team
+from tests.support.fakes.script import Call, Request, Say, Script, Think, Turn
+from tests.support.harness import Frame, Seen
+from tests.support.scenarios import KINDS, PAIRS, VERSIONS, data_of, delegate, member, staged, token, tool, version_team
 
 everywhere = pytest.mark.parametrize("kind", KINDS)
 STRUCTURED = {"USE_STRUCTURED_RESPONSE": "true"}

@@ -12,22 +12,22 @@ from langchain_core.tools import BaseTool, StructuredTool, tool
 
 from ai_platform_engineering.core.events import ToolFinished, ToolStarted
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.multi_agents.platform_engineer.knowledge import in_process_tools
+from ai_platform_engineering.multi_agents.platform_engineer.knowledge_tools import in_process_tools
 from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import (
     FetchDocumentCapWrapper,
     SearchCapWrapper,
     _CapCounterMixin,
     knowledge_tools,
 )
-from ai_platform_engineering.runtime.storage.fenced import RUN
-from tests.approving import Person, of_kind, only
-from tests.fakes.model import ScriptedChatModel
-from tests.fakes.request import Request
-from tests.fakes.script import Call, Say, Script, Turn
-from tests.harness import Seen, agent, supervisor
-from tests.knowing import Library
-from tests.knowledge import until
-from tests.storages import in_folder
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN
+from tests.support.approving_agent import Person, of_kind, only
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.request import Request
+from tests.support.fakes.script import Call, Say, Script, Turn
+from tests.support.harness import Seen, agent, supervisor
+from tests.support.knowing_supervisor import Library
+from tests.support.knowledge import until
+from tests.support.storages import in_folder
 
 KNOWLEDGE_TOOLS = ["search", "fetch_document", "list_datasources", "fetch_url"]
 ASKING = "CAIPEAgentResponse"

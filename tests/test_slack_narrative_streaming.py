@@ -18,12 +18,12 @@ from ai_platform_engineering.core.transcript import Span, Transcript
 from ai_platform_engineering.integrations.slack_bot import stream
 from ai_platform_engineering.integrations.slack_bot.utils import ai, render
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from tests.fakes.model import ScriptedChatModel
-from tests.fakes.script import Attempts, Book, Call, Die, Fail, Gate, Say, Script, Turn, unique_pieces
-from tests.harness import agent
-from tests.scenarios import delegate, tool
-from tests.services import Where, placed
-from tests.slack_threads import Thread, all_asked, asked, both, reporting, staged, steps_of, texts_of, with_knowledge
+from tests.support.agent_services import Where, placed
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.script import Attempts, Book, Call, Die, Fail, Gate, Say, Script, Turn, unique_pieces
+from tests.support.harness import agent
+from tests.support.scenarios import delegate, tool
+from tests.support.slack_threads import Thread, all_asked, asked, both, reporting, staged, steps_of, texts_of, with_knowledge
 
 STRUCTURED = {"USE_STRUCTURED_RESPONSE": "true"}
 ANSWER = "PlatformEngineerResponse"

@@ -6,9 +6,9 @@ import pytest
 
 from ai_platform_engineering.core.events import TextDiscarded
 from ai_platform_engineering.core.transcript import fold
-from tests.fakes.script import Attempts, Call, Die, Fail, Gate, Say, Script, Turn, unique_pieces
-from tests.harness import Frame, Seen, joined
-from tests.scenarios import KINDS, PAIRS, VERSIONS, delegate, member, reported, staged, token, tool, version_team
+from tests.support.fakes.script import Attempts, Call, Die, Fail, Gate, Say, Script, Turn, unique_pieces
+from tests.support.harness import Frame, Seen, joined
+from tests.support.scenarios import KINDS, PAIRS, VERSIONS, delegate, member, reported, staged, token, tool, version_team
 
 everywhere = pytest.mark.parametrize("kind", KINDS)
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from pydantic import SecretStr, TypeAdapter
 
-from ai_platform_engineering.agents.address import address_of
-from ai_platform_engineering.agents.define import SERVERS, Draft, drafts
-from ai_platform_engineering.agents.expand import expand_tree, value_of
-from ai_platform_engineering.agents.read import Loc, Malformed, Place, Problem, read
-from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.agents.definition_reader import SERVERS, Draft, drafts
+from ai_platform_engineering.agents.service_address import address_of
+from ai_platform_engineering.agents.variables import expand_tree, value_of
+from ai_platform_engineering.agents.yaml_positions import Loc, Malformed, Place, Problem, read
+from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import EVERY_AGENT, Flag, Settings, is_distributed
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ai_platform_engineering.agents.catalog import AgentEntry, Catalog, load_catalog, placed_catalog
-from ai_platform_engineering.agents.commands import agent_home, find_command, with_commands
-from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.agents.installed_commands import agent_home, find_command, with_commands
+from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.utils.mcp.sessions import McpSessions
+from ai_platform_engineering.mcp_client.sessions import McpSessions
 
 _STATES = {"ready": "green", "not_configured": "yellow", "disabled": "dim", "unreachable": "red"}
 

@@ -11,7 +11,7 @@ from ai_platform_engineering.agents.catalog import placed_catalog
 from ai_platform_engineering.cli.agents import missing_commands
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import SettingRow, Settings, described
-from ai_platform_engineering.utils.llm import chat_model
+from ai_platform_engineering.models.chat_model import chat_model
 
 _MARKS = {"ok": "✅", "note": "ℹ️ ", "wrong": "❌"}
 _KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import click
 
-from ai_platform_engineering.cli.api import api_of
+from ai_platform_engineering.cli.rest_requests import api_of
 
 
 def list_facts(url: str | None, token: str | None) -> int:

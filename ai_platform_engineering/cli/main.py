@@ -8,7 +8,7 @@ import click
 
 from ai_platform_engineering.cli.kb import kb
 from ai_platform_engineering.cli.options import named_values, readable, values_in, with_server
-from ai_platform_engineering.cli.people import COMMANDS
+from ai_platform_engineering.cli.requests import COMMANDS
 from ai_platform_engineering.cli.skills import skills
 from ai_platform_engineering.core.settings import Settings, dotenv, environment, export
 
@@ -38,7 +38,7 @@ def serve(host: str | None, port: int | None) -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="The port (A2A_PORT, 8001).")
 def agent(name: str, host: str | None, port: int | None) -> None:
     """Serve one agent over A2A, for a supervisor that has it in DISTRIBUTED_AGENTS."""
-    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.service import run_agent
+    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import run_agent
 
     run_agent(name, {"A2A_HOST": host, "A2A_PORT": None if port is None else str(port)})
 
@@ -64,7 +64,7 @@ def ask(
     file: Path | None,
 ) -> None:
     """Ask a question. The answer goes to stdout when it is final, progress to stderr; text on stdin is joined to the question."""
-    from ai_platform_engineering.cli.local import a_server
+    from ai_platform_engineering.cli.server_address import a_server
     from ai_platform_engineering.terminal.ask import ask_once
 
     piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
@@ -81,7 +81,7 @@ def ask(
 @click.option("--context", "context_id", help="Go on with an earlier conversation.")
 def chat(url: str | None, token: str | None, context_id: str | None) -> None:
     """Talk in the terminal. Ctrl-C stops the answer, not the conversation."""
-    from ai_platform_engineering.cli.talk import chat_here
+    from ai_platform_engineering.cli.conversations import chat_here
 
     with readable():
         sys.exit(chat_here(url, token, context_id))
@@ -94,7 +94,7 @@ def chat(url: str | None, token: str | None, context_id: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
 def follow(task_id: str, url: str | None, token: str | None, after: int, as_json: bool) -> None:
     """Follow a task to its end, shown like `caipe ask` does. Ctrl-C leaves it; the task goes on."""
-    from ai_platform_engineering.cli.local import a_server
+    from ai_platform_engineering.cli.server_address import a_server
     from ai_platform_engineering.terminal.follow import follow_task
 
     with readable():
@@ -107,7 +107,7 @@ def follow(task_id: str, url: str | None, token: str | None, after: int, as_json
 @click.option("--results", is_flag=True, help="Show what the tools returned, too.")
 def show(task_id: str, url: str | None, token: str | None, results: bool) -> None:
     """A run afterwards: plan, calls, arguments, timing, tokens."""
-    from ai_platform_engineering.cli.talk import show_task
+    from ai_platform_engineering.cli.conversations import show_task
 
     with readable():
         sys.exit(show_task(task_id, url, token, results=results))
@@ -122,7 +122,7 @@ def show(task_id: str, url: str | None, token: str | None, results: bool) -> Non
 @click.option("--note", default="", help="What else the model should know.")
 def outcome(task_id: str, call: str | None, url: str | None, token: str | None, outcome: str | None, note: str) -> None:
     """Say what became of a call whose outcome is unknown; without a call: list the calls."""
-    from ai_platform_engineering.cli.outcome import list_calls, settle_call
+    from ai_platform_engineering.cli.outcomes import list_calls, settle_call
 
     if (call is None) != (outcome is None):
         raise click.UsageError("Name the call and give --done or --not-done; or neither, to list the calls.")

@@ -1,176 +1,79 @@
-"""What waits for people: listed from the server's routes, answered over A2A, and followed like a question."""
+"""The commands of people in the loop: `pending`, `approve`, `reject`, `answer`, `allowances`."""
 
-import asyncio
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
-from urllib.parse import quote
+import sys
 
 import click
 
-from ai_platform_engineering.cli.api import Api, api_for
-from ai_platform_engineering.cli.local import a_server
-from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.events import Approval, Form
-from ai_platform_engineering.core.transcript import Request
-from ai_platform_engineering.terminal.asked import request_text
-from ai_platform_engineering.terminal.progress import INTERRUPTED, Report, check_address
-from ai_platform_engineering.terminal.screen import one_line
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, http_for
+from ai_platform_engineering.cli.options import named_values, readable, with_server
 
-Entry = Mapping[str, Any]
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
 
 
-class Decision(Protocol):
-    def on(self, request: Request) -> Mapping[str, Any]:
-        """What is sent. Raises CaipeError where it is no answer to the request."""
-        ...
+@click.command()
+@with_server
+@click.option("--json", "as_json", is_flag=True, help="The requests as JSON on stdout.")
+def pending(url: str | None, token: str | None, as_json: bool) -> None:
+    """What waits for you in any conversation, and how to answer it."""
+    from ai_platform_engineering.cli.request_commands import list_pending
+
+    with readable():
+        sys.exit(list_pending(url, token, as_json=as_json))
 
 
-@dataclass(frozen=True, slots=True)
-class Approve:
-    changes: Mapping[str, str] = field(default_factory=dict)
-    always: bool = False
+@click.command()
+@click.argument("request_id")
+@with_server
+@click.option("--always", is_flag=True, help="The tool needs no approval in this conversation any more.")
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change an argument; JSON, or text where a text stands.")
+@_AS_JSON
+def approve(request_id: str, url: str | None, token: str | None, always: bool, changes: tuple[str, ...], as_json: bool) -> None:
+    """Let a call run, and follow its task. The beginning of the id is enough while no other begins so."""
+    from ai_platform_engineering.cli.request_commands import Approve, answer_request
 
-    def on(self, request: Request) -> Mapping[str, Any]:
-        asked = request.asked
-        if isinstance(asked, Form):
-            raise CaipeError(f"{request.request_id} is a form. Fill it in with: caipe answer {request.request_id} name=value …")
-        if not self.changes:
-            return {"type": "approve", **({"always": True} if self.always else {})}
-        # A misspelt name would let the call run with the argument that was to be changed.
-        if unknown := [name for name in self.changes if name not in asked.arguments]:
-            known = ", ".join(asked.arguments) or "none"
-            raise CaipeError(f"{asked.tool} is not called with {', '.join(unknown)}; its arguments are {known}.")
-        changed = {name: _argument(value, asked.arguments[name]) for name, value in self.changes.items()}
-        return {"type": "edit", "arguments": {**asked.arguments, **changed}}
+    if always and changes:
+        raise click.UsageError("--always is for the call as it is shown: leave out --set, or --always.")
+    values = {name: value if isinstance(value, str) else value[-1] for name, value in named_values(changes).items()}
+    with readable():
+        sys.exit(answer_request(request_id, Approve(values, always=always), url, token, as_json=as_json))
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
-    reason: str = ""
+@click.command()
+@click.argument("request_id")
+@with_server
+@click.option("--reason", default="", help="What the model is told.")
+@_AS_JSON
+def reject(request_id: str, url: str | None, token: str | None, reason: str, as_json: bool) -> None:
+    """Refuse a call or decline a form, and follow the task."""
+    from ai_platform_engineering.cli.request_commands import Reject, answer_request
 
-    def on(self, request: Request) -> Mapping[str, Any]:
-        return {"type": "reject", **({"message": self.reason} if self.reason else {})}
-
-
-@dataclass(frozen=True, slots=True)
-class FillIn:
-    values: Mapping[str, Any]
-
-    def on(self, request: Request) -> Mapping[str, Any]:
-        if isinstance(request.asked, Approval):
-            named = request.request_id
-            raise CaipeError(f"{named} wants a decision: caipe approve {named}, or caipe reject {named}")
-        return self.values
+    with readable():
+        sys.exit(answer_request(request_id, Reject(reason), url, token, as_json=as_json))
 
 
-def list_pending(url: str | None, token: str | None, *, as_json: bool) -> int:
-    async def run() -> None:
-        async with a_server(url) as address, api_for(address, token) as api:
-            found = (await api("GET", "/v1/requests"))["requests"]
-            if as_json:
-                click.echo(json.dumps(found, indent=2))
-                return
-            for entry in found:
-                where = f"(task {one_line(entry['task_id'])}, context {one_line(entry['context_id'])})"
-                click.echo(f"{request_text(_request(entry))}\n  {where}\n")
-            for context_id in dict.fromkeys(entry["context_id"] for entry in found):
-                _show_allowances(context_id, await _allowances(api, context_id))
-            if not found:
-                click.echo("Nothing waits for you.", err=True)
+@click.command()
+@click.argument("request_id")
+@click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
+@with_server
+@_AS_JSON
+def answer(request_id: str, values: tuple[str, ...], url: str | None, token: str | None, as_json: bool) -> None:
+    """Fill in a form, and follow its task. A name that is given several times is a list."""
+    from ai_platform_engineering.cli.request_commands import FillIn, answer_request
 
-    asyncio.run(run())
-    return 0
+    filled = FillIn(named_values(values))
+    with readable():
+        sys.exit(answer_request(request_id, filled, url, token, as_json=as_json))
 
 
-def answer_request(named: str, decision: Decision, url: str | None, token: str | None, *, as_json: bool) -> int:
-    """Sends the decision and shows what comes of it, like `caipe ask`; the exit code."""
+@click.command()
+@click.argument("context_id")
+@with_server
+@click.option("--remove", metavar="AGENT/TOOL", help="Ask again before this tool runs.")
+def allowances(context_id: str, url: str | None, token: str | None, remove: str | None) -> None:
+    """Which tools run without asking in a conversation."""
+    from ai_platform_engineering.cli.request_commands import list_allowances, remove_allowance
 
-    async def run() -> int:
-        report = Report(as_json=as_json)
-        async with a_server(url) as address:
-            try:
-                check_address(address)
-                async with api_for(address, token) as api, http_for(address) as http:
-                    entry = await _meant(api, named)
-                    talk = Conversation(str(entry["context_id"]), str(entry["task_id"]))
-                    given = {str(entry["request_id"]): decision.on(_request(entry))}
-                    view = await report.follow(A2AClient(address, http, token=token).answer(given, talk), talk)
-                    return report.finish(view, talk)
-            except CaipeError as error:
-                return report.refuse(error)
-
-    try:
-        return asyncio.run(run())
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    with readable():
+        sys.exit(list_allowances(context_id, url, token) if remove is None else remove_allowance(context_id, remove, url, token))
 
 
-def list_allowances(context_id: str, url: str | None, token: str | None) -> int:
-    async def run() -> None:
-        async with a_server(url) as address, api_for(address, token) as api:
-            found = await _allowances(api, context_id)
-        _show_allowances(context_id, found)
-        if not found:
-            click.echo("Every tool that needs an approval asks for it.", err=True)
-
-    asyncio.run(run())
-    return 0
-
-
-def remove_allowance(context_id: str, tool: str, url: str | None, token: str | None) -> int:
-    async def run() -> None:
-        async with a_server(url) as address, api_for(address, token) as api:
-            await api("DELETE", f"{_path(context_id)}/{quote(tool, safe='')}")
-        click.echo(f"{tool} asks again.", err=True)
-
-    asyncio.run(run())
-    return 0
-
-
-async def _meant(api: Api, named: str) -> Entry:
-    """The request by its id or by a beginning that only one open request has. One that is not open any more is found by its whole id:
-    the server says what became of it, or asks again."""
-    if not named:  # every id begins so
-        raise CaipeError("There is no id. `caipe pending` lists what is open.")
-    found = [entry for entry in (await api("GET", "/v1/requests"))["requests"] if entry["request_id"].startswith(named)]
-    if len(found) > 1:
-        raise CaipeError(f"Several requests begin with {named}: {', '.join(entry['request_id'] for entry in found)}.")
-    if found:
-        return dict(found[0])
-    return dict(await api("GET", f"/v1/requests/{quote(named, safe='')}"))
-
-
-def _request(entry: Entry) -> Request:
-    asked = entry["asked"]
-    if asked.get("approval"):
-        return Request(entry["request_id"], Approval.model_validate(asked), entry["agent"])
-    named = {"title": asked["input_title"], "description": asked["input_description"], "fields": asked["input_fields"]}
-    form = Form.model_validate({**named, "response": asked["response"], "expires_at": entry["expires_at"]})
-    return Request(entry["request_id"], form, entry["agent"])
-
-
-def _argument(given: str, now: Any) -> Any:
-    """JSON where it is JSON; where a text stands now, a text unless it is written as JSON: "1.10" is no number then."""
-    try:
-        value = json.loads(given)
-    except ValueError:
-        return given
-    return given if isinstance(now, str) and not isinstance(value, str) else value
-
-
-async def _allowances(api: Api, context_id: str) -> Sequence[Entry]:
-    return list((await api("GET", _path(context_id)))["allowances"])
-
-
-def _show_allowances(context_id: str, found: Sequence[Entry]) -> None:
-    for one in found:
-        tool, by = one_line(one["tool"]), f", allowed by {one_line(one['by'])}" if one["by"] else ""
-        click.echo(f"{tool} runs without asking in {one_line(context_id)}{by}.")
-        click.echo(f"  caipe allowances {one_line(context_id)} --remove {tool}")
-
-
-def _path(context_id: str) -> str:
-    return f"/v1/conversations/{quote(context_id, safe='')}/allowances"
+COMMANDS: tuple[click.Command, ...] = (pending, approve, reject, answer, allowances)

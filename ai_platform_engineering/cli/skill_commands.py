@@ -17,18 +17,18 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from ai_platform_engineering.cli.api import Api, api_over
-from ai_platform_engineering.cli.local import DEFAULT_URL, is_there
+from ai_platform_engineering.a2a.client import bearer, http_for
+from ai_platform_engineering.cli.rest_requests import Api, api_over
+from ai_platform_engineering.cli.server_address import DEFAULT_URL, is_there
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import Settings, environment
-from ai_platform_engineering.skills_middleware.folder import read_folder
-from ai_platform_engineering.skills_middleware.mount import LazySkills
-from ai_platform_engineering.skills_middleware.opening import skill_catalog
-from ai_platform_engineering.skills_middleware.paths import MAIN
-from ai_platform_engineering.skills_middleware.shelf import Checked, check_new
-from ai_platform_engineering.skills_middleware.sources import Held
+from ai_platform_engineering.skills_middleware.api.mount import LazySkills
+from ai_platform_engineering.skills_middleware.factory import skill_catalog
+from ai_platform_engineering.skills_middleware.file_rules import MAIN
+from ai_platform_engineering.skills_middleware.resolution import Checked, check_new
+from ai_platform_engineering.skills_middleware.sources.folder_source import read_folder
+from ai_platform_engineering.skills_middleware.sources.source import Held
 from ai_platform_engineering.terminal.screen import one_line, printable
-from ai_platform_engineering.utils.a2a_common.client import bearer, http_for
 
 INTERRUPTED = 130
 _HERE = "http://here"

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from ai_platform_engineering.cli.local import DEFAULT_URL
+from ai_platform_engineering.cli.server_address import DEFAULT_URL
 from ai_platform_engineering.core.settings import Settings, environment
 
 

@@ -4,7 +4,7 @@ is sure."""
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ai_platform_engineering.core.agents import Effect, Permission
+from ai_platform_engineering.core.agent_definition import Effect, Permission
 
 _EFFECTS: Mapping[str, Effect] = {"read": "read", "idempotent": "idempotent", "write": "write"}
 

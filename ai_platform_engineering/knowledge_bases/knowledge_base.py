@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.knowledge_bases.answers import NotThere, Page, Rest, Result
-from ai_platform_engineering.knowledge_bases.built_in import OWN_DOCS
-from ai_platform_engineering.knowledge_bases.chunking import chunked
+from ai_platform_engineering.knowledge_bases.datasources import Places
 from ai_platform_engineering.knowledge_bases.documents import Document, Raw, Unreadable
-from ai_platform_engineering.knowledge_bases.fetching import Fetched
-from ai_platform_engineering.knowledge_bases.ingest import Ingest
-from ai_platform_engineering.knowledge_bases.passing import Pace
-from ai_platform_engineering.knowledge_bases.places import Places
+from ai_platform_engineering.knowledge_bases.indexing.chunking import chunked
+from ai_platform_engineering.knowledge_bases.indexing.embedding_worker import Vectors
+from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import Ingest
+from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import Pace
 from ai_platform_engineering.knowledge_bases.reading.read import read
-from ai_platform_engineering.knowledge_bases.snippets import snippet
-from ai_platform_engineering.knowledge_bases.store import Datasource, Hit, Job, Mode, Store, Vector
-from ai_platform_engineering.knowledge_bases.vectors import Vectors
-from ai_platform_engineering.utils.addresses import FetchFailed
+from ai_platform_engineering.knowledge_bases.results import NotThere, Page, Rest, Result
+from ai_platform_engineering.knowledge_bases.search.snippets import snippet
+from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetched
+from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import OWN_DOCS
+from ai_platform_engineering.knowledge_bases.stores.store import Datasource, Hit, Job, Mode, Store, Vector
+from ai_platform_engineering.net.url_policy import FetchFailed
 
 if TYPE_CHECKING:
-    from ai_platform_engineering.knowledge_bases.embeddings import Embedder
+    from ai_platform_engineering.knowledge_bases.indexing.embeddings import Embedder
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
-from ai_platform_engineering.utils.failures import traced
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class AgentRegistry:
             except CaipeError as error:
                 self.learned(name, str(error))
             except Exception as error:  # noqa: BLE001 - a check must not end the watch
-                log.warning("agent %s: its check broke: %s", name, traced(error))
+                log.warning("agent %s: its check broke: %s", name, format_traceback(error))
                 self.learned(name, f"its check broke ({type(error).__name__}).")
             else:
                 self.learned(name, None)

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 
 from ai_platform_engineering.core.errors import CaipeError, Refused
 from ai_platform_engineering.core.skills import Origin, Skill
-from ai_platform_engineering.skills_middleware.hubs import HubReader, hub_of
-from ai_platform_engineering.skills_middleware.looking import State, look
-from ai_platform_engineering.skills_middleware.paths import MAIN, SkillErrors, is_expected, shown
-from ai_platform_engineering.skills_middleware.shelf import Checked, Entry, Kept, Shelf, arranged, check_new
-from ai_platform_engineering.skills_middleware.sources import MAX_SOURCE, Held, Source
-from ai_platform_engineering.skills_middleware.store import Hub, Key, SkillStore
+from ai_platform_engineering.skills_middleware.file_rules import MAIN, SkillErrors, is_expected, shown
+from ai_platform_engineering.skills_middleware.refresh import State, look
+from ai_platform_engineering.skills_middleware.resolution import Checked, Entry, Kept, Shelf, arranged, check_new
+from ai_platform_engineering.skills_middleware.skill_store import Hub, Key, SkillStore
+from ai_platform_engineering.skills_middleware.sources.git_hub import HubReader, hub_of
+from ai_platform_engineering.skills_middleware.sources.source import MAX_SOURCE, Held, Source
 
 LOOK_EVERY = 1.0  # seconds
 MOST_KEPT = 200  # versions that runs have begun with

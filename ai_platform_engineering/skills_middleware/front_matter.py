@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from ai_platform_engineering.skills_middleware.paths import MAIN, Problem, SkillErrors
+from ai_platform_engineering.skills_middleware.file_rules import MAIN, Problem, SkillErrors
 
 Value = str | tuple[str, ...] | dict[str, str] | None
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from ai_platform_engineering.core.skills import Finding, Skill, SkillFile
 from ai_platform_engineering.skills_middleware import front_matter
+from ai_platform_engineering.skills_middleware.file_rules import MAIN, Problem, SkillErrors, is_expected, shown, size_problems
 from ai_platform_engineering.skills_middleware.front_matter import FrontMatter
-from ai_platform_engineering.skills_middleware.paths import MAIN, Problem, SkillErrors, is_expected, shown, size_problems
 
 MAX_NAME, MAX_DESCRIPTION, MAX_COMPATIBILITY, MAX_BODY_LINES = 64, 1024, 500, 500
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")

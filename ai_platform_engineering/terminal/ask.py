@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from ai_platform_engineering.a2a.client import A2AClient, Conversation, http_for
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.terminal.given import Given
+from ai_platform_engineering.terminal.preset_answers import Given
 from ai_platform_engineering.terminal.progress import FAILED, INTERRUPTED, TIMED_OUT, Report, Server, check_address
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, http_for
 
 
 def ask_once(

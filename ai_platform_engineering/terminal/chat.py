@@ -12,17 +12,17 @@ from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from rich.console import Console
 
+from ai_platform_engineering.a2a.client import A2AClient, Conversation
+from ai_platform_engineering.a2a.codec import decode_task
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent
 from ai_platform_engineering.core.forms import asked_again
 from ai_platform_engineering.core.transcript import Transcript, fold
-from ai_platform_engineering.terminal.asked import headline, request_text
-from ai_platform_engineering.terminal.keys import newline_keys
-from ai_platform_engineering.terminal.people import Later, LeftAll, Person
+from ai_platform_engineering.terminal.key_bindings import newline_keys
+from ai_platform_engineering.terminal.prompts import Later, LeftAll, Person
+from ai_platform_engineering.terminal.request_text import headline, request_text
 from ai_platform_engineering.terminal.screen import Screen, printable
-from ai_platform_engineering.terminal.turn import TurnView
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation
-from ai_platform_engineering.utils.a2a_common.codec import decode_task
+from ai_platform_engineering.terminal.turn_view import TurnView
 
 _HELP = """/pending shows and answers what waits for you in this conversation.
 /new starts a new conversation, /context shows its id, /task shows the last task's id, /help this, /quit leaves (Ctrl-D too).

@@ -2,11 +2,11 @@
 
 import asyncio
 
+from ai_platform_engineering.a2a.client import A2AClient, Conversation, http_for
+from ai_platform_engineering.a2a.codec import SEQ_KEY, decode_task
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.terminal.progress import INTERRUPTED, Report, Server, check_address
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, http_for
-from ai_platform_engineering.utils.a2a_common.codec import SEQ_KEY, decode_task
 
 _WORKING = ("submitted", "working")
 

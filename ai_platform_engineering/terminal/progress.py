@@ -8,6 +8,8 @@ from typing import TextIO
 
 import httpx
 
+from ai_platform_engineering.a2a import notification_text
+from ai_platform_engineering.a2a.client import Conversation, Unreachable
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import (
     AnyEvent,
@@ -21,10 +23,8 @@ from ai_platform_engineering.core.events import (
     ToolStarted,
 )
 from ai_platform_engineering.core.transcript import Transcript
-from ai_platform_engineering.terminal.asked import request_text
+from ai_platform_engineering.terminal.request_text import request_text
 from ai_platform_engineering.terminal.screen import printable
-from ai_platform_engineering.utils.a2a_common import words
-from ai_platform_engineering.utils.a2a_common.client import Conversation, Unreachable
 
 OK, FAILED, UNREACHABLE, INPUT_REQUIRED, TIMED_OUT, INTERRUPTED = 0, 1, 3, 4, 124, 130
 
@@ -61,7 +61,7 @@ class Report:
                 if not self._as_json and not (self._progress.on_screen and self._progress.written == view.answer):
                     print(printable(view.answer or ""), flush=True)
                 if not self._as_json and view.citations:
-                    print(f"\n{printable(words.sources(view.citations))}", flush=True)
+                    print(f"\n{printable(notification_text.sources(view.citations))}", flush=True)
                 return OK
             case "input-required":
                 for request in view.requests:
@@ -111,9 +111,9 @@ class _Progress:
                 self.written = ""
                 self._line("(starting that again)")
             case ToolStarted():
-                self._line(words.tool_started(event))
+                self._line(notification_text.tool_started(event))
             case ToolFinished():
-                self._line(words.tool_finished(event))
+                self._line(notification_text.tool_finished(event))
             case PlanUpdated():
                 self._show_plan(event)
             case Notice(text=text):
@@ -126,7 +126,7 @@ class _Progress:
     def _show_plan(self, event: PlanUpdated) -> None:
         """The whole plan when its steps are new, else only what changed."""
         states = {step.step_id: f"{step.title}\n{step.status}" for step in event.steps}
-        heading, *lines = words.plan(event).splitlines()
+        heading, *lines = notification_text.plan(event).splitlines()
         if states.keys() != self._plan.keys():
             self._line("\n".join([heading, *lines]))
         for line, (step_id, state) in zip(lines, states.items(), strict=False):

@@ -6,10 +6,10 @@ from datetime import datetime
 
 from rich.console import Console
 
+from ai_platform_engineering.a2a import notification_text
 from ai_platform_engineering.core.events import Numbered, ToolFinished, ToolStarted
 from ai_platform_engineering.core.transcript import Call, Transcript, fold
 from ai_platform_engineering.terminal.screen import Screen, printable
-from ai_platform_engineering.utils.a2a_common import words
 
 _ARGUMENT_CHARS = 400
 _MARKS = {"ok": "✅", "error": "❌", "unknown": "❔", None: "🔄"}
@@ -20,7 +20,7 @@ def show_run(console: Console, items: Sequence[Numbered], *, results: bool = Fal
     seen = fold(item.event for item in items)
     _header(console, seen, items)
     if seen.plan is not None:
-        _plain(console, words.plan(seen.plan.event()))
+        _plain(console, notification_text.plan(seen.plan.event()))
     times = _times(items)
     for call in seen.calls:
         _call(console, call, _depth(call, seen.calls), times.get(call.call_id), results=results)
@@ -32,7 +32,7 @@ def show_run(console: Console, items: Sequence[Numbered], *, results: bool = Fal
         with Screen(console) as screen:
             screen.write(text)
     if seen.citations:
-        _plain(console, words.sources(seen.citations), "dim")
+        _plain(console, notification_text.sources(seen.citations), "dim")
 
 
 def _header(console: Console, seen: Transcript, items: Sequence[Numbered]) -> None:
@@ -42,10 +42,10 @@ def _header(console: Console, seen: Transcript, items: Sequence[Numbered]) -> No
 
 
 def _call(console: Console, call: Call, depth: int, seconds: float | None, *, results: bool) -> None:
-    name = f"Agent {words.title_form(call.tool)}" if call.delegates else words.title_form(call.tool)
+    name = f"Agent {notification_text.title_form(call.tool)}" if call.delegates else notification_text.title_form(call.tool)
     took = f" {seconds:.2f} s" if seconds is not None else ""
     indent = "  " * depth
-    _plain(console, f"{indent}{_MARKS[call.outcome]} {words.title_form(call.agent)}: {name}{took}")
+    _plain(console, f"{indent}{_MARKS[call.outcome]} {notification_text.title_form(call.agent)}: {name}{took}")
     if call.arguments:
         given = json.dumps(call.arguments, ensure_ascii=False)
         _plain(console, f"{indent}   {given[:_ARGUMENT_CHARS]}{'…' if len(given) > _ARGUMENT_CHARS else ''}", "dim")

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 from ai_platform_engineering.core.templates import Scope
 from ai_platform_engineering.core.workflows import Workflow
 from ai_platform_engineering.workflows.matching import named, spoken_of
-from ai_platform_engineering.workflows.older import is_older, translated
-from ai_platform_engineering.workflows.read import Unreadable, checked, read
+from ai_platform_engineering.workflows.task_config import is_older, translated
+from ai_platform_engineering.workflows.workflow_reader import Unreadable, checked, read
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import uvicorn
 
 from ai_platform_engineering.demo.github.app import DEMO_TOKEN, create_app
-from ai_platform_engineering.demo.github.estate import estate
+from ai_platform_engineering.demo.github.sample_data import estate
 from ai_platform_engineering.demo.github.state import load
 
 

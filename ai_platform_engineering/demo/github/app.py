@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from ai_platform_engineering.demo.github import issues, pulls, repositories, runs, search
-from ai_platform_engineering.demo.github.answers import Call, Created, Json, Links, Listed, Moved, Refused
-from ai_platform_engineering.demo.github.estate import BOT
+from ai_platform_engineering.demo.github.responses import Call, Created, Json, Links, Listed, Moved, Refused
+from ai_platform_engineering.demo.github.sample_data import BOT
 from ai_platform_engineering.demo.github.state import Account, State
 
 DEMO_TOKEN = "demo-token"

@@ -1,8 +1,8 @@
 """Issues and their comments: what each request reads or changes."""
 
-from ai_platform_engineering.demo.github.answers import Call, Created, Json, Listed, invalid, not_found
-from ai_platform_engineering.demo.github.render import Render
+from ai_platform_engineering.demo.github.responses import Call, Created, Json, Listed, invalid, not_found
 from ai_platform_engineering.demo.github.state import Comment, Issue, now
+from ai_platform_engineering.demo.github.views import Render
 
 RESOURCE = "Issue"
 

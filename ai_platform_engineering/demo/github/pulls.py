@@ -1,9 +1,9 @@
 """Pull requests: reading, opening and merging them."""
 
 from ai_platform_engineering.demo.github import history
-from ai_platform_engineering.demo.github.answers import Call, Created, Json, Listed, Refused, invalid, not_found
-from ai_platform_engineering.demo.github.render import Render, time
+from ai_platform_engineering.demo.github.responses import Call, Created, Json, Listed, Refused, invalid, not_found
 from ai_platform_engineering.demo.github.state import Issue, Pull, Repository, now
+from ai_platform_engineering.demo.github.views import Render, time
 
 RESOURCE = "PullRequest"
 

@@ -6,9 +6,9 @@ import re
 from datetime import datetime
 
 from ai_platform_engineering.demo.github import history
-from ai_platform_engineering.demo.github.answers import Call, Created, Json, Listed, Refused, invalid, not_found
-from ai_platform_engineering.demo.github.render import Render
+from ai_platform_engineering.demo.github.responses import Call, Created, Json, Listed, Refused, invalid, not_found
 from ai_platform_engineering.demo.github.state import Commit, Repository, now
+from ai_platform_engineering.demo.github.views import Render
 
 
 def me(call: Call) -> Json:

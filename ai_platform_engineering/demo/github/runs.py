@@ -1,9 +1,9 @@
 """GitHub Actions: runs, jobs, and the checks of a commit."""
 
 from ai_platform_engineering.demo.github import history
-from ai_platform_engineering.demo.github.answers import Call, Json, Listed, not_found
-from ai_platform_engineering.demo.github.render import Render
+from ai_platform_engineering.demo.github.responses import Call, Json, Listed, not_found
 from ai_platform_engineering.demo.github.state import Job, Run
+from ai_platform_engineering.demo.github.views import Render
 
 
 def runs(call: Call) -> Listed:

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 
-from ai_platform_engineering.demo.github.answers import Call, Listed, invalid
-from ai_platform_engineering.demo.github.render import Render
+from ai_platform_engineering.demo.github.responses import Call, Listed, invalid
 from ai_platform_engineering.demo.github.state import Issue, Repository
+from ai_platform_engineering.demo.github.views import Render
 
 _TERM = re.compile(r'(?P<no>-)?(?:(?P<key>[a-z-]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>\S+))')
 _COUNTED = (("incomplete_results", False),)

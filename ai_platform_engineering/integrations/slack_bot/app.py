@@ -20,19 +20,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ai_platform_engineering.a2a.client import A2AClient, http_for
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings, SlackSettings
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.config import Configured
 from ai_platform_engineering.integrations.slack_bot.listeners import Listeners
-from ai_platform_engineering.integrations.slack_bot.pace import Pace
-from ai_platform_engineering.integrations.slack_bot.people import People
 from ai_platform_engineering.integrations.slack_bot.questions import Reader
+from ai_platform_engineering.integrations.slack_bot.rate_limits import Pace
 from ai_platform_engineering.integrations.slack_bot.store import BotStore
 from ai_platform_engineering.integrations.slack_bot.turns import Turns
+from ai_platform_engineering.integrations.slack_bot.users import People
 from ai_platform_engineering.integrations.slack_bot.utils.hitl_handler import Requests
 from ai_platform_engineering.integrations.slack_bot.web_api import UNREACHED, Slack, SlackError
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, http_for
 
 log = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ai_platform_engineering.a2a.client import A2AClient
 from ai_platform_engineering.integrations.slack_bot.config import Channel, Configured
-from ai_platform_engineering.integrations.slack_bot.people import People, Person
 from ai_platform_engineering.integrations.slack_bot.questions import Heard, Reader
 from ai_platform_engineering.integrations.slack_bot.store import BotStore, TurnRow, owner_of
 from ai_platform_engineering.integrations.slack_bot.stream import Drawn
 from ai_platform_engineering.integrations.slack_bot.turns import Turns
+from ai_platform_engineering.integrations.slack_bot.users import People, Person
 from ai_platform_engineering.integrations.slack_bot.utils.hitl_handler import Requests
 from ai_platform_engineering.integrations.slack_bot.web_api import Slack
-from ai_platform_engineering.utils.a2a_common.client import A2AClient
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ai_platform_engineering.a2a.client import RequestRefused
+from ai_platform_engineering.a2a.codec import asked_from
+from ai_platform_engineering.a2a.rest_client import api_beside
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.utils.render import Block, cut, plain, section
 from ai_platform_engineering.integrations.slack_bot.web_api import SlackError, Unsure
-from ai_platform_engineering.utils.a2a_common.client import RequestRefused
-from ai_platform_engineering.utils.a2a_common.codec import asked_from
-from ai_platform_engineering.utils.a2a_common.rest import api_beside
 
 _MOST = 40  # lines
 _HELP = """Mention me in a channel, write to me in a thread I take part in, or send me a direct message.

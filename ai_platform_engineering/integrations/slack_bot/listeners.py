@@ -8,20 +8,20 @@ from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 
+from ai_platform_engineering.a2a.client import Unreachable
+from ai_platform_engineering.a2a.rest_client import api_beside
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Approval, Form
 from ai_platform_engineering.core.forms import REJECT
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.commands import command_answer
-from ai_platform_engineering.integrations.slack_bot.pace import over_soon
-from ai_platform_engineering.integrations.slack_bot.people import Person
-from ai_platform_engineering.integrations.slack_bot.prompts import SUGGESTED
 from ai_platform_engineering.integrations.slack_bot.questions import heard
+from ai_platform_engineering.integrations.slack_bot.rate_limits import over_soon
 from ai_platform_engineering.integrations.slack_bot.store import TurnRow
+from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED
+from ai_platform_engineering.integrations.slack_bot.users import Person
 from ai_platform_engineering.integrations.slack_bot.utils import hitl_handler as hitl
 from ai_platform_engineering.integrations.slack_bot.utils import modals, render
-from ai_platform_engineering.utils.a2a_common.client import Unreachable
-from ai_platform_engineering.utils.a2a_common.rest import api_beside
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from ai_platform_engineering.a2a.message_parts import TEXT_TYPES
 from ai_platform_engineering.core.events import FilePart
-from ai_platform_engineering.integrations.slack_bot.people import People
+from ai_platform_engineering.integrations.slack_bot.users import People
 from ai_platform_engineering.integrations.slack_bot.utils.render import plain
 from ai_platform_engineering.integrations.slack_bot.web_api import Slack, SlackError, Unsure
-from ai_platform_engineering.utils.a2a_common.parts import TEXT_TYPES
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ai_platform_engineering.integrations.slack_bot.messages import EXPIRED, GONE, TOO_LONG, NoStreams, ThreadMessages
-from ai_platform_engineering.integrations.slack_bot.pace import Pace, either
+from ai_platform_engineering.integrations.slack_bot.rate_limits import Pace, either
 from ai_platform_engineering.integrations.slack_bot.utils.ai import Piece, StreamBuffer
 from ai_platform_engineering.integrations.slack_bot.utils.render import Block, Card, Chunk, View, fits, markdown, preview, progress
 from ai_platform_engineering.integrations.slack_bot.web_api import SlackError, Unsure, pause

@@ -7,17 +7,17 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ai_platform_engineering.a2a.client import A2AClient, Conversation, CredentialsRefused, Order, RequestRefused, Unreachable
+from ai_platform_engineering.a2a.codec import SEQ_KEY, decode_task
 from ai_platform_engineering.core.events import AnyEvent, FilePart, InputResolved, Paused, is_terminal
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.integrations.slack_bot.messages import GONE, Place, ThreadMessages
-from ai_platform_engineering.integrations.slack_bot.pace import over_soon
+from ai_platform_engineering.integrations.slack_bot.rate_limits import over_soon
 from ai_platform_engineering.integrations.slack_bot.store import BotStore, TurnRow
 from ai_platform_engineering.integrations.slack_bot.stream import MAX_AGE, Drawn, Ending, SlackStream, Undeliverable
 from ai_platform_engineering.integrations.slack_bot.utils import render
 from ai_platform_engineering.integrations.slack_bot.utils.hitl_handler import Requests
 from ai_platform_engineering.integrations.slack_bot.web_api import Slack, SlackError, Unsure
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, CredentialsRefused, Order, RequestRefused, Unreachable
-from ai_platform_engineering.utils.a2a_common.codec import SEQ_KEY, decode_task
 
 log = logging.getLogger(__name__)
 

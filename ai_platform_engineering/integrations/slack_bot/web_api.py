@@ -10,7 +10,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.integrations.slack_bot.pace import Pace
+from ai_platform_engineering.integrations.slack_bot.rate_limits import Pace
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ import sys
 from dataclasses import replace
 
 from ai_platform_engineering.knowledge_bases.documents import Raw, Unreadable
-from ai_platform_engineering.knowledge_bases.reading.isolated import packed
 from ai_platform_engineering.knowledge_bases.reading.limits import CPU_SECONDS, MEMORY
+from ai_platform_engineering.knowledge_bases.reading.reader_process import packed
 from ai_platform_engineering.knowledge_bases.reading.readers import read_here
 
 

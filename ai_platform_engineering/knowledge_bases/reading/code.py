@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 
 from ai_platform_engineering.knowledge_bases.documents import Parsed, Section
-from ai_platform_engineering.knowledge_bases.reading.kinds import Found
+from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
 from ai_platform_engineering.knowledge_bases.reading.languages import begins_definition
 from ai_platform_engineering.knowledge_bases.reading.text import one_line
 

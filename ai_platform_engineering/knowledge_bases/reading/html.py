@@ -9,8 +9,8 @@ from lxml import etree
 from lxml.html import HtmlElement, HTMLParser, document_fromstring
 
 from ai_platform_engineering.knowledge_bases.documents import Parsed
+from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
 from ai_platform_engineering.knowledge_bases.reading.html_content import is_hidden, main_content
-from ai_platform_engineering.knowledge_bases.reading.kinds import Found
 from ai_platform_engineering.knowledge_bases.reading.limits import DEEPEST
 from ai_platform_engineering.knowledge_bases.reading.outline import Outline, fenced, table
 from ai_platform_engineering.knowledge_bases.reading.text import one_line

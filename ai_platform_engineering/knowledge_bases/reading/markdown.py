@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ai_platform_engineering.knowledge_bases.documents import Parsed
-from ai_platform_engineering.knowledge_bases.reading.kinds import Found
+from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
 from ai_platform_engineering.knowledge_bases.reading.outline import Outline
 from ai_platform_engineering.knowledge_bases.reading.structured import load_yaml
 

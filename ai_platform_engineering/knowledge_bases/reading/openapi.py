@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ai_platform_engineering.knowledge_bases.documents import Parsed, Section
-from ai_platform_engineering.knowledge_bases.reading.kinds import Found
+from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
 from ai_platform_engineering.knowledge_bases.reading.outline import Outline
 from ai_platform_engineering.knowledge_bases.reading.structured import load_json, load_yaml
 

@@ -7,7 +7,7 @@ import pypdfium2  # type: ignore[import-untyped]
 import pypdfium2.raw  # type: ignore[import-untyped]
 
 from ai_platform_engineering.knowledge_bases.documents import Parsed, Unreadable
-from ai_platform_engineering.knowledge_bases.reading.kinds import Found
+from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
 from ai_platform_engineering.knowledge_bases.reading.limits import MOST_PAGES
 from ai_platform_engineering.knowledge_bases.reading.outline import Outline
 from ai_platform_engineering.knowledge_bases.reading.text import clean, one_line

@@ -1,7 +1,7 @@
 """Text without any markup."""
 
 from ai_platform_engineering.knowledge_bases.documents import Parsed, Section
-from ai_platform_engineering.knowledge_bases.reading.kinds import Found
+from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
 from ai_platform_engineering.knowledge_bases.reading.text import paragraphs
 
 

@@ -1,9 +1,9 @@
 """From the bytes of a document to its text, in order and under its headings."""
 
 from ai_platform_engineering.knowledge_bases.documents import Parsed, Raw, Unreadable
-from ai_platform_engineering.knowledge_bases.reading.isolated import read_apart
-from ai_platform_engineering.knowledge_bases.reading.kinds import needs_limits
+from ai_platform_engineering.knowledge_bases.reading.document_kind import needs_limits
 from ai_platform_engineering.knowledge_bases.reading.limits import LARGEST_DOCUMENT
+from ai_platform_engineering.knowledge_bases.reading.reader_process import read_apart
 from ai_platform_engineering.knowledge_bases.reading.readers import read_here
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from ai_platform_engineering.knowledge_bases.documents import Parsed, Raw, Section, Unreadable
-from ai_platform_engineering.knowledge_bases.reading.kinds import Found, detect
+from ai_platform_engineering.knowledge_bases.reading.document_kind import Found, detect
 from ai_platform_engineering.knowledge_bases.reading.limits import LONGEST_TEXT
 from ai_platform_engineering.knowledge_bases.reading.text import clean, one_line
 

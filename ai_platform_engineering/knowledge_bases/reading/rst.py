@@ -10,7 +10,7 @@ from docutils.core import publish_doctree
 from docutils.utils import DependencyList
 
 from ai_platform_engineering.knowledge_bases.documents import Parsed
-from ai_platform_engineering.knowledge_bases.reading.kinds import Found
+from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
 from ai_platform_engineering.knowledge_bases.reading.limits import DEEPEST
 from ai_platform_engineering.knowledge_bases.reading.outline import Outline, fenced, table
 

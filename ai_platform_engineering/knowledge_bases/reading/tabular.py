@@ -4,7 +4,7 @@ import csv
 import io
 
 from ai_platform_engineering.knowledge_bases.documents import Parsed, Section
-from ai_platform_engineering.knowledge_bases.reading.kinds import Found
+from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
 from ai_platform_engineering.knowledge_bases.reading.outline import table
 
 _SEPARATORS = "\t;|,"

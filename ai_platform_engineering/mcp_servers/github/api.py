@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 from mcp.server.fastmcp.exceptions import ToolError
 
-from ai_platform_engineering.mcp_servers.github.complaints import NOT_GITHUB, GitHubError, refusal
+from ai_platform_engineering.mcp_servers.github.errors import NOT_GITHUB, GitHubError, refusal
 
 DEFAULT_URL = "https://api.github.com"
 API_VERSION = "2022-11-28"

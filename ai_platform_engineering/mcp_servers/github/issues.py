@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from mcp.server.fastmcp.exceptions import ToolError
 from pydantic import Field
 
-from ai_platform_engineering.mcp_servers.github import shapes
+from ai_platform_engineering.mcp_servers.github import views
 from ai_platform_engineering.mcp_servers.github.api import GitHub, Json, at
 from ai_platform_engineering.mcp_servers.github.arguments import (
     Assignees,
@@ -40,32 +40,32 @@ class Issues:
         """List the issues of one repository, the newest first. Pull requests are left out, so a page may hold fewer."""
         asked: Json = {"state": state, "labels": ",".join(labels or ()), "assignee": assignee, "page": page, "per_page": per_page}
         found = await self._api.page(at("repos", owner, repo, "issues"), **asked)
-        issues = [shapes.issue(item) for item in found.items if "pull_request" not in item]
-        return shapes.listed("issues", found, issues, page)
+        issues = [views.issue(item) for item in found.items if "pull_request" not in item]
+        return views.listed("issues", found, issues, page)
 
     async def get_issue(self, owner: Owner, repo: Repo, number: Number, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
         """Read an issue with its comments (`page` is theirs). With the number of a pull request: its discussion."""
         place = at("repos", owner, repo, "issues", number)
-        issue = shapes.issue(await self._api.get(place), whole=True)
+        issue = views.issue(await self._api.get(place), whole=True)
         found = await self._api.page(f"{place}/comments", page=page, per_page=per_page)
-        return {"issue": issue} | shapes.listed("comments", found, [shapes.comment(item) for item in found.items], page)
+        return {"issue": issue} | views.listed("comments", found, [views.comment(item) for item in found.items], page)
 
     async def search_issues(self, query: Query, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
         """Find issues and pull requests anywhere by words and qualifiers, like "is:pr is:open review-requested:@me",
         "is:issue repo:octo-org/web label:bug", "is:pr author:@me"."""
         found = await self._api.page("search/issues", key="items", q=query, page=page, per_page=per_page)
-        return shapes.listed("issues", found, [shapes.issue(item) for item in found.items], page)
+        return views.listed("issues", found, [views.issue(item) for item in found.items], page)
 
     async def create_issue(
         self, owner: Owner, repo: Repo, title: Title, body: Body = "", labels: Labels | None = None, assignees: Assignees | None = None
     ) -> Json:
         """Open an issue. It changes things: only when asked for."""
         given = {"title": title, "body": body or None, "labels": labels, "assignees": assignees}
-        return shapes.issue(await self._api.send("POST", at("repos", owner, repo, "issues"), given))
+        return views.issue(await self._api.send("POST", at("repos", owner, repo, "issues"), given))
 
     async def add_issue_comment(self, owner: Owner, repo: Repo, number: Number, body: Annotated[Body, Field(min_length=1)]) -> Json:
         """Comment on an issue or a pull request. It changes things: only when asked for."""
-        return shapes.comment(await self._api.send("POST", at("repos", owner, repo, "issues", number, "comments"), {"body": body}))
+        return views.comment(await self._api.send("POST", at("repos", owner, repo, "issues", number, "comments"), {"body": body}))
 
     async def update_issue(
         self,
@@ -82,4 +82,4 @@ class Issues:
         given = {"state": state, "state_reason": state_reason, "title": title, "labels": labels, "assignees": assignees}
         if all(value is None for value in given.values()):
             raise ToolError("Say what to change: state, title, labels or assignees.")
-        return shapes.issue(await self._api.send("PATCH", at("repos", owner, repo, "issues", number), given))
+        return views.issue(await self._api.send("PATCH", at("repos", owner, repo, "issues", number), given))

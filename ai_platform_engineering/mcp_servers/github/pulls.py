@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ai_platform_engineering.mcp_servers.github import shapes
+from ai_platform_engineering.mcp_servers.github import views
 from ai_platform_engineering.mcp_servers.github.api import GitHub, Json, at
 from ai_platform_engineering.mcp_servers.github.arguments import (
     Body,
@@ -18,7 +18,7 @@ from ai_platform_engineering.mcp_servers.github.arguments import (
     Sha,
     Title,
 )
-from ai_platform_engineering.mcp_servers.github.complaints import GitHubError
+from ai_platform_engineering.mcp_servers.github.errors import GitHubError
 
 MOST = 100
 PASSED = frozenset({"success", "neutral", "skipped"})
@@ -43,18 +43,18 @@ class Pulls:
         """List the pull requests of one repository, the newest first. Across repositories use search_issues."""
         asked: Json = {"state": state, "base": base, "head": head, "page": page, "per_page": per_page}
         found = await self._api.page(at("repos", owner, repo, "pulls"), **asked)
-        return shapes.listed("pull_requests", found, [shapes.pull(item) for item in found.items], page)
+        return views.listed("pull_requests", found, [views.pull(item) for item in found.items], page)
 
     async def get_pull_request(self, owner: Owner, repo: Repo, number: Number, patches: Patches = False) -> Json:
         """Read a pull request: state, the files it changes, reviews, and whether its checks pass. Its discussion: get_issue."""
         place = at("repos", owner, repo, "pulls", number)
-        pull = shapes.pull(await self._api.get(place), whole=True)
+        pull = views.pull(await self._api.get(place), whole=True)
         files = await self._api.page(f"{place}/files", per_page=MOST)
         reviews = await self._api.page(f"{place}/reviews", per_page=MOST)
         found: Json = {
             "pull_request": pull,
-            "files": [shapes.changed_file(file, patch=patches) for file in files.items],
-            "reviews": [shapes.review(review) for review in reviews.items],
+            "files": [views.changed_file(file, patch=patches) for file in files.items],
+            "reviews": [views.review(review) for review in reviews.items],
             "checks": await self._checks(owner, repo, pull.get("head_sha") or ""),
         }
         cut = [name for name, page in (("files", files), ("reviews", reviews)) if page.more]
@@ -73,7 +73,7 @@ class Pulls:
         """Open a pull request from a branch into another. It changes things: only when asked for."""
         into = base or (await self._api.get(at("repos", owner, repo)))["default_branch"]
         given = {"title": title, "head": head, "base": into, "body": body or None, "draft": draft}
-        return shapes.pull(await self._api.send("POST", at("repos", owner, repo, "pulls"), given))
+        return views.pull(await self._api.send("POST", at("repos", owner, repo, "pulls"), given))
 
     async def merge_pull_request(
         self,
@@ -88,7 +88,7 @@ class Pulls:
         place = at("repos", owner, repo, "pulls", number)
         body = {"merge_method": merge_method, "commit_title": commit_title or None, "sha": sha}
         done = await self._api.send("PUT", f"{place}/merge", body)
-        return shapes.chosen(done, "merged", "sha", "message") | {"html_url": f"{self._api.web}/{owner}/{repo}/pull/{number}"}
+        return views.chosen(done, "merged", "sha", "message") | {"html_url": f"{self._api.web}/{owner}/{repo}/pull/{number}"}
 
     async def _checks(self, owner: str, repo: str, sha: str) -> Json:
         """The checks of a commit, counted; what did not pass by name. Some tokens may not see them."""
@@ -111,8 +111,8 @@ class Pulls:
 
 
 def _result(item: Json) -> dict[str, Any]:
-    return {"name": item.get("name"), "result": item.get("conclusion") or "pending"} | shapes.chosen(item, "html_url")
+    return {"name": item.get("name"), "result": item.get("conclusion") or "pending"} | views.chosen(item, "html_url")
 
 
 def _status(item: Json) -> dict[str, Any]:
-    return {"name": item.get("context"), "result": item.get("state") or "pending"} | shapes.said(html_url=item.get("target_url"))
+    return {"name": item.get("context"), "result": item.get("state") or "pending"} | views.said(html_url=item.get("target_url"))

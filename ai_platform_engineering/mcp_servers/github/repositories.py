@@ -7,7 +7,7 @@ from typing import Annotated
 from mcp.server.fastmcp.exceptions import ToolError
 from pydantic import Field
 
-from ai_platform_engineering.mcp_servers.github import shapes
+from ai_platform_engineering.mcp_servers.github import views
 from ai_platform_engineering.mcp_servers.github.api import GitHub, Json, at, inside
 from ai_platform_engineering.mcp_servers.github.arguments import (
     Branch,
@@ -23,7 +23,7 @@ from ai_platform_engineering.mcp_servers.github.arguments import (
     Repo,
     Sha,
 )
-from ai_platform_engineering.mcp_servers.github.complaints import NOT_GITHUB, GitHubError
+from ai_platform_engineering.mcp_servers.github.errors import NOT_GITHUB, GitHubError
 
 MOST_CHARACTERS = 50_000
 
@@ -39,16 +39,16 @@ class Repositories:
         found = await self._api.get("user")
         if "login" not in found:
             raise ToolError(NOT_GITHUB)
-        return shapes.chosen(found, "login", "name", "email", "company", "html_url")
+        return views.chosen(found, "login", "name", "email", "company", "html_url")
 
     async def search_repositories(self, query: Query, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
         """Find repositories by words and qualifiers, like "web org:octo-org language:python archived:false"."""
         found = await self._api.page("search/repositories", key="items", q=query, page=page, per_page=per_page)
-        return shapes.listed("repositories", found, [shapes.repository(item) for item in found.items], page)
+        return views.listed("repositories", found, [views.repository(item) for item in found.items], page)
 
     async def get_repository(self, owner: Owner, repo: Repo) -> Json:
         """Describe one repository: default branch, visibility, language, open issues, last push."""
-        return shapes.repository(await self._api.get(at("repos", owner, repo)), whole=True)
+        return views.repository(await self._api.get(at("repos", owner, repo)), whole=True)
 
     async def list_repositories(self, owner: OwnerOrMe = "", page: PageNumber = 1, per_page: PerPage = 30) -> Json:
         """List the repositories of an organisation or user, or all that I can work with, the last changed first."""
@@ -62,13 +62,13 @@ class Repositories:
                 if error.status != 404:
                     raise
                 found = await self._api.page(at("users", owner, "repos"), **asked)
-        return shapes.listed("repositories", found, [shapes.repository(item) for item in found.items], page)
+        return views.listed("repositories", found, [views.repository(item) for item in found.items], page)
 
     async def list_branches(self, owner: Owner, repo: Repo, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
         """List the branches of a repository with their last commits."""
         found = await self._api.page(at("repos", owner, repo, "branches"), page=page, per_page=per_page)
         branches = [
-            shapes.said(
+            views.said(
                 name=item["name"],
                 sha=(item.get("commit") or {}).get("sha"),
                 protected=item.get("protected"),
@@ -76,7 +76,7 @@ class Repositories:
             )
             for item in found.items
         ]
-        return shapes.listed("branches", found, branches, page)
+        return views.listed("branches", found, branches, page)
 
     async def list_commits(
         self,
@@ -93,7 +93,7 @@ class Repositories:
         """List commits, the newest first: "what changed since ..."."""
         asked: Json = {"sha": ref, "path": path, "author": author, "since": since, "until": until, "page": page, "per_page": per_page}
         found = await self._api.page(at("repos", owner, repo, "commits"), **asked)
-        return shapes.listed("commits", found, [shapes.commit(item) for item in found.items], page)
+        return views.listed("commits", found, [views.commit(item) for item in found.items], page)
 
     async def get_commit(
         self,
@@ -104,8 +104,8 @@ class Repositories:
     ) -> Json:
         """Show one commit: message, author, and the files it changed."""
         item = await self._api.get(f"{at('repos', owner, repo, 'commits')}/{inside(ref)}")
-        files = [shapes.changed_file(file, patch=patches) for file in item.get("files") or ()]
-        return shapes.commit(item) | shapes.said(stats=item.get("stats"), files=files)
+        files = [views.changed_file(file, patch=patches) for file in item.get("files") or ()]
+        return views.commit(item) | views.said(stats=item.get("stats"), files=files)
 
     async def get_file_contents(
         self,
@@ -118,14 +118,14 @@ class Repositories:
         """Read a text file, or list a folder. The file's `sha` is what create_or_update_file wants."""
         found = await self._api.any(self._contents(owner, repo, path), ref=ref)
         if isinstance(found, list):
-            entries = [shapes.chosen(entry, "name", "path", "type", "size", "sha", "html_url") for entry in found]
+            entries = [views.chosen(entry, "name", "path", "type", "size", "sha", "html_url") for entry in found]
             return {"type": "folder", "path": path, "entries": entries, "html_url": self._tree(owner, repo, ref, path)}
-        return shapes.chosen(found, "type", "path", "size", "sha", "html_url") | _text(found, start_line)
+        return views.chosen(found, "type", "path", "size", "sha", "html_url") | _text(found, start_line)
 
     async def list_releases(self, owner: Owner, repo: Repo, page: PageNumber = 1, per_page: PerPage = 10) -> Json:
         """List releases, the newest first, with their notes."""
         found = await self._api.page(at("repos", owner, repo, "releases"), page=page, per_page=per_page)
-        return shapes.listed("releases", found, [shapes.release(item) for item in found.items], page)
+        return views.listed("releases", found, [views.release(item) for item in found.items], page)
 
     async def create_repository(
         self,
@@ -138,7 +138,7 @@ class Repositories:
         """Create a repository, private unless told otherwise. It changes things: only when asked for."""
         body = {"name": name, "description": description, "private": private, "auto_init": auto_init}
         try:
-            return shapes.repository(await self._api.send("POST", await self._new_under(owner), body), whole=True)
+            return views.repository(await self._api.send("POST", await self._new_under(owner), body), whole=True)
         except GitHubError as error:
             if error.status == 422 and any("already exists" in problem.message.lower() for problem in error.problems):
                 place = owner or "your account"
@@ -184,7 +184,7 @@ class Repositories:
                 raise await self._exists(owner, repo, path, branch, error) from None
             raise
         kept, made = done.get("content") or {}, done.get("commit") or {}
-        return shapes.chosen(kept, "path", "sha", "html_url") | shapes.said(commit=made.get("sha"), commit_url=made.get("html_url"))
+        return views.chosen(kept, "path", "sha", "html_url") | views.said(commit=made.get("sha"), commit_url=made.get("html_url"))
 
     async def _exists(self, owner: str, repo: str, path: str, branch: str, error: GitHubError) -> ToolError:
         """What to tell when a file is in the way: its sha, or GitHub's own word where it is something else."""
@@ -230,4 +230,4 @@ def _bounded(lines: list[str], start: int) -> Json:
         if shown and len(shown) + len(line) > MOST_CHARACTERS:
             return {"text": shown, "lines": len(lines), "next_line": number, "note": f"Not complete: go on with start_line={number}."}
         shown += line
-    return {"text": shapes.cut(shown, MOST_CHARACTERS), "lines": len(lines)}
+    return {"text": views.cut(shown, MOST_CHARACTERS), "lines": len(lines)}

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ai_platform_engineering.mcp_servers.github import shapes
+from ai_platform_engineering.mcp_servers.github import views
 from ai_platform_engineering.mcp_servers.github.api import GitHub, Json, at
 from ai_platform_engineering.mcp_servers.github.arguments import Owner, PageNumber, PerPage, Repo, RunId
-from ai_platform_engineering.mcp_servers.github.complaints import GitHubError
+from ai_platform_engineering.mcp_servers.github.errors import GitHubError
 
 MOST_JOBS = 100
 MOST_ANNOTATED = 5
@@ -36,18 +36,18 @@ class Runs:
         """List the runs of GitHub Actions workflows, the newest first."""
         asked: Json = {"branch": branch, "status": status, "event": event, "page": page, "per_page": per_page}
         found = await self._api.page(at("repos", owner, repo, "actions", "runs"), key="workflow_runs", **asked)
-        return shapes.listed("workflow_runs", found, [shapes.run(item) for item in found.items], page)
+        return views.listed("workflow_runs", found, [views.run(item) for item in found.items], page)
 
     async def get_workflow_run(self, owner: Owner, repo: Repo, run_id: RunId) -> Json:
         """Read one run: its jobs, and for each failed job the failed steps and what they reported. For "why did the build fail"."""
         place = at("repos", owner, repo, "actions", "runs", run_id)
-        run = shapes.run(await self._api.get(place))
+        run = views.run(await self._api.get(place))
         jobs = await self._api.page(f"{place}/jobs", key="jobs", per_page=MOST_JOBS)
         failed = [job for job in jobs.items if job.get("conclusion") in FAILED]
         told = [await self._failed(owner, repo, job) for job in failed[:MOST_ANNOTATED]]
         found: Json = {
             "workflow_run": run,
-            "jobs": [shapes.chosen(job, "name", "status", "conclusion", "html_url") for job in jobs.items],
+            "jobs": [views.chosen(job, "name", "status", "conclusion", "html_url") for job in jobs.items],
             "failed_jobs": told,
         }
         if len(failed) > len(told):
@@ -56,8 +56,8 @@ class Runs:
 
     async def _failed(self, owner: str, repo: str, job: Json) -> Json:
         steps = [step for step in job.get("steps") or () if step.get("conclusion") in FAILED]
-        return shapes.chosen(job, "id", "name", "conclusion", "started_at", "completed_at", "html_url") | shapes.said(
-            failed_steps=[shapes.chosen(step, "number", "name", "conclusion") for step in steps],
+        return views.chosen(job, "id", "name", "conclusion", "started_at", "completed_at", "html_url") | views.said(
+            failed_steps=[views.chosen(step, "number", "name", "conclusion") for step in steps],
             annotations=await self._annotations(owner, repo, job),
         )
 
@@ -71,4 +71,4 @@ class Runs:
                 return []
             raise
         kept = ("annotation_level", "path", "start_line", "title", "message")
-        return [shapes.chosen(item, *kept) | shapes.said(message=shapes.cut(item.get("message"), 1000)) for item in found.items]
+        return [views.chosen(item, *kept) | views.said(message=views.cut(item.get("message"), 1000)) for item in found.items]

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.settings import ServerSettings, Settings, environment, export
+from ai_platform_engineering.knowledge_bases.factory import knowledge_base
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.knowledge_bases.opening import knowledge_base
 from ai_platform_engineering.mcp_servers.knowledge_base.server import PATH, create_app, create_server
 
 log = logging.getLogger(__name__)
@@ -70,8 +70,8 @@ def _serve(kb: KnowledgeBase, settings: Settings, server: ServerSettings) -> Non
     # Imported late: none of it is needed on stdin and stdout.
     import uvicorn
 
-    from ai_platform_engineering.knowledge_bases.rest import KnowledgeApi
-    from ai_platform_engineering.runtime.security import check_exposure
+    from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
+    from ai_platform_engineering.runtime.server.authentication import check_exposure
 
     check_exposure(server)
     listener = _listen(server.host, server.port)

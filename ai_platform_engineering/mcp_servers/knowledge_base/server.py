@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import ServerSettings
-from ai_platform_engineering.knowledge_bases.asked import INSTRUCTIONS, TOOLS, answered
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.runtime.security import BearerAuth, HostGuard
+from ai_platform_engineering.knowledge_bases.tool_schemas import INSTRUCTIONS, TOOLS, answered
+from ai_platform_engineering.runtime.server.authentication import BearerAuth, HostGuard
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from ai_platform_engineering.mcp_servers.netutils.findings import NetError, printable, quoted
+from ai_platform_engineering.mcp_servers.netutils.results import NetError, printable, quoted
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 T = TypeVar("T")

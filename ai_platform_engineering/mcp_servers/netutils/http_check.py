@@ -13,8 +13,8 @@ from urllib.parse import urljoin
 
 import h11
 
-from ai_platform_engineering.mcp_servers.netutils.findings import Finding, NetError, Row, milliseconds, plural, printable
 from ai_platform_engineering.mcp_servers.netutils.hosts import Reach, dial_first, failure_reason
+from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, Row, milliseconds, plural, printable
 from ai_platform_engineering.mcp_servers.netutils.tls import handshake_problem
 from ai_platform_engineering.mcp_servers.netutils.urls import Url, parse_url
 

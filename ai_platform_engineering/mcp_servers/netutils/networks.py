@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Literal
 
-from ai_platform_engineering.mcp_servers.netutils.findings import Finding, NetError, Row, exact, plural, quoted
 from ai_platform_engineering.mcp_servers.netutils.hosts import IPAddress, embedded_ipv4, parse_address, without_scope
+from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, Row, exact, plural, quoted
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -5,8 +5,8 @@ import re
 import time
 from typing import Literal
 
-from ai_platform_engineering.mcp_servers.netutils.findings import Finding, NetError, Row, milliseconds, plural
 from ai_platform_engineering.mcp_servers.netutils.hosts import IPAddress, Reach, dial, failure_reason, parse_host
+from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, Row, milliseconds, plural
 
 State = Literal["open", "closed", "filtered", "unreachable"]
 

@@ -14,11 +14,11 @@ from mcp.types import ToolAnnotations
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from ai_platform_engineering.mcp_servers.netutils import networks
-from ai_platform_engineering.mcp_servers.netutils.findings import Finding, NetError, printable
+from ai_platform_engineering.mcp_servers.netutils.dns import DnsFinding, Names, RecordType
 from ai_platform_engineering.mcp_servers.netutils.hosts import Reach
 from ai_platform_engineering.mcp_servers.netutils.http_check import HttpFinding, Method, http_check
-from ai_platform_engineering.mcp_servers.netutils.names import DnsFinding, Names, RecordType
 from ai_platform_engineering.mcp_servers.netutils.ports import MAX_PORTS, Ports, PortsFinding
+from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, printable
 from ai_platform_engineering.mcp_servers.netutils.tls import CertificateFinding, Tls
 
 log = logging.getLogger(__name__)

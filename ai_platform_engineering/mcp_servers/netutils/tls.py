@@ -14,7 +14,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 
-from ai_platform_engineering.mcp_servers.netutils.findings import Finding, NetError, Row, plural, printable
 from ai_platform_engineering.mcp_servers.netutils.hosts import (
     IPAddress,
     Reach,
@@ -24,6 +23,7 @@ from ai_platform_engineering.mcp_servers.netutils.hosts import (
     parse_address,
     parse_host,
 )
+from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, Row, plural, printable
 
 MAX_NAMES = 100
 MAX_CHAIN = 10

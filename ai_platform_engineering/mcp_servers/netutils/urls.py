@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from ai_platform_engineering.mcp_servers.netutils.findings import NetError, printable
 from ai_platform_engineering.mcp_servers.netutils.hosts import host_and_port, parse_host
+from ai_platform_engineering.mcp_servers.netutils.results import NetError, printable
 
 _PORTS = {"http": 80, "https": 443}
 _HELP = "Write an http or https address, like https://example.com/health."

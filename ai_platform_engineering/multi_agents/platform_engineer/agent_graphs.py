@@ -13,28 +13,28 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
-from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import EmptyAnswer
-from ai_platform_engineering.core.scope import SCOPE
+from ai_platform_engineering.core.run_scope import SCOPE
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.multi_agents.platform_engineer.asking import AskingPeople
+from ai_platform_engineering.graph.visible_text import visible
+from ai_platform_engineering.models.chat_model import chat_model
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import CALL, Assignment, Delegating, Result, SubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.answer import AlwaysAnswer
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.allowed_tools import HeldToTools
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.approvals import Approvals, Permits
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.context import ContextWindow
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.held import HeldToTools
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import CallLimits
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.context_window import ContextWindow
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.direct_tool_call import ORDERED, OrderedCalls
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.empty_answer import AlwaysAnswer
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.journal import Book, Journal
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import CallLimits
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.loops import LoopGuard
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.ordered import ORDERED, OrderedCalls
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.retry import RetryModel
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.tools import ToolResults
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.loop_guard import LoopGuard
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_retry import RetryModel
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_repair import RepairToolCalls
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_results import ToolResults
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.user_input import AskingPeople
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
-from ai_platform_engineering.multi_agents.platform_engineer.repair import RepairToolCalls
 from ai_platform_engineering.utils.a2a_common.base_langgraph_agent import build_agent
-from ai_platform_engineering.utils.llm import chat_model
-from ai_platform_engineering.utils.visible_text import visible
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 

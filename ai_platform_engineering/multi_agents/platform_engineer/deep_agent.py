@@ -17,23 +17,23 @@ from ai_platform_engineering.agents.catalog import is_enabled, shipped_names
 from ai_platform_engineering.core.events import SUPERVISOR
 from ai_platform_engineering.core.settings import EVERY_AGENT, Settings, environment, is_distributed, placement_of
 from ai_platform_engineering.core.skills import SkillShelf
+from ai_platform_engineering.graph.translator import Shape
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models, common_middleware
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent
-from ai_platform_engineering.multi_agents.platform_engineer.facts import RememberedFacts
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import Knowledge
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.held import HeldToTools
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.scope import ScopedQuestion
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.allowed_tools import HeldToTools
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.facts import RememberedFacts
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import Planning
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.run_scope import ScopedQuestion
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.skills import UsesSkills
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflows import RunsWorkflows
 from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, one_agent
-from ai_platform_engineering.multi_agents.platform_engineer.plan import Planning
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig, supervisor_prompt
 from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import FetchDocumentCapWrapper, KnowledgeCaps, SearchCapWrapper
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent, RemoteSubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
-from ai_platform_engineering.multi_agents.platform_engineer.skills import UsesSkills
-from ai_platform_engineering.multi_agents.platform_engineer.workflows import RunsWorkflows
 from ai_platform_engineering.runtime.facts import Facts
-from ai_platform_engineering.runtime.log import RunLog
-from ai_platform_engineering.utils.translate import Shape
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.workflows.catalog import Workflows
 
 # Kept by contract: the helpers below read this and the environment at each call.

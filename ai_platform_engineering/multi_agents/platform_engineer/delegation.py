@@ -20,10 +20,11 @@ from pydantic import BaseModel, Field
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import StepStatus
 from ai_platform_engineering.core.plan import DelegationEnded
-from ai_platform_engineering.core.scope import RunScope
-from ai_platform_engineering.multi_agents.platform_engineer.skills_in_use import Bounds
-from ai_platform_engineering.utils.failures import in_words, traced
-from ai_platform_engineering.utils.tool_calls import DELEGATION
+from ai_platform_engineering.core.run_scope import RunScope
+from ai_platform_engineering.core.tool_traits import DELEGATION
+from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.graph.failures import in_words
+from ai_platform_engineering.multi_agents.platform_engineer.active_skills import Bounds
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +193,7 @@ class Delegating(AgentMiddleware[DelegatingState]):
         except Exception as error:  # noqa: BLE001 - whatever breaks one agent, the others' work and the run go on
             shown = AgentTimeout(assignment.seconds) if isinstance(error, TimeoutError) and limit.expired() else error
             message, code, _ = in_words(shown)
-            log.warning("agent %s failed: %s: %s", agent.name, code, traced(error))
+            log.warning("agent %s failed: %s: %s", agent.name, code, format_traceback(error))
             return f"Agent {agent.name} failed: {message}", "failed", None
         return result.text, "completed", result.memory
 

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from langchain_core.tools import BaseTool
 
-from ai_platform_engineering.core.agents import McpServer
+from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.settings import KnowledgeSettings
+from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.multi_agents.platform_engineer.knowledge import in_process_tools
+from ai_platform_engineering.mcp_client.sessions import McpSessions
+from ai_platform_engineering.multi_agents.platform_engineer.knowledge_tools import in_process_tools
 from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import knowledge_tools
-from ai_platform_engineering.utils.failures import traced
-from ai_platform_engineering.utils.mcp.sessions import McpSessions
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class OwnKnowledge:
             await self._open()
         except Exception as error:  # noqa: BLE001 - without documents the rest of the system works
             self._problem = f"The knowledge base cannot be opened ({type(error).__name__})."
-            log.error("the knowledge base cannot be opened: %s", traced(error))
+            log.error("the knowledge base cannot be opened: %s", format_traceback(error))
         finally:
             self._settled.set()
 

@@ -8,9 +8,9 @@ from typing import Protocol
 from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
-from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.policy import NOT_ALLOWED, READ_ONLY, verdict
-from ai_platform_engineering.utils.mcp.sessions import McpSessions
+from ai_platform_engineering.mcp_client.sessions import McpSessions
 
 log = logging.getLogger(__name__)
 

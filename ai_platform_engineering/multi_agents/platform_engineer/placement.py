@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 
 from ai_platform_engineering.agents.catalog import AgentEntry, Catalog, load_catalog, placed_catalog
-from ai_platform_engineering.agents.commands import with_commands
+from ai_platform_engineering.agents.installed_commands import with_commands
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.mcp_client.sessions import McpSessions
 from ai_platform_engineering.multi_agents.agent_registry import AgentRegistry
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, McpTools
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool, HttpClients
-from ai_platform_engineering.utils.mcp.sessions import McpSessions
 
 Agent = LocalAgent | RemoteAgent
 

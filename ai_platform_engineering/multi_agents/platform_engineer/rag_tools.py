@@ -15,9 +15,9 @@ from langgraph.types import Command
 from pydantic import PrivateAttr
 
 from ai_platform_engineering.core.settings import KnowledgeSettings
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.limits import current_turn
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offering import Handler
-from ai_platform_engineering.runtime.storage.fenced import RUN
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import Handler
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN
 
 SEARCH, FETCH_DOCUMENT = "search", "fetch_document"
 

@@ -13,19 +13,19 @@ from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
-from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.a2a.client import Conversation, Order, Unreachable
+from ai_platform_engineering.a2a.codec import CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
+from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Answered, AnyEvent, Cancelled, Failed, InputRequested, Notice, Paused, RunStarted
 from ai_platform_engineering.core.forms import REJECT
+from ai_platform_engineering.core.signals import CaughtUp, Forwarded, Noticed, Spent
+from ai_platform_engineering.graph.interrupts import several
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph, LocalSubAgent, described
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE, AgentFailed, Assignment, Result
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from ai_platform_engineering.runtime.storage.fenced import EPOCH
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
-from ai_platform_engineering.utils.a2a_common.client import Conversation, Order, Unreachable
-from ai_platform_engineering.utils.a2a_common.codec import CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
-from ai_platform_engineering.utils.interrupts import several
-from ai_platform_engineering.utils.signals import CaughtUp, Forwarded, Noticed, Spent
 
 _TO_CATCH_UP = 5.0
 _TO_STOP = 3.0

@@ -5,13 +5,13 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.graph.translator import Shape
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
-from ai_platform_engineering.runtime.log import RunLog
-from ai_platform_engineering.utils.translate import Shape
+from ai_platform_engineering.runtime.log.run_log import RunLog
 
 
 class ServedAgent:

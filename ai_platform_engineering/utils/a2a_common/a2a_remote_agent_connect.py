@@ -11,12 +11,12 @@ from a2a.types import AgentCard
 from langchain_core.tools import BaseTool
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
+from ai_platform_engineering.a2a.cards import TOKEN_HINT, fetch_card, is_ours, tools_of
+from ai_platform_engineering.a2a.client import A2AClient, Conversation, CredentialsRefused, Order, http_for
+from ai_platform_engineering.a2a.third_party_client import ForeignClient
 from ai_platform_engineering.core.errors import AgentUnavailable, CaipeError
 from ai_platform_engineering.core.events import Answered, AnyEvent, Failed, InputRequested
 from ai_platform_engineering.core.settings import is_loopback
-from ai_platform_engineering.utils.a2a_common.cards import TOKEN_HINT, fetch_card, is_ours, tools_of
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, CredentialsRefused, Order, http_for
-from ai_platform_engineering.utils.a2a_common.foreign_client import ForeignClient
 
 _CANCEL_SECONDS = 5.0
 

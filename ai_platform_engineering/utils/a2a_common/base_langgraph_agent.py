@@ -10,7 +10,7 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
-from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.core.agent_definition import AgentDefinition
 
 
 def build_agent(

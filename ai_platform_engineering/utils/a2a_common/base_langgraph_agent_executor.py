@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
 
+from ai_platform_engineering.a2a.codec import TaskRef, encode
 from ai_platform_engineering.core.events import Cancelled, Numbered
-from ai_platform_engineering.utils.a2a_common.codec import TaskRef, encode
 
 
 class BaseLangGraphAgentExecutor(AgentExecutor):

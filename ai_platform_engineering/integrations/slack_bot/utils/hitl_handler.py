@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from ai_platform_engineering.a2a.client import A2AClient, Conversation, RequestRefused
+from ai_platform_engineering.a2a.codec import asked_from
+from ai_platform_engineering.a2a.notification_text import title_form
+from ai_platform_engineering.a2a.rest_client import api_beside
 from ai_platform_engineering.core.events import Approval, Form, InputResolved, Paused, is_terminal
 from ai_platform_engineering.core.transcript import Request, Transcript
 from ai_platform_engineering.integrations.slack_bot.messages import ThreadMessages
-from ai_platform_engineering.integrations.slack_bot.people import People, Person
 from ai_platform_engineering.integrations.slack_bot.store import BotStore, TurnRow
+from ai_platform_engineering.integrations.slack_bot.users import People, Person
 from ai_platform_engineering.integrations.slack_bot.utils.modals import MOST_FIELDS, fields_of, masked
 from ai_platform_engineering.integrations.slack_bot.utils.render import Block, actions, button, context, cut, plain, section
 from ai_platform_engineering.integrations.slack_bot.web_api import SlackError, Unsure, pause
-from ai_platform_engineering.utils.a2a_common.client import A2AClient, Conversation, RequestRefused
-from ai_platform_engineering.utils.a2a_common.codec import asked_from
-from ai_platform_engineering.utils.a2a_common.rest import api_beside
-from ai_platform_engineering.utils.a2a_common.words import title_form
 
 log = logging.getLogger(__name__)
 

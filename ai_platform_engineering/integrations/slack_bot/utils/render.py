@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ai_platform_engineering.a2a.notification_text import title_form
 from ai_platform_engineering.core.events import SUPERVISOR, Citation, PlanStep, StepStatus
 from ai_platform_engineering.core.transcript import Call, Transcript
 from ai_platform_engineering.integrations.slack_bot.utils.ai import RAG_TOOL_NAMES, escape, shown_text
-from ai_platform_engineering.utils.a2a_common.words import title_form
 
 CardStatus = Literal["pending", "in_progress", "complete", "error"]
 Block = dict[str, Any]

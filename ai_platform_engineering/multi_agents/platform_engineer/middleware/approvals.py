@@ -10,11 +10,12 @@ from langgraph.types import Command, interrupt
 
 from ai_platform_engineering.core.events import Approval
 from ai_platform_engineering.core.policy import verdict
-from ai_platform_engineering.runtime.log import Allowance, PendingRequest, RunRow
-from ai_platform_engineering.runtime.storage.fenced import EPOCH, RUN
-from ai_platform_engineering.utils.interrupts import first_id_at
-from ai_platform_engineering.utils.signals import Edited, Noticed
-from ai_platform_engineering.utils.tool_calls import ASKING, DELEGATION, PLAIN, PLANNING
+from ai_platform_engineering.core.signals import Edited, Noticed
+from ai_platform_engineering.core.tool_traits import ASKING, DELEGATION, PLANNING
+from ai_platform_engineering.graph.interrupts import first_id_at
+from ai_platform_engineering.graph.tool_messages import PLAIN
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH, RUN
+from ai_platform_engineering.runtime.log.run_log import Allowance, PendingRequest, RunRow
 
 _OWN = frozenset({ASKING, DELEGATION, PLANNING})
 _REFUSED = "{tool} was not called: {reason}"

@@ -10,9 +10,10 @@ from langgraph.types import Command
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.policy import effect_of
-from ai_platform_engineering.runtime.log import JournalEntry
-from ai_platform_engineering.runtime.storage.fenced import EPOCH, RUN
-from ai_platform_engineering.utils.tool_calls import DELEGATION, PLAIN, PLANNING
+from ai_platform_engineering.core.tool_traits import DELEGATION, PLANNING
+from ai_platform_engineering.graph.tool_messages import PLAIN
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH, RUN
+from ai_platform_engineering.runtime.log.run_log import JournalEntry
 
 UNKNOWN = "The outcome of {tool} is unknown: it was started before the server stopped and may have taken effect."
 _FIND_OUT = " Do not call it again by yourself. Say what was to be done, that nobody knows whether it was, and how a person can find out."

@@ -9,32 +9,32 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command, Durability
 
+from ai_platform_engineering.a2a.message_parts import beside, question
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent, InputResolved, Notice
 from ai_platform_engineering.core.plan import PlanState
 from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.graph.failures import failed
+from ai_platform_engineering.graph.restored_state import Restored
+from ai_platform_engineering.graph.translator import MODES, Translator
+from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
-from ai_platform_engineering.multi_agents.platform_engineer.current import Crew, Current, Driven
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
-from ai_platform_engineering.multi_agents.platform_engineer.outcomes import told
-from ai_platform_engineering.multi_agents.platform_engineer.plan import RESET
-from ai_platform_engineering.multi_agents.platform_engineer.takeover import (
+from ai_platform_engineering.multi_agents.platform_engineer.crash_recovery import (
     answers_to,
     open_interrupts,
     retrieved,
     stored_graphs,
     structured_text,
 )
-from ai_platform_engineering.runtime.answers import resolution_of
-from ai_platform_engineering.runtime.log import PendingRequest, RunLog, RunRow
-from ai_platform_engineering.runtime.runs import Turn
-from ai_platform_engineering.runtime.storage.fenced import EPOCH, OWNER, PRINCIPAL, RUN
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import RESET
+from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import Crew, Current, Driven
+from ai_platform_engineering.multi_agents.platform_engineer.reported_outcomes import told
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH, OWNER, PRINCIPAL, RUN
+from ai_platform_engineering.runtime.log.run_log import PendingRequest, RunLog, RunRow
+from ai_platform_engineering.runtime.runs.answers import resolution_of
+from ai_platform_engineering.runtime.runs.runs import Turn
 from ai_platform_engineering.skills_middleware.registry import MultiAgentSystem, set_mas_instance
-from ai_platform_engineering.utils.a2a_common.parts import beside, question
-from ai_platform_engineering.utils.failures import failed
-from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE
-from ai_platform_engineering.utils.restore import Restored
-from ai_platform_engineering.utils.translate import MODES, Translator
 
 _RECOVERY = "The server was restarted; the run goes on where it was."
 _LOST = (

@@ -10,20 +10,20 @@ from datetime import UTC, datetime
 
 from a2a.server.agent_execution import RequestContext
 
+from ai_platform_engineering.a2a.message_parts import is_new_question, patience, read_parts, wanted_when_busy
 from ai_platform_engineering.core.errors import Fenced, RunTimeout
 from ai_platform_engineering.core.events import Answered, AnyEvent, Cancelled, Failed, Numbered, ends_turn, is_terminal
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.graph.failures import failed
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
-from ai_platform_engineering.runtime.asking import dated
-from ai_platform_engineering.runtime.ending import closing
-from ai_platform_engineering.runtime.incoming import Incoming
-from ai_platform_engineering.runtime.log import RunLog, RunRow
-from ai_platform_engineering.runtime.runs import Runs, Turn
-from ai_platform_engineering.runtime.writer import RunWriter
+from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
+from ai_platform_engineering.runtime.runs.closing_events import closing
+from ai_platform_engineering.runtime.runs.incoming_message import Incoming
+from ai_platform_engineering.runtime.runs.input_requests import dated
+from ai_platform_engineering.runtime.runs.run_writer import RunWriter
+from ai_platform_engineering.runtime.runs.runs import Runs, Turn
 from ai_platform_engineering.utils.a2a_common.base_langgraph_agent_executor import BaseLangGraphAgentExecutor
-from ai_platform_engineering.utils.a2a_common.parts import is_new_question, patience, read_parts, wanted_when_busy
-from ai_platform_engineering.utils.failures import failed
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from a2a.types import (
     StringList,
 )
 
-from ai_platform_engineering.core.agents import AgentDefinition
+from ai_platform_engineering.a2a.cards import events_extension
+from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.multi_agents.platform_engineer.placement import Placed
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent
-from ai_platform_engineering.utils.a2a_common.cards import events_extension
 
 _DISTRIBUTION = "ai-platform-engineering"
 

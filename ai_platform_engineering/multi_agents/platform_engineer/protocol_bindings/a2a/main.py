@@ -13,26 +13,26 @@ from starlette.routing import BaseRoute, Route
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings, environment, export, export_anew, reread
-from ai_platform_engineering.knowledge_bases.opening import knowledge_base
-from ai_platform_engineering.knowledge_bases.rest import KnowledgeApi
+from ai_platform_engineering.knowledge_bases.factory import knowledge_base
+from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
+from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
-from ai_platform_engineering.multi_agents.platform_engineer.current import Crew, Current
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import Knowledge, OwnKnowledge, ServedKnowledge
 from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, Placed, mcp_sessions, place
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import supervisor_card
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.serving import serving
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.starting import reconfigure, say_agents, start
-from ai_platform_engineering.runtime.app import App
-from ai_platform_engineering.runtime.ascii_json import AsciiJSON
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.server_lifecycle import serving
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.startup import reconfigure, say_agents, start
+from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import Crew, Current
 from ai_platform_engineering.runtime.facts import Facts
-from ai_platform_engineering.runtime.security import check_exposure
-from ai_platform_engineering.runtime.storage.storage import Storage
+from ai_platform_engineering.runtime.server.app import App
+from ai_platform_engineering.runtime.server.ascii_json import AsciiJSON
+from ai_platform_engineering.runtime.server.authentication import check_exposure
+from ai_platform_engineering.runtime.storage import Storage
+from ai_platform_engineering.skills_middleware.api.mount import skills_mount
 from ai_platform_engineering.skills_middleware.catalog import SkillCatalog
-from ai_platform_engineering.skills_middleware.mount import skills_mount
-from ai_platform_engineering.skills_middleware.opening import skill_catalog
+from ai_platform_engineering.skills_middleware.factory import skill_catalog
 from ai_platform_engineering.skills_middleware.registry import set_mas_instance
-from ai_platform_engineering.utils.offline_model import OFFLINE_NOTICE, OfflineModel
 from ai_platform_engineering.workflows.catalog import listed, load_workflows
 
 Supervisors = Current[PlatformEngineerDeepAgent]

@@ -1,0 +1,40 @@
+"""Requests to a server's own routes, beside A2A."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import httpx
+
+from ai_platform_engineering.a2a.client import A2AClient, RequestRefused, Unreachable
+
+Api = Callable[..., Awaitable[Any]]  # (method, path, body=None) -> JSON; raises Unreachable or RequestRefused
+
+
+def api_over(http: httpx.AsyncClient, address: str, headers: Mapping[str, str] | None = None) -> Api:
+    """The routes of the server at the address."""
+    return partial(_request, http, address, dict(headers or {}))
+
+
+def api_beside(client: A2AClient) -> Api:
+    """The routes of the client's server, for whom the client speaks."""
+    return api_over(client.http, client.url, client.headers)
+
+
+async def _request(http: httpx.AsyncClient, address: str, headers: Mapping[str, str], method: str, path: str, body: Any = None) -> Any:
+    try:
+        response = await http.request(method, f"{address.rstrip('/')}{path}", json=body, headers=headers)
+    except httpx.HTTPError as error:
+        raise Unreachable(f"{address} cannot be reached ({type(error).__name__}).") from None
+    said = _json(response)
+    if response.is_success:
+        return said
+    detail = (said.get("detail") or said.get("message")) if isinstance(said, dict) else None
+    raise RequestRefused(str(detail or f"{address} has no answer to this (HTTP {response.status_code})."))
+
+
+def _json(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return None

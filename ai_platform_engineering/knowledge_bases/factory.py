@@ -1,0 +1,34 @@
+"""The knowledge base of the settings: which store, which embeddings, and the way out."""
+
+from collections.abc import Mapping
+
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.knowledge_bases.datasources import Places
+from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
+from ai_platform_engineering.knowledge_bases.owner_file import FOLDER
+from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, Limits
+from ai_platform_engineering.knowledge_bases.sources.source_factory import Surroundings
+from ai_platform_engineering.knowledge_bases.stores.store import Store
+
+
+def knowledge_base(settings: Settings, variables: Mapping[str, str]) -> KnowledgeBase:
+    """Not open yet. Raises ConfigurationError."""
+    # Imported late: the index and the model bring large libraries.
+    from ai_platform_engineering.knowledge_bases.indexing.embeddings import embedder
+
+    knowledge, home = settings.knowledge, settings.agent.home
+    limits = Limits(size=knowledge.fetch_bytes, seconds=knowledge.fetch_seconds)
+    fetcher = Fetcher(limits, allow_private=knowledge.allow_private)
+    places = Places(Surroundings(fetcher, home / "cache" / "repositories", variables))
+    return KnowledgeBase(store_of(settings), embedder(knowledge, home), places, longest=knowledge.max_output_chars, own_docs=True)
+
+
+def store_of(settings: Settings) -> Store:
+    """In a folder of ours, or in PostgreSQL where RAG_DATABASE_URL names one."""
+    if settings.knowledge.database_url is None:
+        from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
+
+        return EmbeddedStore(settings.agent.home / FOLDER)
+    from ai_platform_engineering.knowledge_bases.stores.postgres.store import PostgresStore
+
+    return PostgresStore(settings.knowledge.database_url.get_secret_value())

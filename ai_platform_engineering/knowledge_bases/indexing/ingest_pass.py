@@ -1,0 +1,182 @@
+"""One pass over a source: what is new or has changed is read, cut and stored; what is gone leaves when the pass is complete."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from ai_platform_engineering.knowledge_bases.documents import Document, Raw, Unreadable
+from ai_platform_engineering.knowledge_bases.indexing.chunking import chunked
+from ai_platform_engineering.knowledge_bases.reading.read import read
+from ai_platform_engineering.knowledge_bases.results import document_id
+from ai_platform_engineering.knowledge_bases.sources.source_items import Found, Gone, Item, Skipped, Source, Unchanged
+from ai_platform_engineering.knowledge_bases.stores.store import Job, Mark, Store
+
+READING = "1"  # counts up when documents are read or cut in another way: all are read again then
+_AT_ONCE = 4  # documents in memory
+_MOST_FAILED = 100
+
+_Outcome = Document | str  # or why it cannot be read
+_Told = tuple[Item, "asyncio.Future[_Outcome] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A commit after so many documents, or seconds, whichever comes first."""
+
+    documents: int = 200
+    seconds: float = 2.0
+
+
+def digest_of(content: bytes) -> str:
+    return f"{READING}-{hashlib.sha256(content).hexdigest()}"
+
+
+def document_of(raw: Raw, datasource: str) -> Document:
+    """Reads and cuts a document; blocks. Raises Unreadable."""
+    kind, parsed = read(raw)
+    text, chunks = chunked(parsed)
+    return Document(
+        document_id(datasource, raw.address),
+        datasource,
+        parsed.title,
+        raw.address,
+        text,
+        digest_of(raw.content),
+        raw.link,
+        kind,
+        raw.changed,
+        chunks,
+    )
+
+
+def _read(raw: Raw, datasource: str) -> _Outcome:
+    try:
+        return document_of(raw, datasource)
+    except Unreadable as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - one document, whatever it does to a reader, costs no other
+        return f"The document cannot be read ({type(error).__name__})."
+
+
+class Pass:
+    """`job` is the job as it is, `tell` takes what it becomes."""
+
+    def __init__(
+        self,
+        store: Store,
+        datasource: str,
+        pool: Executor,
+        pace: Pace,
+        job: Callable[[], Job],
+        tell: Callable[[Job], None],
+        committed: Callable[[], None],
+    ) -> None:
+        self._store, self._datasource, self._pool, self._pace = store, datasource, pool, pace
+        self._job, self._tell, self._committed = job, tell, committed
+        self._marks: Mapping[str, Mark] = {}
+        self._gone: list[str] = []
+        self._written, self._due = 0, 0.0
+
+    async def run(self, source: Source) -> None:
+        """To its end; the last commit is the caller's. Raises SourceUnavailable: what came until then stays, and nothing has left."""
+        self._marks = await self._store.marks(self._datasource)
+        self._tell(replace(self._job(), total=await source.count()))
+        told: asyncio.Queue[_Told | None] = asyncio.Queue(_AT_ONCE)
+        looking = asyncio.create_task(self._look(source, told))
+        try:
+            await self._take(told)
+            await looking
+            await self._leave()
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self, source: Source, told: asyncio.Queue[_Told | None]) -> None:
+        """What the source has, with its documents on the way to being read."""
+        loop = asyncio.get_running_loop()
+        known = {address: mark.mark if mark.digest.startswith(f"{READING}-") else "" for address, mark in self._marks.items()}
+        try:
+            async with aclosing(source.items(known)) as items:
+                async for item in items:
+                    reading = None
+                    if isinstance(item, Found) and not self._is_known(item):
+                        reading = loop.run_in_executor(self._pool, _read, item.raw, self._datasource)
+                    await told.put((item, reading))
+        except Exception:
+            await told.put(None)  # not when it was cancelled: nobody listens any more
+            raise
+        await told.put(None)
+
+    def _is_known(self, item: Found) -> bool:
+        mark = self._marks.get(item.address)
+        return mark is not None and mark.digest == digest_of(item.raw.content)
+
+    async def _take(self, told: asyncio.Queue[_Told | None]) -> None:
+        while True:
+            try:
+                async with asyncio.timeout_at(self._due if self._written else None):
+                    entry = await told.get()
+            except TimeoutError:  # the source is slow: what is there can be found already
+                await self._commit()
+                continue
+            if entry is None:
+                return
+            await self._one(*entry)
+            if self._written >= self._pace.documents:
+                await self._commit()
+
+    async def _one(self, item: Item, reading: "asyncio.Future[_Outcome] | None") -> None:
+        job = self._job()
+        match item:
+            case Found() if reading is not None:
+                await self._keep(item, await reading)
+            case Found() | Unchanged():
+                await self._touch(item.address, item.mark)
+                self._tell(replace(job, skipped=job.skipped + 1))
+            case Skipped():
+                self._fail(item.address, item.reason)
+            case Gone():
+                if (mark := self._marks.get(item.address)) is not None:
+                    self._gone.append(mark.document_id)
+
+    async def _keep(self, item: Found, outcome: _Outcome) -> None:
+        if isinstance(outcome, str):
+            self._fail(item.address, outcome)
+            return
+        await self._store.put(outcome, item.mark)
+        self._wrote()
+        job = self._job()
+        self._tell(replace(job, done=job.done + 1))
+
+    async def _touch(self, address: str, mark: str) -> None:
+        known = self._marks.get(address)
+        if known is not None and known.mark != mark:
+            await self._store.touch(known.document_id, mark)
+            self._wrote()
+
+    def _fail(self, address: str, reason: str) -> None:
+        job = self._job()
+        if len(job.failed) < _MOST_FAILED:
+            job = replace(job, failed=(*job.failed, (address, reason)))
+        self._tell(job)
+
+    async def _leave(self) -> None:
+        if self._gone:
+            await self._store.delete(self._gone)
+            self._wrote()
+        self._tell(replace(self._job(), removed=len(self._gone)))
+
+    def _wrote(self) -> None:
+        if not self._written:
+            self._due = asyncio.get_running_loop().time() + self._pace.seconds
+        self._written += 1
+
+    async def _commit(self) -> None:
+        """Keeps the documents and how far the job is."""
+        self._written = 0
+        await self._store.put_job(self._job())
+        await self._store.commit()
+        self._committed()

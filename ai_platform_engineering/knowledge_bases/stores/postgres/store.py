@@ -1,0 +1,203 @@
+"""The knowledge base in PostgreSQL with pgvector: for several processes, and for a team that has such a server anyway."""
+
+import json
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
+from ai_platform_engineering.knowledge_bases.stores.store import ChunkRef, Datasource, Hit, Job, Mark, Mode, Vector
+from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed
+
+if TYPE_CHECKING:
+    from ai_platform_engineering.knowledge_bases.stores.postgres.tables import Connection, Pool
+
+
+class PostgresStore:
+    """`Store` in a database. What is put is seen at once by all, and found by its words after `commit`."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._pool: Pool | None = None
+        self._floors: dict[str, int] = {}  # by model: no chunk up to this one waited for a vector
+
+    async def open(self) -> None:
+        try:
+            from ai_platform_engineering.knowledge_bases.stores.postgres import tables
+        except ImportError:
+            raise ConfigurationError(
+                "RAG_DATABASE_URL needs the extra `postgres`: pip install 'ai-platform-engineering[postgres]'."
+            ) from None
+        self._pool = await tables.opened(self._address)
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    @property
+    def writes(self) -> bool:
+        """Every process may: the database keeps them apart."""
+        return self._pool is not None
+
+    # --- datasources and jobs
+
+    async def put_datasource(self, datasource: Datasource) -> None:
+        new = datasource
+        async with self._writing() as db:
+            await db.execute(
+                "INSERT INTO datasources VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET location = excluded.location, "
+                "kind = excluded.kind, title = excluded.title, options = excluded.options, refreshed = excluded.refreshed",
+                (new.name, new.location, new.kind, new.title, json.dumps(dict(new.options)), new.refreshed),
+            )
+
+    async def datasources(self) -> list[Datasource]:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+
+        async with self._writing() as db:
+            counts = await writes.counts(db)
+            rows = await (await db.execute('SELECT * FROM datasources ORDER BY name COLLATE "C"')).fetchall()
+        return [Datasource(**{**row, **counts.get(row["name"], {})}) for row in rows]
+
+    async def is_empty(self) -> bool:
+        async with self._writing() as db:
+            return await (await db.execute("SELECT 1 FROM documents LIMIT 1")).fetchone() is None
+
+    async def remove_datasource(self, name: str) -> bool:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+
+        async with self._writing() as db:
+            ids = await (await db.execute("SELECT document_id FROM documents WHERE datasource = %s", (name,))).fetchall()
+            await writes.delete_documents(db, [row["document_id"] for row in ids])
+            known = (await db.execute("DELETE FROM datasources WHERE name = %s", (name,))).rowcount > 0
+        return known or bool(ids)
+
+    async def put_job(self, job: Job) -> None:
+        values = (job.job_id, job.datasource, job.state, job.total, job.done, job.skipped, job.removed)
+        failed = json.dumps([list(one) for one in job.failed])
+        async with self._writing() as db:
+            await db.execute(
+                "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, created, ended) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (job_id) DO UPDATE SET datasource = excluded.datasource, "
+                "state = excluded.state, total = excluded.total, done = excluded.done, skipped = excluded.skipped, "
+                "removed = excluded.removed, failed = excluded.failed, problem = excluded.problem, created = excluded.created, "
+                "ended = excluded.ended",
+                (*values, failed, job.problem, job.created, job.ended),
+            )
+
+    async def jobs(self, *, unfinished: bool = False) -> list[Job]:
+        async with self._writing() as db:
+            rows = await db.execute(
+                "SELECT * FROM jobs WHERE state IN ('waiting', 'running') OR NOT %s ORDER BY number DESC", (unfinished,)
+            )
+            return [_job(row) for row in await rows.fetchall()]
+
+    # --- documents
+
+    async def marks(self, datasource: str) -> dict[str, Mark]:
+        async with self._writing() as db:
+            rows = await db.execute("SELECT document_id, address, digest, mark FROM documents WHERE datasource = %s", (datasource,))
+            return {row["address"]: Mark(**row) for row in await rows.fetchall()}
+
+    async def put(self, document: Document, mark: str = "") -> None:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+
+        async with self._writing() as db:
+            await writes.put_document(db, document, mark)
+
+    async def touch(self, document_id: str, mark: str) -> None:
+        async with self._writing() as db:
+            await db.execute("UPDATE documents SET mark = %s WHERE document_id = %s", (mark, document_id))
+
+    async def delete(self, document_ids: Collection[str]) -> None:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+
+        async with self._writing() as db:
+            await writes.delete_documents(db, document_ids)
+
+    async def commit(self) -> None:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+
+        async with self._writing() as db:
+            await writes.count_new(db)
+
+    async def document(self, document_id: str) -> Document | None:
+        async with self._writing() as db:
+            row = await (await db.execute("SELECT * FROM documents WHERE document_id = %s", (document_id,))).fetchone()
+            if row is None:
+                return None
+            chunks = await db.execute("SELECT * FROM chunks WHERE document = %s ORDER BY ordinal", (row["number"],))
+            return _document(row, row["text"], tuple(_chunk(chunk) for chunk in await chunks.fetchall()))
+
+    async def documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
+        async with self._writing() as db:
+            rows = await db.execute(
+                "SELECT document_id, datasource, title, address, digest, link, kind, changed FROM documents "
+                "WHERE datasource = %s AND address > %s ORDER BY address LIMIT %s",
+                (datasource, after, limit),
+            )
+            return [_document(row, "", ()) for row in await rows.fetchall()]
+
+    # --- vectors and search
+
+    async def without_vector(self, model: str, limit: int) -> list[ChunkRef]:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+
+        async with self._writing() as db:
+            floor = self._floors.get(model, 0)
+            found = await writes.without_vector(db, model, floor, limit)
+            if not found and floor:  # another process may have stored lower numbers later
+                found = await writes.without_vector(db, model, 0, limit)
+        self._floors[model] = found[0][0] - 1 if found else 0
+        return [ref for _, ref in found]
+
+    async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+
+        if vectors:
+            async with self._writing() as db:
+                await writes.put_vectors(db, model, vectors)
+
+    async def search(
+        self,
+        query: str,
+        vector: Vector | None = None,
+        *,
+        model: str = "",
+        datasources: Collection[str] = (),
+        filters: Mapping[str, str] | None = None,
+        limit: int = 10,
+        mode: Mode = "hybrid",
+    ) -> list[Hit]:
+        from ai_platform_engineering.knowledge_bases.stores.postgres.search import search
+
+        async with self._writing() as db:
+            return await search(db, query, vector, model, datasources, filters or {}, limit, mode)
+
+    @asynccontextmanager
+    async def _writing(self) -> "AsyncIterator[Connection]":
+        """A connection with a transaction; its errors in our words, without the address."""
+        from psycopg import Error
+
+        if self._pool is None:
+            raise StorageFailed("The knowledge base is closed.")
+        try:
+            async with self._pool.connection() as connection, connection.transaction():
+                yield connection
+        except Error as error:
+            raise StorageFailed(f"The database of the knowledge base failed: {type(error).__name__}.") from error
+
+
+def _document(row: Mapping[str, Any], text: str, chunks: tuple[Chunk, ...]) -> Document:
+    named = (row["document_id"], row["datasource"], row["title"], row["address"], text, row["digest"], row["link"], row["kind"])
+    return Document(*named, row["changed"], chunks)
+
+
+def _chunk(row: Mapping[str, Any]) -> Chunk:
+    return Chunk(row["ordinal"], row["text"], tuple(row["headings"]), row["start"], row["stop"])
+
+
+def _job(row: Mapping[str, Any]) -> Job:
+    values = {name: value for name, value in row.items() if name not in ("number", "failed")}
+    return Job(**values, failed=tuple((address, why) for address, why in row["failed"]))

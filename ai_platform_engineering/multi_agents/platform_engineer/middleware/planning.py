@@ -1,0 +1,61 @@
+"""`write_todos`: the model's plan as typed steps, kept in the graph's state and visible while it is worked on."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NotRequired
+
+from langchain.agents import AgentState
+from langchain.agents.middleware import AgentMiddleware
+from langchain.tools import BaseTool, ToolRuntime, tool
+from langchain_core.messages import ToolMessage
+from langgraph.types import Command
+from pydantic import BaseModel, ConfigDict, Field
+
+from ai_platform_engineering.core.plan import CHANGE, PlanState, Reset, WriteSteps, change_plan, read_steps
+from ai_platform_engineering.core.tool_traits import PLANNING
+
+RESET: list[dict[str, Any]] = [Reset().model_dump()]
+
+_DESCRIPTION = """Write or update the plan that the user sees. Use it when the request needs two or more steps, before the first step.
+Send the whole plan each time, in order. One step per agent and task. Keep the ids you get back when you update a step."""
+
+
+def reduce_plan(before: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The graph's plan after changes; parallel delegations change it at the same time."""
+    state = PlanState.model_validate(before)
+    for change in changes:
+        state = change_plan(state, CHANGE.validate_python(change))
+    return state.model_dump()
+
+
+class PlannedState(AgentState[Any]):
+    plan: NotRequired[Annotated[dict[str, Any], reduce_plan]]
+
+
+class Step(BaseModel):
+    model_config = ConfigDict(extra="allow")  # plain todos with `content` are tolerated
+
+    id: str | None = Field(None, description="The step's id, as returned by an earlier call; leave out for a new step.")
+    agent: str = Field("", description="The agent that does it; empty for your own steps.")
+    title: str = Field("", description="What is done, in a few words.")
+    status: str = Field("pending", description="pending, in_progress, completed, failed or skipped")
+
+
+class WriteTodos(BaseModel):
+    todos: list[Step | str] = Field(description="All steps, in order.")
+    title: str | None = Field(None, description="What the plan achieves, in a few words.")
+
+
+@tool(PLANNING, args_schema=WriteTodos, description=_DESCRIPTION)
+async def write_todos(todos: list[Any], runtime: ToolRuntime, title: str | None = None) -> Command[Any]:
+    raw = [step.model_dump() if isinstance(step, BaseModel) else step for step in todos]
+    change = WriteSteps(title=title, steps=read_steps(raw))
+    after = change_plan(PlanState.model_validate(runtime.state.get("plan") or {}), change)
+    steps = [{"id": step.step_id, "agent": step.agent, "title": step.title, "status": step.status} for step in after.plan.steps]
+    told = ToolMessage(json.dumps({"steps": steps}, ensure_ascii=False), tool_call_id=runtime.tool_call_id, name=PLANNING)
+    return Command(update={"plan": [change.model_dump()], "messages": [told]})
+
+
+class Planning(AgentMiddleware[PlannedState]):
+    state_schema = PlannedState
+    tools: Sequence[BaseTool] = (write_todos,)

@@ -1,0 +1,96 @@
+"""`CAIPEAgentResponse`: an agent asks the person it works for with a form, and goes on with the values."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self, get_args
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.tools import BaseTool, tool
+from langgraph.types import interrupt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ai_platform_engineering.core.events import FieldType, Form, InputField, JsonObject
+from ai_platform_engineering.core.forms import declined
+from ai_platform_engineering.core.tool_traits import ASKING
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import Handler, without
+
+_DESCRIPTION = """Ask the person you work for, with a form, for values that you need and cannot find out yourself. Ask for everything at
+once, with the choices you know. The result holds the values by field name. Never ask for passwords, tokens or keys: what is filled in is
+stored and shown. Not for approvals: tools that need one ask by themselves."""
+
+DECLINED = "declined"  # in the place of values: why there are none
+_FREE_TEXT = InputField(field_name="answer", field_label="Answer", field_type="textarea")
+_TYPES = frozenset(get_args(FieldType))
+
+
+def _known_type(given: Any) -> Any:
+    return given if given in _TYPES else "text"
+
+
+class AskedField(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    field_name: str = Field(description="The key of the value in the result.")
+    field_label: str | None = Field(None, description="What the person reads beside the field.")
+    field_description: str | None = None
+    field_type: Annotated[FieldType, BeforeValidator(_known_type)] = "text"
+    field_values: list[str] | None = Field(None, description="The choices of a select or a multiselect.")
+    default_value: Any = None
+    required: bool = True
+    placeholder: str | None = None
+    value: Any = Field(None, description="What you know already; the person sees it filled in.")
+    pattern: str | None = Field(None, description="A regular expression that the whole text must match.")
+    minimum: float | None = None
+    maximum: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+
+    @model_validator(mode="after")
+    def _can_be_answered(self) -> Self:
+        """Nobody can choose from nothing."""
+        if self.field_type in ("select", "multiselect") and not self.field_values:
+            self.field_type = "text"
+        return self
+
+
+class Question(BaseModel):
+    response: str = Field("", description="What you say to the person: what you need, and what for.")
+    input_title: str | None = Field(None, description="The form's title, in a few words.")
+    input_description: str | None = None
+    input_fields: list[AskedField] = Field(default_factory=list, description="Empty to ask for an answer in plain words.")
+
+
+def ask_person(form: Form) -> JsonObject:
+    """The values that a person fills in, or `{"declined": …}`. Interrupts the graph; nothing may have happened before it."""
+    values: Mapping[str, Any] = interrupt(form.model_dump(mode="json"))
+    if declined(form, values):
+        return {DECLINED: values.get("message") or "The person does not want to answer."}
+    return dict(values)
+
+
+@tool(ASKING, args_schema=Question, description=_DESCRIPTION)
+async def ask(
+    response: str = "",
+    input_title: str | None = None,
+    input_description: str | None = None,
+    input_fields: Sequence[AskedField] = (),
+) -> str:
+    fields = tuple(InputField.model_validate(field.model_dump()) for field in input_fields) or (_FREE_TEXT,)
+    form = Form(title=input_title, description=input_description, response=response, fields=fields)
+    return json.dumps(ask_person(form), ensure_ascii=False)
+
+
+ask.metadata = {"effect": "read", "own": True}
+
+
+class AskingPeople(AgentMiddleware):
+    """Brings the tool. `offered` to the model: the embedded router does not know how to ask."""
+
+    tools: Sequence[BaseTool] = (ask,)
+
+    def __init__(self, *, offered: bool = True) -> None:
+        super().__init__()
+        self._offered = offered
+
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
+        return await handler(request if self._offered else without(request, ASKING))

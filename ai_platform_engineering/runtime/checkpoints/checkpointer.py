@@ -1,0 +1,117 @@
+"""The graph's checkpointer and store on the database the settings choose, checked by a real call when the server starts."""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.store.base import BaseStore
+
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.settings import StorageSettings
+from ai_platform_engineering.runtime.checkpoints.backend import Opened, Opener, Terms, package
+from ai_platform_engineering.runtime.checkpoints.database_choice import Choice, chosen, chosen_store
+from ai_platform_engineering.runtime.checkpoints.memory import open_memory
+
+log = logging.getLogger(__name__)
+
+FILE = "checkpoints.db"
+FIRST_ANSWER = 5.0
+SETUP = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What a graph is compiled with; `problem` says why it is memory although a database was chosen."""
+
+    saver: BaseCheckpointSaver[Any]
+    store: BaseStore
+    backend: str
+    problem: str | None
+    _opened: Opened
+    _stack: AsyncExitStack
+
+    async def prune(self, thread_id: str, *, idle: bool) -> None:
+        """Keeps what the next turn needs; `idle` (over, and nothing pending) also forgets the sub-graphs of the turn."""
+        try:
+            await self._opened.prune(thread_id, idle)
+        except Exception as error:  # noqa: BLE001 - the turn is stored; what is left over goes with the next prune
+            log.warning("Old checkpoints were not removed: %s", type(error).__name__, extra={"thread_id": thread_id})
+
+    async def aclose(self) -> None:
+        await self._stack.aclose()
+
+
+async def open_checkpoints(settings: StorageSettings, home: Path, *, limit: float = FIRST_ANSWER) -> Checkpoints:
+    """Opens what the settings choose; a database that does not answer within `limit` seconds is replaced by memory, with a warning."""
+    choice, for_store = _in_home(chosen(settings), home), _in_home(chosen_store(settings), home)
+    terms = Terms(limit, settings.ttl_minutes)
+    stack = AsyncExitStack()
+    try:
+        try:
+            opened = await _open(choice, terms, stack)
+            if for_store.backend != choice.backend:
+                opened = replace(opened, store=(await _open(for_store, terms, stack)).store)
+        except BaseException:
+            await stack.aclose()
+            raise
+    except _Unavailable as unavailable:
+        problem = f"{unavailable} Conversations are kept in memory and are lost when the server stops."
+        if settings.required:
+            raise ConfigurationError(f"{unavailable} STORAGE_REQUIRED forbids to go on without it.") from None
+        log.warning("%s", problem)
+        memory = await open_memory(Choice("memory"), terms, stack)
+        return Checkpoints(memory.saver, memory.store, "memory", problem, memory, stack)
+    return Checkpoints(opened.saver, opened.store, choice.backend, None, opened, stack)
+
+
+class _Unavailable(Exception):
+    """The database cannot be used; the text names it without its password."""
+
+
+async def _open(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
+    opener = _opener(choice)
+    try:
+        async with asyncio.timeout(SETUP):
+            opened = await opener(choice, terms, stack)
+        # A saver connects late: only an answer shows that it works.
+        async with asyncio.timeout(terms.limit):
+            await opened.saver.aget_tuple({"configurable": {"thread_id": "caipe-start", "checkpoint_ns": ""}})
+        return opened
+    except ConfigurationError:
+        raise
+    except Exception as error:  # noqa: BLE001 - five client libraries; the text may quote the address, so only the type is told
+        raise _Unavailable(f"{choice.place} cannot be used ({type(error).__name__}).") from None
+
+
+def _opener(choice: Choice) -> Opener:
+    """The backend's module, imported only when it is chosen."""
+    match choice.backend:
+        case "memory":
+            return open_memory
+        case "sqlite":
+            from ai_platform_engineering.runtime.checkpoints.sqlite import open_sqlite
+
+            return open_sqlite
+        case "postgres":
+            package("langgraph.checkpoint.postgres.aio", "postgres")
+            from ai_platform_engineering.runtime.checkpoints.postgres import open_postgres
+
+            return open_postgres
+        case "redis":
+            from ai_platform_engineering.runtime.checkpoints.redis import open_redis
+
+            return open_redis
+        case "mongodb":
+            package("langgraph.checkpoint.mongodb", "mongodb")
+            package("langgraph.store.mongodb", "mongodb")
+            from ai_platform_engineering.runtime.checkpoints.mongodb import open_mongodb
+
+            return open_mongodb
+
+
+def _in_home(choice: Choice, home: Path) -> Choice:
+    return replace(choice, address=str(home / FILE)) if choice.backend == "sqlite" and not choice.address else choice

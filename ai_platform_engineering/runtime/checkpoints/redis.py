@@ -1,0 +1,89 @@
+"""Conversations in Redis or Valkey: through the module saver where search and JSON run, else through the Valkey saver."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.runtime.checkpoints.backend import Opened, Terms, package
+from ai_platform_engineering.runtime.checkpoints.database_choice import Choice
+from ai_platform_engineering.runtime.checkpoints.redis_store import RedisStore
+
+_CONNECTIONS = 50
+_PATIENCE = 30.0
+
+
+async def open_redis(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
+    if await _has_modules(choice, terms):
+        return await _with_modules(choice, terms, stack)
+    return await _without_modules(choice, terms, stack)
+
+
+async def _has_modules(choice: Choice, terms: Terms) -> bool:
+    """Asks the server; Valkey's search module lacks what the module saver needs."""
+    library = _either_library()
+    async with AsyncExitStack() as stack:
+        client = _client(library, choice, terms, stack)
+        async with asyncio.timeout(terms.limit):
+            await client.ping()
+            try:
+                await client.execute_command("FT._LIST")
+                await client.execute_command("JSON.GET", "caipe:none")
+                return "valkey_version" not in await client.info("server")
+            except library.ResponseError:
+                return False
+
+
+async def _with_modules(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
+    library = package("redis.asyncio", "redis")
+    package("langgraph.checkpoint.redis.aio", "redis")
+    from ai_platform_engineering.runtime.checkpoints.redis_saver import RedisSaver
+
+    client = _client(library, choice, terms, stack)
+    ttl = {"default_ttl": terms.ttl_minutes, "refresh_on_read": True} if terms.ttl_minutes else None
+    saver = RedisSaver(redis_client=client, ttl=ttl)
+    try:
+        await saver.asetup()
+    except package("redisvl.exceptions", "redis").RedisVLError:
+        await saver.asetup()  # another replica made the index in the same moment
+
+    return Opened(saver, RedisStore(client), saver.forget_older)
+
+
+async def _without_modules(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
+    library = package("valkey.asyncio", "valkey")
+    package("langgraph_checkpoint_aws.checkpoint.valkey", "valkey")
+    from ai_platform_engineering.runtime.checkpoints.valkey_saver import ValkeySaver
+
+    client = _client(library, choice, terms, stack)
+    saver = ValkeySaver(client, ttl=terms.ttl_minutes * 60 if terms.ttl_minutes else None)
+    return Opened(saver, RedisStore(client), saver.prune)
+
+
+def _either_library() -> Any:
+    """Redis' client and Valkey's have the same calls; one of them is enough to ask the server."""
+    try:
+        return package("redis.asyncio", "redis")
+    except ConfigurationError:
+        return package("valkey.asyncio", "valkey")
+
+
+def _client(library: Any, choice: Choice, terms: Terms, stack: AsyncExitStack) -> Any:
+    """A client that waits for a free connection: the savers' own pools fail when many conversations run at once."""
+    try:
+        pool = library.BlockingConnectionPool.from_url(
+            choice.address,
+            max_connections=_CONNECTIONS,
+            timeout=_PATIENCE,
+            socket_connect_timeout=terms.limit,
+            socket_timeout=_PATIENCE,
+            health_check_interval=30,
+        )
+    except ValueError:
+        # Without the cause: its text quotes the address.
+        raise ConfigurationError(f"{choice.variable} is not an address of a Redis server.") from None
+    client = getattr(library, "Redis", None) or library.Valkey
+    made = client(connection_pool=pool)
+    stack.push_async_callback(pool.disconnect)
+    stack.push_async_callback(made.aclose)
+    return made

@@ -1,0 +1,33 @@
+"""A server inside another program: on a free loopback port, for as long as it is needed, without touching signals."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+
+from ai_platform_engineering.runtime.server.app import App
+
+
+class _Embedded(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # they belong to the program around it
+
+
+@contextlib.asynccontextmanager
+async def embedded(app: App) -> AsyncIterator[str]:
+    """The address of the application while the context is open."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2)
+    server = _Embedded(config)
+    task = asyncio.create_task(server.serve(), name="embedded server")
+    try:
+        while not server.started:
+            if task.done():
+                task.result()
+            await asyncio.sleep(0.005)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    finally:
+        app.streams.end()
+        server.should_exit = True
+        await task

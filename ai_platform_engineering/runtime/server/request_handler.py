@@ -1,0 +1,187 @@
+"""Our A2A request handler: every method over the run log. Opening checks everything; following has nothing left to refuse."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any, NoReturn
+
+from a2a.server.context import ServerCallContext
+from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+)
+from a2a.utils.errors import (
+    ContentTypeNotSupportedError,
+    ExtendedAgentCardNotConfiguredError,
+    InvalidParamsError,
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from a2a.utils.task import (
+    apply_history_length,
+    validate_history_length,
+    validate_page_size,
+)
+
+from ai_platform_engineering.a2a.codec import Frame, encode, snapshot
+from ai_platform_engineering.a2a.message_parts import is_new_question, patience, read_parts, wanted_when_busy
+from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
+from ai_platform_engineering.runtime.log.run_log import RunRow
+from ai_platform_engineering.runtime.runs.incoming_message import Incoming
+from ai_platform_engineering.runtime.runs.runs import Runs
+from ai_platform_engineering.runtime.server.identity import owner_of
+from ai_platform_engineering.runtime.server.sse_stream import Opened, Streams, parse_cursor
+from ai_platform_engineering.runtime.server.task_list import page
+
+
+class LogRequestHandler(RequestHandler):
+    """Starts runs and answers from their log."""
+
+    def __init__(self, runs: Runs, *, max_file_bytes: int, streams: Streams | None = None) -> None:
+        self._runs, self._max_file_bytes, self._streams = runs, max_file_bytes, streams
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    @validate_request_params
+    async def open_message(self, params: SendMessageRequest, context: ServerCallContext) -> Opened:
+        """Starts, continues or finds the run of a message; the caller follows it."""
+        validate_history_length(params.configuration)
+        if params.configuration.HasField("task_push_notification_config"):
+            raise PushNotificationNotSupportedError()
+        try:
+            row, before = await self._runs.accept(self._incoming(params.message, context))
+        except UnsupportedPart as error:
+            raise ContentTypeNotSupportedError(message=str(error)) from None
+        except RunNotFound as error:
+            raise TaskNotFoundError(message=str(error)) from None
+        except WrongState as error:
+            raise UnsupportedOperationError(message=str(error)) from None
+        except Refused as error:
+            raise InvalidParamsError(message=str(error)) from None
+        if cursor := self._cursor(row, context):
+            return Opened(row, *cursor)
+        return Opened(row, before, snapshot=before > 0)
+
+    @validate_request_params
+    async def open_subscription(self, params: SubscribeToTaskRequest, context: ServerCallContext) -> Opened:
+        row = await self._row(params.id, context)
+        cursor = self._cursor(row, context)
+        if row.status == "ended" and (cursor is None or cursor == (row.last_seq, 0)):
+            raise UnsupportedOperationError(message="The task has ended; use tasks/get.")
+        return Opened(row, *cursor) if cursor else Opened(row, row.last_seq, snapshot=True)
+
+    # --- the methods of the protocol -----------------------------------------------------------------------------------
+
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
+        opened = await self.open_message(params, context)
+        if not params.configuration.return_immediately:
+            # A server that stops does not wait for the answer: the client gets the task as it stands.
+            with self._streams.open() if self._streams else contextlib.nullcontext():
+                async for _ in self._runs.follow(opened.row.run_id, opened.after):
+                    pass
+        return apply_history_length(await self._task(opened.row), params.configuration)
+
+    async def on_message_send_stream(self, params: SendMessageRequest, context: ServerCallContext) -> AsyncGenerator[Frame, None]:
+        async for frame in self._frames(await self.open_message(params, context)):
+            yield frame
+
+    async def on_subscribe_to_task(self, params: SubscribeToTaskRequest, context: ServerCallContext) -> AsyncGenerator[Frame, None]:
+        async for frame in self._frames(await self.open_subscription(params, context)):
+            yield frame
+
+    @validate_request_params
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
+        validate_history_length(params)
+        return apply_history_length(await self._task(await self._row(params.id, context)), params)
+
+    @validate_request_params
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
+        row = await self._row(params.id, context)
+        if not await self._runs.cancel(row.run_id, by=context.user.user_name):
+            raise TaskNotCancelableError(message="The task has ended.")
+        return await self._task(row)
+
+    @validate_request_params
+    async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        validate_history_length(params)
+        if params.HasField("page_size"):
+            validate_page_size(params.page_size)
+        rows = await self._runs.find(owner_of(context), params.context_id or None)
+        return page(params, [(row.updated, await self._task(row)) for row in rows])
+
+    async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
+        raise ExtendedAgentCardNotConfiguredError()
+
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        _no_push()
+
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        _no_push()
+
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        _no_push()
+
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        _no_push()
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def _incoming(self, message: Message, context: ServerCallContext) -> Incoming:
+        return Incoming(
+            message_id=message.message_id,
+            parts=read_parts(message, self._max_file_bytes),
+            owner=owner_of(context),
+            principal=context.user.user_name,
+            context_id=message.context_id or None,
+            task_id=message.task_id or None,
+            seconds=patience(message),
+            busy=wanted_when_busy(message),
+            new_question=is_new_question(message),
+        )
+
+    async def _row(self, task_id: str, context: ServerCallContext) -> RunRow:
+        try:
+            return await self._runs.get(task_id, owner_of(context))
+        except RunNotFound as error:
+            raise TaskNotFoundError(message=str(error)) from None
+
+    async def _task(self, row: RunRow) -> Task:
+        return snapshot(row.ref, await self._runs.events(row.run_id))
+
+    def _cursor(self, row: RunRow, context: ServerCallContext) -> tuple[int, int] | None:
+        headers: dict[str, Any] = context.state.get("headers") or {}
+        return parse_cursor(headers.get("last-event-id"), row.last_seq)
+
+    async def _frames(self, opened: Opened) -> AsyncGenerator[Frame, None]:
+        if opened.snapshot:
+            yield snapshot(opened.row.ref, await self._runs.events(opened.row.run_id, opened.after))
+        async for item in self._runs.follow(opened.row.run_id, opened.after):
+            for frame in encode(opened.row.ref, item):
+                yield frame
+
+
+def _no_push() -> NoReturn:
+    raise PushNotificationNotSupportedError()

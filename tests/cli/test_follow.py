@@ -1,0 +1,260 @@
+"""`caipe follow` from outside: a task that somebody else started, from any number, through dropped lines, to how it ends."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ai_platform_engineering.core.events import EVENT, AnyEvent
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.transcript import fold
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
+from ai_platform_engineering.runtime.storage import Storage
+from tests.runtime.server.test_a2a_input_required import SCRIPT, answered, form_tool, paused, request_id
+from tests.support.dialects import V10
+from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.script import Call, Fail, Say, Script, Turn
+from tests.support.harness import PLAIN, Client, Frame, Seen, served, supervisor
+from tests.support.processes import Finished, invoked, started
+
+OK, FAILED, USAGE, UNREACHABLE, INPUT_REQUIRED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+ONE_BY_ONE = {"STREAM_COALESCE_SECONDS": "0"}
+
+
+@contextlib.asynccontextmanager
+async def client_of(url: str) -> AsyncIterator[Client]:
+    async with httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+        yield Client(url, http)
+
+
+async def follow(client: Client, *arguments: str) -> Finished:
+    return await invoked("follow", *arguments, env={"CAIPE_URL": client.url})
+
+
+async def begun(client: Client, waiting: Waiting) -> str:
+    """A task that works; its id."""
+    task = V10.sent(await client.call(V10.send, {**V10.message("Wait."), **V10.at_once}))
+    await waiting.started.wait()
+    return str(task["id"])
+
+
+def events(done: Finished) -> list[AnyEvent]:
+    return [EVENT.validate_json(line) for line in done.out.splitlines()]
+
+
+def from_wire(frames: list[Frame], after: int = 0) -> list[AnyEvent]:
+    return [event for frame in frames for seq, event in frame.events if seq > after]
+
+
+async def whole(client: Client, task_id: str) -> list[Frame]:
+    return [frame async for frame in client.open(V10.subscribe, {"id": task_id}, Last_Event_ID="0")]
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_ended_task_is_shown_like_its_question_was() -> None:
+    version = Versions()
+    async with supervisor(version.script, tools=[version.tool]) as client:
+        asked = await invoked("ask", "Which?", env={"CAIPE_URL": client.url})
+        (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
+        done = await follow(client, task["id"])
+    assert (done.code, done.out) == (OK, f"{version.answer}\n")
+    assert done.err == asked.err
+    assert "Calling tool: Version" in done.err
+
+
+async def test_a_running_task_is_followed_from_its_start_to_its_answer() -> None:
+    waiting = Waiting()
+    async with supervisor(waiting.script, tools=[waiting.tool]) as client:
+        task_id = await begun(client, waiting)
+        async with started("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
+            await program.said("Calling tool: Wait")
+            waiting.released.set()
+            done = await program.finished()
+    assert (done.code, done.out) == (OK, f"{waiting.answer}\n")
+    assert [line.strip() for line in program.err.splitlines()] == [
+        "Please wait.",
+        "🔧 Supervisor: Calling tool: Wait",
+        "✅ Supervisor: Tool Wait completed",
+        waiting.answer,
+    ]
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
+async def test_after_a_number_only_the_rest_is_shown(ended: bool) -> None:
+    waiting = Waiting()
+    async with supervisor(waiting.script, tools=[waiting.tool], env=ONE_BY_ONE) as client:
+        task_id = await begun(client, waiting)
+        before = (await client.call(V10.get, {"id": task_id}))["result"]["metadata"]["caipe.seq"]
+        number = str(int(before) - 2)  # in the middle of a text
+        if ended:
+            waiting.released.set()
+            await whole(client, task_id)
+        following = asyncio.create_task(follow(client, task_id, "--after", number, "--json"))
+        waiting.released.set()
+        done = await following
+        stored = await whole(client, task_id)
+    assert events(done) == from_wire(stored, int(number))
+    assert "tool_started" in done.out
+    assert (done.code, done.err) == (OK, "")
+    assert fold(events(done)).answer == waiting.answer
+
+
+async def test_an_ended_task_after_its_last_number_has_only_its_answer() -> None:
+    version = Versions()
+    async with supervisor(version.script, tools=[version.tool]) as client:
+        seen = await client.ask("Which?", version="1.0")
+        done = await follow(client, seen.task_id, "--after", seen.last.id or "")
+        beyond = await follow(client, seen.task_id, "--after", "999")
+    assert (done.code, done.out, done.err) == (OK, f"{version.answer}\n", "")
+    assert (beyond.code, beyond.out) == (FAILED, "")
+    assert beyond.err == f"The task {seen.task_id} has no event 999 yet; its last one is {seen.last.id}.\n"
+
+
+async def test_json_of_an_ended_task_folds_to_what_was_seen() -> None:
+    version = Versions()
+    async with supervisor(version.script, tools=[version.tool], env=ONE_BY_ONE) as client:
+        seen = await client.ask("Which?", version="1.0")
+        done = await follow(client, seen.task_id, "--json")
+    assert fold(events(done)) == fold(seen.events)
+
+
+# --- how it ends -------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_unknown_task_is_a_sentence_and_code_one() -> None:
+    async with supervisor(Script(Turn(Say("Yes.")))) as client:
+        done = await follow(client, "nothing")
+    assert (done.code, done.out, done.err) == (FAILED, "", "There is no task nothing.\n")
+
+
+async def test_a_server_that_cannot_be_reached_is_code_three() -> None:
+    for url in ("http://127.0.0.1:1/", "nonsense", "http://127.0.0.1:99999/"):
+        done = await invoked("follow", "--url", url, "some-task")
+        assert (done.code, done.out) == (UNREACHABLE, "")
+        assert url in done.err
+
+
+@pytest.mark.parametrize("arguments", [(), ("task", "--after", "-1"), ("task", "--after", "x"), ("one", "two")])
+async def test_a_wrong_command_line_is_code_two(arguments: tuple[str, ...]) -> None:
+    assert (await invoked("follow", *arguments)).code == USAGE
+
+
+async def test_a_failed_task_is_code_one_with_its_reason() -> None:
+    async with supervisor(Script(Turn(Fail(401)))) as client:
+        done = await follow(client, (await client.ask("Well?")).task_id)
+    assert (done.code, done.out) == (FAILED, "")
+    assert "credentials" in done.err
+
+
+async def test_a_task_that_is_stopped_meanwhile_is_code_130() -> None:
+    waiting = Waiting()
+    async with supervisor(waiting.script, tools=[waiting.tool]) as client:
+        task_id = await begun(client, waiting)
+        async with started("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
+            await program.said("Calling tool: Wait")
+            await client.call(V10.cancel, {"id": task_id})
+            assert (await program.finished()).code == INTERRUPTED
+    assert "The task was stopped." in program.err
+
+
+async def test_leaving_stops_nothing() -> None:
+    waiting = Waiting()
+    async with supervisor(waiting.script, tools=[waiting.tool]) as client:
+        task_id = await begun(client, waiting)
+        async with started("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
+            await program.said("Calling tool: Wait")
+            program.signal(signal.SIGINT)
+            done = await program.finished()
+        waiting.released.set()
+        seen = Seen(await whole(client, task_id))
+    assert (done.code, done.out) == (INTERRUPTED, "")
+    assert "Traceback" not in program.err
+    assert seen.answer == waiting.answer
+    assert not waiting.cancelled.is_set()
+
+
+# --- pauses ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [0, 1, "last"])
+async def test_a_paused_task_is_code_four_and_says_what_is_asked(after: int | str) -> None:
+    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
+        seen = await paused(client, V10)
+        done = await follow(client, seen.task_id, "--after", str(seen.last.id if after == "last" else after))
+    assert (done.code, done.out) == (INPUT_REQUIRED, "")
+    heading, *lines = done.err.splitlines()[-8:]
+    assert heading.startswith("Supervisor asks: Create GitHub Repo (expires in ")
+    assert lines == [
+        "  A new repository.",
+        "  I need a few details.",
+        "  - repo: Repository: text, at least 1 characters, at most 80 characters, of the form [a-z0-9-]+",
+        "  - stars: integer, optional, at least 0",
+        f"  caipe answer {request_id(seen)} repo=… [stars=…]",
+        f'  caipe reject {request_id(seen)} --reason "…"',
+        f"I need your input to go on: Create GitHub Repo. (task {seen.task_id}, context {seen.context_id})",
+    ]
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "ended"])
+async def test_a_pause_that_was_answered_is_passed(running: bool) -> None:
+    waiting = Waiting()
+    script = Script(Turn(Call("ask_form")), Turn(Call("wait")), Turn(Say("Made {{tool:ask_form.repo}} and {{tool:wait.waited}}.")))
+    async with supervisor(script, tools=[form_tool(), waiting.tool], env=ONE_BY_ONE) as client:
+        seen = await paused(client, V10)
+        answering = asyncio.create_task(answered(client, V10, V10.data({"repo": "one"}), taskId=seen.task_id))
+        await waiting.started.wait()
+        if running:
+            async with started("caipe", "follow", seen.task_id, env={"CAIPE_URL": client.url}) as program:
+                await program.said("Calling tool: Wait")
+                waiting.released.set()
+                done = await program.finished()
+        else:
+            waiting.released.set()
+            await answering
+            done = await follow(client, seen.task_id, "--after", "1")
+        rest = await answering
+    assert (done.code, done.out) == (OK, f"Made one and {waiting.value}.\n")
+    shown = [line for line in done.err.splitlines() if line == "Input is needed." or "Wait" in line]
+    assert shown == ["Input is needed.", "🔧 Supervisor: Calling tool: Wait", "✅ Supervisor: Tool Wait completed"]
+    assert rest.answer == f"Made one and {waiting.value}."
+
+
+# --- dropped lines -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_dropped_line_is_taken_up_again() -> None:
+    waiting = Waiting()
+    app = create_app(Settings.of(ONE_BY_ONE), tools=[waiting.tool], model=ScriptedChatModel(script=waiting.script))
+    async with served(app) as url, client_of(url) as client:
+        task_id = await begun(client, waiting)
+        async with started("caipe", "follow", "--json", task_id, env={"CAIPE_URL": url}) as program:
+            assert program.process.stdout is not None
+            head = b""
+            while b"tool_started" not in head:
+                head += await program.process.stdout.readline()
+            app.streams.end()
+            waiting.released.set()
+            done = await program.finished()
+        stored = await whole(client, task_id)
+    assert events(Finished(OK, head.decode() + done.out, "")) == from_wire(stored)
+    assert done.code == OK
+
+
+async def test_a_task_of_a_process_that_is_gone_is_found_in_its_storage(tmp_path: Path) -> None:
+    version = Versions()
+    answers: list[str] = []
+    for _ in range(2):
+        kept = Storage.of(Settings.of({}).storage, tmp_path, "supervisor")
+        app = create_app(Settings.of({}), tools=[version.tool], model=ScriptedChatModel(script=version.script), storage=kept)
+        async with served(app) as url, client_of(url) as client:
+            if not answers:
+                answers.append((await client.ask("Which?")).task_id)
+            answers.append((await follow(client, answers[0])).out)
+    assert answers[1:] == [f"{version.answer}\n"] * 2

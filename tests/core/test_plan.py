@@ -1,0 +1,357 @@
+"""The plan: ids that stay, what models may write, what the end of a delegation says, and how it leaves a run."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ai_platform_engineering.core.events import AnyEvent, PlanStep, PlanUpdated, StepStatus, ToolFinished, ToolStarted
+from ai_platform_engineering.core.plan import DelegationEnded, Plan, PlanState, Reset, WriteSteps, change_plan, read_steps
+from tests.support import strategies as given_by
+from tests.support.fakes.script import Call, Fail, Say, Script, Turn
+from tests.support.graph_runner import Talk, scripted
+from tests.support.harness import agent
+
+
+def step(number: int, status: StepStatus = "pending", agent: str = "argocd", title: str | None = None) -> PlanStep:
+    return PlanStep(step_id=f"step-{number}", title=title or f"Step {number}", agent=agent, status=status)
+
+
+def plan_of(*steps: PlanStep) -> Plan:
+    return Plan(title="Release", steps=steps)
+
+
+def write(*todos: Any, title: str | None = None) -> WriteSteps:
+    return WriteSteps(title=title, steps=read_steps(todos))
+
+
+def after(*changes: Any) -> PlanState:
+    state = PlanState()
+    for change in changes:
+        state = change_plan(state, change)
+    return state
+
+
+def ids(state: PlanState) -> list[str]:
+    return [one.step_id for one in state.plan.steps]
+
+
+def statuses(plan: Plan) -> list[str]:
+    return [one.status for one in plan.steps]
+
+
+LOOK = {"agent": "argocd", "title": "Look"}
+FIND = {"agent": "jira", "title": "Find tickets"}
+
+
+# --- what a model may send ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("todo", "expected"),
+    [
+        ({"agent": "jira", "title": "Find tickets"}, ("jira", "Find tickets", "pending")),
+        ({"content": "Find tickets", "status": "in_progress"}, ("supervisor", "Find tickets", "in_progress")),
+        ({"content": "[Jira] Find tickets", "status": "completed"}, ("jira", "Find tickets", "completed")),
+        ("[Jira] Find tickets", ("jira", "Find tickets", "pending")),
+        ("  [ Jira ]   Find tickets ", ("jira", "Find tickets", "pending")),
+        ("Find tickets", ("supervisor", "Find tickets", "pending")),
+        ({"agent": "Jira", "title": "[Jira] Find tickets"}, ("jira", "Find tickets", "pending")),
+        ({"agent": "jira", "title": "[urgent] Find tickets"}, ("jira", "[urgent] Find tickets", "pending")),
+        ({"agent": None, "title": "Sum up", "status": None}, ("supervisor", "Sum up", "pending")),
+        ("[Jira] Find\ntickets", ("jira", "Find\ntickets", "pending")),
+    ],
+    ids=[
+        "typed",
+        "plain todo",
+        "tagged todo",
+        "tagged string",
+        "loosely tagged",
+        "string",
+        "agent named twice",
+        "another tag",
+        "nothing given",
+        "two lines",
+    ],
+)
+def test_a_step_is_read_from(todo: Any, expected: tuple[str, str, str]) -> None:
+    [found] = read_steps([todo])
+    assert (found.agent, found.title, found.status) == expected
+
+
+@pytest.mark.parametrize("todo", ["", "  ", {}, {"title": ""}, {"content": " "}, {"agent": "jira"}])
+def test_a_step_without_words_is_none(todo: Any) -> None:
+    assert read_steps([todo, "[Jira] Find"]) == read_steps(["[Jira] Find"])
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("pending", "pending"),
+        ("in_progress", "in_progress"),
+        ("in-progress", "in_progress"),
+        ("In Progress", "in_progress"),
+        ("running", "in_progress"),
+        ("COMPLETED", "completed"),
+        ("done", "completed"),
+        ("failed", "failed"),
+        ("skipped", "skipped"),
+        ("cancelled", "skipped"),
+        ("canceled", "skipped"),
+        ("who knows", "pending"),
+        ("", "pending"),
+    ],
+)
+def test_a_status_is_read_from(said: str, status: StepStatus) -> None:
+    [found] = read_steps([{"title": "Look", "status": said}])
+    assert found.status == status
+
+
+@given_by.examples(30)
+@given(todos=st.lists(given_by.json_value, max_size=5))
+def test_whatever_a_model_sends_is_read(todos: list[Any]) -> None:
+    assert all(found.title and found.agent for found in read_steps(todos))
+
+
+# --- ids ------------------------------------------------------------------------------------------------------------------
+
+
+def test_ids_are_given_on_first_sight_in_order() -> None:
+    assert ids(after(write(LOOK, FIND))) == ["step-1", "step-2"]
+
+
+def test_a_reworded_step_keeps_its_id_when_it_names_it() -> None:
+    state = after(write(LOOK, FIND), write({**LOOK, "id": "step-1", "title": "Look closer"}, {**FIND, "step_id": "step-2"}))
+    assert ids(state) == ["step-1", "step-2"]
+    assert state.plan.steps[0].title == "Look closer"
+
+
+def test_a_step_without_an_id_is_known_by_its_agent_and_title() -> None:
+    state = after(write(LOOK, FIND), write("[JIRA] FIND TICKETS", {**LOOK, "status": "completed"}))
+    assert ids(state) == ["step-2", "step-1"]
+
+
+def test_the_same_words_for_another_agent_are_another_step() -> None:
+    assert ids(after(write(LOOK), write({**LOOK, "agent": "jira"}))) == ["step-2"]
+
+
+def test_an_id_is_never_used_again() -> None:
+    assert ids(after(write(LOOK, FIND), write(FIND), write(FIND, LOOK))) == ["step-2", "step-3"]
+
+
+def test_an_id_that_was_never_given_is_not_taken_over() -> None:
+    assert ids(after(write({**LOOK, "id": "step-7"}, {**FIND, "id": "mine"}))) == ["step-1", "step-2"]
+
+
+def test_two_steps_with_the_same_words_are_two_steps() -> None:
+    assert ids(after(write(LOOK, LOOK))) == ["step-1", "step-2"]
+    assert ids(after(write(LOOK, LOOK), write({**LOOK, "id": "step-2"}, {**LOOK, "id": "step-2"}))) == ["step-2", "step-1"]
+
+
+def test_two_steps_with_the_same_words_keep_their_ids_when_they_are_written_again() -> None:
+    assert ids(after(write(LOOK, LOOK), write(LOOK, FIND, LOOK))) == ["step-1", "step-3", "step-2"]
+
+
+def test_a_step_that_names_its_id_goes_before_one_that_has_its_old_words() -> None:
+    state = after(write(LOOK), write(LOOK, {**LOOK, "id": "step-1", "title": "Look closer"}))
+    assert [(one.step_id, one.title) for one in state.plan.steps] == [("step-2", "Look"), ("step-1", "Look closer")]
+
+
+def test_a_title_stays_until_another_is_given() -> None:
+    assert after(write(LOOK, title="Release"), write(LOOK, FIND)).plan.title == "Release"
+    assert after(write(LOOK, title="Release"), write(LOOK, title="Rollback")).plan.title == "Rollback"
+
+
+written = st.lists(
+    st.builds(
+        PlanStep,
+        step_id=st.sampled_from(["", "step-1", "step-2", "step-3", "step-9", "other"]),
+        title=st.sampled_from(["Look", "look", "Find"]),
+        agent=st.sampled_from(["argocd", "jira"]),
+        status=st.sampled_from(["pending", "in_progress", "completed", "failed", "skipped"]),
+    ),
+    max_size=4,
+)
+
+
+@given_by.examples(80)
+@given(plans=st.lists(written, max_size=5))
+def test_in_any_sequence_of_plans_an_id_means_one_step(plans: list[list[PlanStep]]) -> None:
+    state, ever = PlanState(), set[str]()
+    for steps in plans:
+        before = {one.step_id for one in state.plan.steps}
+        state = change_plan(state, WriteSteps(steps=tuple(steps)))
+        now = ids(state)
+        assert len(now) == len(set(now)) == len(steps)
+        assert (set(now) - before).isdisjoint(ever), "a new step has a new id"
+        named = {one.step_id for one in steps if one.step_id in before}
+        assert named <= set(now), "a step that is named stays"
+        ever |= set(now)
+
+
+# --- statuses -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_delegation_is_the_end_of_its_step() -> None:
+    state = after(write(LOOK, FIND), DelegationEnded(agent="argocd", status="completed"), DelegationEnded(agent="jira", status="failed"))
+    assert statuses(state.plan) == ["completed", "failed"]
+
+
+def test_a_delegation_without_a_step_changes_nothing() -> None:
+    before = after(write(LOOK))
+    assert change_plan(before, DelegationEnded(agent="jira", status="failed")) == before
+
+
+def test_a_failed_step_is_not_completed_by_a_models_word() -> None:
+    state = after(write(LOOK), DelegationEnded(agent="argocd", status="failed"), write({**LOOK, "status": "completed"}))
+    assert statuses(state.plan) == ["failed"]
+
+
+def test_a_failed_step_that_is_tried_again_can_be_completed() -> None:
+    state = after(
+        write(LOOK),
+        DelegationEnded(agent="argocd", status="failed"),
+        write({**LOOK, "status": "in_progress"}),
+        DelegationEnded(agent="argocd", status="completed"),
+    )
+    assert statuses(state.plan) == ["completed"]
+
+
+def test_a_new_question_starts_without_the_old_plan() -> None:
+    assert after(write(LOOK, FIND, title="Release"), Reset()) == PlanState()
+
+
+@pytest.mark.parametrize(
+    ("steps", "agent", "given_id", "expected"),
+    [
+        ([step(1), step(2)], "argocd", "step-2", "step-2"),
+        ([step(1), step(2, agent="jira")], "argocd", "step-2", "step-2"),
+        ([step(1), step(2, agent="jira")], "jira", None, "step-2"),
+        ([step(1), step(2, agent="jira")], "jira", "step-9", "step-2"),
+        ([step(1), step(2)], "argocd", None, None),
+        ([step(1), step(2, "in_progress")], "argocd", None, "step-2"),
+        ([step(1, "in_progress"), step(2, "in_progress")], "argocd", None, None),
+        ([step(1, "completed"), step(2)], "argocd", None, "step-2"),
+        ([step(1, "completed")], "argocd", None, None),
+        ([step(1, "failed")], "argocd", "step-1", "step-1"),
+        ([step(1)], "jira", None, None),
+        ([], "argocd", "step-1", None),
+    ],
+    ids=[
+        "the one it names",
+        "the one it names, of another agent",
+        "its agent's only one",
+        "a name that is none",
+        "one of two",
+        "the one in progress",
+        "two in progress",
+        "the open one",
+        "none is open",
+        "a failed one that it names",
+        "none of its agent",
+        "no plan",
+    ],
+)
+def test_a_delegation_belongs_to(steps: list[PlanStep], agent: str, given_id: str | None, expected: str | None) -> None:
+    assert plan_of(*steps).step_for(agent, given_id) == expected
+
+
+@pytest.mark.parametrize(
+    ("of", "current"),
+    [
+        (["completed", "in_progress", "pending"], "step-2"),
+        (["in_progress", "in_progress"], None),
+        (["completed", "pending"], None),
+        ([], None),
+    ],
+)
+def test_the_current_step_is_the_only_one_in_progress(of: list[StepStatus], current: str | None) -> None:
+    assert plan_of(*(step(number, status) for number, status in enumerate(of, 1))).current_step() == current
+
+
+@pytest.mark.parametrize(
+    ("answered", "expected"),
+    [(True, ["completed", "skipped", "completed", "failed", "skipped"]), (False, ["failed", "skipped", "completed", "failed", "skipped"])],
+    ids=["answered", "broken off"],
+)
+def test_a_closed_plan_has_no_open_step(answered: bool, expected: list[str]) -> None:
+    plan = plan_of(step(1, "in_progress"), step(2), step(3, "completed"), step(4, "failed"), step(5, "skipped"))
+    closed = plan.closed(answered=answered)
+    assert statuses(closed) == expected
+    assert closed.open_steps() == ()
+    assert closed.closed(answered=answered) == closed
+
+
+# --- in the graph ---------------------------------------------------------------------------------------------------------
+
+
+def plans(events: list[AnyEvent]) -> list[list[tuple[str, str]]]:
+    return [[(one.step_id, one.status) for one in event.steps] for event in events if isinstance(event, PlanUpdated)]
+
+
+def told(talk: Any, request: int) -> list[dict[str, str]]:
+    """What the model got back for its last plan, as of its n-th request."""
+    steps: list[dict[str, str]] = json.loads(talk.requests[request].tool_results["write_todos"][-1])["steps"]
+    return steps
+
+
+async def test_a_model_gets_the_ids_back_and_keeps_them() -> None:
+    def reworded(request: Any) -> Turn:
+        first = json.loads(request.tool_results["write_todos"][-1])["steps"][0]["id"]
+        return Turn(Call("write_todos", {"todos": [{"id": first, "agent": "argocd", "title": "Look closer"}, "[Jira] Find tickets"]}))
+
+    model = scripted(Turn(Call("write_todos", {"title": "Release", "todos": [LOOK, FIND]})), reworded, Turn(Say("Done.")))
+    events = await Talk(model).ask()
+    assert told(model, 1) == [
+        {"id": "step-1", "agent": "argocd", "title": "Look", "status": "pending"},
+        {"id": "step-2", "agent": "jira", "title": "Find tickets", "status": "pending"},
+    ]
+    assert [(one["id"], one["title"]) for one in told(model, 2)] == [("step-1", "Look closer"), ("step-2", "Find tickets")]
+    assert plans(events) == [[("step-1", "pending"), ("step-2", "pending")]] * 2
+    assert [event.title for event in events if isinstance(event, PlanUpdated)] == ["Release", "Release"]
+
+
+@pytest.mark.parametrize(
+    "todos",
+    [[{"content": "[Argocd] Look", "status": "pending"}], ["[Argocd] Look"], [{"agent": "argocd", "title": "Look", "status": "pending"}]],
+    ids=["plain todos", "strings", "typed"],
+)
+async def test_a_model_may_write_its_plan_as(todos: list[Any]) -> None:
+    model = scripted(Turn(Call("write_todos", {"todos": todos})), Turn(Say("Done.")))
+    await Talk(model).ask()
+    assert told(model, 1) == [{"id": "step-1", "agent": "argocd", "title": "Look", "status": "pending"}]
+
+
+async def test_delegations_move_their_steps_and_a_failed_one_stays_failed() -> None:
+    agents = [agent("argocd", Script(Turn(Say("It is up.")))), agent("jira", Script(Turn(Fail(401))))]
+    both = [Call("task", {"description": "Go.", "subagent_type": name}) for name in ("argocd", "jira")]
+    done = [{**LOOK, "status": "completed"}, {**FIND, "status": "completed"}]
+    model = scripted(
+        Turn(Call("write_todos", {"todos": [LOOK, FIND]})), Turn(*both), Turn(Call("write_todos", {"todos": done})), Turn(Say("Done."))
+    )
+    events = await Talk(model, agents).ask()
+    assert plans(events)[0] == [("step-1", "pending"), ("step-2", "pending")]
+    assert [("step-1", "in_progress"), ("step-2", "in_progress")] in plans(events)
+    assert plans(events)[-1] == [("step-1", "completed"), ("step-2", "failed")]
+    assert [one["status"] for one in told(model, 3)] == ["completed", "failed"]
+    of_calls = {(event.tool, event.step_id) for event in events if isinstance(event, ToolStarted | ToolFinished)}
+    assert of_calls == {("argocd", "step-1"), ("jira", "step-2")}
+
+
+async def test_a_plan_and_a_delegation_in_the_same_breath_belong_together() -> None:
+    at_once = Turn(Call("write_todos", {"todos": [LOOK, FIND]}), Call("task", {"description": "Go.", "subagent_type": "argocd"}))
+    model = scripted(at_once, Turn(Say("Done.")))
+    events = await Talk(model, [agent("argocd", Script(Turn(Say("It is up."))))]).ask()
+    assert plans(events)[-1] == [("step-1", "completed"), ("step-2", "pending")]
+    assert [event.step_id for event in events if isinstance(event, ToolFinished)] == ["step-1"]
+
+
+async def test_the_next_question_of_a_conversation_has_a_plan_of_its_own() -> None:
+    model = scripted(lambda request: Turn(Call("write_todos", {"todos": [f"[Jira] {request.last_user}"]})), Turn(Say("Done.")))
+    talk = Talk(model)
+    for question in ("one", "two"):
+        events = await talk.ask(question)
+        assert plans(events) == [[("step-1", "pending")]]
+        assert told(model, -1) == [{"id": "step-1", "agent": "jira", "title": question, "status": "pending"}]

@@ -1,0 +1,189 @@
+"""Who decides whether a tool runs: the agent's definition, the tool's server, READ_ONLY, and a person where nobody is sure."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from ai_platform_engineering.core.agent_definition import Effect, Permission, ToolPolicy
+from ai_platform_engineering.core.policy import NOT_ALLOWED, READ_ONLY, Verdict, effect_of, verdict
+
+LISTED = "The definition of its agent wants a person's approval for it."
+DESTRUCTIVE = "Its server says that it can destroy or overwrite something."
+UNKNOWN = "Its server does not say whether it changes anything."
+
+READS: dict[str, Any] = {"readOnlyHint": True}
+ADDS: dict[str, Any] = {"destructiveHint": False}
+DESTROYS: dict[str, Any] = {"destructiveHint": True}
+REPEATS: dict[str, Any] = {"idempotentHint": True}
+NOTHING: dict[str, Any] = {}
+HINTS = (READS, ADDS, DESTROYS, REPEATS, NOTHING)
+
+
+def known(listed: Permission | None = None, hints: Any = None, effect: Effect | None = None) -> dict[str, Any]:
+    """What is known of a tool of an MCP server."""
+    return {"listed": listed, "annotations": hints, **({"effect": effect} if effect else {})}
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("listed", "hints", "effect", "permission", "reason"),
+    [
+        # Without a word of the definition the server's word decides, and no word of either asks.
+        (None, READS, None, "allow", ""),
+        (None, ADDS, None, "allow", ""),
+        (None, DESTROYS, None, "ask", DESTRUCTIVE),
+        (None, NOTHING, None, "ask", UNKNOWN),
+        (None, None, None, "ask", UNKNOWN),
+        (None, {"readOnlyHint": False}, None, "ask", UNKNOWN),
+        (None, {"openWorldHint": False, "title": "Harmless, honestly"}, None, "ask", UNKNOWN),
+        # To do no harm twice is not to do no harm once.
+        (None, REPEATS, None, "ask", UNKNOWN),
+        (None, {**REPEATS, **DESTROYS}, None, "ask", DESTRUCTIVE),
+        (None, {**REPEATS, **ADDS}, None, "allow", ""),
+        # A reading tool destroys nothing: the protocol gives the second hint no meaning beside the first.
+        (None, {**READS, **DESTROYS}, None, "allow", ""),
+        # The definition's word on the effect counts as the server's does, and above it.
+        (None, NOTHING, "read", "allow", ""),
+        (None, DESTROYS, "read", "allow", ""),
+        (None, NOTHING, "idempotent", "ask", UNKNOWN),
+        (None, DESTROYS, "idempotent", "ask", DESTRUCTIVE),
+        (None, READS, "write", "ask", UNKNOWN),
+        # The definition's word on the tool is above everything that is said of its effect.
+        ("allow", READS, None, "allow", ""),
+        ("allow", DESTROYS, None, "allow", ""),
+        ("allow", NOTHING, None, "allow", ""),
+        ("ask", READS, None, "ask", LISTED),
+        ("ask", ADDS, None, "ask", LISTED),
+        ("ask", DESTROYS, None, "ask", LISTED),
+        ("ask", NOTHING, "read", "ask", LISTED),
+        ("deny", READS, None, "deny", NOT_ALLOWED),
+        ("deny", NOTHING, "read", "deny", NOT_ALLOWED),
+        ("deny", DESTROYS, None, "deny", NOT_ALLOWED),
+    ],
+)
+def test_who_decides(listed: Permission | None, hints: Any, effect: Effect | None, permission: Permission, reason: str) -> None:
+    assert verdict(known(listed, hints, effect), read_only=False) == Verdict(permission, reason)
+
+
+@pytest.mark.parametrize(
+    ("listed", "hints", "effect", "permission", "reason"),
+    [
+        (None, READS, None, "allow", ""),
+        (None, NOTHING, "read", "allow", ""),
+        ("allow", READS, None, "allow", ""),
+        ("ask", READS, None, "ask", LISTED),
+        (None, ADDS, None, "deny", READ_ONLY),
+        (None, DESTROYS, None, "deny", READ_ONLY),
+        (None, REPEATS, None, "deny", READ_ONLY),
+        (None, NOTHING, None, "deny", READ_ONLY),
+        (None, NOTHING, "idempotent", "deny", READ_ONLY),
+        (None, READS, "write", "deny", READ_ONLY),
+        # What the definition lets run, or a person might approve, is refused all the same.
+        ("allow", NOTHING, None, "deny", READ_ONLY),
+        ("allow", DESTROYS, None, "deny", READ_ONLY),
+        ("ask", DESTROYS, None, "deny", READ_ONLY),
+        # Whoever is not allowed at all is told that, and not the other reason.
+        ("deny", READS, None, "deny", NOT_ALLOWED),
+        ("deny", DESTROYS, None, "deny", NOT_ALLOWED),
+    ],
+)
+def test_what_read_only_leaves(listed: Permission | None, hints: Any, effect: Effect | None, permission: Permission, reason: str) -> None:
+    assert verdict(known(listed, hints, effect), read_only=True) == Verdict(permission, reason)
+
+
+def test_every_combination_keeps_the_rules() -> None:
+    """Whatever is said of a tool: only these ways lead to a call that nobody was asked about."""
+    listings: tuple[Permission | None, ...] = (None, "allow", "ask", "deny")
+    effects: tuple[Effect | None, ...] = (None, "read", "idempotent", "write")
+    for listed, hints, effect, read_only in product(listings, HINTS, effects, (False, True)):
+        tool = known(listed, hints, effect)
+        found, reads = verdict(tool, read_only=read_only), effect_of(tool) == "read"
+        may_run = listed == "allow" or (listed is None and (reads or hints == ADDS))
+        assert (found.permission == "allow") == (may_run and (reads or not read_only)), tool
+        assert (found.permission == "deny") == (listed == "deny" or (read_only and not reads)), tool
+        assert bool(found.reason) == (found.permission != "allow"), tool
+
+
+def test_a_tool_of_the_program_runs_unless_something_else_is_said() -> None:
+    assert verdict({}, read_only=False) == Verdict("allow")
+    assert verdict({"effect": "write"}, read_only=False) == Verdict("allow")
+    assert verdict({"listed": "ask"}, read_only=False) == Verdict("ask", LISTED)
+    assert verdict({}, read_only=True) == Verdict("deny", READ_ONLY)
+    assert verdict({"effect": "read"}, read_only=True) == Verdict("allow")
+
+
+def test_what_the_program_needs_itself_always_runs() -> None:
+    assert verdict({"own": True, "effect": "write"}, read_only=True) == Verdict("allow")
+
+
+# --- what calling again would do ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metadata", "effect"),
+    [
+        ({}, "write"),
+        (known(), "write"),
+        (known(hints=READS), "read"),
+        (known(hints=REPEATS), "idempotent"),
+        (known(hints={**READS, **REPEATS}), "read"),
+        (known(hints=ADDS), "write"),
+        (known(hints=DESTROYS), "write"),
+        (known(hints={"readOnlyHint": False, "idempotentHint": False}), "write"),
+        (known(hints=NOTHING, effect="read"), "read"),
+        (known(hints=READS, effect="idempotent"), "idempotent"),
+        (known(hints=READS, effect="write"), "write"),
+        ({"effect": "something else", "annotations": READS}, "read"),
+        ({"effect": None}, "write"),
+        (known(listed="allow"), "write"),  # to be allowed to run is not to be harmless
+    ],
+)
+def test_what_calling_again_would_do(metadata: dict[str, Any], effect: Effect) -> None:
+    assert effect_of(metadata) == effect
+
+
+# --- what a definition says -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "tool", "listed"),
+    [
+        ({}, "get_app", None),
+        ({"read": ("*",), "idempotent": ("*",)}, "get_app", None),
+        ({"allow": ("get_*",)}, "get_app", "allow"),
+        ({"allow": ("get_*",)}, "delete_app", "deny"),
+        ({"allow": ("*",)}, "delete_app", "allow"),
+        ({"ask": ("delete_*",)}, "delete_app", "ask"),
+        ({"ask": ("delete_*",)}, "get_app", None),
+        ({"deny": ("delete_*",)}, "delete_app", "deny"),
+        ({"deny": ("delete_*",)}, "get_app", None),
+        # Not in `allow` and in `ask`: it is asked about, for somebody listed it.
+        ({"allow": ("get_*",), "ask": ("delete_*",)}, "delete_app", "ask"),
+        ({"allow": ("*",), "ask": ("delete_*",)}, "delete_app", "ask"),
+        ({"allow": ("*",), "ask": ("*",), "deny": ("delete_*",)}, "delete_app", "deny"),
+        ({"deny": ("DELETE_*",)}, "delete_app", None),
+        ({"deny": ("delete_?",)}, "delete_app", None),
+    ],
+)
+def test_what_a_definition_says_of_a_tool(policy: dict[str, Any], tool: str, listed: Permission | None) -> None:
+    said = ToolPolicy(**policy)
+    assert said.listed(tool) == listed
+    assert said.permission(tool) == (listed or "allow")
+
+
+@pytest.mark.parametrize(
+    ("policy", "effect"),
+    [
+        ({}, None),
+        ({"allow": ("*",)}, None),
+        ({"read": ("get_*",)}, "read"),
+        ({"idempotent": ("get_*",)}, "idempotent"),
+        ({"read": ("*",), "idempotent": ("get_*",)}, "read"),
+        ({"read": ("list_*",)}, None),
+    ],
+)
+def test_what_a_definition_says_of_an_effect(policy: dict[str, Any], effect: Effect | None) -> None:
+    assert ToolPolicy(**policy).effect("get_app") == effect

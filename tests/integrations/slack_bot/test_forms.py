@@ -1,0 +1,153 @@
+"""What people can do in Slack with the forms of a run: fill in, correct, decline, answer in words, and drop them."""
+
+import asyncio
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ai_platform_engineering.integrations.slack_bot.utils import hitl_handler as hitl
+from tests.support.asking_agent import asking
+from tests.support.fakes.slack import Fault
+from tests.support.slack_requests import FIELDS, FILLED, WORDS, buttons, calling, stops, told
+from tests.support.slack_workspace import Stage, joined, stage
+
+
+def thread_texts(on: Stage, thread: str) -> list[str]:
+    return [one.shown for one in on.mine("C1", thread)]
+
+
+async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> None:
+    model = calling("details")
+    async with stage(tmp_path, model, tools=[asking("details", FIELDS)]) as on, on.bot():
+        thread = await on.slack.say("Go.", mention=True)
+        message = await on.shown(hitl.FILL, thread)
+        stale = copy.deepcopy(message)
+        assert on.slack.sessions["C1", thread].status == "suspended"
+        assert (message.text, buttons(message)) == ("Supervisor asks: About details", ["Fill in", "Decline"])
+        view = await on.opened(message, hitl.FILL)
+        offered = await on.slack.suggest(view, "zone", "ZONE-14")
+        refused = await on.slack.submit(view, {**FILLED, "name": "Not This"})
+        before = len(model.requests)
+        answers = await asyncio.gather(*(on.slack.submit(view, FILLED) for _ in range(2)))
+        await on.ended("C1", thread)
+        await on.slack.click(stale, hitl.FILL, user="U1")
+        await on.slack.wait(on.whispers)
+
+    elements = {block["block_id"]: block["element"] for block in view["blocks"] if block["type"] == "input"}
+    assert [element["type"] for element in elements.values()] == [
+        "plain_text_input", "plain_text_input", "static_select", "multi_static_select", "checkboxes", "number_input",
+        "number_input", "datepicker", "url_text_input", "email_text_input", "external_select", "multi_external_select",
+    ]  # fmt: skip
+    assert [name for name, element in elements.items() if element.get("multiline")] == ["about"]
+    assert [name for name, element in elements.items() if element.get("is_decimal_allowed")] == ["ratio"]
+    assert elements["visibility"]["initial_option"]["text"]["text"] == "private"
+    assert [one["text"]["text"] for one in elements["hosts"]["initial_options"]] == ["zone-7"]
+    assert (elements["stars"]["initial_value"], elements["due"]["initial_date"], elements["name"]["initial_value"]) == (
+        "3",
+        "2026-12-24",
+        "cai",
+    )
+    assert [block["block_id"] for block in view["blocks"] if block.get("optional")] == ["about", "issues"]
+    assert [one["text"]["text"] for one in offered] == ["zone-14", *(f"zone-14{digit}" for digit in range(10))]
+
+    assert refused == {"response_action": "errors", "errors": {"name": "Name must have the form [a-z-]+."}}
+    assert before == 1
+    assert told(model) == {
+        "name": "cai", "visibility": "private", "topics": ["b", "c"], "issues": False, "stars": 3, "ratio": 0.5, "due": "2026-12-24",
+        "home": "https://example.com", "mail": "a@example.com", "zone": "zone-141", "hosts": ["zone-7"],
+    }  # fmt: skip
+    [late] = [answer for answer in answers if answer]
+    assert late["errors"]["name"].startswith("About details was already answered by first@example.com at 20")
+    assert buttons(message) == []
+    assert "Answered by <@U1> <!date^" in str(message.blocks)
+    assert "About details" in str(message.blocks)
+    assert on.whispers()[0].startswith("About details was already answered by <@U1> <!date^")
+    assert "must have the form" not in str(thread_texts(on, thread))  # it stood in the modal, for the one who typed it
+    assert on.slack.sessions["C1", thread].status == "active"
+
+
+async def test_a_declined_form_reaches_the_model(tmp_path: Path) -> None:
+    model = calling("details")
+    async with stage(tmp_path, model, tools=[asking("details", FIELDS)]) as on, on.bot():
+        thread = await on.slack.say("Go.", mention=True)
+        message = await on.shown(hitl.DECLINE, thread)
+        await on.slack.click(message, hitl.DECLINE)
+        await on.ended("C1", thread)
+    assert told(model) == {"type": "reject", "by": "first@example.com"}
+    assert "Rejected by <@U1>" in str(message.blocks)
+
+
+async def test_a_form_that_slack_opens_too_late_is_clicked_again(tmp_path: Path) -> None:
+    async with stage(tmp_path, calling("details"), tools=[asking("details", FIELDS)]) as on, on.bot():
+        thread = await on.slack.say("Go.", mention=True)
+        message = await on.shown(hitl.FILL, thread)
+        on.slack.faults.add("views.open", Fault(error="expired_trigger_id"))
+        await on.slack.click(message, hitl.FILL)
+        await on.slack.wait(on.whispers)
+        view = await on.opened(message, hitl.FILL)
+        assert await on.slack.submit(view, FILLED) is None
+        await on.ended("C1", thread)
+    assert on.whispers() == ["Slack took too long to open the form. Click the button once more."]
+
+
+# --- answers in words -------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_in_the_thread_answers_a_form_with_one_text_field(tmp_path: Path) -> None:
+    model = calling("cluster")
+    async with stage(tmp_path, model, tools=[asking("cluster", WORDS)]) as on, on.bot():
+        thread = await on.slack.say("Go.", mention=True)
+        message = await on.shown(hitl.FILL, thread)
+        await on.slack.say("The Blue One", thread_ts=thread)
+        wrong = "I still need your input: The cluster must have the form [a-z]+."
+        await on.slack.wait(lambda: any(text.startswith(wrong) for text in thread_texts(on, thread)))
+        await on.slack.say("blue", thread_ts=thread)
+        messages = await on.ended("C1", thread)
+    assert told(model) == {"answer": "blue"}
+    assert "Answered by <@U1>" in str(message.blocks)
+    assert len(model.requests) == 2
+    assert joined(messages[-1:]).strip() == 'Got {"answer": "blue"}'
+    assert len(on.slack.called("chat.stopStream")) == 2  # one turn, before the pause and after it
+
+
+@pytest.mark.parametrize("how", ["by word", "by button"])
+async def test_what_is_no_answer_is_held_until_the_question_is_dropped(tmp_path: Path, how: str) -> None:
+    model = calling("details")
+    config = tmp_path / "channels.yaml"
+    config.write_text(yaml.safe_dump({"defaults": {"instructions": "Be brief."}}))
+    env = {"SLACK_INTEGRATION_BOT_CONFIG": str(config)}
+    async with stage(tmp_path, model, tools=[asking("details", FIELDS)], env=env) as on, on.bot():
+        thread = await on.slack.say("Go.", mention=True)
+        form = await on.shown(hitl.FILL, thread)
+        await on.slack.say("What is the weather?", thread_ts=thread)
+        held = await on.shown(hitl.DROP, thread)
+        said = held.text
+        if how == "by word":
+            await on.slack.say("drop", thread_ts=thread)
+        else:
+            await on.slack.click(held, hitl.DROP)
+        messages = await on.ended("C1", thread, 2)
+    assert said == 'I still need your input: About details. Answer it, or send "drop" to drop it and start anew with what you said.'
+    assert "You said What is the weather?" in joined(messages)
+    assert "Be brief." in model.requests[-1].system  # what holds in the channel holds for what starts anew
+    assert "No longer asked." in str(form.blocks)
+    assert (buttons(form), buttons(held)) == ([], [])
+    assert stops(on, thread) == 1
+
+
+async def test_a_drop_that_comes_after_the_answer_drops_nothing(tmp_path: Path) -> None:
+    model = calling("details")
+    async with stage(tmp_path, model, tools=[asking("details", FIELDS)]) as on, on.bot():
+        thread = await on.slack.say("Go.", mention=True)
+        form = await on.shown(hitl.FILL, thread)
+        await on.slack.say("Hm.", thread_ts=thread)
+        held = copy.deepcopy(await on.shown(hitl.DROP, thread))
+        await on.slack.submit(await on.opened(form, hitl.FILL), FILLED)
+        await on.ended("C1", thread)
+        await on.slack.click(held, hitl.DROP)
+        await on.slack.wait(on.whispers)
+    assert on.ends("C1", thread) == 1
+    assert len(model.requests) == 2
+    assert on.whispers() == ["There is nothing to drop here any more."]

@@ -1,0 +1,219 @@
+"""Texts become vectors: the model in this process, and servers that speak the OpenAI embeddings API."""
+
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.knowledge_bases.indexing import minilm
+from ai_platform_engineering.knowledge_bases.indexing.embeddings import EmbeddingsFailed, Endpoint, embedder
+from ai_platform_engineering.knowledge_bases.indexing.minilm import MiniLM
+from tests.conftest import need
+from tests.support.harness import served
+
+KEY = "sk-never-in-an-error"
+Answer = Callable[[dict[str, Any]], Response]
+
+
+def vectors(asked: dict[str, Any]) -> Response:
+    """A vector that tells the text's length, in another order than asked."""
+    rows = [{"index": at, "embedding": [float(len(text)), 1.0]} for at, text in enumerate(asked["input"])]
+    return JSONResponse({"data": rows[::-1]})
+
+
+@contextlib.asynccontextmanager
+async def serving(*answers: Answer) -> AsyncIterator[tuple[str, list[tuple[dict[str, Any], str]]]]:
+    """The address of a server that gives one answer after the other, then the last one; and what it was asked."""
+    asked: list[tuple[dict[str, Any], str]] = []
+
+    async def embeddings(request: Request) -> Response:
+        body = json.loads(await request.body())
+        asked.append((body, request.headers.get("authorization", "")))
+        return answers[min(len(asked), len(answers)) - 1](body)
+
+    async with served(Starlette(routes=[Route("/v1/embeddings", embeddings, methods=["POST"])])) as url:
+        yield f"{url.rstrip('/')}/v1/", asked
+
+
+def status(code: int, **headers: str) -> Answer:
+    return lambda _: Response(f"{KEY} is wrong", code, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    need("the embedding model", minilm.installed(), "its packages are not installed")
+    return tmp_path_factory.mktemp("cache")
+
+
+# --- a server
+
+
+async def test_vectors_come_in_the_order_of_the_texts_and_in_batches() -> None:
+    async with serving(vectors) as (url, asked):
+        endpoint = Endpoint(url, "small", KEY)
+        texts = ["x" * length for length in range(1, 131)]
+        found = await endpoint.embed(texts)
+        await endpoint.close()
+    assert [vector[0] for vector in found] == [float(len(text)) for text in texts]
+    assert [len(body["input"]) for body, _ in asked] == [64, 64, 2]
+    assert {(body["model"], key) for body, key in asked} == {("small", f"Bearer {KEY}")}
+    assert (endpoint.name, endpoint.dimensions) == ("small", 2)
+
+
+async def test_without_a_key_no_header_is_sent_and_long_or_empty_texts_are_made_fit() -> None:
+    async with serving(vectors) as (url, asked):
+        endpoint = Endpoint(url, "small")
+        await endpoint.embed(["", "y" * 20_000])
+        await endpoint.close()
+    body, key = asked[0]
+    assert key == ""
+    assert [len(text) for text in body["input"]] == [len("(empty)"), 8_000]
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_a_busy_server_is_asked_again(code: int) -> None:
+    async with serving(status(code, **{"retry-after": "0"}), status(code), vectors) as (url, asked):
+        endpoint = Endpoint(url, "small", KEY, wait=0.01)
+        assert await endpoint.embed(["abc"]) == [[3.0, 1.0]]
+        await endpoint.close()
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "attempts", "words"),
+    [
+        (status(401), 1, "it answered 401"),
+        (status(503), 4, "it answered 503"),
+        (lambda _: JSONResponse({"data": []}), 1, "0 vectors for 1 texts"),
+        (lambda _: JSONResponse({"data": [{"index": 0, "embedding": []}]}), 1, "different lengths"),
+        (lambda _: JSONResponse({"error": "no"}), 1, "none of the OpenAI embeddings API"),
+        (lambda _: Response("<html>"), 1, "none of the OpenAI embeddings API"),
+    ],
+)
+async def test_what_goes_wrong_is_said_without_the_key(answer: Answer, attempts: int, words: str) -> None:
+    async with serving(answer) as (url, asked):
+        endpoint = Endpoint(url, "small", KEY, wait=0.01)
+        with pytest.raises(EmbeddingsFailed, match=words) as caught:
+            await endpoint.embed(["abc"])
+        await endpoint.close()
+    assert len(asked) == attempts
+    assert KEY not in str(caught.value)
+
+
+async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
+    endpoint = Endpoint(f"http://127.0.0.1:{unused_tcp_port}", "small", KEY, wait=0.001)
+    with pytest.raises(EmbeddingsFailed, match="cannot be reached"):
+        await endpoint.embed(["abc"])
+    await endpoint.close()
+
+
+async def test_vectors_of_another_length_than_before_are_refused() -> None:
+    def longer(asked: dict[str, Any]) -> Response:
+        return JSONResponse({"data": [{"index": 0, "embedding": [1.0, 2.0, 3.0]}]})
+
+    async with serving(vectors, longer) as (url, _):
+        endpoint = Endpoint(url, "small")
+        await endpoint.embed(["abc"])
+        with pytest.raises(EmbeddingsFailed, match=r"different lengths: \[2, 3\]"):
+            await endpoint.embed(["abc"])
+        await endpoint.close()
+
+
+# --- which one
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({"RAG_EMBEDDINGS": "off", "EMBEDDINGS_BASE_URL": "http://localhost/v1"}, "none"),
+        ({"EMBEDDINGS_BASE_URL": "http://localhost/v1", "EMBEDDINGS_MODEL": "m"}, "m"),
+        ({"RAG_EMBEDDINGS": "endpoint", "EMBEDDINGS_BASE_URL": "http://localhost/v1"}, "text-embedding-3-small"),
+        ({"RAG_EMBEDDINGS": "embedded", "EMBEDDINGS_BASE_URL": "http://localhost/v1"}, minilm.NAME),
+        ({}, minilm.NAME),
+    ],
+)
+async def test_settings_choose(env: dict[str, str], expected: str, tmp_path: Path) -> None:
+    if expected == minilm.NAME:
+        need("the embedding model", minilm.installed(), "its packages are not installed")
+    chosen = embedder(Settings.of(env).knowledge, tmp_path)
+    assert (chosen.name if chosen else "none") == expected
+    if chosen is not None:
+        await chosen.close()
+
+
+def test_an_endpoint_without_an_address_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="EMBEDDINGS_BASE_URL"):
+        embedder(Settings.of({"RAG_EMBEDDINGS": "endpoint"}).knowledge, tmp_path)
+
+
+def test_without_its_packages_the_embedded_model_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minilm, "PACKAGES", ("a_package_that_is_not_there",))
+    assert embedder(Settings.of({}).knowledge, tmp_path) is None
+    with pytest.raises(ConfigurationError, match="caipe kb embeddings install"):
+        embedder(Settings.of({"RAG_EMBEDDINGS": "embedded"}).knowledge, tmp_path)
+
+
+# --- the model in this process
+
+
+async def test_texts_that_mean_the_same_are_near(cache: Path) -> None:
+    model = MiniLM(cache)
+    cat, feline, pods, empty = await model.embed(["The cat sits on the mat", "A feline rests on a rug", "Pods crash at night", ""])
+    await model.close()
+    assert len(cat) == model.dimensions == 384
+    assert all(math.isclose(math.fsum(one * one for one in vector), 1, rel_tol=1e-5) for vector in (cat, feline, pods, empty))
+    assert near(cat, feline) > 0.5 > 0.2 > near(cat, pods)
+
+
+async def test_the_vectors_are_those_of_the_published_model(cache: Path) -> None:
+    """The first numbers that the original gives for this sentence."""
+    model = MiniLM(cache)
+    vector = (await model.embed(["This is an example sentence"]))[0]
+    await model.close()
+    assert vector[:4] == pytest.approx([0.0676569, 0.0634959, 0.0487131, 0.0793049], abs=1e-5)
+
+
+async def test_a_text_has_the_same_vector_alone_and_among_others(cache: Path) -> None:
+    model = MiniLM(cache)
+    texts = [f"{'word ' * (number % 7)}number {number}" for number in range(20)]
+    together = await model.embed(texts)
+    alone = await asyncio.gather(*(model.embed([text]) for text in texts[:4]))
+    await model.close()
+    assert all(near(together[at], one[0]) > 0.9999 for at, one in enumerate(alone))
+
+
+async def test_what_is_built_once_is_used_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = MiniLM(cache)
+    await first.embed(["x"])
+    await first.close()
+    built = next(cache.glob("*.onnx"))
+    before = built.stat().st_mtime_ns
+    monkeypatch.setattr(minilm, "WEIGHTS", minilm.WEIGHTS[:12] + "0" * 52)  # would be refused if it were built again
+    second = MiniLM(cache)
+    assert await second.embed(["x"])
+    await second.close()
+    assert built.stat().st_mtime_ns == before
+
+
+async def test_other_weights_are_refused(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minilm, "WEIGHTS", "0" * 64)
+    model = MiniLM(tmp_path / "other")
+    with pytest.raises(ConfigurationError, match="not the published ones"):
+        await model.embed(["x"])
+    await model.close()
+    assert not list((tmp_path / "other").glob("*.onnx"))
+
+
+def near(one: list[float], other: list[float]) -> float:
+    return math.fsum(a * b for a, b in zip(one, other, strict=True))

@@ -1,0 +1,403 @@
+"""Where documents come from: folders, git repositories and web sites, read lazily, and only what changed the second time."""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ai_platform_engineering.core.errors import CaipeError, SourceUnavailable
+from ai_platform_engineering.knowledge_bases.sources.crawler import Bounds
+from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
+from ai_platform_engineering.knowledge_bases.sources.folder_source import MAX_FILE, Folder
+from ai_platform_engineering.knowledge_bases.sources.git_source import Repository
+from ai_platform_engineering.knowledge_bases.sources.source_factory import Kind, Surroundings, local_path, source_of
+from ai_platform_engineering.knowledge_bases.sources.source_items import Found, Gone, Skipped, Source, Unchanged
+from ai_platform_engineering.net.git_remotes import Remote, remote_of
+from tests.support.fakes.git_server import commit, git, git_server, repository
+from tests.support.fakes.site import Page, World, site
+
+
+@dataclass(slots=True)
+class Told:
+    """What a source told."""
+
+    found: dict[str, Found] = field(default_factory=dict)
+    unchanged: set[str] = field(default_factory=set)
+    skipped: dict[str, str] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    marks: dict[str, str] = field(default_factory=dict)
+
+
+async def told(source: Source, known: Mapping[str, str] | None = None) -> Told:
+    seen = Told()
+    async for item in source.items(known or {}):
+        match item:
+            case Found(raw=raw, mark=mark):
+                assert raw.address not in seen.found
+                seen.found[raw.address], seen.marks[raw.address] = item, mark
+            case Unchanged(address, mark):
+                seen.unchanged.add(address)
+                seen.marks[address] = mark
+            case Skipped(address, reason):
+                assert address not in seen.skipped
+                seen.skipped[address] = reason
+            case Gone(address):
+                seen.gone.add(address)
+    return seen
+
+
+def around(tmp_path: Path, *, allow_local: bool = True, connector: World | None = None, private: bool = True) -> Surroundings:
+    variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home")}
+    return Surroundings(Fetcher(allow_private=private, connector=connector), tmp_path / "cache", variables, allow_local)
+
+
+def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+# Folders
+
+
+async def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
+    root, outside = tmp_path / "docs", tmp_path / "outside"
+    write(outside, {"secret.md": "secret"})
+    write(
+        root,
+        {
+            "index.md": "# Hello",
+            "guide/start.rst": "Start",
+            "guide/käse 1.txt": "x",
+            "paper.pdf": b"%PDF-1.7\0",
+            "wide.txt": "ä".encode("utf-16"),
+        },
+    )
+    write(root, {"photo.png": b"\x89PNG\0\0", ".env": "TOKEN=1", ".github/x.md": "x", "node_modules/a/readme.md": "x", ".git/config": "x"})
+    (root / "big.txt").touch()
+    os.truncate(root / "big.txt", MAX_FILE + 1)
+    links = {"out.md": outside / "secret.md", "up": outside, "in.md": Path("index.md"), "loop": root, "self.md": Path("self.md")}
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    os.mkfifo(root / "pipe")
+    source = source_of(str(root), around(tmp_path), kind="folder")
+    seen = await told(source)
+    assert set(seen.found) == {"index.md", "guide/start.rst", "guide/käse 1.txt", "paper.pdf", "wide.txt", "in.md"}
+    assert set(seen.skipped) == {
+        "photo.png", ".env", ".github", "node_modules", "big.txt", "out.md", "up", "loop", "self.md", "pipe"
+    }  # fmt: skip
+    assert all(reason.endswith(".") for reason in seen.skipped.values())
+    raw = seen.found["index.md"].raw
+    assert (raw.content, raw.link) == (b"# Hello", None)
+    assert raw.changed is not None
+    assert raw.changed.timestamp() == pytest.approx((root / "index.md").stat().st_mtime)
+    assert (source.kind, source.revision, await source.count()) == ("folder", None, 7)  # with one that turns out to be binary
+
+
+async def test_gitignore_is_honoured(tmp_path: Path) -> None:
+    write(
+        tmp_path / "d",
+        {".gitignore": "*.log\nbuild/\n/top.md\n\\\n!sub/keep.log\n", "a.md": "a", "a.log": "x", "top.md": "x", "build/x.md": "x"},
+    )
+    write(
+        tmp_path / "d",
+        {"sub/top.md": "t", "sub/keep.log": "k", "sub/.gitignore": "!b.log\nonly.md\n", "sub/b.log": "b", "sub/only.md": "x"},
+    )
+    write(tmp_path / "d", {"sub/deep/only.md": "x", "only.md": "o", "sub/build": "a file, no folder"})
+    seen = await told(Folder(tmp_path / "d"))
+    assert set(seen.found) == {"a.md", "sub/top.md", "sub/keep.log", "sub/b.log", "only.md", "sub/build"}
+    assert set(seen.skipped) == {".gitignore", "sub/.gitignore"}
+
+
+async def test_only_changed_files_are_read_again(tmp_path: Path) -> None:
+    root = tmp_path / "docs"
+    write(root, {"a.md": "a", "b.md": "b", "c.md": "c", "sub/d.md": "d"})
+    first = await told(Folder(root))
+    (root / "a.md").write_text("a, longer")
+    (root / "b.md").unlink()
+    (root / "c.md").write_bytes(b"\0binary now")
+    (root / "e.md").write_text("e")
+    second = await told(Folder(root), first.marks)
+    assert set(second.found) == {"a.md", "e.md"}
+    assert second.unchanged == {"sub/d.md"}
+    assert second.gone == {"b.md", "c.md"}
+
+
+async def test_what_cannot_be_read_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "docs"
+    write(root, {"a.md": "a"})
+    monkeypatch.chdir(root)
+    for _ in range(25):  # deeper than a path may be long, so that not even root can look into it
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+    deep = "/".join(["d" * 200] * 25)
+    seen = await told(Folder(root), {f"{deep}/b.md": "1-1", "dd/c.md": "1-1"})
+    assert set(seen.found) == {"a.md"}
+    assert [reason for reason in seen.skipped.values() if "folder cannot be read" in reason]
+    assert seen.gone == {"dd/c.md"}
+
+
+async def test_a_broken_link_is_not_gone(tmp_path: Path) -> None:
+    write(tmp_path / "docs", {"a.md": "a"})
+    (tmp_path / "docs" / "b.md").symlink_to("missing.md")
+    seen = await told(Folder(tmp_path / "docs"), {"b.md": "1-1", "c.md": "1-1"})
+    assert (set(seen.skipped), seen.gone) == ({"b.md"}, {"c.md"})
+
+
+async def test_a_file_and_a_folder_that_went_away(tmp_path: Path) -> None:
+    write(tmp_path, {"one.md": "one"})
+    source = source_of(str(tmp_path / "one.md"), around(tmp_path))
+    assert (set((await told(source)).found), await source.count()) == ({"one.md"}, 1)
+    (tmp_path / "one.md").unlink()
+    with pytest.raises(SourceUnavailable):  # not: all documents are gone
+        await told(source, {"one.md": "1-1"})
+
+
+# Git
+
+
+async def test_a_repository_is_fetched_and_refreshed(tmp_path: Path) -> None:
+    files: dict[str, str | bytes]
+    lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"
+    files = {
+        "README.md": "# Hi",
+        "docs/a.md": "a",
+        "docs/b.md": "b",
+        "logo.png": b"\x89PNG\0",
+        "big.bin": lfs,
+        ".github/x.yml": "x",
+        ".github/y.yml": "y",
+    }
+    origin = repository(tmp_path / "origin", files)
+    (origin / "passwd").symlink_to("/etc/passwd")
+    head = commit(origin, {})
+    (origin / "uncommitted.md").write_text("not yet")
+    source = source_of(str(origin), around(tmp_path))
+    assert (source.kind, source.revision, await source.count()) == ("git", None, None)
+    first = await told(source)
+    assert {address: found.raw.content for address, found in first.found.items()} == {
+        "README.md": b"# Hi",
+        "docs/a.md": b"a",
+        "docs/b.md": b"b",
+    }
+    assert set(first.skipped) == {"logo.png", "big.bin", ".github", "passwd"}
+    assert "LFS" in first.skipped["big.bin"]
+    assert (source.revision, await source.count()) == (head, 7)
+
+    (origin / "uncommitted.md").unlink()
+    newer = commit(origin, {"docs/a.md": "a changed", "docs/b.md": None, "new.md": "new"})
+    second = await told(source, first.marks)
+    assert (set(second.found), second.unchanged, second.gone) == ({"docs/a.md", "new.md"}, {"README.md"}, {"docs/b.md"})
+    assert source.revision == newer
+
+    git(origin, "commit", "--quiet", "--amend", "--message", "Another history.")
+    third = await told(source_of(f"file://{origin}", around(tmp_path)), second.marks)
+    assert (third.found, third.gone, third.unchanged) == ({}, set(), {"README.md", "docs/a.md", "new.md"})
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+async def test_nothing_of_a_repository_is_run(tmp_path: Path) -> None:
+    origin = repository(tmp_path / "origin", {"a.md": "a", ".gitattributes": "*.md filter=evil\n"})
+    trap = f"touch {tmp_path}/sprung"
+    for name in (
+        "core.fsmonitor",
+        "core.sshCommand",
+        "uploadpack.packObjectsHook",
+        "filter.evil.smudge",
+        "credential.helper",
+        "core.pager",
+    ):
+        git(origin, "config", name, trap)
+    for hook in ("post-checkout", "pre-receive", "reference-transaction", "post-merge"):
+        path = origin / ".git" / "hooks" / hook
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{trap}\n")
+        path.chmod(0o755)
+    template = tmp_path / "home" / "template" / "hooks" / "reference-transaction"
+    write(
+        tmp_path / "home",
+        {"template/hooks/reference-transaction": f"#!/bin/sh\n{trap}\n", ".gitconfig": f"[init]\ntemplateDir = {tmp_path}/home/template\n"},
+    )
+    template.chmod(0o755)
+    seen = await told(source_of(str(origin), around(tmp_path)))
+    assert set(seen.found) == {"a.md"}
+    assert not (tmp_path / "sprung").exists()
+
+
+async def test_a_repository_over_http_is_pinned_to_the_checked_address(tmp_path: Path) -> None:
+    origin = repository(tmp_path / "origin", {"a.md": "a", "docs/b.md": "b"})
+    async with git_server(origin) as served:
+        world = World({"code.test": ("127.0.0.1",), "inner.test": ("10.0.0.1",)})
+        place = f"http://code.test:{served.port}/team/repo.git"
+        write(
+            tmp_path / "home", {".gitconfig": '[url "http://127.0.0.1:1/"]\ninsteadOf = http://code.test\n'}
+        )  # nobody's configuration counts
+        assert set((await told(source_of(place, around(tmp_path, connector=world)))).found) == {"a.md", "docs/b.md"}
+        assert world.asked == ["code.test"]
+        asked = len(served.requests)
+        with pytest.raises(SourceUnavailable, match="private, local or reserved"):
+            await told(source_of(place, around(tmp_path, connector=world, private=False)))
+        for wrong in ("https://inner.test/x.git", "https://169.254.169.254/x.git", "git@inner.test:x.git", "ssh://git@127.1/x.git"):
+            with pytest.raises(SourceUnavailable, match="private, local or reserved"):
+                await told(source_of(wrong, around(tmp_path, connector=world, private=False)))
+        assert len(served.requests) == asked
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ('401 Unauthorized\r\nWWW-Authenticate: Basic realm="x"', "needs credentials"),
+        ("302 Found\r\nLocation: /other.git/info/refs?service=git-upload-pack", "redirects"),
+        ("404 Not Found", "no repository"),
+    ],
+)
+async def test_a_repository_that_refuses(tmp_path: Path, status: str, said: str) -> None:
+    trap = f"touch {tmp_path}/sprung"
+    write(tmp_path / "home", {".gitconfig": f'[credential]\nhelper = "!{trap}"\n[core]\naskPass = "{trap}"\n'})
+    async with git_server(tmp_path) as served:
+        served.refuse = status
+        with pytest.raises(SourceUnavailable, match=said):
+            await told(source_of(f"git+http://127.0.0.1:{served.port}/repo", around(tmp_path)))
+        assert len(served.requests) == 1
+        assert "authorization:" not in served.requests[0].lower()
+    assert not (tmp_path / "sprung").exists()
+
+
+async def test_a_repository_over_ssh(tmp_path: Path) -> None:
+    origin = repository(tmp_path / "origin", {"a.md": "a"})
+    write(tmp_path / "bin", {"ssh": f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/asked\nexec git upload-pack {origin}\n'})
+    (tmp_path / "bin" / "ssh").chmod(0o755)
+    given = around(tmp_path, connector=World({"git.test": ("10.0.0.1",)}))
+    variables = {**given.variables, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "MY_TOKEN": "secret"}
+    source = source_of("git@git.test:team/repo.git", Surroundings(given.fetcher, given.cache, variables))
+    assert set((await told(source)).found) == {"a.md"}
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert "BatchMode=yes" in asked
+    assert asked[-2:] == ["git@git.test", "git-upload-pack '/team/repo.git'"]
+
+
+async def test_a_repository_that_is_not_there(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    git(empty, "init", "--quiet")
+    with pytest.raises(SourceUnavailable, match="no such branch"):
+        await told(source_of(str(empty), around(tmp_path)))
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(SourceUnavailable, match="no repository"):
+        await told(source_of(str(tmp_path / "plain"), around(tmp_path), kind="git"))
+    given = around(tmp_path)
+    with pytest.raises(SourceUnavailable, match="not installed"):
+        await told(source_of(str(empty), Surroundings(given.fetcher, given.cache, {"PATH": str(empty)})))
+
+
+async def test_a_reader_may_leave_early(tmp_path: Path) -> None:
+    origin = repository(tmp_path / "origin", {f"{n}.md": "x" * 100_000 for n in range(20)})
+    async with contextlib.aclosing(source_of(str(origin), around(tmp_path)).items({})) as items:
+        assert isinstance(await anext(items), Found)
+    assert len((await told(source_of(str(origin), around(tmp_path)))).found) == 20
+
+
+@pytest.mark.parametrize(
+    ("location", "remote"),
+    [
+        ("https://github.com/o/r", Remote("https://github.com/o/r.git", "https", "github.com", "https://github.com/o/r")),
+        ("https://GitHub.com/o/r.git", Remote("https://github.com/o/r.git", "https", "github.com", "https://github.com/o/r")),
+        (
+            "https://github.com/o/r/tree/v1.2/docs/x",
+            Remote("https://github.com/o/r.git", "https", "github.com", "https://github.com/o/r", "v1.2", "docs/x"),
+        ),
+        (
+            "https://gitlab.com/g/s/r/-/blob/main/a.md",
+            Remote("https://gitlab.com/g/s/r.git", "https", "gitlab.com", "https://gitlab.com/g/s/r", "main", "a.md"),
+        ),
+        ("git@github.com:o/r.git", Remote("ssh://git@github.com/o/r.git", "ssh", "github.com", "https://github.com/o/r")),
+        ("ssh://git@git.test:2222/o/r.git", Remote("ssh://git@git.test:2222/o/r.git", "ssh", "git.test")),
+        ("https://git.test/o/r.git", Remote("https://git.test/o/r.git", "https", "git.test")),
+        ("git+https://git.test/o/r", Remote("https://git.test/o/r", "https", "git.test")),
+        ("https://github.com/o/r/issues", None),
+        ("https://github.com/topics/git", None),
+        ("https://gitlab.com/g/r/-/issues", None),
+        ("https://docs.test/guide", None),
+        ("./folder", None),
+        ("ext::sh -c whoami", None),
+        ("git://git.test/x", None),
+    ],
+)
+def test_which_locations_are_repositories(location: str, remote: Remote | None) -> None:
+    assert remote_of(location) == remote
+
+
+def test_links_lead_to_the_file() -> None:
+    github, gitlab, other = (remote_of(text) for text in ("git@github.com:o/r.git", "https://gitlab.com/g/r", "https://git.test/r.git"))
+    assert github is not None
+    assert gitlab is not None
+    assert other is not None
+    assert github.link("abc", "docs/a b.md") == "https://github.com/o/r/blob/abc/docs/a%20b.md"
+    assert gitlab.link("abc", "a.md") == "https://gitlab.com/g/r/-/blob/abc/a.md"
+    assert other.link("abc", "a.md") is None
+
+
+async def test_a_folder_and_a_file_of_a_repository(tmp_path: Path) -> None:
+    origin = repository(tmp_path / "origin", {"a.md": "a", "docs/b.md": "b", "docs-old/c.md": "c"})
+    async with git_server(origin) as served:
+        given = around(tmp_path)
+        for below, expected in {"docs": {"docs/b.md"}, "a.md": {"a.md"}}.items():
+            remote = Remote(f"http://127.0.0.1:{served.port}/r.git", "http", ref="main", below=below)
+            source = Repository(remote, "x", given.cache, given.variables, given.fetcher)
+            assert set((await told(source)).found) == expected
+        with pytest.raises(SourceUnavailable, match="has no nothing"):
+            await told(Repository(Remote(str(origin), "file", below="nothing"), "x", given.cache, given.variables, given.fetcher))
+
+
+# Locations
+
+
+async def test_a_web_site_is_crawled(tmp_path: Path) -> None:
+    async with site({"/": Page('<a href="/a">a</a>'), "/a": Page("a", "text/plain")}) as served:
+        source = source_of(f"{served.url}/", around(tmp_path), bounds=Bounds(depth=1))
+        assert (source.kind, source.location, await source.count()) == ("web", f"{served.url}/", None)
+        first = await told(source)
+        assert set(first.found) == {f"{served.url}/", f"{served.url}/a"}
+        assert (await told(source, first.marks)).unchanged == set(first.found)
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["", "  ", "-x", "--upload-pack=touch sprung", "missing", "ext::sh -c 'touch sprung'", "git://h.test/x", "ftp://h.test/x", "s3://bucket/x",
+     "https://user:secret@github.com/o/r", "ssh://-oProxyCommand=x/y", "ssh://host", "git@-x:y", "https://", "file://other/etc", "a\0b"],
+)  # fmt: skip
+def test_locations_that_mean_nothing(location: str, tmp_path: Path) -> None:
+    with pytest.raises(CaipeError) as refused:
+        source_of(location, around(tmp_path))
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [None, "git", "folder"])
+def test_this_machine_may_be_closed(kind: Kind | None, tmp_path: Path) -> None:
+    for location in (str(tmp_path), f"file://{tmp_path}", ".", "~"):
+        with pytest.raises(SourceUnavailable, match="not read from here"):
+            source_of(location, around(tmp_path, allow_local=False), kind=kind)
+
+
+def test_what_of_this_machine_a_location_means(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    inside = [
+        "/etc",
+        "file:///etc",
+        "FILE:///etc",
+        "file://localhost/etc",
+        "git+file:///etc",
+        f"file://{tmp_path}/%2e%2e/../../../../../../etc",
+        "/etc/.",
+    ]
+    inside += ["file:///etc#/../tmp", "file:///etc?/../tmp", "fi\tle:///etc", f"{tmp_path}/link", " /etc ", "/tmp/../etc"]
+    for location in inside:
+        assert local_path(location) == Path("/etc"), location
+    for location in ("https://docs.test/", "git@git.test:x/y.git", "ssh://git.test/x", "https://github.com/o/r", "git+http://docs.test/"):
+        assert local_path(location) is None
+    assert local_path("docs") == tmp_path.resolve() / "docs"
+    assert local_path("git@git.test:x", "folder") == tmp_path.resolve() / "git@git.test:x"

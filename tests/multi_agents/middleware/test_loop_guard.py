@@ -1,0 +1,240 @@
+"""A model that makes the same call again and again with the same result is told so, and has to answer in the end."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool, tool
+
+from ai_platform_engineering.core.events import Notice
+from ai_platform_engineering.models.offline_model import OfflineModel
+from tests.support.approving_agent import Desk, Person, at_work, of_kind, only
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.request import Request
+from tests.support.fakes.script import Call, Say, Script, Turn
+from tests.support.harness import Seen, agent, supervisor
+from tests.support.storages import in_folder, supervisor_on
+
+TOO_MANY = "I stopped: the request needed too many steps. A narrower question may help."
+NOTICE = "I stop using tools and answer now: status gave the same result 6 times."
+CANNOT = "You have repeated the same call with the same result too often"
+LOOK = Call("status", {"of": "build"})
+
+
+class Builds:
+    """A tool that says how something is; it counts its calls."""
+
+    def __init__(self, said: Callable[[int], str] = lambda _: "running", metadata: dict[str, Any] | None = None) -> None:
+        self.calls = 0
+
+        @tool
+        async def status(of: str) -> str:
+            """How it is."""
+            self.calls += 1
+            return said(self.calls)
+
+        status.metadata = metadata
+        self.tool: BaseTool = status
+
+
+def acting(*steps: Any) -> ScriptedChatModel:
+    return ScriptedChatModel(script=Script(*steps))
+
+
+def obedient() -> ScriptedChatModel:
+    """Looks as long as it is offered tools, then answers."""
+    return acting(lambda request: Turn(LOOK) if request.tools else Turn(Say("It runs.")))
+
+
+def delegating() -> ScriptedChatModel:
+    return acting(Turn(Call("task", {"description": "Look", "subagent_type": "builder"})), Turn(Say("So: {{tool:builder}}")))
+
+
+def results(model: ScriptedChatModel, name: str = "status") -> list[str]:
+    """What the model was shown of the tool."""
+    return [one.text for one in model.requests[-1].since_user if one.tool == name]
+
+
+def warned(model: ScriptedChatModel) -> list[bool]:
+    """Which results told the model that it repeats itself."""
+    return ["the same call with the same result" in one for one in results(model)]
+
+
+def notices(seen: Seen) -> list[tuple[str, str, str]]:
+    return [(event.code, event.text, event.agent) for event in of_kind(seen, Notice)]
+
+
+async def test_the_third_time_the_model_is_told() -> None:
+    model, builds = acting(*[Turn(LOOK)] * 3, Turn(Say("It runs."))), Builds()
+    async with supervisor(model, tools=[builds.tool]) as client:
+        seen = await client.ask("How is the build?")
+    first, second, third = results(model)
+    assert (first, second) == ("running", "running")
+    assert third.startswith("running\n\n[This is the same call with the same result for the 3. time.")
+    assert "call wait first" in third
+    assert (seen.answer, notices(seen)) == ("It runs.", [])
+    assert all("status" in request.tools for request in model.requests)
+
+
+async def test_the_sixth_time_there_are_no_tools_any_more_people_are_told_and_an_answer_comes() -> None:
+    model, builds = obedient(), Builds()
+    async with supervisor(model, tools=[builds.tool]) as client:
+        seen = await client.ask("How is the build?")
+        assert builds.calls == 6
+        assert warned(model) == [False] * 2 + [True] * 4
+        assert [bool(request.tools) for request in model.requests] == [True] * 6 + [False]
+        assert [CANNOT in request.system for request in model.requests] == [False] * 6 + [True]
+        assert notices(seen) == [("loop_guard", NOTICE, "supervisor")]
+        assert [frame.said for frame in seen.frames if frame.state == "working" and frame.said] == [NOTICE]
+        assert (seen.last.state, seen.answer) == ("completed", "It runs.")
+        again = await client.ask("And now?", contextId=seen.context_id)
+    assert (again.answer, builds.calls, len(model.requests)) == ("It runs.", 12, 14)
+    assert notices(again) == [("loop_guard", NOTICE, "supervisor")]
+
+
+async def test_a_model_that_calls_on_is_ended_with_a_sentence() -> None:
+    model, builds = acting(Turn(LOOK)), Builds()
+    async with supervisor(model, tools=[builds.tool]) as client:
+        seen = await client.ask("How is the build?")
+    assert (seen.last.state, seen.last.said) == ("failed", TOO_MANY)
+    assert (builds.calls, len(model.requests)) == (6, 7)
+    assert notices(seen) == [("loop_guard", NOTICE, "supervisor")]
+    assert b"Traceback" not in seen.raw
+
+
+async def test_a_structured_answer_is_no_call_too_many() -> None:
+    def step(request: Request) -> Turn:
+        return Turn(LOOK) if "status" in request.tools else Turn(Call("PlatformEngineerResponse", {"content": "It runs."}))
+
+    builds = Builds()
+    async with supervisor(acting(step), tools=[builds.tool], env={"USE_STRUCTURED_RESPONSE": "true"}) as client:
+        seen = await client.ask("How is the build?")
+    assert (seen.last.state, seen.answer, builds.calls) == ("completed", "It runs.", 6)
+
+
+@pytest.mark.parametrize("differ", ["results", "arguments"])
+async def test_what_differs_is_no_repetition(differ: str) -> None:
+    builds = Builds((lambda number: f"running for {number} minutes") if differ == "results" else (lambda _: "running"))
+    looks = [Turn(Call("status", {"of": f"build {number}" if differ == "arguments" else "build"})) for number in range(8)]
+    model = acting(*looks, Turn(Say("It runs.")))
+    async with supervisor(model, tools=[builds.tool]) as client:
+        seen = await client.ask("How is the build?")
+    assert (builds.calls, warned(model), notices(seen)) == (8, [False] * 8, [])
+    assert seen.answer == "It runs."
+
+
+async def test_repetitions_need_not_follow_each_other() -> None:
+    looks = [Turn(Call("status", {"of": name})) for name in "abababab"]
+    model, builds = acting(*looks, Turn(Say("They run."))), Builds()
+    async with supervisor(model, tools=[builds.tool]) as client:
+        await client.ask("How are the builds?")
+    assert warned(model) == [False] * 4 + [True] * 4
+
+
+async def test_a_change_in_between_does_not_end_the_count_of_what_came_before() -> None:
+    said = itertools.cycle(["running", "queued"])
+    model, builds = obedient(), Builds(lambda _: next(said))
+    async with supervisor(model, tools=[builds.tool]) as client:
+        seen = await client.ask("How is the build?")
+    assert (builds.calls, notices(seen)) == (11, [("loop_guard", NOTICE, "supervisor")])
+
+
+async def test_a_failure_that_repeats_is_a_repetition_and_stays_a_failure() -> None:
+    def fail(_: int) -> str:
+        raise ConnectionError
+
+    model, builds = acting(*[Turn(LOOK)] * 3, Turn(Say("It is away."))), Builds(fail)
+    async with supervisor(model, tools=[builds.tool]) as client:
+        await client.ask("How is the build?")
+    shown = [one for one in model.requests[-1].raw["messages"] if isinstance(one, ToolMessage)]
+    assert [one.status for one in shown] == ["error"] * 3
+    assert warned(model) == [False, False, True]
+
+
+async def test_after_a_wait_the_count_begins_again() -> None:
+    looks = [Turn(LOOK)] * 2
+    model, builds = acting(*looks, Turn(Call("wait", {"seconds": 1})), *looks, Turn(Say("It runs."))), Builds()
+    async with supervisor(model, tools=[builds.tool]) as client:
+        seen = await client.ask("How is the build?")
+    assert results(model, "wait") == ["Waited 1 seconds."]
+    assert (builds.calls, warned(model), notices(seen)) == (4, [False] * 4, [])
+    assert seen.words[4:6] == ["🔧 Supervisor: Calling tool: Wait\n", "✅ Supervisor: Tool Wait completed\n"]
+
+
+async def test_a_tool_marked_poll_may_be_repeated() -> None:
+    model, builds = acting(*[Turn(LOOK)] * 8, Turn(Say("It runs."))), Builds(metadata={"poll": True})
+    async with supervisor(model, tools=[builds.tool]) as client:
+        seen = await client.ask("How is the build?")
+    assert (builds.calls, warned(model), notices(seen), seen.answer) == (8, [False] * 8, [], "It runs.")
+
+
+@pytest.mark.parametrize(("poll", "calls"), [(("read_*",), 8), (("drop_*",), 6)], ids=["named", "not named"])
+async def test_an_agents_definition_says_which_tools_may_be_repeated(tmp_path: Path, poll: tuple[str, ...], calls: int) -> None:
+    def step(request: Request) -> Turn:
+        return Turn(Call("read_note", {"note": "a"})) if request.tools and request.position < 8 else Turn(Say("Read."))
+
+    desk = Desk(tmp_path, Script(step), policy={"poll": poll})
+    async with at_work(desk) as person:
+        seen = await person.ask()
+    assert (len(desk.called), seen.answer) == (calls, "So: Read.")
+    assert [code for code, _, _ in notices(seen)] == ([] if calls == 8 else ["loop_guard"])
+
+
+async def test_an_agent_is_guarded_as_well_and_the_supervisor_goes_on() -> None:
+    model, builds = obedient(), Builds()
+    async with supervisor(delegating(), agents=[agent("builder", model, builds.tool)]) as client:
+        seen = await client.ask("How is the build?")
+    assert builds.calls == 6
+    assert warned(model) == [False] * 2 + [True] * 4
+    assert notices(seen) == [("loop_guard", NOTICE, "builder")]
+    assert seen.answer == "So: It runs."
+
+
+async def test_an_agent_that_calls_on_fails_alone() -> None:
+    async with supervisor(delegating(), agents=[agent("builder", acting(Turn(LOOK)), Builds().tool)]) as client:
+        seen = await client.ask("How is the build?")
+    assert (seen.last.state, seen.answer) == ("completed", f"So: Agent builder failed: {TOO_MANY}")
+
+
+async def test_the_count_goes_on_after_a_pause_and_a_restart(tmp_path: Path) -> None:
+    def step(request: Request) -> Turn:
+        if request.position == 4:
+            return Turn(Call("CAIPEAgentResponse", {"response": "Go on?"}))
+        return Turn(LOOK) if request.tools else Turn(Say("It runs."))
+
+    model, builds = acting(step), Builds()
+    async with supervisor_on(storage := in_folder(tmp_path), model, tools=[builds.tool]) as client:
+        paused = await Person(client, storage).ask()
+        assert (paused.last.state, builds.calls) == ("input-required", 4)
+    async with supervisor_on(storage := in_folder(tmp_path), model, tools=[builds.tool]) as client:
+        seen = await Person(client, storage).answer(paused, {only(paused): {"answer": "yes"}})
+    assert builds.calls == 6
+    assert warned(model) == [False] * 2 + [True] * 4
+    assert notices(seen) == [("loop_guard", NOTICE, "supervisor")]
+    assert seen.answer == "It runs."
+
+
+class Router(OfflineModel):
+    """The embedded router; it notes what it is offered."""
+
+    offered: list[set[str]] = []  # noqa: RUF012 - pydantic copies it
+
+    def bind_tools(self, tools: Any, **more: Any) -> Any:
+        self.offered.append({one.name for one in tools})
+        return super().bind_tools(tools, **more)
+
+
+async def test_the_embedded_router_is_not_offered_to_wait_and_a_model_is(tmp_path: Path) -> None:
+    router, model, builds = Router(), acting(Turn(Say("Hello."))), Builds()
+    members = [agent("builder", None, builds.tool)]
+    async with supervisor_on(in_folder(tmp_path / "a"), None, router=router, agents=members) as client:
+        await client.ask("builder: show status of the build")
+    async with supervisor_on(in_folder(tmp_path / "b"), model, agents=members) as client:
+        await client.ask("Hello")
+    assert builds.calls == 1
+    assert any("status" in names for names in router.offered)
+    assert all("wait" not in names for names in router.offered)
+    assert "wait" in model.requests[0].tools

@@ -1,0 +1,137 @@
+"""Agents from files with real MCP servers behind the real supervisor: from the catalogue to the bytes of the stream."""
+
+import contextlib
+import json
+import random
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.models.chat_model import chat_model
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
+from tests.conftest import ROOT
+from tests.support.fakes.mcp_servers import guarded
+from tests.support.fakes.script import Book, Call, Fail, Say, Script, Turn
+from tests.support.harness import FAST, Client, served
+from tests.support.providers import OPENAI
+
+REAL = str(ROOT / "tests" / "support" / "fakes" / "mcp_real.py")
+
+
+def agent_file(folder: Path, name: str, **server: Any) -> None:
+    definition = {"name": name, "description": f"Knows {name}.", "mcpServers": {name: server}, "examples": [f"Ask {name}."]}
+    (folder / f"{name}.json").write_text(json.dumps(definition))
+
+
+def real_server() -> dict[str, Any]:
+    return {"command": sys.executable, "args": [REAL], "env": guarded()}
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, **variables: str) -> AsyncIterator[Client]:
+    """The whole system with the agents of a folder."""
+    given = {**FAST, "AGENTS_CONFIG": str(folder), "CAIPE_HOME": str(folder / "home"), "MCP_CONNECT_TIMEOUT": "20", **variables}
+    app = build_app(Settings.of(given), given)
+    async with served(app) as url, httpx.AsyncClient(timeout=60) as http:
+        yield Client(url, http)
+
+
+async def test_a_delegation_runs_real_tools_and_names_them(tmp_path: Path) -> None:
+    number = random.randint(10**6, 10**9)
+    agent_file(tmp_path, "sums", **real_server())
+    supervisor = Script(
+        Turn(Say("I ask."), Call("task", {"description": f"double {number}", "subagent_type": "sums"})),
+        Turn(Say("It is {{tool:sums}}.")),
+    )
+    worker = Script(Turn(Call("double", {"number": number})), Turn(Say("{{tool:double}}")))
+    book = Book({f"^double {number}$": worker}, default=supervisor)
+    async with OPENAI.serve(book) as server, running(tmp_path, **OPENAI.settings(server)) as client:
+        seen = await client.ask("What is twice that?")
+        tools = (await client.http.get(f"{client.url}tools")).json()["tools"]
+    assert seen.answer == f"It is {2 * number}."
+    assert seen.words == [
+        "🔧 Supervisor: Calling Agent Sums...\n",
+        "🔧 Sums: Calling tool: Double\n",
+        "✅ Sums: Tool Double completed\n",
+        "✅ Supervisor: Sums completed\n",
+    ]
+    assert "double" in tools["sums"]
+    assert server.refusals == []
+
+
+async def test_a_broken_tool_server_costs_only_its_own_agent(tmp_path: Path) -> None:
+    number = random.randint(10**6, 10**9)
+    agent_file(tmp_path, "sums", **real_server())
+    agent_file(tmp_path, "broken", command="no-such-program-anywhere")
+    both = [Call("task", {"description": f"ask {name} {number}", "subagent_type": name}) for name in ("sums", "broken")]
+    supervisor = Script(Turn(*both), Turn(Say("{{tool:sums}} and {{tool:broken}}")))
+    worker = Script(Turn(Call("double", {"number": number})), Turn(Say("{{tool:double}}")))
+    book = Book({f"^ask sums {number}$": worker, "^ask broken": Script(Turn(Say("I have no tools.")))}, default=supervisor)
+    async with OPENAI.serve(book) as server, running(tmp_path, **OPENAI.settings(server)) as client:
+        seen = await client.ask("Ask both.")
+        again = await client.ask("Ask both.", contextId=seen.context_id)
+        ready = (await client.http.get(f"{client.url}ready")).json()
+    assert seen.answer == again.answer == f"{2 * number} and I have no tools."
+    assert (ready["status"], ready["components"]["agent broken"]["status"]) == ("degraded", "degraded")
+    assert ready["components"]["agent sums"]["status"] == "ready"
+    broken = [request for request in server.requests if request.last_user.startswith("ask broken")]
+    assert all(request.tools == ("CAIPEAgentResponse", "wait") for request in broken)
+    assert "None of your domain tools can be used now" in broken[0].system
+    # The supervisor is told once it is known.
+    asked = [request for request in server.requests if request.last_user == "Ask both."]
+    assert "Its tools are unavailable now" not in asked[0].system
+    assert "Its tools are unavailable now" in asked[-1].system
+
+
+async def test_without_a_model_the_router_answers_and_says_so_once_per_conversation(tmp_path: Path) -> None:
+    async with running(tmp_path) as client:
+        first = await client.ask("what does 10.0.0.0/22 contain?")
+        second = await client.ask("and what does 10.1.0.0/24 contain?", contextId=first.context_id)
+        ready = (await client.http.get(f"{client.url}ready")).json()
+    assert "1,024 addresses" in first.answer
+    assert "256 addresses" in second.answer
+    notices = [[event.kind for event in seen.events].count("notice") for seen in (first, second)]
+    assert notices == [1, 0]
+    assert ready["status"] == "degraded"
+    assert ready["components"]["agent netutils"]["status"] == "ready"
+    assert ready["components"]["agent argocd"]["status"] == "not_configured"
+
+
+async def test_another_model_takes_over_with_a_notice(tmp_path: Path) -> None:
+    casting = Book.for_model({"scripted": Script(Turn(Fail(500))), "spare": Script(Turn(Say("From the spare.")))})
+    async with OPENAI.serve(casting) as server:
+        settings = OPENAI.settings(server, LLM_ATTEMPTS="2", LLM_FALLBACK_MODELS="openai:spare")
+        async with running(tmp_path, **settings) as client:
+            seen = await client.ask("Anybody?")
+    assert seen.answer == "From the spare."
+    assert [event.text for event in seen.events if event.kind == "notice"] == ["The model is not available; openai:spare goes on instead."]
+    assert [request.model for request in server.requests] == ["scripted", "scripted", "spare"]
+
+
+async def test_an_agent_has_a_model_of_its_own(tmp_path: Path) -> None:
+    agent_file(tmp_path, "sums", **real_server())
+    supervisor = Script(Turn(Call("task", {"description": "go", "subagent_type": "sums"})), Turn(Say("{{tool:sums}}")))
+    casting = Book.for_model({"scripted": supervisor, "own": Script(Turn(Say("Mine.")))})
+    async with OPENAI.serve(casting) as server, running(tmp_path, **OPENAI.settings(server, SUMS_LLM_MODEL="openai:own")) as client:
+        assert (await client.ask("Who?")).answer == "Mine."
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [("bedrock:x", "bedrock"), ("google:x", "google"), ("ollama:x", "ollama"), ("litellm:x", "litellm")],
+)
+def test_a_provider_that_is_not_installed_names_its_extra(name: str, extra: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"LLM_MODEL={name}: .*\[{extra}\]"):
+        chat_model(Settings.of({"LLM_MODEL": name}).model)
+
+
+@pytest.mark.parametrize("name", ["gpt", "openai:", ":gpt", "nobody:x"])
+def test_a_model_that_cannot_be_is_refused_in_a_sentence(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"LLM_MODEL={name}"):
+        chat_model(Settings.of({"LLM_MODEL": name}).model)

@@ -1,0 +1,197 @@
+"""Facts about the tree that reviews tend to miss."""
+
+import ast
+import functools
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ai_platform_engineering.core import settings
+from tests.conftest import ROOT, need
+
+PACKAGE = "ai_platform_engineering"
+THIS_FILE = "tests/project/test_repository.py"
+CODEC = f"{PACKAGE}/a2a/codec.py"
+SETTINGS = f"{PACKAGE}/core/settings.py"
+MAX_LINES = 450
+
+ARTIFACT_NAMES = {
+    "streaming_result",
+    "final_result",
+    "partial_result",
+    "subagent_result",
+    "tool_notification_start",
+    "tool_notification_end",
+    "execution_plan_update",
+    "UserInputMetaData",
+}
+
+REGISTRY_HOSTS = re.compile(
+    r"\b(?:(?:test\.)?pypi\.org|(?:files\.)?pythonhosted\.org|registry\.(?:npmjs\.org|yarnpkg\.com)|npmjs\.com"
+    r"|ghcr\.io|quay\.io|gcr\.io|docker\.io|hub\.docker\.com|\w+\.pkg\.dev|deb\.debian\.org|crates\.io)\b"
+)
+MACHINE_PATHS = re.compile(r"(?<![\w.~$}/-])/(?:work|root|home|Users|opt/(?:wheels|pypi))/[\w.-]")
+
+
+@functools.cache
+def tracked() -> tuple[str, ...]:
+    """Every file that is in the repository or would be with the next commit."""
+    inside = subprocess.run(["git", "rev-parse", "--is-inside-work-tree"], cwd=ROOT, capture_output=True, text=True, check=False)
+    need("git", inside.stdout.strip() == "true", f"{ROOT} is not a git work tree")
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return tuple(sorted({name for name in names if name and (ROOT / name).is_file()}))
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    for name in tracked():
+        try:
+            yield name, (ROOT / name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:  # a picture has no words
+            continue
+
+
+def package_modules() -> Iterator[tuple[str, ast.Module]]:
+    for name in tracked():
+        if name.startswith(f"{PACKAGE}/") and name.endswith(".py"):
+            yield name, ast.parse((ROOT / name).read_text(encoding="utf-8"))
+
+
+def found(pattern: re.Pattern[str], *, besides: str = "") -> list[str]:
+    return [
+        f"{name}:{number}: {line.strip()[:160]}"
+        for name, text in texts()
+        if name not in (THIS_FILE, besides)
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def docstrings(tree: ast.Module) -> set[ast.Constant]:
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {body[0].value for body in bodies if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)}
+
+
+def test_there_is_one_file_per_layer_and_no_single_twin() -> None:
+    assert [name for name in tracked() if any(part.split(".")[0].endswith("_single") for part in PurePosixPath(name).parts)] == []
+    assert found(re.compile(r"\w_single\b")) == []
+
+
+def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
+    assert found(REGISTRY_HOSTS) == []
+    assert found(MACHINE_PATHS) == []
+
+
+def test_no_file_names_the_registry_this_machine_uses() -> None:
+    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60, check=False).stdout
+    configured = " ".join([listed, *(value for name, value in os.environ.items() if name.startswith("PIP_"))])
+    hosts = {urlsplit(url).hostname for url in re.findall(r"https?://[^\s'\"]+", configured)} - {None, "localhost", "127.0.0.1", "::1"}
+    for host in hosts:
+        assert found(re.compile(re.escape(str(host)))) == []
+
+
+def test_artifact_names_have_one_home() -> None:
+    words = re.compile(rf"\b(?:{'|'.join(ARTIFACT_NAMES)})\b")
+    strays = [
+        f"{name}:{node.lineno}: {node.value[:80]!r}"
+        for name, tree in package_modules()
+        if name != CODEC
+        for prose in [docstrings(tree)]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose and words.search(node.value)
+    ]
+    assert strays == []
+
+
+def test_the_environment_is_read_in_one_place() -> None:
+    reads = {"environ", "environb", "getenv", "getenvb", "putenv"}
+    strays = [
+        f"{name}:{node.lineno}"
+        for name, tree in package_modules()
+        if name != SETTINGS
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr in reads and isinstance(node.value, ast.Name) and node.value.id == "os")
+        or (isinstance(node, ast.ImportFrom) and node.module == "os" and any(alias.name in reads for alias in node.names))
+    ]
+    assert strays == []
+
+
+def test_no_source_file_is_long() -> None:
+    sizes = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name, _ in package_modules()}
+    assert {name: size for name, size in sizes.items() if size > MAX_LINES} == {}
+
+
+def test_init_files_are_empty() -> None:
+    assert [name for name in tracked() if PurePosixPath(name).name == "__init__.py" and (ROOT / name).read_text(encoding="utf-8")] == []
+
+
+@functools.cache
+def locked() -> dict[str, tuple[Requirement, int]]:
+    """Each requirement of the lock with the number of its hashes."""
+    joined = re.sub(r"\\\n", " ", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    rows: dict[str, tuple[Requirement, int]] = {}
+    for line in joined.splitlines():
+        line = line.split(" #")[0].strip()
+        if not line or line.startswith("#"):
+            continue
+        assert not line.startswith("-"), f"the lock holds an option: {line}"
+        requirement = Requirement(line.split(" --hash=")[0].strip())
+        # One package may be locked twice, for different Pythons.
+        rows[f"{requirement.name} {requirement.marker or ''}"] = (requirement, len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", line)))
+    return rows
+
+
+def test_every_locked_requirement_is_pinned_and_hashed() -> None:
+    assert len(locked()) > 10
+    for requirement, hashes in locked().values():
+        assert hashes, f"{requirement} has no hash"
+        assert re.fullmatch(r"==[^*,]+", str(requirement.specifier)), f"{requirement} is not one version"
+
+
+def test_the_lock_names_no_address() -> None:
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert " @ " not in text
+
+
+def test_the_lock_belongs_to_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    versions = {canonicalize_name(requirement.name): requirement for requirement, _ in locked().values()}
+    for line in [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]:
+        wanted = Requirement(line)
+        pinned = versions.get(canonicalize_name(wanted.name))
+        assert pinned, f"{wanted.name} is not locked: run make lock"
+        version = str(pinned.specifier).removeprefix("==")
+        assert wanted.specifier.contains(version, prereleases=True), f"{wanted} is locked at {version}: run make lock"
+
+
+def first_screen() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0]
+
+
+def test_the_readme_opens_with_two_commands() -> None:
+    blocks = re.findall(r"^```[^\n]*\n(.*?)^```$", first_screen(), re.MULTILINE | re.DOTALL)
+    assert [block.strip() for block in blocks] == ["make run", "make test"]
+    assert len(first_screen().splitlines()) <= 40
+
+
+def test_the_readme_names_only_settings_that_exist() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Settings\n")[1].split("\n## ")[0]
+    named = set(re.findall(r"^\| `([A-Z][A-Z0-9_]*)` \|", section, re.MULTILINE))
+    source = Path(settings.__file__).read_text(encoding="utf-8")
+    assert named
+    assert {name for name in named if f'"{name}"' not in source} == set()
+
+
+@pytest.mark.parametrize("name", [".ci/run", ".ci/first-run"])
+def test_scripts_can_be_run(name: str) -> None:
+    assert os.access(ROOT / name, os.X_OK)

@@ -1,0 +1,146 @@
+"""What RETENTION_DAYS removes: ended runs, and the graph's state of conversations of which no run is left."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from ai_platform_engineering.core.events import Answered, Paused, RunStarted, TextPart
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import FencedSaver
+from ai_platform_engineering.runtime.facts import Facts
+from ai_platform_engineering.runtime.log.memory_log import MemoryLog
+from ai_platform_engineering.runtime.log.run_log import NewRun, RunLog, RunRow, thread_of
+from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
+from ai_platform_engineering.runtime.storage import Storage
+from tests.runtime.server.test_a2a_input_required import form_tool
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.script import Book, Call, Say, Script, Turn
+from tests.support.storages import in_folder, supervisor_on
+
+BACKENDS = ["memory", "sqlite"]
+AT_ONCE = "0.00000000001"  # days: what has ended is old by the next look
+LATER = datetime(9000, 1, 1, tzinfo=UTC)
+
+MODEL = Book(
+    {
+        "^Create": Script(Turn(Say("One moment. "), Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))),
+        "": Script(Turn(Say("Yes."))),
+    }
+)
+
+
+async def threads(storage: Storage) -> set[str]:
+    return {found.config["configurable"]["thread_id"] async for found in storage.saver.alist(None)}
+
+
+async def is_kept(storage: Storage, context_id: str) -> bool:
+    return await storage.saver.aget_tuple({"configurable": {"thread_id": thread_of("", context_id)}}) is not None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_a_conversation_whose_runs_are_forgotten_leaves_no_state(tmp_path: Path, backend: str) -> None:
+    storage = in_folder(tmp_path, LANGGRAPH_CHECKPOINT_TYPE=backend, RETENTION_DAYS=AT_ONCE)
+    model = ScriptedChatModel(script=MODEL)
+    async with supervisor_on(storage, model, tools=[form_tool()]) as client:
+        over = await client.ask("Is it?")
+        waiting = await client.ask("Create a repo.")
+        assert (over.last.state, waiting.last.state) == ("completed", "input-required")
+        assert await is_kept(storage, over.context_id)
+
+        await storage.clean()
+
+        assert not await is_kept(storage, over.context_id)
+        assert (await client.call("tasks/get", {"id": over.task_id}))["error"]["code"] == -32001
+        again = await client.ask("Is it still?", contextId=over.context_id)
+        assert [message.text for message in model.requests[-1].messages] == ["Is it still?"]
+        assert again.answer == "Yes."
+        # What waits for people is not old, and goes on with what it knows.
+        answer = {"kind": "data", "data": {"repo": "kept"}}
+        message = {**client.message(""), "parts": [answer], "taskId": waiting.task_id, "contextId": waiting.context_id}
+        done = await client.call("message/send", {"message": message})
+        assert "Made kept." in json.dumps(done)
+
+
+async def test_the_server_cleans_when_it_starts(tmp_path: Path) -> None:
+    model = ScriptedChatModel(script=MODEL)
+    async with supervisor_on(in_folder(tmp_path), model) as client:
+        over = await client.ask("Is it?")
+    kept = in_folder(tmp_path, RETENTION_DAYS=AT_ONCE)
+    await kept.open()
+    async with asyncio.timeout(30):
+        while await kept.log.get(over.task_id) is not None:  # noqa: ASYNC110 - nothing tells of what is removed
+            await asyncio.sleep(0.01)
+    assert await threads(kept) == set(), "the state goes before the runs that say where it is"
+    await kept.aclose()
+
+
+async def test_facts_are_not_a_matter_of_retention(tmp_path: Path) -> None:
+    storage = in_folder(tmp_path, RETENTION_DAYS=AT_ONCE)
+    await storage.open()
+    facts = Facts(lambda: storage.store)
+    await facts.remember("ann", "Ann likes tea.")
+    await storage.clean()
+    assert [fact.text for fact in await facts.of("ann")] == ["Ann likes tea."]
+    await storage.aclose()
+
+
+# --- the log's part ---------------------------------------------------------------------------------------------------
+
+
+async def run(log: RunLog, context: str, *last: Any, owner: str = "ann") -> RunRow:
+    run_id = f"{owner}-{context}-{len(await log.find(owner))}"
+    started = RunStarted(message_id=run_id, parts=(TextPart(text="?"),), owner=owner)
+    row, _ = await log.create(NewRun(run_id, context, owner, run_id, "digest", started, lasting_id=True))
+    if last:
+        await log.append(row.run_id, row.epoch, last)
+    return row
+
+
+DONE = Answered(text="Yes.", trace_id="t")
+LOGS: list[Callable[[Path], RunLog]] = [lambda _: MemoryLog(), lambda folder: SqliteLog.open(folder / "runs.db", tick=0)]
+
+
+@pytest.mark.parametrize("opened", LOGS, ids=BACKENDS)
+async def test_a_conversation_has_expired_when_all_its_runs_have(tmp_path: Path, opened: Callable[[Path], RunLog]) -> None:
+    log = opened(tmp_path)
+    await run(log, "over", DONE)
+    await run(log, "over", DONE)
+    for last in ((), (Paused(text="?"),)):
+        await run(log, f"open {len(last)}", DONE)
+        await run(log, f"open {len(last)}", *last)
+    await run(log, "shared", DONE)
+    await run(log, "shared", owner="bob")
+    assert sorted(await log.expired(LATER)) == [("ann", "over"), ("ann", "shared")]
+    assert await log.expired(datetime.now(UTC) - timedelta(days=1)) == []
+    assert await log.forget(LATER) == 5
+    assert await log.expired(LATER) == []
+    await log.close()
+
+
+class Unwilling(InMemorySaver):
+    """A database that does not answer the first time."""
+
+    asked = 0
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            raise ConnectionError("away")
+        await super().adelete_thread(thread_id)
+
+
+async def test_a_thread_that_could_not_be_removed_is_removed_the_next_time(tmp_path: Path) -> None:
+    storage = in_folder(tmp_path, RETENTION_DAYS=AT_ONCE)
+    database = Unwilling()
+    storage.saver = FencedSaver(lambda: database, storage.log)
+    row = await run(storage.log, "over", DONE)
+    with pytest.raises(ConnectionError):
+        await storage.clean()
+    assert await storage.log.get(row.run_id) is not None, "nobody would know the thread any more"
+    assert (await storage.clean(), database.asked) == (1, 2)
+    await storage.aclose()

@@ -1,0 +1,276 @@
+"""The SDK's own halves against ours: its client on our server, and our executor under its stock handler and routes."""
+
+import asyncio
+import contextlib
+import socket
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from a2a.client import A2ACardResolver, Client, ClientCallContext, ClientConfig, ClientFactory
+from a2a.client.errors import A2AClientError
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.tasks import InMemoryTaskStore
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+)
+from a2a.utils.errors import A2AError, TaskNotFoundError
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Value
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.memory import InMemorySaver
+from starlette.applications import Starlette
+
+from ai_platform_engineering.a2a.codec import decode
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.transcript import fold
+from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.placement import Placed
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import supervisor_card
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
+from ai_platform_engineering.runtime.log.memory_log import MemoryLog
+from tests.runtime.server.test_a2a_input_required import form_tool
+from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.script import Call, Say, Script, Turn
+from tests.support.harness import PLAIN, served
+
+COMPLETED, CANCELED, PAUSED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_INPUT_REQUIRED
+
+versions = pytest.mark.parametrize("version", ["1.0", "0.3"])
+
+
+def asking(*parts: str | Part, **ids: str) -> SendMessageRequest:
+    written = [Part(text=part) if isinstance(part, str) else part for part in parts]
+    return SendMessageRequest(message=Message(message_id=str(uuid.uuid4()), role=Role.ROLE_USER, parts=written, **ids))
+
+
+def data(values: dict[str, Any]) -> Part:
+    return Part(data=ParseDict(values, Value()))
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, version: str, *, streaming: bool = True) -> AsyncIterator[Client]:
+    """The SDK's client after it has read the card; for 0.3 the card's 1.0 interface is taken away."""
+    async with httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+        card = await A2ACardResolver(http, url).get_agent_card()
+        kept = [one for one in card.supported_interfaces if one.protocol_version.startswith(version)]
+        assert len(kept) == 1
+        del card.supported_interfaces[:]
+        card.supported_interfaces.extend(kept)
+        yield ClientFactory(ClientConfig(httpx_client=http, streaming=streaming)).create(card)
+
+
+@contextlib.asynccontextmanager
+async def ours(script: Script, *tools: BaseTool) -> AsyncIterator[str]:
+    """Our server; its card names the port that it listens on."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    settings = Settings.of({"A2A_PORT": str(listener.getsockname()[1]), "STREAM_COALESCE_SECONDS": "0"})
+    async with served(create_app(settings, tools=tools, model=ScriptedChatModel(script=script)), listener) as url:
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def stock(script: Script, *tools: BaseTool) -> AsyncIterator[str]:
+    """Our executor as people embed it: under the SDK's handler, store and routes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    settings = Settings.of({"A2A_PORT": str(listener.getsockname()[1]), "STREAM_COALESCE_SECONDS": "0"})
+    mas = PlatformEngineerDeepAgent(settings, tools=tools, model=ScriptedChatModel(script=script), checkpointer=InMemorySaver())
+    run_log = MemoryLog()
+    executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(mas, run_log), run_log, settings)
+    card = supervisor_card(settings.server, Placed())
+    handler = DefaultRequestHandler(agent_executor=executor, task_store=InMemoryTaskStore(), agent_card=card)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await handler.aclose()
+
+    routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True)]
+    async with served(Starlette(routes=routes, lifespan=lifespan), listener) as url:
+        yield url
+
+
+servers = pytest.mark.parametrize("server", [ours, stock], ids=["our handler", "stock handler"])
+
+
+class Heard:
+    """What the client heard, event by event."""
+
+    def __init__(self) -> None:
+        self.events: list[StreamResponse] = []
+        self.begun = asyncio.Event()
+
+    async def listen(self, stream: AsyncIterator[StreamResponse]) -> "Heard":
+        async for event in stream:
+            self.events.append(event)
+            self.begun.set()
+        return self
+
+    @property
+    def task_id(self) -> str:
+        first = self.events[0]
+        return first.task.id if first.HasField("task") else first.status_update.task_id
+
+    @property
+    def context_id(self) -> str:
+        first = self.events[0]
+        return first.task.context_id if first.HasField("task") else first.status_update.context_id
+
+    @property
+    def states(self) -> list[int]:
+        return [event.status_update.status.state for event in self.events if event.HasField("status_update")]
+
+    @property
+    def answer(self) -> str:
+        (final,) = [event.artifact_update.artifact for event in self.events if event.artifact_update.artifact.name == "final_result"]
+        return text(final)
+
+    @property
+    def folded(self) -> str | None:
+        """The answer that our own reader of the wire finds in it."""
+        return fold(event for one in self.events for _, event in decode(MessageToDict(one))).answer
+
+
+def text(artifact: Any) -> str:
+    return "".join(part.text for part in artifact.parts)
+
+
+def answer_of(task: Task) -> str:
+    (final,) = [artifact for artifact in task.artifacts if artifact.name == "final_result"]
+    return text(final)
+
+
+@servers
+@versions
+async def test_a_streamed_question(server: Any, version: str) -> None:
+    asked = Versions()
+    async with server(asked.script, asked.tool) as url, connected(url, version) as client:
+        heard = await Heard().listen(client.send_message(asking("Which version?")))
+        stored = await client.get_task(GetTaskRequest(id=heard.task_id))
+    assert heard.events[0].task.status.state == TaskState.TASK_STATE_SUBMITTED
+    assert heard.answer == heard.folded == asked.answer
+    assert (heard.states[0], heard.states[-1]) == (TaskState.TASK_STATE_WORKING, COMPLETED)
+    assert (stored.status.state, answer_of(stored)) == (COMPLETED, asked.answer)
+    assert [text(artifact) for artifact in stored.artifacts if artifact.name == "streaming_result"] == ["Let me look. ", asked.answer]
+
+
+@servers
+@versions
+async def test_a_question_that_waits_for_its_answer(server: Any, version: str) -> None:
+    asked = Versions()
+    async with server(asked.script, asked.tool) as url, connected(url, version, streaming=False) as client:
+        heard = await Heard().listen(client.send_message(asking("Which version?")))
+    (only,) = heard.events
+    assert (only.task.status.state, answer_of(only.task)) == (COMPLETED, asked.answer)
+
+
+@servers
+@versions
+async def test_a_cancel_stops_the_work_and_ends_the_stream(server: Any, version: str) -> None:
+    waiting = Waiting()
+    async with server(waiting.script, waiting.tool) as url, connected(url, version) as client:
+        heard = Heard()
+        listening = asyncio.create_task(heard.listen(client.send_message(asking("Wait."))))
+        await asyncio.gather(waiting.started.wait(), heard.begun.wait())
+        cancelled = await client.cancel_task(CancelTaskRequest(id=heard.task_id))
+        await listening
+        stored = await client.get_task(GetTaskRequest(id=heard.task_id))
+    assert waiting.cancelled.is_set()
+    assert cancelled.status.state == stored.status.state == CANCELED
+    assert heard.states[-1] == CANCELED
+    assert heard.states.count(CANCELED) == 1
+
+
+@servers
+@versions
+async def test_a_pause_and_an_answer(server: Any, version: str) -> None:
+    repo = f"repo-{uuid.uuid4().hex[:8]}"
+    script = Script(Turn(Say("One moment. "), Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}.")))
+    async with server(script, form_tool()) as url, connected(url, version) as client:
+        heard = await Heard().listen(client.send_message(asking("Create a repo.")))
+        assert heard.states[-1] == PAUSED
+        paused = await client.get_task(GetTaskRequest(id=heard.task_id))
+        more = await Heard().listen(client.send_message(asking(data({"repo": repo}), task_id=heard.task_id, context_id=heard.context_id)))
+        stored = await client.get_task(GetTaskRequest(id=heard.task_id))
+    (form,) = [artifact for artifact in paused.artifacts if artifact.name == "UserInputMetaData"]
+    assert MessageToDict(form.parts[0].data)["input_title"] == "Create GitHub Repo"
+    assert paused.status.state == PAUSED
+    assert more.answer == f"Made {repo}."
+    assert (stored.status.state, answer_of(stored)) == (COMPLETED, f"Made {repo}.")
+
+
+@versions
+async def test_a_stream_is_taken_up_again(version: str) -> None:
+    waiting = Waiting()
+    async with ours(waiting.script, waiting.tool) as url, connected(url, version) as client:
+        heard = Heard()
+        listening = asyncio.create_task(heard.listen(client.send_message(asking("Wait."))))
+        await asyncio.gather(waiting.started.wait(), heard.begun.wait())
+        task_id = heard.task_id
+        listening.cancel()
+        more = Heard()
+        following = asyncio.create_task(more.listen(client.subscribe(SubscribeToTaskRequest(id=task_id))))
+        await more.begun.wait()
+        waiting.released.set()
+        await following
+        cursor = ClientCallContext(service_parameters={"Last-Event-ID": "0"})
+        whole = await Heard().listen(client.subscribe(SubscribeToTaskRequest(id=task_id), context=cursor))
+    assert more.events[0].task.status.state == TaskState.TASK_STATE_WORKING
+    assert more.answer == more.folded == waiting.answer
+    assert whole.folded == waiting.answer
+    assert whole.events[0].task.status.state == TaskState.TASK_STATE_SUBMITTED
+
+
+async def test_the_client_of_1_0_lists_tasks() -> None:
+    asked = Versions()
+    async with ours(asked.script, asked.tool) as url, connected(url, "1.0") as client:
+        heard = await Heard().listen(client.send_message(asking("Which version?")))
+        listed = await client.list_tasks(ListTasksRequest(include_artifacts=True))
+    assert [(task.id, answer_of(task)) for task in listed.tasks] == [(heard.task_id, asked.answer)]
+
+
+@versions
+async def test_refusals_are_errors_that_the_client_knows(version: str) -> None:
+    async with ours(Script(Turn(Say("Yes.")))) as url, connected(url, version) as client:
+        with pytest.raises(TaskNotFoundError):
+            await client.get_task(GetTaskRequest(id="nothing"))
+        with pytest.raises((A2AError, A2AClientError)):
+            await Heard().listen(client.subscribe(SubscribeToTaskRequest(id="nothing")))
+        with pytest.raises((A2AError, A2AClientError)):
+            await Heard().listen(client.send_message(asking(" ")))
+
+
+async def test_the_client_prefers_1_0() -> None:
+    async with ours(Script(Turn(Say("Yes.")))) as url, httpx.AsyncClient(verify=PLAIN) as http:
+        card = await A2ACardResolver(http, url).get_agent_card()
+    assert [one.protocol_version for one in card.supported_interfaces] == ["1.0", "0.3.0"]
+    assert {one.url for one in card.supported_interfaces} == {url}
+
+
+async def test_an_executor_that_fails_says_so_in_words() -> None:
+    """Under the stock handler too, no text of an exception leaves the process."""
+
+    def explode(_: Any) -> Turn:
+        raise RuntimeError("the password is 1234")
+
+    async with stock(Script(explode)) as url, connected(url, "1.0") as client:
+        heard = await Heard().listen(client.send_message(asking("Well?")))
+    assert heard.states[-1] == TaskState.TASK_STATE_FAILED
+    assert "1234" not in str(heard.events)
+    assert text(heard.events[-1].status_update.status.message)

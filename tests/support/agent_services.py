@@ -1,0 +1,159 @@
+"""Agents as services for tests: in this process with what arrived written down, or as processes with the scripted model over HTTP."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, Placed
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import create_service
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
+from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent
+from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
+from tests.conftest import ROOT
+from tests.support.fakes.mcp_servers import guarded
+from tests.support.fakes.script import Casting, Request, Script
+from tests.support.fakes.serving import ModelServer
+from tests.support.harness import FAST, PLAIN, Client, served
+from tests.support.processes import Program, started
+from tests.support.providers import OPENAI
+
+REAL = str(ROOT / "tests" / "support" / "fakes" / "mcp_real.py")
+
+Where = Literal["in-process", "remote"]
+
+
+@dataclass(slots=True)
+class Service:
+    """An agent behind A2A in this process; `requests` are the JSON-RPC calls that it got."""
+
+    agent: LocalAgent
+    url: str
+    requests: list[dict[str, Any]] = field(default_factory=list)
+
+    def methods(self) -> list[str]:
+        return [request["method"] for request in self.requests]
+
+    def messages(self) -> list[dict[str, Any]]:
+        return [request["params"]["message"] for request in self.requests if "message" in request["params"]]
+
+
+class _Recorded:
+    """An application, and the bodies of the calls to it."""
+
+    def __init__(self, app: Any, requests: list[dict[str, Any]]) -> None:
+        self._app, self._requests, self.streams = app, requests, app.streams
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = bytearray()
+
+        async def heard() -> Any:
+            message = await receive()
+            body.extend(message.get("body", b""))
+            if message["type"] == "http.request" and body and not message.get("more_body"):
+                self._requests.append(json.loads(bytes(body)))
+                body.clear()
+            return message
+
+        await self._app(scope, heard, send)
+
+
+@contextlib.asynccontextmanager
+async def service(agent: LocalAgent, listener: socket.socket | None = None, **env: str) -> AsyncIterator[Service]:
+    app = create_service(Settings.of({**FAST, **env}), placed=Placed([agent]))
+    running = Service(agent, "")
+    async with served(_Recorded(app, running.requests), listener) as running.url:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def remote(agent: LocalAgent, url: str, **options: Any) -> AsyncIterator[RemoteAgent]:
+    """The agent as the supervisor sees it when its service is at an address."""
+    connection = A2ARemoteAgentConnectTool(name=agent.definition.name, description="", url=url, **options)
+    try:
+        yield RemoteAgent(agent.definition, connection)
+    finally:
+        await connection.aclose()
+        await connection.http.aclose()
+
+
+@contextlib.asynccontextmanager
+async def placed(agent: LocalAgent, where: Where, **env: str) -> AsyncIterator[Agent]:
+    """The agent in the supervisor's process, or as a service."""
+    if where == "in-process":
+        yield agent
+        return
+    async with service(agent, **env) as running, remote(agent, running.url) as far:
+        yield far
+
+
+@contextlib.asynccontextmanager
+async def supervising(folder: Path, model: ModelServer, **variables: str) -> AsyncIterator[Client]:
+    """The supervisor in this process with the agents in the folder's `agents`; its processes are found by the folder."""
+    places = {"AGENTS_CONFIG": str(folder / "agents"), "CAIPE_HOME": str(folder / "home"), "TMPDIR": str(folder)}
+    given = {**FAST, **places, **OPENAI.settings(model), **variables}
+    async with served(build_app(Settings.of(given), given)) as at, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
+        yield Client(at, http)
+
+
+@contextlib.asynccontextmanager
+async def program(*command: str, **env: str) -> AsyncIterator[tuple[Program, Client]]:
+    """A server process and a client for it; it finds a free port."""
+    async with started(*command, env={"A2A_PORT": "0", **env}) as process, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
+        found = await process.said(r"serving on (http://\S+)")
+        await http.get(f"{found[1]}health")  # it listens before it is up
+        yield process, Client(found[1], http)
+
+
+def model_of(server: ModelServer) -> dict[str, str]:
+    """The scripted model for a process."""
+    return {"LLM_MODEL": "openai:scripted", "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "scripted", **FAST}
+
+
+def real_server() -> dict[str, Any]:
+    return {"command": sys.executable, "args": [REAL], "env": guarded()}
+
+
+def define(folder: Path, name: str, server: Mapping[str, Any] | None = None, **more: Any) -> None:
+    """Writes the definition of an agent with an MCP server of its own."""
+    folder.mkdir(exist_ok=True)
+    servers = {} if "url" in more and server is None else {"mcpServers": {name: dict(server or real_server())}}
+    definition = {"name": name, "description": f"Knows {name}.", **servers, **more}
+    (folder / f"{name}.json").write_text(json.dumps(definition))
+
+
+class ByTools(Casting):
+    """One model for all: a supervisor's request has the tool that delegates, an agent's has not."""
+
+    def __init__(self, supervisor: Casting, agents: Casting) -> None:
+        self._supervisor, self._agents = supervisor, agents
+
+    def choose(self, request: Request) -> Script:
+        return (self._supervisor if "task" in request.tools else self._agents).choose(request)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+async def ready(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = (await client.http.get(f"{client.url}ready")).json()
+    return found
+
+
+async def eventually(look: Callable[[], Any], done: Callable[[Any], bool]) -> Any:
+    """Looks again until it is so; for states of other processes, which have no event to wait for."""
+    async with asyncio.timeout(30):
+        while not done(found := await look()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return found

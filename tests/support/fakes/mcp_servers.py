@@ -1,0 +1,105 @@
+"""Definitions of the fake MCP servers, sessions for tests, and a look at the processes that are left."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from langchain_core.tools import BaseTool
+
+import network_guard
+from ai_platform_engineering.core.agent_definition import McpServer
+from ai_platform_engineering.mcp_client.sessions import McpSessions
+from tests.conftest import ROOT, need
+from tests.support.fakes.mcp_http import FAKE_TASK
+
+FAKES = Path(__file__).parent
+LONG = 30.0  # for waiting: no test takes this long unless it fails
+
+
+def raw(*options: str, marks: Path | None = None, **env: str) -> McpServer:
+    """The hand-written server on stdio; without site packages it starts at once."""
+    placed = ("--marks", str(marks)) if marks else ()
+    return McpServer(command=sys.executable, args=("-S", str(FAKES / "mcp_raw.py"), *options, *placed), env=env)
+
+
+def real(**env: str) -> McpServer:
+    """The server made with the protocol's library, on stdio."""
+    return McpServer(command=sys.executable, args=(str(FAKES / "mcp_real.py"),), env={**guarded(), **env})
+
+
+def guarded() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("PYTHONPATH", network_guard.GUARD_FILE) if name in os.environ}
+
+
+def surroundings(tmp_path: Path, **more: str) -> dict[str, str]:
+    """An environment of ours whose processes can be told from those of other tests."""
+    return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **more}
+
+
+def processes(tmp_path: Path) -> dict[int, str]:
+    """The living processes that were started with these surroundings, with their commands."""
+    need("/proc", Path("/proc/self/environ").exists(), "processes are counted there")
+    wanted = f"TMPDIR={tmp_path}".encode()
+    found: dict[int, str] = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if "\nState:\tZ" not in (folder / "status").read_text():
+                    found[int(folder.name)] = command
+    return found
+
+
+def servers_running(tmp_path: Path) -> list[int]:
+    return [pid for pid, command in processes(tmp_path).items() if "mcp_r" in command]
+
+
+async def until(done: Callable[[], Any], what: str = "it") -> Any:
+    """Waits for something true, with a limit."""
+    deadline = time.monotonic() + LONG
+    while not (found := done()):
+        assert time.monotonic() < deadline, f"{what} did not happen in {LONG} s"
+        await asyncio.sleep(0.01)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def open_sessions(tmp_path: Path, **options: Any) -> AsyncIterator[McpSessions]:
+    """Sessions that must leave nothing behind: no process, no task."""
+    before = asyncio.all_tasks()
+    environment = surroundings(tmp_path, **options.pop("environment", {}))
+    sessions = McpSessions(**{"connect_timeout": LONG, "call_timeout": LONG, "environment": environment, **options})
+    try:
+        yield sessions
+    finally:
+        await sessions.aclose()
+    assert processes(tmp_path) == {}
+    assert [task for task in asyncio.all_tasks() - before if task.get_name() != FAKE_TASK] == []
+
+
+def by_name(tools: Sequence[BaseTool]) -> dict[str, BaseTool]:
+    return {tool.name: tool for tool in tools}
+
+
+@contextlib.contextmanager
+def python(script: str, tmp_path: Path, *args: str) -> Iterator[None]:
+    """A process of ours with this script, for tests in which we die."""
+    environment = {**surroundings(tmp_path), **guarded(), "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *args], env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,92 @@
+"""A conversation with the supervisor's graph below the server: questions in, events out."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.memory import InMemorySaver
+
+from ai_platform_engineering.core.events import AnyEvent, RunStarted, TextPart, ends_turn
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.transcript import Transcript, fold
+from ai_platform_engineering.graph.visible_text import visible
+from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
+from ai_platform_engineering.runtime.log.memory_log import MemoryLog
+from ai_platform_engineering.runtime.log.run_log import Answer, NewRun
+from ai_platform_engineering.runtime.runs.runs import Turn as RunTurn
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.script import Script
+from tests.support.harness import FAST
+
+
+@dataclass
+class Talk:
+    """The supervisor's graph with a model, and the events of each question put to it."""
+
+    model: BaseChatModel
+    agents: Sequence[LocalAgent] = ()
+    tools: Sequence[BaseTool] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    events: list[AnyEvent] = field(default_factory=list)  # of the current run
+
+    def __post_init__(self) -> None:
+        settings, self._saver = Settings.of({**FAST, **self.env}), InMemorySaver()
+        self._supervisor = PlatformEngineerDeepAgent(
+            settings, agents=self.agents, tools=self.tools, model=self.model, checkpointer=self._saver
+        )
+        self._log = MemoryLog()
+        self._binding = AIPlatformEngineerA2ABinding(self._supervisor, self._log)
+        self._context, self.run_id = str(uuid.uuid4()), ""
+
+    async def ask(self, text: str = "Which?") -> list[AnyEvent]:
+        """A new question on the same thread; its events."""
+        self.run_id = str(uuid.uuid4())
+        parts = (TextPart(text=text),)
+        started = RunStarted(message_id=str(uuid.uuid4()), parts=parts)
+        self.events = [started]
+        await self._log.create(NewRun(self.run_id, self._context, "me", started.message_id, "", started, lasting_id=True))
+        return await self._turn(parts, resumes=False)
+
+    async def answer(self, values: dict[str, Any], *, taken: bool = True) -> list[AnyEvent]:
+        """Answers to what was asked, by request id; what follows. Not `taken`: nobody asked for them."""
+        claimed = await self._log.claim_requests(Answer(self.run_id, str(uuid.uuid4()), "", len(self.events)), values, "me")
+        assert set(claimed) == (set(values) if taken else set())
+        return await self._turn((), resumes=True)
+
+    @property
+    def seen(self) -> Transcript:
+        return fold(self.events)
+
+    async def kept(self) -> list[str]:
+        """The texts of the current question that the graph keeps and the model will see again."""
+        return [text for message in await self._messages() if (text := visible(message.text))]
+
+    async def called(self) -> list[str]:
+        """What the supervisor's model called for the current question: tools, and agents by their name."""
+        calls = [call for message in await self._messages() for call in message.tool_calls]
+        return [str(call["args"].get("subagent_type") or call["name"]) for call in calls]
+
+    async def _messages(self) -> list[AIMessage]:
+        [thread] = self._saver.storage
+        state = await (await self._supervisor.graph()).aget_state({"configurable": {"thread_id": thread}})
+        return [message for message in current_turn(state.values["messages"]) if isinstance(message, AIMessage)]
+
+    async def _turn(self, parts: Any, *, resumes: bool) -> list[AnyEvent]:
+        row = await self._log.get(self.run_id)
+        assert row is not None
+        new = [event async for event in self._binding.stream(RunTurn(row, parts, "me", resumes=resumes), self.seen)]
+        assert [ends_turn(event) for event in new] == [False] * (len(new) - 1) + [True], "one end, and it is the last"
+        await self._log.append(self.run_id, row.epoch, new)
+        self.events += new
+        return new
+
+
+def scripted(*turns: Any, streaming: bool = True) -> ScriptedChatModel:
+    return ScriptedChatModel(script=Script(*turns), streaming=streaming)

@@ -1,0 +1,96 @@
+"""The netutils server for tests: started as its definition says, asked over stdio as any client does."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import CallToolResult, Implementation, TextContent, Tool
+
+import network_guard
+from ai_platform_engineering.core.agent_definition import AgentDefinition
+from tests.conftest import ROOT
+
+DEFINITION = ROOT / "ai_platform_engineering" / "agents" / "netutils.yaml"
+LIMIT = 60  # for a call that hangs; nothing here waits that long
+_WORDS_OF_LIBRARIES = re.compile(r"pydantic|validation error|Traceback|Errno|Error executing|\bNone\b")
+
+
+@dataclass(frozen=True)
+class Told:
+    """A result as a reader gets it: the sentence, the data, whether it failed, and the whole of it as text."""
+
+    line: str
+    data: dict[str, Any]
+    failed: bool
+    everything: str
+
+
+def told(result: CallToolResult) -> Told:
+    """A sentence, then the data as compact JSON if there is any, which is also the structured content."""
+    texts = [block.text for block in result.content if isinstance(block, TextContent)]
+    assert len(texts) == len(result.content)
+    assert "\n" not in texts[0]
+    data = result.structuredContent or {}
+    assert texts[1:] == ([json.dumps(data, separators=(",", ":"))] if data else [])
+    return Told(texts[0], data, bool(result.isError), result.model_dump_json())
+
+
+@dataclass(frozen=True)
+class Served:
+    portal: BlockingPortal
+    session: ClientSession
+    about: Implementation
+
+    def call(self, tool: str, **arguments: Any) -> Told:
+        return self.calls((tool, arguments))[0]
+
+    def calls(self, *wanted: tuple[str, dict[str, Any]]) -> list[Told]:
+        """All at once."""
+
+        async def together() -> list[CallToolResult]:
+            async with asyncio.timeout(LIMIT):
+                return await asyncio.gather(*(self.session.call_tool(tool, arguments) for tool, arguments in wanted))
+
+        return [told(result) for result in self.portal.call(together)]
+
+    def refused(self, tool: str, **arguments: Any) -> str:
+        """The text of an error, which is for people: no word of a library."""
+        answer = self.call(tool, **arguments)
+        assert answer.failed
+        assert not _WORDS_OF_LIBRARIES.search(answer.line)
+        return answer.line
+
+    def tools(self) -> list[Tool]:
+        return self.portal.call(self.session.list_tools).tools
+
+
+def definition() -> AgentDefinition:
+    return AgentDefinition.model_validate(yaml.safe_load(DEFINITION.read_text(encoding="utf-8")))
+
+
+@contextmanager
+def serving(folder: Path, *flags: str, **variables: str) -> Iterator[Served]:
+    """A server process in the folder, which ends with the block."""
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", network_guard.GUARD_FILE)
+    environment = {name: os.environ[name] for name in kept if name in os.environ} | variables
+    arguments = [*definition().mcp_servers["netutils"].args, *flags]
+    parameters = StdioServerParameters(command=sys.executable, args=arguments, env=environment, cwd=folder)
+
+    @asynccontextmanager
+    async def session() -> AsyncIterator[tuple[ClientSession, Implementation]]:
+        async with stdio_client(parameters) as (reading, writing), ClientSession(reading, writing) as opened:
+            yield opened, (await opened.initialize()).serverInfo
+
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(session()) as (opened, about):
+        yield Served(portal, opened, about)

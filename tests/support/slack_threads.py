@@ -1,0 +1,181 @@
+"""Questions in Slack threads, drawn with Slack's streams or with messages that are updated, and what Slack was told of each."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import BaseTool
+
+from ai_platform_engineering.a2a.codec import decode_task
+from ai_platform_engineering.core.transcript import Transcript, fold
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from tests.support.fakes.clock import ScaledClock
+from tests.support.fakes.model import ScriptedChatModel
+from tests.support.fakes.script import Gate, Script
+from tests.support.fakes.slack import Call, FakeSlack
+from tests.support.knowing_supervisor import Library
+from tests.support.slack_workspace import LIMITS, Stage, stage
+
+WAYS: Mapping[str, dict[str, Any]] = {
+    "streams": {},
+    "posts": {"env": {"SLACK_INTEGRATION_STREAMING": "false"}, "scale": 50.0},  # a message is updated every 1.2 s of this clock
+    "refused": {"slack": {"streaming": False}, "scale": 50.0},
+}
+both = pytest.mark.parametrize("way", ["streams", "posts"])
+_MARKS = {"pending": "⏳", "in_progress": "🔄", "complete": "✅", "error": "❌"}
+
+
+@contextlib.asynccontextmanager
+async def staged(
+    way: str,
+    tmp_path: Path,
+    model: Script | BaseChatModel,
+    *,
+    agents: Sequence[Any] = (),
+    tools: Sequence[BaseTool] = (),
+    env: Mapping[str, str] | None = None,
+) -> AsyncIterator[Stage]:
+    """A supervisor, the bot and Slack, where messages are drawn in this way."""
+    given = WAYS[way]
+    clock, own = ScaledClock(given.get("scale", 1.0)), {**given.get("env", {}), **(env or {})}
+    async with stage(tmp_path, model, agents=agents, tools=tools, env=own, clock=clock, slack=given.get("slack")) as on, on.bot():
+        yield on
+
+
+@contextlib.asynccontextmanager
+async def with_knowledge(way: str, tmp_path: Path, model: Script, *, agents: Sequence[LocalAgent] = ()) -> AsyncIterator[Stage]:
+    """The same with a real knowledge base."""
+    given, known = WAYS[way], await Library.of(tmp_path / "library")
+    async with (
+        known.served(ScriptedChatModel(script=model), agents=agents, env={"ENABLE_RAG": "true"}) as client,
+        FakeSlack(clock=ScaledClock(given.get("scale", 1.0)), limits=LIMITS) as fake,
+    ):
+        on = Stage(fake, client, tmp_path / "bot-home", given.get("env", {}))
+        async with on.bot():
+            yield on
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread in which one question was asked and answered."""
+
+    on: Stage
+    channel: str
+    ts: str
+
+    @property
+    def messages(self) -> list[Any]:
+        """The bot's messages that stand there now."""
+        return self.on.mine(self.channel, self.ts)
+
+    @property
+    def calls(self) -> list[Call]:
+        """All that Slack has taken in for this thread, also what was taken back since."""
+        mine = {one.ts for one in self.on.slack.messages.values() if (one.channel, one.thread_ts) == (self.channel, self.ts)}
+        asked = (call for call in self.on.slack.calls if call.method.startswith("chat.") and call.answer == "ok")
+        return [call for call in asked if call.params.get("thread_ts") == self.ts or call.params.get("ts") in mine]
+
+    @property
+    def received(self) -> str:
+        """Every text that Slack was ever sent, whether it still stands or not."""
+        return "\n".join(text for call in self.calls for text in texts_of(call))
+
+    @property
+    def text(self) -> str:
+        """What the bot's messages say now."""
+        return "".join(one.markdown or "".join(_texts_in(one.blocks)) for one in self.messages)
+
+    @property
+    def steps(self) -> list[str]:
+        """The cards, or the lines in their place: a mark for the state, and the title."""
+        return [line for one in self.messages for line in _lines(one)]
+
+    async def seen(self) -> Transcript:
+        """What the supervisor has stored of the run."""
+        assert self.on.running is not None
+        bot = self.on.running.bot
+        row = await bot.store.turn(f"{self.channel}:{self.ts}")
+        assert row is not None
+        task = await bot.supervisor.acting(row.principal, row.owner).call("GetTask", {"id": row.task_id})
+        return fold(item.event for item in decode_task(task))
+
+
+async def asked(on: Stage, text: str = "Which?", channel: str = "C1") -> Thread:
+    """A thread in which the question has been answered."""
+    ts = await on.slack.say(text, mention=True, channel=channel)
+    await on.slack.wait(lambda: on.ends(channel, ts), timeout=90)
+    return Thread(on, channel, ts)
+
+
+async def all_asked(on: Stage, questions: Sequence[str], at_once: int = 5) -> dict[str, Thread]:
+    """The questions, some at the same time, each in a channel of its own."""
+    door = asyncio.Semaphore(at_once)
+
+    async def one(number: int, text: str) -> Thread:
+        async with door:
+            return await asked(on, text, f"C{number}")
+
+    threads = await asyncio.gather(*(one(number, text) for number, text in enumerate(questions, 1)))
+    return dict(zip(questions, threads, strict=True))
+
+
+# --- reading calls ----------------------------------------------------------------------------------------------------
+
+
+def texts_of(call: Call) -> list[str]:
+    """The text of a call, in chunks or in blocks."""
+    chunks = [chunk["text"] for chunk in call.params.get("chunks") or () if chunk["type"] == "markdown_text"]
+    return chunks + _texts_in(call.params.get("blocks"))
+
+
+def _texts_in(blocks: Sequence[dict[str, Any]] | None) -> list[str]:
+    return [block["text"] for block in blocks or () if block["type"] == "markdown"]
+
+
+def steps_of(call: Call) -> Iterator[str]:
+    """The steps of a call, each with its mark, its title and what is called in it."""
+    for chunk in call.params.get("chunks") or ():
+        if chunk["type"] == "task_update":
+            details = f" — {chunk['details']}" if "details" in chunk else ""
+            yield f"{_MARKS[chunk['status']]} {chunk['title']}{details}"
+    yield from _lines_in(call.params.get("blocks") or ())
+
+
+def _lines(message: Any) -> Iterator[str]:
+    yield from (f"{_MARKS[card['status']]} {card['title']}" for card in message.cards.values())
+    yield from (line.partition(" — ")[0] for line in _lines_in(message.blocks))
+
+
+def _lines_in(blocks: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for block in blocks:
+        text = block["text"]["text"] if block["type"] == "section" else ""
+        yield from (line for line in text.splitlines() if line[:1] in _MARKS.values())
+
+
+@contextlib.asynccontextmanager
+async def reporting(slack: FakeSlack, gate: Gate, also: Callable[[], str] = str) -> AsyncIterator[None]:
+    """Tells the gate of every text and every step the moment Slack has it, and of what `also` says then."""
+
+    told: list[Call] = []
+
+    def news() -> Call | None:
+        fresh = slack.calls[len(told) : len(told) + 1]
+        return fresh[0] if fresh and fresh[0].answer != "pending" else None
+
+    async def report() -> None:
+        while (call := await slack.wait(news, timeout=90)) is not None:
+            told.append(call)
+            gate.seen("\n".join([*texts_of(call), *steps_of(call), also(), ""]))
+
+    task = asyncio.create_task(report())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,327 @@
+"""Self-service workflows from the first word to what exists afterwards: in both placements, across kills, and every way it can go wrong."""
+
+import re
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Notice, Paused, PlanUpdated, ToolFinished
+from tests.support.agent_services import ByTools, Where
+from tests.support.fakes.openai_server import OpenAIServer, serve_openai
+from tests.support.fakes.script import Call, Casting, Fail, Say, Script, Turn
+from tests.support.harness import Client
+from tests.support.placements import comparable, difference
+from tests.support.providers import OPENAI
+from tests.support.workflow_processes import ORG, GitHub, Person, Server, a_name, agent_github, github, statuses, supervising, tools
+
+CREATE = "Create GitHub Repo"
+DONE = {CREATE: "completed", "Create the repository": "completed", "Open the first issue": "skipped"}
+NEVER = Script(Turn(Fail(500, message="no model was to be asked")), name="never")
+Killed = Literal["before the answer", "before the approval", "before both"]
+
+both_placements = pytest.mark.parametrize("where", ["in-process", "remote"])
+
+
+def posted(hub: GitHub) -> list[str]:
+    """What came to GitHub to be changed, below the organisation."""
+    return [request.removeprefix(f"POST /orgs/{ORG}/").removeprefix(f"POST /repos/{ORG}/") for request in hub.wrote]
+
+
+async def create(server: Server, repo: str, killed: Killed | None = None) -> Person:
+    """The whole story of a repository without a first issue, as a person sees it."""
+    person = Person(server.client)
+    await person.say(CREATE)
+    if killed in ("before the answer", "before both"):
+        person.client = await server.again()
+    await person.fill(repo=repo, owner=ORG, description="Pays.", issue="")
+    if killed in ("before the approval", "before both"):
+        person.client = await server.again()
+    await person.approve()
+    return person
+
+
+# From the first word to a repository
+
+
+async def test_a_repository_is_created_without_a_model_and_alike_in_both_placements(tmp_path: Path) -> None:
+    told: dict[str, list[AnyEvent]] = {}
+    repo = a_name()
+    placements: tuple[Where, ...] = ("in-process", "remote")
+    for where in placements:
+        async with github() as hub:
+            async with agent_github(where, tmp_path, hub) as env, Server(tmp_path / where, **env) as server:
+                person = await create(server, repo)
+                told[where] = [_anywhere(event, hub) for event in person.seen.events]
+            found = await hub.repository(repo)
+        assert found is not None
+        assert (found["private"], found["description"], found["default_branch"]) == (True, "Pays.", "main")
+        assert posted(hub) == ["repos"]
+        assert (person.seen.last.state, person.seen.answer) == ("completed", f"The repository {ORG}/{repo} exists: {found['html_url']}")
+        assert statuses(person.seen.events) == DONE
+        assert tools(person.seen.events) == ["supervisor/github", "github/create_repository"]
+    here, there = (comparable(told[where]) for where in placements)
+    assert here == there, difference(here, there)
+
+
+def _anywhere(event: AnyEvent, hub: GitHub) -> AnyEvent:
+    """The event as if every GitHub had the same address and everything happened at the same moment."""
+    plain = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "2026-01-01T00:00:00", event.model_dump_json().replace(hub.url, "http://hub/"))
+    same = type(event).model_validate_json(plain)
+    if isinstance(same, InputRequested):
+        return same.model_copy(update={"asked": same.asked.model_copy(update={"expires_at": None})})
+    return same.model_copy(update={"requests": ("the last one",)}) if isinstance(same, Paused) else same
+
+
+@both_placements
+@pytest.mark.parametrize(
+    "killed",
+    [
+        pytest.param("before the answer", marks=pytest.mark.full),
+        pytest.param("before the approval", marks=pytest.mark.full),
+        "before both",
+    ],
+)
+async def test_a_killed_supervisor_loses_neither_the_form_nor_the_approval(tmp_path: Path, where: Where, killed: Killed) -> None:
+    repo = a_name()
+    async with github() as hub, agent_github(where, tmp_path, hub) as env, Server(tmp_path, **env) as server:
+        person = await create(server, repo, killed)
+        found = await hub.repository(repo)
+        assert "Traceback" not in server.process.err
+    assert found is not None
+    assert posted(hub) == ["repos"]
+    assert person.seen.last.state == "completed"
+    assert person.seen.answer == f"The repository {ORG}/{repo} exists: {found['html_url']}"
+    assert statuses(person.seen.events) == DONE
+    assert tools(person.seen.events) == ["supervisor/github", "github/create_repository"]
+    resolved = [event.resolution for event in person.seen.events if isinstance(event, InputResolved)]
+    assert resolved == ["answered", "approved"]
+
+
+async def test_the_plan_the_form_and_the_approval_are_on_the_wire(tmp_path: Path) -> None:
+    repo = a_name()
+    async with github() as hub, supervising(tmp_path, **hub.settings) as client:
+        person = Person(client)
+        first = await person.say(CREATE)
+        assert first.last.state == "input-required"
+        [plan] = [event for event in first.events if isinstance(event, PlanUpdated)]
+        assert [(step.title, step.agent, step.status) for step in plan.steps] == [
+            (CREATE, "supervisor", "in_progress"),
+            ("Create the repository", "github", "pending"),
+            ("Open the first issue", "github", "pending"),
+        ]
+        [form] = [frame.artifact["parts"][0]["data"] for frame in first.named("UserInputMetaData")]
+        assert (form["user_input"], form["input_title"]) == (True, CREATE)
+        fields = {field["field_name"]: field for field in form["input_fields"]}
+        assert list(fields) == ["repo", "owner", "description", "private", "readme", "issue"]
+        assert [name for name, field in fields.items() if field["required"]] == ["repo", "private", "readme"]
+        second = await person.fill(repo=repo, owner=ORG, private="no")
+        assert second.last.state == "input-required"
+        assert hub.wrote == []
+        [asked] = [frame.artifact["parts"][0]["data"] for frame in second.named("UserInputMetaData")]
+        assert asked["approval"] is True
+        assert (asked["agent"], asked["tool"]) == ("github", "create_repository")
+        assert asked["arguments"] == {"owner": ORG, "name": repo, "description": "", "private": False, "auto_init": True}
+        await person.approve()
+        found = await hub.repository(repo)
+    assert found is not None
+    assert found["private"] is False
+
+
+# How it is started
+
+
+def scripted(tmp_path: Path, hub: GitHub, model: OpenAIServer) -> AbstractAsyncContextManager[Client]:
+    """The supervisor with the model, and GitHub's agent in its process."""
+    return supervising(tmp_path, **hub.settings, **OPENAI.settings(model))
+
+
+def starts(name: str, **values: Any) -> Script:
+    return Script(Turn(Call("run_workflow", {"name": name, "values": values})), Turn(Say("{{tool:run_workflow}}")))
+
+
+async def test_a_name_that_is_typed_exactly_asks_no_model(tmp_path: Path) -> None:
+    repo = a_name()
+    async with github() as hub, serve_openai(NEVER) as model, scripted(tmp_path, hub, model) as client:
+        person = Person(client)
+        await person.say(CREATE)
+        await person.fill(repo=repo, owner=ORG)
+        await person.approve()
+        assert await hub.repository(repo) is not None
+    assert model.requests == []
+    assert not [event for event in person.seen.events if isinstance(event, Notice)]
+
+
+async def test_a_model_starts_it_with_what_the_user_has_said_already(tmp_path: Path) -> None:
+    repo = a_name()
+    script = starts("create-github-repo", repo=repo, owner=ORG, private=False, unknown="x", issue=7)
+    async with github() as hub, serve_openai(script) as model, scripted(tmp_path, hub, model) as client:
+        person = Person(client)
+        await person.say(f"I need a public place for {repo} on GitHub, in {ORG}.")
+        asked = {field.field_name: field.value for field in person.form.fields}
+        assert asked == {"repo": repo, "owner": ORG, "description": None, "private": False, "readme": None, "issue": "7"}
+        assert "create-github-repo" in str(model.requests[0].raw)
+        await person.fill(repo=repo, owner=ORG, private=False)
+        await person.approve()
+        assert await hub.repository(repo) is not None
+    assert len(model.requests) == 1
+    assert person.seen.answer.startswith(f"The repository {ORG}/{repo} exists:")
+    assert tools(person.seen.events) == ["supervisor/run_workflow", "supervisor/github", "github/create_repository"]
+
+
+@pytest.mark.parametrize("model", [False, True], ids=["no model", "model"])
+async def test_a_client_starts_it_with_a_data_part(tmp_path: Path, model: bool) -> None:
+    repo = a_name()
+    async with github() as hub, serve_openai(NEVER) as far:
+        env = {**hub.settings, **(OPENAI.settings(far) if model else {})}
+        async with supervising(tmp_path, **env) as client:
+            person = Person(client)
+            await person.say({"workflow": "create-github-repo", "values": {"repo": repo, "private": False}})
+            asked = {field.field_name: field.value for field in person.form.fields if field.value is not None}
+            assert asked == {"repo": repo, "private": False}
+            await person.fill(repo=repo, owner=ORG)
+            await person.approve()
+            assert await hub.repository(repo) is not None
+    assert far.requests == []
+
+
+async def test_an_unknown_name_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    async with github() as hub, serve_openai(starts("create-a-castle")) as model, scripted(tmp_path, hub, model) as client:
+        person = Person(client)
+        by_client = await person.say({"workflow": "create-a-castle"})
+        assert model.requests == []
+        by_model = await person.say("A castle, please.")
+    known = "There is no workflow create-a-castle. The workflows are: check-a-service, create-github-repo, onboard-argocd-service."
+    assert (by_client.last.state, by_client.answer) == ("completed", known)
+    assert by_model.answer == known
+    [finished] = [event for event in by_model.events if isinstance(event, ToolFinished)]
+    assert (finished.tool, finished.outcome) == ("run_workflow", "error")
+
+
+async def test_a_workflow_whose_agent_is_missing_names_it(tmp_path: Path) -> None:
+    async with supervising(tmp_path) as client:
+        person = Person(client)
+        typed = await person.say(CREATE)
+        sent = await person.say({"workflow": "create-github-repo"})
+    assert typed.answer == sent.answer
+    assert typed.answer.startswith("Create GitHub Repo cannot be started: it needs github, which is not available.")
+    assert not [event for event in typed.events if isinstance(event, PlanUpdated | InputRequested)]
+
+
+# The step that needs a model
+
+
+def issue_model(repo: str) -> Script:
+    call = Call("create_issue", {"owner": ORG, "repo": repo, "title": "Write a README"})
+    return Script(Turn(call), Turn(Say("Opened #1.")), exhausted="error")
+
+
+@both_placements
+async def test_the_first_issue_is_opened_by_the_agents_own_model(tmp_path: Path, where: Where) -> None:
+    repo = a_name()
+    async with github() as hub, serve_openai(ByTools(NEVER, issue_model(repo))) as model:
+        llm = {"LLM_MODEL": "openai:scripted", "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "scripted"}
+        async with agent_github(where, tmp_path, hub, **llm) as env:
+            here = OPENAI.settings(model) if where == "in-process" else {}
+            async with supervising(tmp_path, **env, **here) as client:
+                person = Person(client)
+                await person.say(CREATE)
+                await person.fill(repo=repo, owner=ORG, issue="Write a README")
+                await person.approve()
+                assert person.approval.tool == "create_issue"
+                await person.approve()
+    assert [issue.title for issue in hub.state.repositories[f"{ORG}/{repo}"].issues.values()] == ["Write a README"]
+    assert posted(hub) == ["repos", f"{repo}/issues"]
+    assert person.seen.answer.endswith("Opened #1.")
+    assert statuses(person.seen.events)["Open the first issue"] == "completed"
+    assert f"{ORG}/{repo}" in model.requests[0].last_user
+    assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("model", ["none", "broken"])
+async def test_the_optional_step_fails_and_the_answer_says_so(tmp_path: Path, model: str) -> None:
+    repo = a_name()
+    broken: Casting = Script(Turn(Fail(400, message="no such model")))
+    async with github() as hub, serve_openai(broken) as far:
+        env = OPENAI.settings(far) if model == "broken" else {}
+        async with supervising(tmp_path, **hub.settings, **env) as client:
+            person = Person(client)
+            await person.say(CREATE)
+            await person.fill(repo=repo, owner=ORG, issue="Write a README")
+            await person.approve()
+            found = await hub.repository(repo)
+    assert found is not None
+    assert person.seen.last.state == "completed"
+    assert person.seen.answer.startswith(f"The repository {ORG}/{repo} exists: {found['html_url']}")
+    assert "Open the first issue (failed): " in person.seen.answer
+    assert statuses(person.seen.events)["Open the first issue"] == "failed"
+    assert posted(hub) == ["repos"]
+
+
+# What goes wrong
+
+
+def stopped(person: Person, reason: str) -> None:
+    """The workflow has ended at its second step for a reason that is told, and nothing after it was tried."""
+    assert person.seen.last.state == "completed"
+    assert person.seen.answer.startswith(f"{CREATE} stopped: the step “Create the repository” failed: ")
+    assert reason in person.seen.answer
+    assert person.seen.answer.endswith("Not done: Open the first issue.")
+    assert statuses(person.seen.events) == {CREATE: "completed", "Create the repository": "failed", "Open the first issue": "skipped"}
+
+
+@both_placements
+async def test_a_name_that_is_taken_stops_it(tmp_path: Path, where: Where) -> None:
+    async with github() as hub, agent_github(where, tmp_path, hub) as env, supervising(tmp_path, **env) as client:
+        before = set(hub.state.repositories)
+        person = Person(client)
+        await person.say(CREATE)
+        await person.fill(repo="web", owner=ORG, issue="Never opened")
+        await person.approve()
+    stopped(person, f"There is already a repository web in {ORG}. Nothing was created: choose another name.")
+    assert set(hub.state.repositories) == before
+    assert posted(hub) == ["repos"]
+    [call] = [event for event in person.seen.events if isinstance(event, ToolFinished) and event.tool == "create_repository"]
+    assert call.outcome == "error"
+
+
+@both_placements
+async def test_a_rejected_call_stops_it_with_the_persons_reason(tmp_path: Path, where: Where) -> None:
+    async with github() as hub, agent_github(where, tmp_path, hub) as env, supervising(tmp_path, **env) as client:
+        person = Person(client)
+        await person.say(CREATE)
+        await person.fill(repo=a_name(), owner=ORG, issue="Never opened")
+        await person.decide({"type": "reject", "message": "Not before the review"})
+    stopped(person, "A person rejected this call of create_repository: Not before the review. Nothing was done.")
+    assert "Do not call it again" not in person.seen.answer  # that is for a model
+    assert hub.wrote == []
+
+
+async def test_an_edited_approval_creates_what_the_person_wrote(tmp_path: Path) -> None:
+    repo = a_name()
+    async with github() as hub, supervising(tmp_path, **hub.settings) as client:
+        person = Person(client)
+        await person.say(CREATE)
+        await person.fill(repo=a_name("other"), owner=ORG)
+        await person.decide({"type": "edit", "arguments": {**person.approval.arguments, "name": repo}})
+        found = await hub.repository(repo)
+    assert found is not None
+    assert posted(hub) == ["repos"]
+    assert person.seen.answer == f"The repository {ORG}/{repo} exists: {found['html_url']}"
+
+
+@pytest.mark.parametrize("message", ["I changed my mind", None])
+async def test_a_declined_form_does_nothing(tmp_path: Path, message: str | None) -> None:
+    async with github() as hub, supervising(tmp_path, **hub.settings) as client:
+        person = Person(client)
+        await person.say(CREATE)
+        await person.decide({"type": "reject", **({"message": message} if message else {})})
+    assert person.seen.last.state == "completed"
+    assert person.seen.answer == (
+        f"{CREATE} stopped: the step “{CREATE}” failed: {message or 'The person does not want to answer.'}\n\n"
+        "Not done: Create the repository, Open the first issue."
+    )
+    assert statuses(person.seen.events) == {CREATE: "failed", "Create the repository": "skipped", "Open the first issue": "skipped"}
+    assert tools(person.seen.events) == []
+    assert hub.wrote == []
