@@ -16,7 +16,7 @@ INSTALLED := $(VENV)/.installed-$(shell { pwd; cat requirements.lock pyproject.t
 BACKENDS := $(VENV)/.backends-$(shell { pwd; cat requirements.lock requirements-backends.lock; } | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup backends run test check test-full fmt lock clean
+.PHONY: help setup backends run test check test-full metrics fmt lock clean
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
@@ -52,6 +52,9 @@ test-full: setup backends ## the slow tests, marked `full`
 
 quick-sanity: setup ## the supervisor and two agents as processes: health, names, order, narration, the final result
 	$(BIN)/python -m pytest -n 0 $(PYTEST_ARGS) integration/test_streaming_harness.py
+
+metrics: setup ## how dense and how plainly named the code is, beside two libraries of the field
+	$(BIN)/python -m benchmarks.code_metrics
 
 fmt: setup ## format, and mend what ruff can mend
 	$(BIN)/ruff check --fix

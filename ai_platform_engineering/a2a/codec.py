@@ -142,7 +142,7 @@ def snapshot(ref: TaskRef, items: Sequence[Numbered]) -> Task:
     if items:
         task.metadata[SEQ_KEY] = str(items[-1].seq)
         texts = {artifact_id: artifact.parts[0].text for artifact_id, artifact in artifacts.items()}
-        behind = [[item.seq, _bare(item.event, _carrier(item, texts)), item.at.isoformat()] for item in joined]
+        behind = [[item.seq, _bare(item.event, _carrier(item, texts)), item.stored_at.isoformat()] for item in joined]
         task.metadata[EVENTS_KEY] = json.dumps(behind)
     return task
 
@@ -199,14 +199,14 @@ def user_message(ref: TaskRef, event: RunStarted) -> Message:
 
 
 def _submitted(ref: TaskRef, item: Numbered, event: RunStarted) -> Task:
-    status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED, timestamp=item.at)
+    status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED, timestamp=item.stored_at)
     task = Task(id=ref.task_id, context_id=ref.context_id, status=status, history=[user_message(ref, event)])
     task.metadata[SEQ_KEY] = str(item.seq)
     return task
 
 
 def _status(ref: TaskRef, item: Numbered, state: TaskState, *, text: str = "", event: bool = False) -> TaskStatusUpdateEvent:
-    status = TaskStatus(state=state, timestamp=item.at)
+    status = TaskStatus(state=state, timestamp=item.stored_at)
     if text:
         message_id = f"{ref.task_id}-{item.seq}"
         said = Message(message_id=message_id, context_id=ref.context_id, task_id=ref.task_id, role=Role.ROLE_AGENT, parts=[Part(text=text)])

@@ -363,5 +363,5 @@ class Numbered(NamedTuple):
     """An event of a run's log: its number, and when it was stored."""
 
     seq: int
-    at: datetime
+    stored_at: datetime
     event: AnyEvent

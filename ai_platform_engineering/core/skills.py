@@ -44,7 +44,7 @@ class Skill(Frozen):
     findings: tuple[Finding, ...] = ()
 
 
-class SkillShelf(Protocol):
+class SkillRegistry(Protocol):
     """The skills as the supervisor sees them."""
 
     async def usable(self) -> Sequence[Skill]:

@@ -2,7 +2,7 @@
 
 from typing import Literal, Protocol, runtime_checkable
 
-from ai_platform_engineering.core.skills import SkillShelf
+from ai_platform_engineering.core.skills import SkillRegistry
 
 Sync = Literal["synced", "stale", "unknown"]
 
@@ -12,7 +12,7 @@ class MultiAgentSystem(Protocol):
     """A supervisor."""
 
     graph_generation: int  # how often its graph was built
-    skills: SkillShelf | None
+    skills: SkillRegistry | None
 
 
 _registered: MultiAgentSystem | None = None
@@ -28,7 +28,7 @@ def get_mas_instance() -> MultiAgentSystem | None:
     return _registered
 
 
-def sync_status(catalog: SkillShelf | None) -> Sync:
+def sync_status(catalog: SkillRegistry | None) -> Sync:
     """Skills are read at each step of a run, so a supervisor with this catalogue is never behind it."""
     if _registered is None:
         return "unknown"

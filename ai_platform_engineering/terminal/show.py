@@ -36,7 +36,7 @@ def show_run(console: Console, items: Sequence[Numbered], *, results: bool = Fal
 
 
 def _header(console: Console, seen: Transcript, items: Sequence[Numbered]) -> None:
-    took = f"{(items[-1].at - items[0].at).total_seconds():.1f} s" if items else "0 s"
+    took = f"{(items[-1].stored_at - items[0].stored_at).total_seconds():.1f} s" if items else "0 s"
     tokens = f", {seen.usage.input_tokens} tokens in, {seen.usage.output_tokens} out" if seen.usage else ""
     _plain(console, f"{seen.state}, {took}{tokens}, trace {seen.trace_id or '-'}", "bold")
 
@@ -61,9 +61,9 @@ def _times(items: Sequence[Numbered]) -> dict[str, float]:
     took: dict[str, float] = {}
     for item in items:
         if isinstance(item.event, ToolStarted):
-            started[item.event.call_id] = item.at
+            started[item.event.call_id] = item.stored_at
         elif isinstance(item.event, ToolFinished) and item.event.call_id in started:
-            took[item.event.call_id] = (item.at - started[item.event.call_id]).total_seconds()
+            took[item.event.call_id] = (item.stored_at - started[item.event.call_id]).total_seconds()
     return took
 
 

@@ -702,10 +702,10 @@ def test_a_snapshot_names_its_number_and_those_of_its_events(events: list[AnyEve
 @given(events=given_by.run_events())
 def test_a_snapshot_keeps_when_its_events_happened(events: list[AnyEvent]) -> None:
     items = given_by.numbered(events)
-    times = {item.seq: item.at for item in items}
+    times = {item.seq: item.stored_at for item in items}
     for is_v03 in BOTH:
         task = json.loads(json.dumps(task_json(snapshot(REF, items), is_v03=is_v03)))
-        assert [item.at for item in decode_task(task)] == [times[item.seq] for item in decode_task(task)]
+        assert [item.stored_at for item in decode_task(task)] == [times[item.seq] for item in decode_task(task)]
         assert [(item.seq, item.event) for item in decode_task(task)] == decode(task)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, Refused, SourceUnavailable
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.core.skills import Origin, SkillShelf
+from ai_platform_engineering.core.skills import Origin, SkillRegistry
 from ai_platform_engineering.net.connections import Gate
 from ai_platform_engineering.skills_middleware.api.pagination import page_of
 from ai_platform_engineering.skills_middleware.catalog import (
@@ -89,7 +89,7 @@ async def names(catalog: SkillCatalog) -> list[str]:
     return [skill.name for skill in await catalog.usable()]
 
 
-async def body(catalog: SkillShelf, name: str) -> str:
+async def body(catalog: SkillRegistry, name: str) -> str:
     skill = await catalog.get(name)
     assert skill is not None
     return skill.body

@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from ai_platform_engineering.agents.catalog import is_enabled, shipped_names
 from ai_platform_engineering.core.events import SUPERVISOR
 from ai_platform_engineering.core.settings import EVERY_AGENT, Settings, environment, is_distributed, placement_of
-from ai_platform_engineering.core.skills import SkillShelf
+from ai_platform_engineering.core.skills import SkillRegistry
 from ai_platform_engineering.graph.translator import Shape
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models, common_middleware
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent
@@ -113,7 +113,7 @@ class PlatformEngineerDeepAgent:
         prompts: PromptConfig | None = None,
         workflows: Workflows | None = None,
         knowledge: Knowledge | None = None,
-        skills: SkillShelf | None = None,
+        skills: SkillRegistry | None = None,
     ) -> None:
         self.skills = skills
         self._settings, self._tools, self._models, self._log = settings, tuple(tools), Models(settings, model, router), run_log

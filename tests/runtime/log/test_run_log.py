@@ -222,7 +222,7 @@ async def test_the_time_of_an_event_never_goes_back(log: RunLog) -> None:
     row = await created(log)
     for number in range(5):
         await log.append(row.run_id, row.epoch, [noted(number)])
-    times = [item.at for item in await log.read(row.run_id)]
+    times = [item.stored_at for item in await log.read(row.run_id)]
     assert times == sorted(times)
     assert all(at.tzinfo is not None for at in times)
     now = await log.get(row.run_id)

@@ -495,7 +495,7 @@ async def test_times_do_not_go_back_when_the_clock_does(path: Path) -> None:
     ahead = datetime(2999, 1, 1, tzinfo=UTC)
     await database.submit(lambda db, _: db.execute("UPDATE runs SET updated = ?", (int(ahead.timestamp()) * 1_000_000,)))
     await log.append("run", row.epoch, [noted("a")])
-    assert (await log.read("run"))[-1].at == ahead
+    assert (await log.read("run"))[-1].stored_at == ahead
     await log.close()
 
 

@@ -14,7 +14,7 @@ from langgraph.types import Command
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.signals import Noticed
-from ai_platform_engineering.core.skills import Skill, SkillShelf
+from ai_platform_engineering.core.skills import Skill, SkillRegistry
 from ai_platform_engineering.core.tool_traits import ASKING, DELEGATION, PLANNING, WAITING
 from ai_platform_engineering.multi_agents.platform_engineer.active_skills import SKILL_FILE, Bounds, InUse, in_use
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
@@ -48,7 +48,7 @@ ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
 class UsesSkills(AgentMiddleware):
     """Outside of everything that asks people or keeps a journal: what a skill does not allow is refused before anybody is asked."""
 
-    def __init__(self, shelf: SkillShelf, *, offline: bool) -> None:
+    def __init__(self, shelf: SkillRegistry, *, offline: bool) -> None:
         """`offline`: no language model follows procedures."""
         super().__init__()
         self._shelf, self._offline = shelf, offline
@@ -131,7 +131,7 @@ def _is_offered(name: str, bounds: Bounds) -> bool:
     return name in ALWAYS or bounds.allows(name) or name == PlatformEngineerResponse.__name__
 
 
-def skill_tools(shelf: SkillShelf) -> list[BaseTool]:
+def skill_tools(shelf: SkillRegistry) -> list[BaseTool]:
     @tool(LOADING, description="Use a skill: its procedure is added to your instructions for the current request.")
     async def load_skill(name: str, runtime: ToolRuntime) -> Command[Any]:
         wanted = name.strip().lstrip("/")
@@ -175,7 +175,7 @@ def _used(runtime: ToolRuntime, name: str) -> InUse | None:
     return next((one for one in in_use(runtime.state.get("messages") or ()) if one.name == name), None)
 
 
-async def _as_begun(shelf: SkillShelf, one: InUse) -> Skill | None:
+async def _as_begun(shelf: SkillRegistry, one: InUse) -> Skill | None:
     """In the version that the run began with. After a restart there may be only the one of now."""
     return await shelf.get(one.name, one.version) or await shelf.get(one.name)
 
@@ -189,7 +189,7 @@ def _matches(skill: Skill, wanted: Sequence[str]) -> bool:
     return all(word in text for word in wanted)
 
 
-async def _known(shelf: SkillShelf) -> str:
+async def _known(shelf: SkillRegistry) -> str:
     names = [skill.name for skill in await shelf.usable()]
     more = ", …" if len(names) > _MOST_FOUND else ""
     return f"The skills are: {', '.join(names[:_MOST_FOUND])}{more}." if names else "There are no skills."
