@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 OURS = ROOT / "ai_platform_engineering"
 ANCHORS = ("starlette", "a2a")
 GENERATED = ("_pb2.py", "_pb2_grpc.py")  # protobuf's output is nobody's style
-VAGUE = frozenset("found one given said known told kept taken asked wanted shown held left whole things gone seen made meant".split())
+VAGUE = frozenset(
+    "found one given said known told kept taken asked wanted shown held left whole things gone seen made meant".split()
+)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -116,10 +118,16 @@ def print_table(columns: dict[str, Metrics]) -> None:
         ("lines per file, median/p95/longest", [spread(m.file_lines) for m in columns.values()]),
         ("lines per function, median/p95/longest", [spread(m.function_lines) for m in columns.values()]),
         ("characters per line", [f"{m.characters / m.lines:.1f}" for m in columns.values()]),
-        ("conditional expressions per 1,000 lines", [f"{m.rate(m.conditional_expressions):.1f}" for m in columns.values()]),
+        (
+            "conditional expressions per 1,000 lines",
+            [f"{m.rate(m.conditional_expressions):.1f}" for m in columns.values()],
+        ),
         ("  nested in each other", [str(m.nested_conditionals) for m in columns.values()]),
         ("comprehensions per 1,000 lines", [f"{m.rate(m.comprehensions):.1f}" for m in columns.values()]),
-        ("  that need a second reading, per 1,000", [f"{m.rate(m.dense_comprehensions):.1f}" for m in columns.values()]),
+        (
+            "  that need a second reading, per 1,000",
+            [f"{m.rate(m.dense_comprehensions):.1f}" for m in columns.values()],
+        ),
         ("assignments of three or more targets", [str(m.wide_assignments) for m in columns.values()]),
         ("vague locals per 1,000 lines", [f"{m.rate(m.vague_locals):.1f}" for m in columns.values()]),
     ]
@@ -129,7 +137,9 @@ def print_table(columns: dict[str, Metrics]) -> None:
 
 
 def print_packages() -> None:
-    print(f"{'package':52}{'lines':>7}{'ifexp':>7}{'compr':>7}{'dense':>7}{'wide':>6}{'vague':>7}{'chars':>7}")
+    print(
+        f"{'package':52}{'lines':>7}{'ifexp':>7}{'compr':>7}{'dense':>7}{'wide':>6}{'vague':>7}{'chars':>7}"
+    )
     folders = [path for path in OURS.rglob("*") if path.is_dir() and list(path.glob("*.py"))]
     for folder in sorted({OURS, *folders}):
         m = measure(path for path in sorted(folder.glob("*.py")))
@@ -138,7 +148,9 @@ def print_packages() -> None:
         rates = (m.conditional_expressions, m.comprehensions, m.dense_comprehensions)
         cells = "".join(f"{m.rate(count):>7.1f}" for count in rates)
         name = str(folder.relative_to(ROOT)).removeprefix("ai_platform_engineering/")
-        print(f"{name:52}{m.lines:>7}{cells}{m.wide_assignments:>6}{m.rate(m.vague_locals):>7.1f}{m.characters / m.lines:>7.1f}")
+        print(
+            f"{name:52}{m.lines:>7}{cells}{m.wide_assignments:>6}{m.rate(m.vague_locals):>7.1f}{m.characters / m.lines:>7.1f}"
+        )
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import httpx
 
-from ai_platform_engineering.a2a.client import A2AClient, Conversation
+from ai_platform_engineering.a2a.client import A2AClient, ClientConversation
 from ai_platform_engineering.core.transcript import fold
 from tests.support.fakes.openai_server import serve_openai
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
@@ -32,19 +32,34 @@ NETWORK = "10.0.0.0/24"
 MODEL = Book(
     {
         "^Look": Script(
-            Turn(Say("I ask the network agent. "), Call("task", {"description": f"Describe {NETWORK}", "subagent_type": "netutils"})),
-            Turn(Say("The network has 256 addresses, of which 254 can be given to hosts. That was all for {{user}}")),
+            Turn(
+                Say("I ask the network agent. "),
+                Call("task", {"description": f"Describe {NETWORK}", "subagent_type": "netutils"}),
+            ),
+            Turn(
+                Say(
+                    "The network has 256 addresses, of which 254 can be given to hosts. That was all for {{user}}"
+                )
+            ),
         ),
-        "^Describe": Script(Turn(Say("I look. "), Call("cidr_info", {"cidr": NETWORK})), Turn(Say("It has 256 addresses."))),
+        "^Describe": Script(
+            Turn(Say("I look. "), Call("cidr_info", {"cidr": NETWORK})), Turn(Say("It has 256 addresses."))
+        ),
     },
-    Script(Turn(Say("This needs no tool: I know it, and I say it in a sentence of some length. You said {{user}}"))),
+    Script(
+        Turn(
+            Say("This needs no tool: I know it, and I say it in a sentence of some length. You said {{user}}")
+        )
+    ),
 )
 
 
 async def main(conversations: int, turns: int, rounds: int) -> None:
     seconds: dict[str, list[float]] = {storage: [] for storage in STORAGES}
     async with serve_openai(MODEL) as model, contextlib.AsyncExitStack() as stack:
-        urls = {storage: await stack.enter_async_context(supervisor(storage, model.url)) for storage in STORAGES}
+        urls = {
+            storage: await stack.enter_async_context(supervisor(storage, model.url)) for storage in STORAGES
+        }
         for url in urls.values():
             await load(url, 2, 2)  # the first question loads libraries and starts the agent's tools
         for _ in range(rounds):
@@ -68,7 +83,7 @@ async def load(url: str, conversations: int, turns: int) -> None:
 
 
 async def converse(client: A2AClient, number: int, turns: int) -> None:
-    talk = Conversation()
+    talk = ClientConversation()
     for turn in range(turns):
         text = f"{'Look' if (number + turn) % 2 else 'Say'} {talk.context_id} {turn}"
         seen = fold([event async for event in client.ask(text, talk)])

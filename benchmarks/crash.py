@@ -74,7 +74,9 @@ def table(rows: Sequence[Row], together: int) -> None:
         unknown = [verdict for verdict in row.verdicts if verdict.unknown and not verdict.wrong]
         right = len(row.verdicts) - row.failed - len(unknown)
         said = f"{len(unknown)} ({sum(verdict.written for verdict in unknown)})"
-        print(f"{row.stratum.name:32} {len(row.verdicts):5} {row.kills:6} {right:6} {said:>18} {row.failed:7}")
+        print(
+            f"{row.stratum.name:32} {len(row.verdicts):5} {row.kills:6} {right:6} {said:>18} {row.failed:7}"
+        )
     print(
         f"Up to {together} runs died with one kill. Unknown: the write's outcome is unknown, and the answer says so; it was not repeated."
     )
@@ -89,7 +91,9 @@ def table(rows: Sequence[Row], together: int) -> None:
 
 def total(rows: Sequence[Row]) -> Row:
     verdicts = [verdict for row in rows for verdict in row.verdicts]
-    return Row(Stratum("all"), sum(row.kills for row in rows), verdicts, [one for row in rows for one in row.starts])
+    return Row(
+        Stratum("all"), sum(row.kills for row in rows), verdicts, [one for row in rows for one in row.starts]
+    )
 
 
 def figures(seconds: Sequence[float]) -> str:
@@ -98,7 +102,9 @@ def figures(seconds: Sequence[float]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=200, help="runs that are killed, divided among the strata")
+    parser.add_argument(
+        "--kills", type=int, default=200, help="runs that are killed, divided among the strata"
+    )
     parser.add_argument("--stratum", choices=[stratum.name for stratum in STRATA], help="only this one")
     parser.add_argument("--together", type=int, default=5, help="runs that die with one kill")
     parser.add_argument("--seed", type=int, default=1)

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ai_platform_engineering.knowledge_bases.documents import Chunk, Document, Raw
-from ai_platform_engineering.knowledge_bases.indexing.chunking import chunked
-from ai_platform_engineering.knowledge_bases.reading.read import read
+from ai_platform_engineering.knowledge_bases.documents import Chunk, Document, RawDocument
+from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
+from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
 from ai_platform_engineering.knowledge_bases.search.evaluation import percentile
-from ai_platform_engineering.knowledge_bases.search.fusion import fused
-from ai_platform_engineering.knowledge_bases.search.tokens import asked
+from ai_platform_engineering.knowledge_bases.search.fusion import fuse_rankings
+from ai_platform_engineering.knowledge_bases.search.tokens import parse_query
 from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.store import Mode
+from ai_platform_engineering.knowledge_bases.stores.store import SearchMode
 
 DIMENSIONS, CLUSTERS, QUERIES, TOP = 384, 500, 200, 10
 OF_A_DOCUMENT, WORDS = 5, 150
@@ -40,7 +40,12 @@ class Made:
     def __init__(self, seed: int = 7) -> None:
         self.numbers = np.random.default_rng(seed)
         letters = random.Random(seed)
-        self.words = np.array(["".join(letters.choices("abcdefghijklmnoprstuvwy", k=letters.randint(3, 11))) for _ in range(VOCABULARY)])
+        self.words = np.array(
+            [
+                "".join(letters.choices("abcdefghijklmnoprstuvwy", k=letters.randint(3, 11)))
+                for _ in range(VOCABULARY)
+            ]
+        )
         shares = 1 / np.arange(1, VOCABULARY + 1)
         self.shares = np.cumsum(shares / shares.sum())
         self.centres = self.numbers.standard_normal((CLUSTERS, DIMENSIONS), dtype=np.float32)
@@ -56,16 +61,31 @@ class Made:
 
     def query(self) -> str:
         """Two to five words, of which the most frequent hundred are none: they would be stop words."""
-        return " ".join(self.numbers.choice(self.words[100:10_000], int(self.numbers.integers(2, 6))).tolist())
+        return " ".join(
+            self.numbers.choice(self.words[100:10_000], int(self.numbers.integers(2, 6))).tolist()
+        )
 
     def document(self, number: int) -> Document:
         texts = [self.text(WORDS) for _ in range(OF_A_DOCUMENT)]
-        chunks = tuple(Chunk(at, text, (), start, start + len(text)) for at, (start, text) in enumerate(_places(texts)))
-        return Document(f"d{number}", "made", self.text(4), f"d{number}.md", "\n\n".join(texts), str(number), chunks=chunks)
+        chunks = tuple(
+            Chunk(at, text, (), start, start + len(text)) for at, (start, text) in enumerate(_places(texts))
+        )
+        return Document(
+            f"d{number}",
+            "made",
+            self.text(4),
+            f"d{number}.md",
+            "\n\n".join(texts),
+            str(number),
+            chunks=chunks,
+        )
 
     def markdown(self) -> bytes:
         """About 6 KB."""
-        sections = (f"## {self.text(3)}\n\n{self.text(60)}.\n\n- {self.text(8)}\n- {self.text(8)}\n\n{self.text(55)}.\n" for _ in range(7))
+        sections = (
+            f"## {self.text(3)}\n\n{self.text(60)}.\n\n- {self.text(8)}\n- {self.text(8)}\n\n{self.text(55)}.\n"
+            for _ in range(7)
+        )
         return f"# {self.text(4)}\n\n{''.join(sections)}".encode()
 
 
@@ -80,13 +100,15 @@ async def indexed(store: EmbeddedStore, made: Made, chunks: int) -> np.ndarray:
     """All chunks with their vectors."""
     began = time.perf_counter()
     for number in range(chunks // OF_A_DOCUMENT):
-        await store.put(made.document(number))
+        await store.put_document(made.document(number))
         if number % 500 == 499:
             await store.commit()
     await store.commit()
-    print(f"{chunks} chunks, words: {time.perf_counter() - began:.0f} s (the making of the texts included), {memory():.0f} MB")
+    print(
+        f"{chunks} chunks, words: {time.perf_counter() - began:.0f} s (the making of the texts included), {memory():.0f} MB"
+    )
     vectors, at, began = made.vectors(chunks), 0, time.perf_counter()
-    while waiting := await store.without_vector(MODEL, 2_000):
+    while waiting := await store.list_chunks_without_vector(MODEL, 2_000):
         await store.put_vectors(MODEL, list(zip(waiting, vectors[at : at + len(waiting)], strict=True)))
         at += len(waiting)
     print(f"{at} vectors: {time.perf_counter() - began:.0f} s, {memory():.0f} MB")
@@ -94,11 +116,14 @@ async def indexed(store: EmbeddedStore, made: Made, chunks: int) -> np.ndarray:
 
 
 async def searched(store: EmbeddedStore, made: Made, vectors: np.ndarray) -> None:
-    questions = [(made.query(), vectors[at] + 0.03 * made.vectors(1)[0]) for at in made.numbers.integers(len(vectors), size=QUERIES)]
-    modes: tuple[Mode, ...] = ("lexical", "vectors", "hybrid")
+    questions = [
+        (made.query(), vectors[at] + 0.03 * made.vectors(1)[0])
+        for at in made.numbers.integers(len(vectors), size=QUERIES)
+    ]
+    modes: tuple[SearchMode, ...] = ("lexical", "vectors", "hybrid")
     for mode in modes:
 
-        async def one(question: tuple[str, Any], mode: Mode = mode) -> None:
+        async def one(question: tuple[str, Any], mode: SearchMode = mode) -> None:
             await store.search(question[0], question[1].tolist(), model=MODEL, mode=mode, limit=TOP)
 
         await timed(mode, one, questions)
@@ -127,9 +152,20 @@ async def ingested(folder: Path, made: Made, documents: int) -> None:
     await store.open()
     began, used = time.perf_counter(), time.process_time()
     for number, content in enumerate(contents):
-        kind, parsed = read(Raw(f"d{number}.md", content))
-        text, chunks = chunked(parsed)
-        await store.put(Document(f"d{number}", "made", parsed.title, f"d{number}.md", text, str(number), kind=kind, chunks=chunks))
+        kind, parsed = read_document(RawDocument(f"d{number}.md", content))
+        text, chunks = chunk_document(parsed)
+        await store.put_document(
+            Document(
+                f"d{number}",
+                "made",
+                parsed.title,
+                f"d{number}.md",
+                text,
+                str(number),
+                kind=kind,
+                chunks=chunks,
+            )
+        )
         if number % 200 == 199:
             await store.commit()
     await store.commit()
@@ -150,18 +186,29 @@ async def compared(folder: Path, chunks: int) -> None:
     began = time.perf_counter()
     for number in range(chunks // OF_A_DOCUMENT):
         document = made.document(number)
-        db.executemany("INSERT INTO texts VALUES (?)", ((f"{document.title}\n{chunk.text}",) for chunk in document.chunks))
+        db.executemany(
+            "INSERT INTO texts VALUES (?)",
+            ((f"{document.title}\n{chunk.text}",) for chunk in document.chunks),
+        )
     db.commit()
     print(f"FTS5 + numpy: {chunks} chunks in {time.perf_counter() - began:.0f} s")
     vectors = made.vectors(chunks)
-    questions = [(made.query(), vectors[at] + 0.03 * made.vectors(1)[0]) for at in made.numbers.integers(chunks, size=QUERIES)]
+    questions = [
+        (made.query(), vectors[at] + 0.03 * made.vectors(1)[0])
+        for at in made.numbers.integers(chunks, size=QUERIES)
+    ]
 
     async def one(question: tuple[str, Any]) -> None:
-        words = " OR ".join(f'"{word}"' for word in asked(question[0])[0])
-        lexical = [row[0] for row in db.execute("SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rank LIMIT 100", (words,))]
+        words = " OR ".join(f'"{word}"' for word in parse_query(question[0])[0])
+        lexical = [
+            row[0]
+            for row in db.execute(
+                "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rank LIMIT 100", (words,)
+            )
+        ]
         near = vectors @ question[1]
         top = np.argpartition(-near, 100)[:100]
-        fused([lexical, top[np.argsort(-near[top])].tolist()], 100)
+        fuse_rankings([lexical, top[np.argsort(-near[top])].tolist()], 100)
 
     await timed("hybrid", one, questions)
     db.close()

@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.fastmcp import FastMCP
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.sessions import McpSessions
+from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 
 HERE = Path(__file__).resolve()
 AT_LEAST = 3
@@ -70,8 +70,10 @@ def per_call_http(url: str) -> Callable[[str], Awaitable[str]]:
     return call
 
 
-async def compare(name: str, server: McpServer, per_call: Callable[[str], Awaitable[str]], seconds: float) -> None:
-    sessions = McpSessions(environment=dict(os.environ))
+async def compare(
+    name: str, server: McpServer, per_call: Callable[[str], Awaitable[str]], seconds: float
+) -> None:
+    sessions = McpSessionPool(environment=dict(os.environ))
     try:
         (echo,) = await sessions.tools(name, server)
 
@@ -91,7 +93,9 @@ async def compare(name: str, server: McpServer, per_call: Callable[[str], Awaita
 
 
 async def main(seconds: float) -> None:
-    await compare("stdio", McpServer(command=sys.executable, args=(str(HERE), "--serve")), per_call_stdio, seconds)
+    await compare(
+        "stdio", McpServer(command=sys.executable, args=(str(HERE), "--serve")), per_call_stdio, seconds
+    )
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     # The library's server reports every session that its client closes as an error.

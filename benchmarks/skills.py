@@ -20,16 +20,18 @@ from pathlib import Path
 
 import httpx
 
-from ai_platform_engineering.net.connections import Gate
-from ai_platform_engineering.skills_middleware.api.pagination import page_of
-from ai_platform_engineering.skills_middleware.catalog import SkillCatalog
+from ai_platform_engineering.net.connections import UrlChecker
+from ai_platform_engineering.skills_middleware.api.pagination import find_page
+from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
 from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
-from ai_platform_engineering.skills_middleware.sources.git_hub import HubReader
+from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader
 
 SERVER = str(Path(sys.executable).parent / "platform-engineer")
 ASKED = 50.0  # ms at p95
-SENTENCE = "Look at the events of the last hour, compare them with the deployments, and say what changed first. "
+SENTENCE = (
+    "Look at the events of the last hour, compare them with the deployments, and say what changed first. "
+)
 TOPICS = ("Argo CD sync", "AWS costs", "Kubernetes nodes", "an incident", "a certificate", "a database")
 Ask = Callable[[int, str], Awaitable[int]]
 
@@ -40,7 +42,9 @@ def write(folder: Path, count: int) -> None:
         (skill / "references").mkdir(parents=True)
         top = f"---\nname: skill-{number}\ndescription: Looks at {TOPICS[number % len(TOPICS)]}, variant {number}.\n---\n\n"
         (skill / "SKILL.md").write_text(top + "# Steps\n\n" + f"{SENTENCE}\n" * 40, encoding="utf-8")
-        (skill / "references" / "guide.md").write_text(f"# Guide {number}\n\n" + f"{SENTENCE}\n" * 20, encoding="utf-8")
+        (skill / "references" / "guide.md").write_text(
+            f"# Guide {number}\n\n" + f"{SENTENCE}\n" * 20, encoding="utf-8"
+        )
 
 
 async def measured(name: str, ask: Ask, rounds: int, pages: int) -> None:
@@ -53,20 +57,26 @@ async def measured(name: str, ask: Ask, rounds: int, pages: int) -> None:
             times.append((time.perf_counter() - began) * 1000)
         times.sort()
         p50, p95 = times[len(times) // 2], times[int(len(times) * 0.95)]
-        print(f"{name + kind:24} p50 {p50:6.2f} ms   p95 {p95:6.2f} ms   max {times[-1]:6.2f} ms   (asked: p95 below {ASKED:g})")
+        print(
+            f"{name + kind:24} p50 {p50:6.2f} ms   p95 {p95:6.2f} ms   max {times[-1]:6.2f} ms   (asked: p95 below {ASKED:g})"
+        )
 
 
 async def at_the_catalogue(count: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as home:
         write(Path(home) / "skills", count)
-        reader = HubReader(Path(home) / "hubs", {"PATH": os.defpath}, Gate())
-        catalog = SkillCatalog(SkillStore(Path(home) / "skills.db"), reader, [FolderSource(Path(home) / "skills")])
+        reader = HubReader(Path(home) / "hubs", {"PATH": os.defpath}, UrlChecker())
+        catalog = SkillCatalog(
+            SkillStore(Path(home) / "skills.db"), reader, [FolderSource(Path(home) / "skills")]
+        )
         began = time.perf_counter()
         await catalog.open()
-        print(f"{count} skills read and scanned in {time.perf_counter() - began:.2f} s; {len(await catalog.usable())} usable")
+        print(
+            f"{count} skills read and scanned in {time.perf_counter() - began:.2f} s; {len(await catalog.list_usable())} usable"
+        )
 
         async def ask(page: int, words: str) -> int:
-            return len(page_of(await catalog.entries(), words=words, page=page).entries)
+            return len(find_page(await catalog.entries(), words=words, page=page).entries)
 
         pages = max(1, count // 50)
         await measured("entries, page", ask, rounds, pages)
@@ -77,11 +87,17 @@ async def over_http(url: str, rounds: int) -> None:
     async with httpx.AsyncClient(base_url=url) as http:
 
         async def ask(page: int, words: str) -> int:
-            answer = await http.get("/skills", params={"page": page, "page_size": 50, **({"q": words} if words else {})})
+            answer = await http.get(
+                "/skills", params={"page": page, "page_size": 50, **({"q": words} if words else {})}
+            )
             return len(answer.raise_for_status().json()["skills"])
 
         await http.get("/skills")  # the first request imports the API
-        total = (await http.get("/skills", params={"page": 1, "page_size": 50})).raise_for_status().json()["meta"]["total"]
+        total = (
+            (await http.get("/skills", params={"page": 1, "page_size": 50}))
+            .raise_for_status()
+            .json()["meta"]["total"]
+        )
         await measured("GET /skills", ask, rounds, max(1, total // 50))
 
 
@@ -98,7 +114,13 @@ def server(home: str, **variables: str) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    own = {"PATH": os.environ["PATH"], "HOME": home, "CAIPE_HOME": home, "A2A_PORT": str(port), "LOG_LEVEL": "ERROR"}
+    own = {
+        "PATH": os.environ["PATH"],
+        "HOME": home,
+        "CAIPE_HOME": home,
+        "A2A_PORT": str(port),
+        "LOG_LEVEL": "ERROR",
+    }
     process = subprocess.Popen([SERVER], env={**own, **variables})
     try:
         for _ in range(6000):

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.integrations.slack_bot.app import connected, running_bot
-from ai_platform_engineering.integrations.slack_bot.rate_limits import Pace
+from ai_platform_engineering.integrations.slack_bot.app import connect_to_slack, run_bot
+from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.gate import Gate
 from tests.support.fakes.script import Say, Script, Turn
@@ -49,7 +49,10 @@ class Paced(Gate):
 async def main(counts: list[int], tokens: int, scale: float) -> None:
     for count in counts:
         clock = ScaledClock(scale)
-        pieces = [f"{number:03} of the things to say about it is this. "[: 4 * PIECE] for number in range(tokens // PIECE)]
+        pieces = [
+            f"{number:03} of the things to say about it is this. "[: 4 * PIECE]
+            for number in range(tokens // PIECE)
+        ]
         script = Script(Turn(Say(*pieces)), gate=Paced(clock))
         async with FakeSlack(clock=clock) as slack, supervisor(script) as client:
             async with bot(slack.base_url, client.url, scale) as process:
@@ -77,24 +80,32 @@ def mine(slack: FakeSlack, channel: str, thread_ts: str) -> list[Message]:
 
 
 def text_of(message: Message) -> str:
-    return message.markdown or "".join(block["text"] for block in message.blocks if block["type"] == "markdown")
+    return message.markdown or "".join(
+        block["text"] for block in message.blocks if block["type"] == "markdown"
+    )
 
 
 def first_text(slack: FakeSlack, place: tuple[str, str]) -> float:
     """When the first call with text for the thread arrived."""
     known = {one.ts for one in mine(slack, *place)}
     with_text = (
-        call for call in slack.calls if {call.params.get("ts"), call.result.get("ts")} & known and "of the things" in str(call.params)
+        call
+        for call in slack.calls
+        if {call.params.get("ts"), call.result.get("ts")} & known and "of the things" in str(call.params)
     )
     return next(with_text).at
 
 
 def report(slack: FakeSlack, count: int, first: list[float], cpu: float, characters: int) -> None:
     took = slack.calls[-1].at - slack.calls[0].at
-    print(f"{count} live: first text after {statistics.median(first):.1f} s (at most {max(first):.1f}), all over after {took:.0f} s")
+    print(
+        f"{count} live: first text after {statistics.median(first):.1f} s (at most {max(first):.1f}), all over after {took:.0f} s"
+    )
     for method, most in busiest(slack).items():
         print(f"   {method:28} {most:3} in the busiest minute, Slack allows {PER_MINUTE.get(method, '-')}")
-    print(f"   429: {len(slack.limited)}; CPU of the bot per 1,000 characters: {1000 * cpu / characters:.3f} s")
+    print(
+        f"   429: {len(slack.limited)}; CPU of the bot per 1,000 characters: {1000 * cpu / characters:.3f} s"
+    )
 
 
 def busiest(slack: FakeSlack) -> dict[str, int]:
@@ -103,7 +114,11 @@ def busiest(slack: FakeSlack) -> dict[str, int]:
     for call in slack.calls:
         since = [one for one in slack.called(call.method) if call.at - 60 < one.at <= call.at]
         most[call.method] = max(most[call.method], len(since))
-    return {method: number for method, number in sorted(most.items()) if method.startswith(("chat.", "agents.", "assistant."))}
+    return {
+        method: number
+        for method, number in sorted(most.items())
+        if method.startswith(("chat.", "agents.", "assistant."))
+    }
 
 
 # --- the bot's process ------------------------------------------------------------------------------------------------
@@ -123,9 +138,16 @@ async def bot(slack: str, upstream: str, scale: float) -> AsyncIterator[dict[str
 
 
 async def be_the_bot(slack: str, upstream: str, home: str, scale: float) -> None:
-    own = {"SLACK_INTEGRATION_BOT_TOKEN": "xoxb-test", "SLACK_INTEGRATION_APP_TOKEN": "xapp-test", "SLACK_INTEGRATION_API_URL": slack}
-    settings = Settings.of({**own, "CAIPE_HOME": str(Path(home))})
-    async with running_bot(settings, upstream, None, Pace(ScaledClock(scale))) as running, connected(running, settings.slack):
+    own = {
+        "SLACK_INTEGRATION_BOT_TOKEN": "xoxb-test",
+        "SLACK_INTEGRATION_APP_TOKEN": "xapp-test",
+        "SLACK_INTEGRATION_API_URL": slack,
+    }
+    settings = Settings.from_variables({**own, "CAIPE_HOME": str(Path(home))})
+    async with (
+        run_bot(settings, upstream, None, RateLimiter(ScaledClock(scale))) as running,
+        connect_to_slack(running, settings.slack),
+    ):
         began = time.process_time()
         await asyncio.to_thread(sys.stdin.read)
         print(time.process_time() - began)

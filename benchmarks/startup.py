@@ -20,7 +20,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from ai_platform_engineering.agents.catalog import load_catalog
+from ai_platform_engineering.agents.agent_catalog import load_catalog
 
 SERVER = str(Path(sys.executable).parent / "platform-engineer")
 LISTING = """
@@ -52,7 +52,13 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=7)
     rounds = options.parse_args().rounds
     with tempfile.TemporaryDirectory() as home:
-        names = subprocess.run([sys.executable, "-c", LISTING], capture_output=True, text=True, check=True, env=surroundings(home)).stdout
+        names = subprocess.run(
+            [sys.executable, "-c", LISTING],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=surroundings(home),
+        ).stdout
         ready(home), bare(names, home)  # bytecode and disk cache
         starts, imports = zip(*((ready(home), bare(names, home)) for _ in range(rounds)), strict=True)
         print(f"libraries loaded when ready: {len(json.loads(names))} modules")
@@ -71,7 +77,9 @@ def ready(home: str) -> float:
 
 def bare(names: str, home: str) -> float:
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", IMPORTING], input=names, text=True, check=True, env=surroundings(home))
+    subprocess.run(
+        [sys.executable, "-c", IMPORTING], input=names, text=True, check=True, env=surroundings(home)
+    )
     return time.perf_counter() - began
 
 
@@ -83,7 +91,9 @@ def idle_agents(home: str) -> None:
         without = memory(none)
     with server(home, **wanted) as (some, ready_agents):
         with_agents, processes = memory(some), children(some)
-    print(f"{ready_agents} agents enabled and unused: {with_agents - without:.1f} MB more, {processes} processes")
+    print(
+        f"{ready_agents} agents enabled and unused: {with_agents - without:.1f} MB more, {processes} processes"
+    )
 
 
 @contextlib.contextmanager
@@ -96,7 +106,10 @@ def server(home: str, **variables: str) -> Iterator[tuple[int, int]]:
     process = subprocess.Popen([SERVER], env=environment, stderr=subprocess.DEVNULL)
     try:
         components = wait_until_ready(process, port)
-        yield process.pid, sum(name.startswith("agent ") and one["status"] == "ready" for name, one in components.items())
+        yield (
+            process.pid,
+            sum(name.startswith("agent ") and one["status"] == "ready" for name, one in components.items()),
+        )
     finally:
         process.terminate()
         process.wait(20)

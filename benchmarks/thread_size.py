@@ -15,35 +15,53 @@ from pathlib import Path
 import httpx
 from langchain_core.tools import BaseTool, StructuredTool
 
-from ai_platform_engineering.a2a.client import A2AClient, Conversation
+from ai_platform_engineering.a2a.client import A2AClient, ClientConversation
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import STORAGE_NAME, create_app
-from ai_platform_engineering.runtime.server.embedded_server import embedded
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import (
+    STORAGE_NAME,
+    create_app,
+)
+from ai_platform_engineering.runtime.server.embedded_server import run_embedded_server
 from ai_platform_engineering.runtime.storage import Storage
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import agent
 
 ASKED = 5.0  # MB
-SENTENCES = "The application is in sync and healthy, and its last deployment was made by the pipeline an hour ago. " * 6
+SENTENCES = (
+    "The application is in sync and healthy, and its last deployment was made by the pipeline an hour ago. "
+    * 6
+)
 
 
 def a_tool(name: str) -> BaseTool:
     async def listed() -> str:
         """Lists."""
-        return "\n".join(f"{name} {number}: healthy, synced, revision {number * 7919:08x}" for number in range(40))
+        return "\n".join(
+            f"{name} {number}: healthy, synced, revision {number * 7919:08x}" for number in range(40)
+        )
 
     return StructuredTool.from_function(coroutine=listed, name=name)
 
 
 def a_task(name: str) -> Call:
-    return Call("task", {"subagent_type": name, "description": "What is there? List everything that you find, with its state."})
+    return Call(
+        "task",
+        {
+            "subagent_type": name,
+            "description": "What is there? List everything that you find, with its state.",
+        },
+    )
 
 
 def scripts() -> tuple[Script, Script]:
     """The supervisor's and an agent's."""
-    todos = [{"agent": "argocd", "title": "Applications"}, {"agent": "github", "title": "Repositories"}, {"title": "Sum up"}]
+    todos = [
+        {"agent": "argocd", "title": "Applications"},
+        {"agent": "github", "title": "Repositories"},
+        {"title": "Sum up"},
+    ]
     supervisor = Script(
         Turn(Say("I make a plan. "), Call("write_todos", {"title": "Look", "todos": todos})),
         Turn(Say("I ask two agents. "), a_task("argocd"), a_task("github")),
@@ -55,10 +73,15 @@ def scripts() -> tuple[Script, Script]:
 async def main(turns: int) -> None:
     supervisor, worker = scripts()
     with tempfile.TemporaryDirectory() as home:
-        storage = Storage.of(Settings.of({}).storage, Path(home), STORAGE_NAME)
+        storage = Storage.from_settings(Settings.from_variables({}).storage, Path(home), STORAGE_NAME)
         agents = [agent(name, worker, a_tool("listed")) for name in ("argocd", "github")]
-        app = create_app(Settings.of({}), agents=agents, model=ScriptedChatModel(script=supervisor), storage=storage)
-        async with embedded(app) as url, httpx.AsyncClient() as http:
+        app = create_app(
+            Settings.from_variables({}),
+            agents=agents,
+            model=ScriptedChatModel(script=supervisor),
+            storage=storage,
+        )
+        async with run_embedded_server(app) as url, httpx.AsyncClient() as http:
             await converse(A2AClient(url, http), turns)
         sizes = {path.name: size(path) for path in sorted((Path(home) / STORAGE_NAME).glob("*.db"))}
     for name, megabytes in sizes.items():
@@ -67,7 +90,7 @@ async def main(turns: int) -> None:
 
 
 async def converse(client: A2AClient, turns: int) -> None:
-    talk = Conversation()
+    talk = ClientConversation()
     for number in range(turns):
         text = f"Question {number}: how are the applications and the repositories?"
         seen = fold([event async for event in client.ask(text, talk)])

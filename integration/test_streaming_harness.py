@@ -9,10 +9,16 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.agent_services import ByTools, define, model_of, program, ready
+from tests.support.agent_services import (
+    CastingByTools,
+    model_of,
+    read_readiness,
+    run_server_process,
+    write_agent_definition,
+)
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
 from tests.support.fakes.script import Book, Call, Gate, Say, Script, Turn, unique_pieces
-from tests.support.harness import Client, Frame, Seen, joined
+from tests.support.harness import Client, Frame, ReceivedStream, joined
 
 NUMBER = random.randint(10**6, 10**9)
 SUMS = f"Twice is {2 * NUMBER}."
@@ -44,15 +50,21 @@ class Narrated:
         return Script(said, Turn(Say("In short: {{tool:netutils}} {{tool:sums}}")))
 
 
-ASKED = [Narrated(version, unique_pieces("narration", 3, random.Random()), Gate()) for version in ("0.3", "1.0")]
-MODEL = ByTools(
+ASKED = [
+    Narrated(version, unique_pieces("narration", 3, random.Random()), Gate()) for version in ("0.3", "1.0")
+]
+MODEL = CastingByTools(
     Book({narrated.question: narrated.script for narrated in ASKED}),
     Book(
         {
             "^What does": Script(
-                Turn(Say("I look at the network. "), Call("cidr_info", {"cidr": NETWORK})), Turn(Say("It has addresses."))
+                Turn(Say("I look at the network. "), Call("cidr_info", {"cidr": NETWORK})),
+                Turn(Say("It has addresses.")),
             ),
-            "^Double": Script(Turn(Say("I calculate. "), Call("double", {"number": NUMBER})), Turn(Say("Twice is {{tool:double}}."))),
+            "^Double": Script(
+                Turn(Say("I calculate. "), Call("double", {"number": NUMBER})),
+                Turn(Say("Twice is {{tool:double}}.")),
+            ),
         }
     ),
 )
@@ -69,11 +81,14 @@ OF_SUPERVISOR = {
 @contextlib.asynccontextmanager
 async def system(folder: Path) -> AsyncIterator[tuple[OpenAIServer, list[Client]]]:
     """The model, and clients of the supervisor and of its two agents."""
-    define(folder / "agents", "sums")
+    write_agent_definition(folder / "agents", "sums")
     async with contextlib.AsyncExitStack() as stack:
         model = await stack.enter_async_context(serve_openai(MODEL))
         env = {"AGENTS_CONFIG": "agents", **model_of(model)}
-        starting = [stack.enter_async_context(program("caipe", "agent", name, **env)) for name in ("netutils", "sums")]
+        starting = [
+            stack.enter_async_context(run_server_process("caipe", "agent", name, **env))
+            for name in ("netutils", "sums")
+        ]
         agents = [client for _, client in await asyncio.gather(*starting)]
         places = {
             "DISTRIBUTED_AGENTS": "netutils, sums",
@@ -81,7 +96,7 @@ async def system(folder: Path) -> AsyncIterator[tuple[OpenAIServer, list[Client]
             "NETUTILS_AGENT_PORT": str(httpx.URL(agents[0].url).port),
             "SUMS_AGENT_URL": agents[1].url,
         }
-        _, supervisor = await stack.enter_async_context(program("caipe", "serve", **env, **places))
+        _, supervisor = await stack.enter_async_context(run_server_process("caipe", "serve", **env, **places))
         yield model, [supervisor, *agents]
 
 
@@ -89,8 +104,10 @@ async def test_the_system_as_processes(tmp_path: Path) -> None:
     async with system(tmp_path) as (model, clients):
         for client in clients:
             assert (await client.http.get(f"{client.url}health")).json() == {"status": "ok"}
-        state = await ready(clients[0])
-        assert {name: state["components"][f"agent {name}"]["reachable"] for name in OF_AGENT} == dict.fromkeys(OF_AGENT, "reachable")
+        state = await read_readiness(clients[0])
+        assert {
+            name: state["components"][f"agent {name}"]["reachable"] for name in OF_AGENT
+        } == dict.fromkeys(OF_AGENT, "reachable")
         streams = [(narrated, await _asked(clients[0], narrated)) for narrated in ASKED]
         listed = [(await client.http.get(f"{client.url}tools")).json()["tools"] for client in clients[1:]]
     assert [set(tools) for tools in listed] == [{"netutils"}, {"sums"}]
@@ -102,16 +119,16 @@ async def test_the_system_as_processes(tmp_path: Path) -> None:
         _the_result_is_whole(seen)
 
 
-async def _asked(client: Client, narrated: Narrated) -> Seen:
+async def _asked(client: Client, narrated: Narrated) -> ReceivedStream:
     frames: list[Frame] = []
     async for frame in client.stream(narrated.question, version=narrated.version):
         narrated.gate.seen(frame.text)
         frames.append(frame)
     assert narrated.gate.failure is None
-    return Seen(frames)
+    return ReceivedStream(frames)
 
 
-def _names_are_those_of_agents(seen: Seen) -> None:
+def _names_are_those_of_agents(seen: ReceivedStream) -> None:
     notified = seen.named("tool_notification_start", "tool_notification_end")
     assert {frame.metadata["source_agent"] for frame in notified} == set(OF_AGENT)
     assert {frame.metadata["sourceAgent"] for frame in notified} == set(OF_AGENT)
@@ -120,32 +137,42 @@ def _names_are_those_of_agents(seen: Seen) -> None:
     assert {frame.metadata["source_agent"] for frame in seen.named("subagent_result")} == set(OF_AGENT)
 
 
-def _things_happen_in_order(seen: Seen) -> None:
+def _things_happen_in_order(seen: ReceivedStream) -> None:
     assert (seen.states[0], seen.states[-1]) == ("submitted", "completed")
     assert set(seen.states[1:-1]) == {"working"}
     numbers = [tuple(int(part) for part in (frame.id or "").split(".")) for frame in seen.frames]
     assert [number[0] for number in numbers] == sorted(number[0] for number in numbers)
     for name, inner in OF_AGENT.items():
         begin, end = OF_SUPERVISOR[name]
-        assert [word for word in seen.words if word in (begin, *inner, end)] == [begin, *inner, end]
-    assert len(seen.words) == 8
+        assert [word for word in seen.notifications if word in (begin, *inner, end)] == [begin, *inner, end]
+    assert len(seen.notifications) == 8
 
 
-def _narration_comes_before_what_it_announces(narrated: Narrated, seen: Seen) -> None:
-    place = {frame.text: number for number, frame in enumerate(seen.frames) if frame.name == "tool_notification_start"}
+def _narration_comes_before_what_it_announces(narrated: Narrated, seen: ReceivedStream) -> None:
+    place = {
+        frame.text: number
+        for number, frame in enumerate(seen.frames)
+        if frame.name == "tool_notification_start"
+    }
     first_call = min(place[begin] for begin, _ in OF_SUPERVISOR.values())
     for piece in narrated.pieces:
-        said = [number for number, frame in enumerate(seen.frames) if frame.name == "streaming_result" and piece in frame.text]
+        said = [
+            number
+            for number, frame in enumerate(seen.frames)
+            if frame.name == "streaming_result" and piece in frame.text
+        ]
         assert len(said) == 1, "each text is delivered once"
         assert said[0] < first_call
     for name, (begin, _) in OF_AGENT.items():
         before = [frame for frame in seen.frames[: place[begin]] if frame.name == "subagent_result"]
-        assert joined(frame for frame in before if frame.metadata["source_agent"] == name) == [NARRATION[name]]
+        assert joined(frame for frame in before if frame.metadata["source_agent"] == name) == [
+            NARRATION[name]
+        ]
 
 
-def _the_result_is_whole(seen: Seen) -> None:
+def _the_result_is_whole(seen: ReceivedStream) -> None:
     assert seen.answer == f"In short: It has addresses. {SUMS}"
-    assert seen.streamed[-1] == seen.answer
+    assert seen.streamed_texts[-1] == seen.answer
     (final,) = seen.named("final_result")
     assert seen.frames.index(final) == len(seen.frames) - 2
     assert final.metadata["trace_id"]

@@ -107,7 +107,9 @@ def need(service: str, ok: bool, reason: str) -> None:
 def remove_foreign(environ: MutableMapping[str, str]) -> None:
     for name in list(environ):
         upper = name.upper()  # proxies are read in both cases
-        if name not in KEPT_NAMES and (upper.startswith(FOREIGN_PREFIXES) or upper.endswith(FOREIGN_SUFFIXES) or upper in FOREIGN_NAMES):
+        if name not in KEPT_NAMES and (
+            upper.startswith(FOREIGN_PREFIXES) or upper.endswith(FOREIGN_SUFFIXES) or upper in FOREIGN_NAMES
+        ):
             del environ[name]
 
 
@@ -127,7 +129,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: Path(path).unlink(missing_ok=True))
     remove_foreign(os.environ)
     os.environ[network_guard.GUARD_FILE] = path
-    others = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != str(GUARD_FOLDER)]
+    others = [
+        entry
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry and entry != str(GUARD_FOLDER)
+    ]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(GUARD_FOLDER), *others])
     network_guard.install()
 

@@ -17,20 +17,25 @@ from typing import Any
 import httpx
 import pytest
 
-from ai_platform_engineering.agents.catalog import AgentEntry, Catalog, placed_catalog, shipped_names
+from ai_platform_engineering.agents.agent_catalog import (
+    AgentCatalog,
+    AgentEntry,
+    load_placed_catalog,
+    shipped_names,
+)
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer import deep_agent
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import Assignment
-from ai_platform_engineering.multi_agents.platform_engineer.placement import place
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import Delegation
+from ai_platform_engineering.multi_agents.platform_engineer.placement import place_agents
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteSubAgent
 from tests.conftest import ROOT
 from tests.support.fakes.a2a_misbehaving import WHOLE, Fake, misbehaving
-from tests.support.fakes.mcp_servers import guarded
+from tests.support.fakes.mcp_servers import network_guard_environment
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
-from tests.support.harness import FAST, PLAIN, Client, served
+from tests.support.harness import FAST, PLAIN, Client, serve_app
 from tests.support.providers import OPENAI
 
 EVERY = {"__all__"}
@@ -44,8 +49,8 @@ async def fake() -> AsyncIterator[Fake]:
         yield running
 
 
-def catalog(**variables: str) -> Catalog:
-    return placed_catalog(Settings.of(variables), variables)
+def catalog(**variables: str) -> AgentCatalog:
+    return load_placed_catalog(Settings.from_variables(variables), variables)
 
 
 def entry(name: str, **variables: str) -> AgentEntry:
@@ -90,12 +95,14 @@ ROWS: list[tuple[dict[str, str], set[str]]] = [
 
 
 @pytest.mark.parametrize(("variables", "expected"), ROWS, ids=[str(variables) for variables, _ in ROWS])
-def test_a_row_of_the_resolution(variables: dict[str, str], expected: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_of_the_resolution(
+    variables: dict[str, str], expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     found = deep_agent._get_distributed_agents()
     assert (type(found), found) == (set, expected)
-    supervisor = deep_agent.PlatformEngineerDeepAgent(Settings.of(variables))
+    supervisor = deep_agent.PlatformEngineerDeepAgent(Settings.from_variables(variables))
     assert (supervisor._distributed_agents, supervisor.distributed_mode) == (expected, bool(expected))
     # And the same for the agents themselves.
     remote = {one.name for one in catalog(**variables) if one.placement == "remote"}
@@ -104,7 +111,14 @@ def test_a_row_of_the_resolution(variables: dict[str, str], expected: set[str], 
 
 @pytest.mark.parametrize(
     ("attribute", "listed", "expected"),
-    [(True, None, EVERY), (True, "", EVERY), (True, "jira", {"jira"}), (True, ",", set()), (False, None, set()), (False, "jira", {"jira"})],
+    [
+        (True, None, EVERY),
+        (True, "", EVERY),
+        (True, "jira", {"jira"}),
+        (True, ",", set()),
+        (False, None, set()),
+        (False, "jira", {"jira"}),
+    ],
 )
 def test_the_attribute_of_the_module_counts_at_each_call(
     attribute: bool, listed: str | None, expected: set[str], monkeypatch: pytest.MonkeyPatch
@@ -129,7 +143,9 @@ def test_the_attribute_of_the_module_counts_at_each_call(
         ("anything", EVERY | {"jira"}, True),
     ],
 )
-def test_an_agent_is_distributed_by_name_or_with_all(name: str, distributed: set[str], expected: bool) -> None:
+def test_an_agent_is_distributed_by_name_or_with_all(
+    name: str, distributed: set[str], expected: bool
+) -> None:
     assert deep_agent._agent_is_distributed(name, distributed) is expected
 
 
@@ -137,7 +153,9 @@ def test_a_name_that_no_agent_has_is_a_warning_with_the_known_ones(caplog: pytes
     catalog(DISTRIBUTED_AGENTS="argocd,nosuch,jria")
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage().startswith("DISTRIBUTED_AGENTS names jria, nosuch, which no agent has. ")
-    assert set(re.findall(r"\w+", record.getMessage().partition("The agents are: ")[2])) == set(shipped_names())
+    assert set(re.findall(r"\w+", record.getMessage().partition("The agents are: ")[2])) == set(
+        shipped_names()
+    )
     caplog.clear()
     catalog(DISTRIBUTED_AGENTS="argocd,all")
     catalog(DISTRIBUTED_MODE="true")
@@ -175,8 +193,13 @@ def test_an_agent_is_enabled_unless_its_switch_says_no(
 
 @pytest.mark.parametrize("distributed", [{AGENTS: "argocd"}, {AGENTS: "all"}, {MODE: "true"}, {}], ids=str)
 def test_a_switch_at_false_beats_all_else(distributed: dict[str, str]) -> None:
-    variables = {**distributed, "ENABLE_ARGOCD": "false", "ARGOCD_AGENT_URL": "http://argocd:8001", **CREDENTIALS}
-    placed = place(Settings.of(variables), variables)
+    variables = {
+        **distributed,
+        "ENABLE_ARGOCD": "false",
+        "ARGOCD_AGENT_URL": "http://argocd:8001",
+        **CREDENTIALS,
+    }
+    placed = place_agents(Settings.from_variables(variables), variables)
     found = placed.catalog.get("argocd")
     assert found is not None
     assert (found.status, found.note) == ("disabled", "switched off by ENABLE_ARGOCD")
@@ -204,13 +227,19 @@ ADDRESSES: list[tuple[dict[str, str], str | None, str]] = [
 
 
 def my_agent(variables: Mapping[str, str], url: str | None) -> AgentEntry:
-    definition = {"name": "my-agent", "description": "Mine.", "mcpServers": {"m": {"command": "no-such-program"}}}
+    definition = {
+        "name": "my-agent",
+        "description": "Mine.",
+        "mcpServers": {"m": {"command": "no-such-program"}},
+    }
     Path("my.json").write_text(json.dumps({**definition, **({"url": url} if url else {})}))
     return entry("my-agent", AGENTS_CONFIG="my.json", DISTRIBUTED_AGENTS="my-agent", **variables)
 
 
 @pytest.mark.parametrize(("variables", "url", "expected"), ADDRESSES, ids=str)
-def test_the_address_of_a_distributed_agent(variables: dict[str, str], url: str | None, expected: str) -> None:
+def test_the_address_of_a_distributed_agent(
+    variables: dict[str, str], url: str | None, expected: str
+) -> None:
     found = my_agent(variables, url)
     assert (found.status, found.placement, found.address, found.note) == ("ready", "remote", expected, "")
 
@@ -229,9 +258,16 @@ NOT_CONFIGURED: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("variables", "note"), NOT_CONFIGURED, ids=range(len(NOT_CONFIGURED)))
-def test_a_distributed_agent_without_a_good_address_is_not_configured(variables: dict[str, str], note: str) -> None:
+def test_a_distributed_agent_without_a_good_address_is_not_configured(
+    variables: dict[str, str], note: str
+) -> None:
     found = my_agent(variables, None)
-    assert (found.status, found.placement, found.address, found.note) == ("not_configured", "remote", None, note)
+    assert (found.status, found.placement, found.address, found.note) == (
+        "not_configured",
+        "remote",
+        None,
+        note,
+    )
     assert SECRET not in repr(found)
 
 
@@ -240,7 +276,12 @@ def test_a_distributed_agent_needs_no_credentials() -> None:
     assert (here.placement, here.status) == ("in-process", "not_configured")
     assert {name for name, _ in here.missing} == set(CREDENTIALS)
     assert entry("argocd", **CREDENTIALS).status == "ready"
-    there = entry("argocd", DISTRIBUTED_AGENTS="argocd", ARGOCD_AGENT_URL="http://argocd:8001", ARGOCD_AGENT_TOKEN=SECRET)
+    there = entry(
+        "argocd",
+        DISTRIBUTED_AGENTS="argocd",
+        ARGOCD_AGENT_URL="http://argocd:8001",
+        ARGOCD_AGENT_TOKEN=SECRET,
+    )
     assert (there.placement, there.status) == ("remote", "ready")
     assert there.token is not None
     assert (there.token.get_secret_value(), SECRET in repr(there)) == (SECRET, False)
@@ -252,19 +293,36 @@ def test_a_distributed_agent_needs_no_credentials() -> None:
 async def test_a_remote_definition_goes_to_the_service(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARGOCD_AGENT_URL", fake.at("stranger", "good"))
     made = deep_agent._create_remote_a2a_subagent_def("argocd", {"argocd": {"system_prompt": "Be short."}})
-    assert (made["name"], "Argo CD" in made["description"], set(made)) == ("argocd", True, {"name", "description", "runnable"})
+    assert (made["name"], "Argo CD" in made["description"], set(made)) == (
+        "argocd",
+        True,
+        {"name", "description", "runnable"},
+    )
     assert await fake.arrived(fake.url) == []  # nobody was asked for it
-    work = Assignment(text="Look.", run_id="", epoch=0, key="k", call_id="call", context_id="c", seconds=20, deadline=4e9)
-    after = await made["runnable"].ainvoke({"assignment": work.written(), "remembered": {"remote": {}}})
+    work = Delegation(
+        text="Look.", run_id="", epoch=0, key="k", call_id="call", context_id="c", seconds=20, deadline=4e9
+    )
+    after = await made["runnable"].ainvoke({"assignment": work.to_state(), "remembered": {"remote": {}}})
     assert after["text"] == WHOLE
-    assert [call["method"] for call in await fake.arrived(fake.at("stranger", "good"))] == ["card", "SendStreamingMessage"]
+    assert [call["method"] for call in await fake.arrived(fake.at("stranger", "good"))] == [
+        "card",
+        "SendStreamingMessage",
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "variables", "said"),
     [
-        ("argocd", {}, "The agent argocd is not configured: set ARGOCD_AGENT_URL, or ARGOCD_AGENT_HOST and ARGOCD_AGENT_PORT."),
-        ("argocd", {"ENABLE_ARGOCD": "false"}, "The agent argocd is disabled: switched off by ENABLE_ARGOCD."),
+        (
+            "argocd",
+            {},
+            "The agent argocd is not configured: set ARGOCD_AGENT_URL, or ARGOCD_AGENT_HOST and ARGOCD_AGENT_PORT.",
+        ),
+        (
+            "argocd",
+            {"ENABLE_ARGOCD": "false"},
+            "The agent argocd is disabled: switched off by ENABLE_ARGOCD.",
+        ),
         ("nosuch", {}, f"There is no agent nosuch. The agents are: {', '.join(shipped_names())}."),
     ],
 )
@@ -290,22 +348,33 @@ async def test_every_shipped_agent_can_be_made_in_this_process(monkeypatch: pyte
 
 async def test_a_supervisor_defines_each_agent_where_it_is_placed() -> None:
     variables = {**CREDENTIALS, AGENTS: "jira", "JIRA_AGENT_URL": "http://127.0.0.1:1/"}
-    supervisor = deep_agent.PlatformEngineerDeepAgent(Settings.of(variables), agents=place(Settings.of(variables), variables).agents)
+    supervisor = deep_agent.PlatformEngineerDeepAgent(
+        Settings.from_variables(variables),
+        agents=place_agents(Settings.from_variables(variables), variables).agents,
+    )
     assert (supervisor.distributed_mode, supervisor._distributed_agents) == (True, {"jira"})
     made = {one["name"]: one for one in await supervisor._create_subagent_defs(PromptConfig())}
     assert {"argocd", "jira", "netutils"} <= set(made)  # jira: unreachable, and defined all the same
     assert {agent.name for agent in supervisor.agents if isinstance(agent, RemoteSubAgent)} == {"jira"}
     again = {one["name"]: one for one in await supervisor._create_subagent_defs({"additions": "Be short."})}
-    assert {name: one["description"] for name, one in again.items()} == {name: one["description"] for name, one in made.items()}
+    assert {name: one["description"] for name, one in again.items()} == {
+        name: one["description"] for name, one in made.items()
+    }
 
 
-def test_importing_the_supervisor_imports_no_agents_package_and_reads_the_older_switch(guarded_environment: dict[str, str]) -> None:
+def test_importing_the_supervisor_imports_no_agents_package_and_reads_the_older_switch(
+    guarded_environment: dict[str, str],
+) -> None:
     named = "('ai_platform_engineering.mcp_servers', 'dns', 'mcp.server.fastmcp')"
     code = (
         "import sys, ai_platform_engineering.multi_agents.platform_engineer.deep_agent as one; "
         f"print(one.DISTRIBUTED_MODE, len(one.SINGLE_NODE_AGENTS), [name for name in sys.modules if name.startswith({named})])"
     )
-    env = {**guarded_environment, MODE: "yes", "A2A_PORT": "wrong"}  # what else is wrong is no reason not to be imported
+    env = {
+        **guarded_environment,
+        MODE: "yes",
+        "A2A_PORT": "wrong",
+    }  # what else is wrong is no reason not to be imported
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, f"True {len(shipped_names())} []"), done.stderr
 
@@ -313,12 +382,25 @@ def test_importing_the_supervisor_imports_no_agents_package_and_reads_the_older_
 def test_there_is_one_module_per_layer_and_both_commands_start_it() -> None:
     twin = re.compile(r"\w_" + r"single\b")
     places = [ROOT / "ai_platform_engineering", ROOT / "tests", ROOT / "docs"]
-    files = [file for place in places for file in place.rglob("*") if file.suffix in (".py", ".md", ".yaml", ".json", ".toml")]
+    files = [
+        file
+        for place in places
+        for file in place.rglob("*")
+        if file.suffix in (".py", ".md", ".yaml", ".json", ".toml")
+    ]
     files += [file for file in ROOT.iterdir() if file.is_file() and file.name != ".env"]
     files = [file for file in files if file.name != "test_repository.py"]  # which looks for the same
     assert len(files) > 100
-    assert [str(file) for file in files if twin.search(file.stem) or twin.search(file.read_text(encoding="utf-8", errors="replace"))] == []
-    commands = {one.name: one.value for one in entry_points(group="console_scripts") if one.name.startswith("platform-engineer")}
+    assert [
+        str(file)
+        for file in files
+        if twin.search(file.stem) or twin.search(file.read_text(encoding="utf-8", errors="replace"))
+    ] == []
+    commands = {
+        one.name: one.value
+        for one in entry_points(group="console_scripts")
+        if one.name.startswith("platform-engineer")
+    }
     assert set(commands) == {"platform-engineer", "platform-engineer-single"}
     assert len(set(commands.values())) == 1
 
@@ -329,7 +411,10 @@ def test_there_is_one_module_per_layer_and_both_commands_start_it() -> None:
 @contextlib.asynccontextmanager
 async def running(**variables: str) -> AsyncIterator[Client]:
     given = {**FAST, "CAIPE_HOME": os.environ["CAIPE_HOME"], **variables}
-    async with served(build_app(Settings.of(given), given)) as url, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
+    async with (
+        serve_app(build_app(Settings.from_variables(given), given)) as url,
+        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+    ):
         yield Client(url, http)
 
 
@@ -344,11 +429,23 @@ async def placements(client: Client) -> dict[str, str]:
 
 async def test_one_agent_is_a_service_and_the_others_are_here(fake: Fake) -> None:
     number = random.randint(10**6, 10**9)
-    server = {"command": sys.executable, "args": [str(ROOT / "tests" / "support" / "fakes" / "mcp_real.py")], "env": guarded()}
-    Path("sums.json").write_text(json.dumps({"name": "sums", "description": "Sums.", "mcpServers": {"sums": server}}))
-    asked = [Call("task", {"description": f"double {number}", "subagent_type": name}) for name in ("sums", "argocd")]
+    server = {
+        "command": sys.executable,
+        "args": [str(ROOT / "tests" / "support" / "fakes" / "mcp_real.py")],
+        "env": network_guard_environment(),
+    }
+    Path("sums.json").write_text(
+        json.dumps({"name": "sums", "description": "Sums.", "mcpServers": {"sums": server}})
+    )
+    asked = [
+        Call("task", {"description": f"double {number}", "subagent_type": name})
+        for name in ("sums", "argocd")
+    ]
     worker = Script(Turn(Call("double", {"number": number})), Turn(Say("{{tool:double}}")))
-    book = Book({f"^double {number}$": worker}, default=Script(Turn(*asked), Turn(Say("{{tool:sums}} / {{tool:argocd}}"))))
+    book = Book(
+        {f"^double {number}$": worker},
+        default=Script(Turn(*asked), Turn(Say("{{tool:sums}} / {{tool:argocd}}"))),
+    )
     variables = {
         "AGENTS_CONFIG": "sums.json",
         AGENTS: " ArgoCD ",
@@ -365,7 +462,11 @@ async def test_one_agent_is_a_service_and_the_others_are_here(fake: Fake) -> Non
     }
     assert (before["argocd"]["reachable"], before["argocd"]["url"]) == ("reachable", fake.at("ours", "good"))
     assert seen.answer == f"{2 * number} / {WHOLE}"
-    assert {"🔧 Sums: Calling tool: Double\n", "✅ Supervisor: Sums completed\n", "✅ Supervisor: Argocd completed\n"} <= set(seen.words)
+    assert {
+        "🔧 Sums: Calling tool: Double\n",
+        "✅ Supervisor: Sums completed\n",
+        "✅ Supervisor: Argocd completed\n",
+    } <= set(seen.notifications)
     assert ("double" in tools["sums"], tools["argocd"]) == (True, [])
     arrived = await fake.arrived(fake.at("ours", "good"), "SendStreamingMessage")
     assert [call["authorization"] for call in arrived] == [f"Bearer {SECRET}"]
@@ -374,10 +475,14 @@ async def test_one_agent_is_a_service_and_the_others_are_here(fake: Fake) -> Non
 async def test_all_is_what_the_older_switch_says() -> None:
     found = []
     for variables in ({AGENTS: "all"}, {MODE: "true"}):
-        async with running(JIRA_AGENT_URL="http://127.0.0.1:1", SKIP_AGENT_CONNECTIVITY_CHECK="true", **variables) as client:
+        async with running(
+            JIRA_AGENT_URL="http://127.0.0.1:1", SKIP_AGENT_CONNECTIVITY_CHECK="true", **variables
+        ) as client:
             found.append(await components(client))
     assert found[0] == found[1]
-    assert {name: row["placement"] for name, row in found[0].items()} == dict.fromkeys(shipped_names(), "remote")
+    assert {name: row["placement"] for name, row in found[0].items()} == dict.fromkeys(
+        shipped_names(), "remote"
+    )
     assert found[0]["jira"]["status"] == "ready"
     async with running() as client:
         assert await placements(client) == dict.fromkeys(shipped_names(), "in-process")
@@ -396,19 +501,25 @@ async def test_all_is_what_the_older_switch_says() -> None:
     ],
     ids=str,
 )
-async def test_distributed_agents_are_checked_unless_that_is_switched_off(fake: Fake, variables: dict[str, str], checked: bool) -> None:
+async def test_distributed_agents_are_checked_unless_that_is_switched_off(
+    fake: Fake, variables: dict[str, str], checked: bool
+) -> None:
     async with running(ARGOCD_AGENT_URL=fake.at("ours", "good"), **variables) as client:
         row = (await components(client))["argocd"]
         arrived = await fake.arrived(fake.url)
     assert [call["method"] for call in arrived] == (["card"] if checked else [])
-    assert row.get("reachable") == ("reachable" if checked else "unknown" if row["placement"] == "remote" else None)
+    assert row.get("reachable") == (
+        "reachable" if checked else "unknown" if row["placement"] == "remote" else None
+    )
 
 
 @pytest.mark.parametrize("behaviour", ["hanging-card", "dripping-card"])
 async def test_an_agent_that_hangs_does_not_hold_up_the_start(fake: Fake, behaviour: str) -> None:
     """The agent never answers: a start that waited for it would not come to an end."""
     at = fake.at("ours", behaviour)
-    async with running(DISTRIBUTED_AGENTS="argocd", ARGOCD_AGENT_URL=at, AGENT_CHECK_TIMEOUT_SECONDS="0.2") as client:
+    async with running(
+        DISTRIBUTED_AGENTS="argocd", ARGOCD_AGENT_URL=at, AGENT_CHECK_TIMEOUT_SECONDS="0.2"
+    ) as client:
         health = await client.http.get(f"{client.url}health")
         assert health.json() == {"status": "ok"}
         while (row := (await components(client))["argocd"])["reachable"] == "unknown":  # noqa: ASYNC110
@@ -418,15 +529,26 @@ async def test_an_agent_that_hangs_does_not_hold_up_the_start(fake: Fake, behavi
     assert row["message"].startswith(f"{at} cannot be reached")
 
 
-async def test_the_start_says_where_the_agents_are_and_which_names_nobody_has(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_start_says_where_the_agents_are_and_which_names_nobody_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     at = {"ARGOCD_AGENT_URL": "http://127.0.0.1:1", "ARGOCD_AGENT_TOKEN": SECRET}
     async with running(DISTRIBUTED_AGENTS="argocd,nosuch", **at) as client:
         rows = await components(client)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert ("WARNING", "agent argocd is unreachable: http://127.0.0.1:1/ cannot be reached (ConnectError).") in said
-    assert any(level == "WARNING" and text.startswith("DISTRIBUTED_AGENTS names nosuch") for level, text in said)
+    assert (
+        "WARNING",
+        "agent argocd is unreachable: http://127.0.0.1:1/ cannot be reached (ConnectError).",
+    ) in said
+    assert any(
+        level == "WARNING" and text.startswith("DISTRIBUTED_AGENTS names nosuch") for level, text in said
+    )
     [table] = [text for _, text in said if text.startswith("agents:")]
     assert re.search(r"\n  argocd +ready +http://127\.0\.0\.1:1/\n", table)
-    assert (rows["argocd"]["placement"], rows["argocd"]["status"], rows["netutils"]["placement"]) == ("remote", "degraded", "in-process")
+    assert (rows["argocd"]["placement"], rows["argocd"]["status"], rows["netutils"]["placement"]) == (
+        "remote",
+        "degraded",
+        "in-process",
+    )
     assert SECRET not in caplog.text

@@ -21,17 +21,22 @@ from ai_platform_engineering.core.events import AnyEvent, TextDelta, ToolFinishe
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from ai_platform_engineering.multi_agents.platform_engineer.placement import Placed
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import create_service
+from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgents
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import (
+    create_service,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent
 from ai_platform_engineering.runtime import storage
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool, HttpClients
-from tests.support.echo_supervisor import Versions, Waiting
+from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import (
+    A2ARemoteAgentConnectTool,
+    HttpClients,
+)
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.a2a_misbehaving import FIXTURES, HALF, HUGE, WHOLE, Fake, misbehaving
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import FAST, PLAIN, Client, Frame, Seen, agent, served, supervisor
+from tests.support.harness import FAST, PLAIN, Client, Frame, ReceivedStream, agent, serve_app, supervisor
 
 TOKEN = "token-4f7ac19b02"
 FOUND = "Three tickets are open."
@@ -56,7 +61,7 @@ class Team:
     client: Client
     model: ScriptedChatModel
 
-    async def ask(self) -> Seen:
+    async def ask(self) -> ReceivedStream:
         return await self.client.ask("How is it?", version="1.0")
 
     def result(self, name: str) -> str:
@@ -66,7 +71,12 @@ class Team:
 
 @contextlib.asynccontextmanager
 async def team(
-    url: str, *others: LocalAgent, name: str = "argocd", seconds: float = 30, idle: float = 0.5, token: str | None = TOKEN
+    url: str,
+    *others: LocalAgent,
+    name: str = "argocd",
+    seconds: float = 30,
+    idle: float = 0.5,
+    token: str | None = TOKEN,
 ) -> AsyncIterator[Team]:
     """A supervisor whose model asks the remote agent and all others at once, and then answers."""
     env = {
@@ -75,7 +85,7 @@ async def team(
         "AGENT_CONNECT_TIMEOUT_SECONDS": "1",
         **ONE_BY_ONE,
     }
-    limits, http = Settings.of(env).placement, HttpClients()
+    limits, http = Settings.from_variables(env).placement, HttpClients()
     connection = A2ARemoteAgentConnectTool(
         name=name,
         description="Knows.",
@@ -86,7 +96,10 @@ async def team(
         http=http,
     )
     remote = RemoteAgent(AgentDefinition(name=name, description="Knows."), connection)
-    asked = [Call("task", {"description": "Look.", "subagent_type": one}) for one in (name, *(other.definition.name for other in others))]
+    asked = [
+        Call("task", {"description": "Look.", "subagent_type": one})
+        for one in (name, *(other.definition.name for other in others))
+    ]
     model = ScriptedChatModel(script=Script(Turn(*asked), Turn(Say(ANSWER))))
     async with supervisor(model, agents=[remote, *others], env=env) as client:
         yield Team(client, model)
@@ -98,13 +111,18 @@ def jira() -> LocalAgent:
     return agent("jira", Script(Turn(Say(FOUND))))
 
 
-async def assert_it_fails(url: str, reason: str, caplog: pytest.LogCaptureFixture, *, seconds: float = 30) -> Seen:
+async def assert_it_fails(
+    url: str, reason: str, caplog: pytest.LogCaptureFixture, *, seconds: float = 30
+) -> ReceivedStream:
     """The whole of what must hold whatever the agent does."""
     caplog.set_level(logging.DEBUG)
     async with team(url, jira(), seconds=seconds) as crew:
         seen = await crew.ask()
     assert (seen.states[-1], seen.answer) == ("completed", ANSWER)
-    assert set(seen.words[-2:]) == {"❌ Supervisor: Argocd failed\n", "✅ Supervisor: Jira completed\n"}
+    assert set(seen.notifications[-2:]) == {
+        "❌ Supervisor: Argocd failed\n",
+        "✅ Supervisor: Jira completed\n",
+    }
     told = crew.result("argocd")
     assert re.fullmatch(f"Agent argocd failed: {reason}", told), told
     assert crew.result("jira") == FOUND
@@ -125,7 +143,7 @@ async def test_the_canned_agent_is_shown_and_returned_once(fake: Fake) -> None:
     [answer] = [artifact["parts"][0]["text"] for artifact in artifacts if artifact["name"] == "final_result"]
     async with team(fake.url, name="mock-agent") as crew:
         seen = await crew.ask()
-    assert seen.words == [
+    assert seen.notifications == [
         "🔧 Supervisor: Calling Agent Mock-Agent...\n",
         "🔧 Mock-Agent: Calling tool: Version_Service__Version\n",
         "✅ Mock-Agent: Tool Version_Service__Version completed\n",
@@ -135,10 +153,12 @@ async def test_the_canned_agent_is_shown_and_returned_once(fake: Fake) -> None:
     assert "".join(seen.texts("subagent_result")) == answer
     assert seen.raw.decode().count("version 2.9.1") == 1
     assert crew.result("mock-agent") == answer
-    assert (seen.streamed, seen.answer, seen.states[-1]) == ([ANSWER], ANSWER, "completed")
+    assert (seen.streamed_texts, seen.answer, seen.states[-1]) == ([ANSWER], ANSWER, "completed")
     assert [frame.metadata["source_agent"] for frame in seen.named("subagent_result")] == ["mock-agent"] * 2
     view = fold(seen.events)
-    assert [(call.tool, call.agent, call.outcome) for call in view.calls][-1:] == [("Version_Service__Version", "mock-agent", "ok")]
+    assert [(call.tool, call.agent, call.outcome) for call in view.calls][-1:] == [
+        ("Version_Service__Version", "mock-agent", "ok")
+    ]
     # The card names another host, which must never be spoken to.
     assert [call["method"] for call in await fake.arrived(fake.url)] == ["card", "message/stream"]
 
@@ -160,9 +180,15 @@ REASONS = {
     "wrong-type": (NOT_A2A, NOT_A2A_STRANGER),
     "broken": (NOT_A2A, r"The agent argocd cannot answer now \(HTTP 500\)\."),
     "unauthorized": (rf"{AT} refused our credentials\. Check <NAME>_AGENT_TOKEN or AGENT_TOKEN\.",) * 2,
-    "refusing": ("I do not like Bearer … today.", r"The agent argocd refused the request: .*I do not like Bearer … today\."),
+    "refusing": (
+        "I do not like Bearer … today.",
+        r"The agent argocd refused the request: .*I do not like Bearer … today\.",
+    ),
     "odd-error": (r"The server refused the request: no", NOT_A2A_STRANGER),
-    "error-midway": (r"I gave up on Bearer …\.", r"The agent argocd refused the request: .*I gave up on Bearer …\."),
+    "error-midway": (
+        r"I gave up on Bearer …\.",
+        r"The agent argocd refused the request: .*I gave up on Bearer …\.",
+    ),
     "empty": (r"It ended without an answer\.", r"The agent argocd finished without a result\."),
     "redirect": (NOT_A2A, NOT_A2A_STRANGER),
     "no-card": (rf"{AT} is no A2A agent: it has no card \(HTTP 404\)\.",) * 2,
@@ -172,7 +198,10 @@ REASONS = {
     "hanging-card": (rf"{AT} cannot be reached \(\w*Timeout\w*\)\.",) * 2,
     "dripping-card": (rf"{AT} cannot be reached \(\w*Timeout\w*\)\.",) * 2,
     "broken-card": (rf"{AT} cannot be reached \(HTTP 500\)\.",) * 2,
-    "unauthorized-card": (rf"{AT} refused our credentials \(401\)\. Check <NAME>_AGENT_TOKEN or AGENT_TOKEN\.",) * 2,
+    "unauthorized-card": (
+        rf"{AT} refused our credentials \(401\)\. Check <NAME>_AGENT_TOKEN or AGENT_TOKEN\.",
+    )
+    * 2,
     "redirected-card": (rf"{AT} is no A2A agent: it has no card \(HTTP 302\)\.",) * 2,
     "other-binding-card": (rf"{AT} does not offer JSON-RPC, which is what we speak\.",) * 2,
 }
@@ -195,11 +224,19 @@ async def test_whatever_it_does_the_step_fails_in_words_and_the_run_goes_on(
 async def test_an_agent_that_never_comes_to_an_end_is_given_up(
     fake: Fake, kind: str, behaviour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    at_once = {"comments": SILENT, "drip": SILENT, "reset": r"The agent argocd cannot be reached \(RemoteProtocolError\)\."}
+    at_once = {
+        "comments": SILENT,
+        "drip": SILENT,
+        "reset": r"The agent argocd cannot be reached \(RemoteProtocolError\)\.",
+    }
     reason = at_once.get(behaviour) if kind == "stranger" else None
-    seen = await assert_it_fails(fake.at(kind, behaviour), reason or r"It did not finish within 1\.5 seconds\.", caplog, seconds=1.5)
+    seen = await assert_it_fails(
+        fake.at(kind, behaviour), reason or r"It did not finish within 1\.5 seconds\.", caplog, seconds=1.5
+    )
     begun = behaviour in ("silent", "no-end")
-    shown = [frame.text for frame in seen.named("subagent_result") if frame.metadata["source_agent"] == "argocd"]
+    shown = [
+        frame.text for frame in seen.named("subagent_result") if frame.metadata["source_agent"] == "argocd"
+    ]
     assert shown == ([HALF] if begun else [])
     sent = await fake.arrived(fake.at(kind, behaviour), "SendStreamingMessage", 1)
     assert len({call["message_id"] for call in sent}) == 1
@@ -220,9 +257,9 @@ async def test_an_agent_whose_process_dies_midway(fake: Fake, kind: str, seconds
             frames.append(frame)
             if frame.text == HALF:
                 fake.process.kill()
-    seen = Seen(frames)
+    seen = ReceivedStream(frames)
     assert (seen.states[-1], seen.answer) == ("completed", ANSWER)
-    assert seen.words[-1] == "❌ Supervisor: Argocd failed\n"
+    assert seen.notifications[-1] == "❌ Supervisor: Argocd failed\n"
     assert re.fullmatch(f"Agent argocd failed: {reason}", crew.result("argocd")), crew.result("argocd")
     assert crew.result("jira") == FOUND
 
@@ -239,19 +276,25 @@ async def test_an_agent_that_nobody_serves(caplog: pytest.LogCaptureFixture) -> 
 async def test_what_can_be_borne_is_shown_and_returned_once(fake: Fake, kind: str, behaviour: str) -> None:
     async with team(fake.at(kind, behaviour)) as crew:
         seen = await crew.ask()
-    assert seen.words[-1] == "✅ Supervisor: Argocd completed\n"
+    assert seen.notifications[-1] == "✅ Supervisor: Argocd completed\n"
     assert crew.result("argocd") == WHOLE
-    assert "".join(seen.texts("subagent_result")) in ((WHOLE,) if kind == "stranger" or behaviour != "twice" else (HALF,))
+    assert "".join(seen.texts("subagent_result")) in (
+        (WHOLE,) if kind == "stranger" or behaviour != "twice" else (HALF,)
+    )
     assert len(await fake.arrived(fake.at(kind, behaviour), "SendStreamingMessage")) == 1
 
 
-async def test_a_service_of_ours_that_is_away_for_a_moment_is_asked_again(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_service_of_ours_that_is_away_for_a_moment_is_asked_again(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
     async with team(fake.at("ours", "away")) as crew:
         await crew.ask()
     assert crew.result("argocd") == WHOLE
     sent = await fake.arrived(fake.at("ours", "away"), "SendStreamingMessage")
     assert (len(sent), len({call["message_id"] for call in sent})) == (2, 1)
-    await assert_it_fails(fake.at("stranger", "away"), r"The agent argocd cannot answer now \(HTTP 503\)\.", caplog)
+    await assert_it_fails(
+        fake.at("stranger", "away"), r"The agent argocd cannot answer now \(HTTP 503\)\.", caplog
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -310,7 +353,9 @@ class Line:
             else:
                 writer.write(await far.read())
 
-    async def _answer(self, body: dict[str, Any], far: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, body: dict[str, Any], far: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         breaks = self.cut if self.always or not self.sent else None
         self.sent.append(body)
         if self.held and len(self.sent) == 1:
@@ -334,8 +379,8 @@ class Line:
 @contextlib.asynccontextmanager
 async def service(one: LocalAgent) -> AsyncIterator[Client]:
     """An agent of ours as a service on a port of its own."""
-    app = create_service(Settings.of({**FAST, **ONE_BY_ONE}), placed=Placed([one]))
-    async with served(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    app = create_service(Settings.from_variables({**FAST, **ONE_BY_ONE}), placed=PlacedAgents([one]))
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         yield Client(url, http)
 
 
@@ -352,7 +397,9 @@ def told(events: list[AnyEvent]) -> list[dict[str, Any]]:
     return out
 
 
-async def through(versions: Versions, cut: int | None, *, always: bool = False) -> tuple[Seen, Line, int, str]:
+async def through(
+    versions: VersionScenario, cut: int | None, *, always: bool = False
+) -> tuple[ReceivedStream, Line, int, str]:
     """What leaves a supervisor whose agent is behind the line, and how many tasks the service had."""
     model = ScriptedChatModel(script=versions.script)
     async with service(agent("argocd", model, versions.tool)) as far:
@@ -375,7 +422,7 @@ CUTS: dict[str, Callable[[int], int]] = {
 
 
 async def test_a_stream_that_breaks_anywhere_is_followed_without_loss_and_without_a_second_task() -> None:
-    versions = Versions()
+    versions = VersionScenario()
     whole, line, tasks, result = await through(versions, None)
     assert (line.methods, tasks, result) == (["SendStreamingMessage"], 1, versions.answer)
     assert whole.texts("subagent_result")
@@ -386,11 +433,11 @@ async def test_a_stream_that_breaks_anywhere_is_followed_without_loss_and_withou
         assert len(broken.methods) == (1 if name == "after the answer" else 2), name
         assert (name, tasks, result) == (name, 1, versions.answer)
         assert (name, told(seen.events)) == (name, told(whole.events))
-        assert (name, seen.words, seen.answer) == (name, whole.words, whole.answer)
+        assert (name, seen.notifications, seen.answer) == (name, whole.notifications, whole.answer)
 
 
 async def test_a_line_that_breaks_again_and_again_only_takes_longer() -> None:
-    versions = Versions()
+    versions = VersionScenario()
     whole, line, *_ = await through(versions, None)
     seen, broken, tasks, result = await through(versions, line.answers[0] // 2, always=True)
     assert broken.methods[:2] == ["SendStreamingMessage", "SubscribeToTask"]
@@ -398,7 +445,7 @@ async def test_a_line_that_breaks_again_and_again_only_takes_longer() -> None:
 
 
 async def test_a_message_whose_answer_is_lost_is_sent_again_under_its_id() -> None:
-    versions = Versions()
+    versions = VersionScenario()
     seen, line, tasks, result = await through(versions, 0)
     assert line.methods == ["SendStreamingMessage"] * 2
     assert len({body["params"]["message"]["messageId"] for body in line.sent}) == 1
@@ -409,8 +456,11 @@ async def test_a_message_whose_answer_is_lost_is_sent_again_under_its_id() -> No
 
 
 async def test_a_cancel_of_the_run_stops_the_work_of_our_service() -> None:
-    waiting = Waiting()
-    async with service(agent("argocd", Script(Turn(Call("wait"))), waiting.tool)) as far, team(far.url, token=None) as crew:
+    waiting = BlockingScenario()
+    async with (
+        service(agent("argocd", Script(Turn(Call("wait"))), waiting.tool)) as far,
+        team(far.url, token=None) as crew,
+    ):
         asked = asyncio.create_task(crew.ask())
         await waiting.started.wait()
         [task] = (await crew.client.call("ListTasks", {}))["result"]["tasks"]
@@ -423,7 +473,7 @@ async def test_a_cancel_of_the_run_stops_the_work_of_our_service() -> None:
 
 
 async def test_a_cancel_reaches_work_that_has_begun_and_not_been_heard_of() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with service(agent("argocd", Script(Turn(Call("wait"))), waiting.tool)) as far:
         line = Line(urlsplit(far.url).port or 0, held=True)
         async with line.open() as url, team(url, token=None, idle=60) as crew:
@@ -436,7 +486,10 @@ async def test_a_cancel_reaches_work_that_has_begun_and_not_been_heard_of() -> N
         listed = (await far.call("ListTasks", {}))["result"]["tasks"]
     assert [one["status"]["state"] for one in listed] == ["TASK_STATE_CANCELED"]
     assert (seen.states[-1], seen.named("subagent_result")) == ("canceled", [])
-    assert len({body["params"]["message"]["messageId"] for body in line.sent if "message" in body["params"]}) == 1
+    assert (
+        len({body["params"]["message"]["messageId"] for body in line.sent if "message" in body["params"]})
+        == 1
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -446,7 +499,7 @@ async def test_a_cancel_of_the_run_is_passed_on(fake: Fake, kind: str) -> None:
         async for frame in crew.client.stream("How is it?"):
             frames.append(frame)
             if frame.text == HALF:
-                await crew.client.call("tasks/cancel", {"id": Seen(frames).task_id})
+                await crew.client.call("tasks/cancel", {"id": ReceivedStream(frames).task_id})
         [cancel] = await fake.arrived(fake.at(kind, "silent"), "CancelTask", 1)
     assert frames[-1].state == "canceled"
     assert (cancel["task_id"], cancel["authorization"]) == ("task-77", f"Bearer {TOKEN}")
@@ -459,8 +512,8 @@ class Watched(MemoryLog):
     noted: ClassVar[asyncio.Event]
 
     async def ordered(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
-        await super().ordered(run_id, epoch, key, agent, task_id)
-        assert await self.order(run_id, key) == task_id
+        await super().store_remote_task(run_id, epoch, key, agent, task_id)
+        assert await self.find_remote_task(run_id, key) == task_id
         self.kept.append((run_id, key, task_id))
         self.noted.set()
 
@@ -474,7 +527,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_remote_task_is_written_down_as_soon_as_it_has_a_name(fake: Fake, kind: str, watched: type[Watched]) -> None:
+async def test_the_remote_task_is_written_down_as_soon_as_it_has_a_name(
+    fake: Fake, kind: str, watched: type[Watched]
+) -> None:
     async with team(fake.at(kind, "named"), idle=60) as crew:
         asked = asyncio.create_task(crew.ask())
         await watched.noted.wait()  # the agent says nothing but the name
@@ -486,14 +541,18 @@ async def test_the_remote_task_is_written_down_as_soon_as_it_has_a_name(fake: Fa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_remote_task_is_written_down_before_it_is_followed(fake: Fake, kind: str, watched: type[Watched]) -> None:
+async def test_the_remote_task_is_written_down_before_it_is_followed(
+    fake: Fake, kind: str, watched: type[Watched]
+) -> None:
     """The agent says one thing and then nothing: what comes after its first word cannot have brought the record about."""
     frames: list[Frame] = []
     async with team(fake.at(kind, "silent"), idle=60) as crew:
         async for frame in crew.client.stream("How is it?"):
             frames.append(frame)
             if frame.text == HALF:
-                assert [(run, task) for run, _, task in watched.kept] == [(Seen(frames).task_id, "task-77")]
-                await crew.client.call("tasks/cancel", {"id": Seen(frames).task_id})
+                assert [(run, task) for run, _, task in watched.kept] == [
+                    (ReceivedStream(frames).task_id, "task-77")
+                ]
+                await crew.client.call("tasks/cancel", {"id": ReceivedStream(frames).task_id})
     assert frames[-1].state == "canceled"
     assert len(watched.kept) == 1

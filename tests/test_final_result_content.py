@@ -6,8 +6,19 @@ from typing import Any
 import pytest
 
 from tests.support.fakes.script import Call, Request, Say, Script, Think, Turn
-from tests.support.harness import Frame, Seen
-from tests.support.scenarios import KINDS, PAIRS, VERSIONS, data_of, delegate, member, staged, token, tool, version_team
+from tests.support.harness import Frame, ReceivedStream
+from tests.support.scenarios import (
+    KINDS,
+    PAIRS,
+    VERSIONS,
+    data_of,
+    delegate,
+    run_scripted_system,
+    scripted_agent,
+    token,
+    tool,
+    version_team,
+)
 
 everywhere = pytest.mark.parametrize("kind", KINDS)
 STRUCTURED = {"USE_STRUCTURED_RESPONSE": "true"}
@@ -34,7 +45,9 @@ def once_more(*before: Turn, then: Call | Say | None = None) -> Script:
             case None:
                 return Turn()
 
-    return Script(*(lambda request, turn=turn: turn if has_tools(request) else last(request) for turn in before))
+    return Script(
+        *(lambda request, turn=turn: turn if has_tools(request) else last(request) for turn in before)
+    )
 
 
 # --- where the answer comes from ---------------------------------------------------------------------------------------
@@ -44,7 +57,7 @@ def once_more(*before: Turn, then: Call | Say | None = None) -> Script:
 async def test_the_last_message_is_the_answer(kind: str, version: str) -> None:
     value = token()
     script, argocd = version_team(value, "I ask Argo CD.")
-    async with staged(script, argocd, kind=kind) as stage:
+    async with run_scripted_system(script, argocd, kind=kind) as stage:
         seen = await stage.ask(version=version)
     assert seen.answer == f"It runs {value}"
     assert seen.last.state == "completed"
@@ -54,21 +67,27 @@ async def test_the_last_message_is_the_answer(kind: str, version: str) -> None:
 async def test_the_content_of_a_structured_response_is_the_answer(kind: str, version: str) -> None:
     value = token()
     cited = [{"title": "Release notes", "url": "https://docs.example/notes", "document_id": None}]
-    script = Script(Turn(Say("I look."), Call("look", {})), Turn(answer_call("It is {{tool:look.version}}", citations=cited)))
+    script = Script(
+        Turn(Say("I look."), Call("look", {})),
+        Turn(answer_call("It is {{tool:look.version}}", citations=cited)),
+    )
     look = tool("look", f"version={value} (https://docs.example/notes)")
-    async with staged(script, kind=kind, tools=[look], env=STRUCTURED) as stage:
+    async with run_scripted_system(script, kind=kind, tools=[look], env=STRUCTURED) as stage:
         seen = await stage.ask(version=version)
     assert seen.answer == f"It is {value}"
-    assert seen.streamed == ["I look.", f"It is {value}"]
+    assert seen.streamed_texts == ["I look.", f"It is {value}"]
     (data,) = data_of(seen.named("final_result")[0])
     assert data["content"] == f"It is {value}"
     assert data["citations"] == [{"title": "Release notes", "url": "https://docs.example/notes"}]
-    assert seen.words == ["🔧 Supervisor: Calling tool: Look\n", "✅ Supervisor: Tool Look completed\n"]
+    assert seen.notifications == [
+        "🔧 Supervisor: Calling tool: Look\n",
+        "✅ Supervisor: Tool Look completed\n",
+    ]
 
 
 async def test_a_model_that_answers_in_plain_words_although_structure_was_asked_for_is_heard() -> None:
     words = token("plain")
-    async with staged(Script(Turn(Say(words))), env=STRUCTURED) as stage:
+    async with run_scripted_system(Script(Turn(Say(words))), env=STRUCTURED) as stage:
         seen = await stage.ask()
     assert (seen.answer, seen.last.state) == (words, "completed")
 
@@ -77,23 +96,28 @@ async def test_a_model_that_answers_in_plain_words_although_structure_was_asked_
 async def test_a_structured_answer_that_does_not_fit_is_asked_for_again_and_replaced(kind: str) -> None:
     lost, kept = token("lost"), token("kept")
     script = Script(Turn(answer_call(lost, citations="none")), Turn(answer_call(kept)))
-    async with staged(script, kind=kind, env=STRUCTURED) as stage:
+    async with run_scripted_system(script, kind=kind, env=STRUCTURED) as stage:
         seen = await stage.ask()
-    assert (seen.answer, seen.streamed, seen.words) == (kept, [kept], [])
+    assert (seen.answer, seen.streamed_texts, seen.notifications) == (kept, [kept], [])
 
 
 @everywhere
-async def test_a_broken_structured_answer_beside_a_call_ends_nothing_and_shows_nothing_of_the_call(kind: str) -> None:
+async def test_a_broken_structured_answer_beside_a_call_ends_nothing_and_shows_nothing_of_the_call(
+    kind: str,
+) -> None:
     private, kept, noted = token("private"), token("kept"), list[str]()
 
     async def note(content: str) -> str:
         noted.append(content)
         return "noted"
 
-    script = Script(Turn(Call("PlatformEngineerResponse", {"citations": []}), Call("note", {"content": private})), Turn(answer_call(kept)))
-    async with staged(script, kind=kind, tools=[tool("note", note)], env=STRUCTURED) as stage:
+    script = Script(
+        Turn(Call("PlatformEngineerResponse", {"citations": []}), Call("note", {"content": private})),
+        Turn(answer_call(kept)),
+    )
+    async with run_scripted_system(script, kind=kind, tools=[tool("note", note)], env=STRUCTURED) as stage:
         seen = await stage.ask()
-    assert (seen.answer, seen.streamed, seen.last.state) == (kept, [kept], "completed")
+    assert (seen.answer, seen.streamed_texts, seen.last.state) == (kept, [kept], "completed")
     assert private not in "".join(seen.texts("streaming_result"))
     assert noted == []
 
@@ -106,7 +130,7 @@ async def test_structured_answers_of_one_conversation_do_not_mix() -> None:
         return f"version={next(given)}"
 
     script = Script(Turn(Call("look", {})), Turn(answer_call("It is {{tool:look.version}}")))
-    async with staged(script, tools=[tool("look", look)], env=STRUCTURED) as stage:
+    async with run_scripted_system(script, tools=[tool("look", look)], env=STRUCTURED) as stage:
         first = await stage.ask()
         second = await stage.ask("Again?", contextId=first.context_id)
     assert [first.answer, second.answer] == [f"It is {value}" for value in values]
@@ -116,10 +140,10 @@ async def test_structured_answers_of_one_conversation_do_not_mix() -> None:
 async def test_an_empty_last_message_leaves_what_was_streamed_as_the_answer(kind: str) -> None:
     first, second = token("first"), token("second")
     script = Script(Turn(Say(first), Call("look", {})), Turn(Say(second), Call("look", {})), Turn())
-    async with staged(script, kind=kind, tools=[tool("look", token())]) as stage:
+    async with run_scripted_system(script, kind=kind, tools=[tool("look", token())]) as stage:
         seen = await stage.ask()
     assert seen.answer == f"{first}\n\n{second}"
-    assert seen.streamed == [first, second]
+    assert seen.streamed_texts == [first, second]
     assert seen.last.state == "completed"
 
 
@@ -127,11 +151,11 @@ async def test_an_empty_last_message_leaves_what_was_streamed_as_the_answer(kind
 async def test_when_everything_is_empty_the_model_is_asked_once_more_without_tools(kind: str) -> None:
     value = token()
     script = once_more(Turn(Call("look", {})), Turn(), then=Say("At last {result}"))
-    async with staged(script, kind=kind, tools=[tool("look", value)]) as stage:
+    async with run_scripted_system(script, kind=kind, tools=[tool("look", value)]) as stage:
         seen = await stage.ask()
         requests = stage.requests()
     assert seen.answer == f"At last {value}"
-    assert seen.streamed == [f"At last {value}"]
+    assert seen.streamed_texts == [f"At last {value}"]
     assert [bool(request.tools) for request in requests] == [True, True, False]
     assert seen.last.state == "completed"
 
@@ -140,7 +164,7 @@ async def test_when_everything_is_empty_the_model_is_asked_once_more_without_too
 async def test_an_empty_structured_response_is_asked_for_again(kind: str) -> None:
     value = token()
     script = once_more(Turn(Call("look", {})), Turn(answer_call("")), then=answer_call("At last {result}"))
-    async with staged(script, kind=kind, tools=[tool("look", value)], env=STRUCTURED) as stage:
+    async with run_scripted_system(script, kind=kind, tools=[tool("look", value)], env=STRUCTURED) as stage:
         seen = await stage.ask()
         requests = stage.requests()
     assert seen.answer == f"At last {value}"
@@ -151,25 +175,27 @@ async def test_an_empty_structured_response_is_asked_for_again(kind: str) -> Non
 async def test_an_empty_structured_response_after_narration_leaves_the_narration() -> None:
     said = token("narration")
     script = Script(Turn(Say(said), Call("look", {})), Turn(answer_call("")))
-    async with staged(script, tools=[tool("look", token())], env=STRUCTURED) as stage:
+    async with run_scripted_system(script, tools=[tool("look", token())], env=STRUCTURED) as stage:
         seen = await stage.ask()
     assert (seen.answer, seen.last.state) == (said, "completed")
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_a_model_that_stays_silent_fails_the_task_with_a_message(kind: str, version: str) -> None:
-    async with staged(once_more(Turn(Call("look", {})), Turn()), kind=kind, tools=[tool("look", token())]) as stage:
+    async with run_scripted_system(
+        once_more(Turn(Call("look", {})), Turn()), kind=kind, tools=[tool("look", token())]
+    ) as stage:
         seen = await stage.ask(version=version)
         asked = len(stage.requests())
     assert asked == 3
     assert seen.last.state == "failed"
-    assert "no answer" in seen.last.said
-    assert "again" in seen.last.said
+    assert "no answer" in seen.last.status_text
+    assert "again" in seen.last.status_text
     assert not seen.named("final_result", "partial_result", "streaming_result")
 
 
 async def test_an_empty_structured_response_given_twice_fails_the_task() -> None:
-    async with staged(Script(Turn(answer_call(""))), env=STRUCTURED) as stage:
+    async with run_scripted_system(Script(Turn(answer_call(""))), env=STRUCTURED) as stage:
         seen = await stage.ask()
         asked = len(stage.requests())
     assert asked == 2
@@ -177,17 +203,23 @@ async def test_an_empty_structured_response_given_twice_fails_the_task() -> None
     assert not seen.named("final_result")
 
 
-@pytest.mark.parametrize("blank", [Say("  \n "), Say("<think>hm</think>"), Think("I only think.")], ids=["blank", "inline", "reasoning"])
+@pytest.mark.parametrize(
+    "blank",
+    [Say("  \n "), Say("<think>hm</think>"), Think("I only think.")],
+    ids=["blank", "inline", "reasoning"],
+)
 @pytest.mark.parametrize("kind", ["in-process", "anthropic"])  # the OpenAI client drops reasoning by itself
-async def test_blanks_and_reasoning_count_as_empty_and_never_reach_the_wire(kind: str, blank: Say | Think) -> None:
+async def test_blanks_and_reasoning_count_as_empty_and_never_reach_the_wire(
+    kind: str, blank: Say | Think
+) -> None:
     words = token("words")
 
     def only(request: Request) -> Turn:
         return Turn(blank) if request.tools else Turn(Say(words))
 
-    async with staged(Script(only), kind=kind, tools=[tool("look", token())]) as stage:
+    async with run_scripted_system(Script(only), kind=kind, tools=[tool("look", token())]) as stage:
         seen = await stage.ask()
-    assert (seen.answer, seen.streamed, seen.last.state) == (words, [words], "completed")
+    assert (seen.answer, seen.streamed_texts, seen.last.state) == (words, [words], "completed")
     assert b"think" not in seen.raw
     assert b"hm" not in [frame.text.encode() for frame in seen.frames]
 
@@ -200,12 +232,14 @@ async def test_a_sub_agent_that_ends_empty_is_asked_once_more_without_tools(kind
     value = token()
     script = Script(Turn(delegate("argocd")), Turn(Say("It is {{tool:argocd.version}}")))
     inner = once_more(Turn(Call("look", {})), Turn(), then=Say("version={result}"))
-    async with staged(script, member("argocd", inner, tool("look", value)), kind=kind) as stage:
+    async with run_scripted_system(
+        script, scripted_agent("argocd", inner, tool("look", value)), kind=kind
+    ) as stage:
         seen = await stage.ask()
         requests = stage.requests("argocd")
     assert [bool(request.tools) for request in requests] == [True, True, False]
     assert seen.answer == f"It is {value}"
-    assert seen.words[-1] == "✅ Supervisor: Argocd completed\n"
+    assert seen.notifications[-1] == "✅ Supervisor: Argocd completed\n"
 
 
 @everywhere
@@ -213,32 +247,41 @@ async def test_a_sub_agent_that_ends_empty_after_it_spoke_has_answered_with_what
     first, second = token("first"), token("second")
     inner = Script(Turn(Say(first), Call("look", {})), Turn(Say(second), Call("look", {})), Turn())
     script = Script(Turn(delegate("argocd")), Turn(Say("Heard: {{tool:argocd}}")))
-    async with staged(script, member("argocd", inner, tool("look", token())), kind=kind) as stage:
+    async with run_scripted_system(
+        script, scripted_agent("argocd", inner, tool("look", token())), kind=kind
+    ) as stage:
         seen = await stage.ask()
     assert seen.answer == f"Heard: {first}\n\n{second}"
-    assert seen.words[-1] == "✅ Supervisor: Argocd completed\n"
+    assert seen.notifications[-1] == "✅ Supervisor: Argocd completed\n"
 
 
 async def test_a_sub_agent_that_stays_silent_is_a_failed_delegation_and_the_run_goes_on() -> None:
     script = Script(Turn(delegate("argocd")), Turn(Say("Sorry: {{tool:argocd}}")))
-    async with staged(script, member("argocd", Script(Turn()))) as stage:
+    async with run_scripted_system(script, scripted_agent("argocd", Script(Turn()))) as stage:
         seen = await stage.ask()
-    assert seen.words[-1] == "❌ Supervisor: Argocd failed\n"
+    assert seen.notifications[-1] == "❌ Supervisor: Argocd failed\n"
     assert seen.named("tool_notification_end")[-1].metadata["status"] == "failed"
-    assert seen.answer == "Sorry: Agent argocd failed: The model gave no answer, also when asked again. Trying again may help."
+    assert (
+        seen.answer
+        == "Sorry: Agent argocd failed: The model gave no answer, also when asked again. Trying again may help."
+    )
     assert seen.last.state == "completed"
 
 
 # --- the trace and the end ---------------------------------------------------------------------------------------------
 
 
-def finals(seen: Seen) -> list[Frame]:
-    return [frame for frame in seen.frames if not frame.artifact and frame.state in ("completed", "failed", "canceled", "input-required")]
+def finals(seen: ReceivedStream) -> list[Frame]:
+    return [
+        frame
+        for frame in seen.frames
+        if not frame.artifact and frame.state in ("completed", "failed", "canceled", "input-required")
+    ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_trace_is_in_the_answer_and_in_the_completed_status(version: str) -> None:
-    async with staged(Script(Turn(Say("Fine.")))) as stage:
+    async with run_scripted_system(Script(Turn(Say("Fine.")))) as stage:
         seen, other = await stage.ask(version=version), await stage.ask(version=version)
     trace = seen.named("final_result")[0].metadata["trace_id"]
     assert re.fullmatch(r"[0-9a-f]{32}", trace)
@@ -249,7 +292,7 @@ async def test_the_trace_is_in_the_answer_and_in_the_completed_status(version: s
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("turn", "ending"), [(Turn(Say("Fine.")), "completed"), (Turn(), "failed")])
 async def test_nothing_follows_a_final_status(version: str, turn: Turn, ending: str) -> None:
-    async with staged(Script(turn)) as stage:
+    async with run_scripted_system(Script(turn)) as stage:
         seen = await stage.ask(version=version)
     assert [frame.state for frame in finals(seen)] == [ending]
     assert seen.last is finals(seen)[0]
@@ -263,11 +306,14 @@ async def test_a_question_without_streaming_gets_the_same_text(kind: str, versio
     value = token()
     script, argocd = version_team(value, "I ask Argo CD.")
     method = "message/send" if version == "0.3" else "SendMessage"
-    async with staged(script, argocd, kind=kind) as stage:
+    async with run_scripted_system(script, argocd, kind=kind) as stage:
         seen = await stage.ask(version=version)
         answer = await stage.client.call(method, {"message": stage.client.message("Which?", version)})
     task = answer["result"] if version == "0.3" else answer["result"]["task"]
-    texts = {artifact["name"]: "".join(part.get("text", "") for part in artifact["parts"]) for artifact in task["artifacts"]}
+    texts = {
+        artifact["name"]: "".join(part.get("text", "") for part in artifact["parts"])
+        for artifact in task["artifacts"]
+    }
     assert texts["final_result"] == seen.answer == f"It runs {value}"
     assert [name for name in texts if name == "partial_result"] == []
     assert task["status"]["state"] in ("completed", "TASK_STATE_COMPLETED")
@@ -276,7 +322,7 @@ async def test_a_question_without_streaming_gets_the_same_text(kind: str, versio
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_silent_model_fails_a_question_without_streaming_too(version: str) -> None:
     method = "message/send" if version == "0.3" else "SendMessage"
-    async with staged(Script(Turn())) as stage:
+    async with run_scripted_system(Script(Turn())) as stage:
         answer = await stage.client.call(method, {"message": stage.client.message("Which?", version)})
     task = answer["result"] if version == "0.3" else answer["result"]["task"]
     assert task["status"]["state"] in ("failed", "TASK_STATE_FAILED")

@@ -17,16 +17,16 @@ from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import (
     FetchDocumentCapWrapper,
     SearchCapWrapper,
     _CapCounterMixin,
-    knowledge_tools,
+    wrap_knowledge_tools,
 )
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN
-from tests.support.approving_agent import Person, of_kind, only
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
+from tests.support.approving_agent import Person, events_of_kind, only_request_id
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import Seen, agent, supervisor
-from tests.support.knowing_supervisor import Library
-from tests.support.knowledge import until
+from tests.support.harness import ReceivedStream, agent, supervisor
+from tests.support.knowing_supervisor import KnowledgeFolder
+from tests.support.knowledge import wait_until
 from tests.support.storages import in_folder
 
 KNOWLEDGE_TOOLS = ["search", "fetch_document", "list_datasources", "fetch_url"]
@@ -62,17 +62,19 @@ class Shelf:
             self.given.append({"document_id": document_id})
             return output
 
-        self.tools: list[BaseTool] = [StructuredTool.from_function(coroutine=one) for one in (search, fetch_document)]
+        self.tools: list[BaseTool] = [
+            StructuredTool.from_function(coroutine=one) for one in (search, fetch_document)
+        ]
 
     def wrapped(self, **env: str) -> tuple[SearchCapWrapper, FetchDocumentCapWrapper]:
-        search, fetch = knowledge_tools(self.tools, Settings.of(env).knowledge)
+        search, fetch = wrap_knowledge_tools(self.tools, Settings.from_variables(env).knowledge)
         assert isinstance(search, SearchCapWrapper)
         assert isinstance(fetch, FetchDocumentCapWrapper)
         return search, fetch
 
 
 def on(thread: str, run: str | None = None) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread}, **({"metadata": {RUN: run}} if run else {})}
+    return {"configurable": {"thread_id": thread}, **({"metadata": {RUN_ID_KEY: run}} if run else {})}
 
 
 async def searched(search: BaseTool, times: int, config: RunnableConfig) -> list[Any]:
@@ -84,7 +86,11 @@ def test_the_wrappers_are_tools_that_look_like_what_they_wrap() -> None:
     for wrapper, wrapped, most in zip(shelf.wrapped(), shelf.tools, (5, 10), strict=True):
         assert isinstance(wrapper, BaseTool)
         assert isinstance(wrapper, _CapCounterMixin)
-        assert (wrapper.name, wrapper.description, wrapper.args_schema) == (wrapped.name, wrapped.description, wrapped.args_schema)
+        assert (wrapper.name, wrapper.description, wrapper.args_schema) == (
+            wrapped.name,
+            wrapped.description,
+            wrapped.args_schema,
+        )
         assert wrapper._wrapped_tool is wrapped
         assert (wrapper._max_calls, wrapper._call_counts) == (most, {})
         assert (wrapper.metadata or {})["knowledge"] is True
@@ -95,7 +101,9 @@ async def test_a_thread_alone_is_counted_and_the_next_thread_begins_at_zero() ->
     search, fetch = shelf.wrapped()
     assert await searched(search, 7, on("t")) == ["a passage"] * 5 + [SEARCH_CAP] * 2
     assert await searched(search, 1, on("u")) == ["a passage"]
-    assert [await fetch.ainvoke({"document_id": "d"}, on("t")) for _ in range(12)] == ["a passage"] * 10 + [FETCH_CAP] * 2
+    assert [await fetch.ainvoke({"document_id": "d"}, on("t")) for _ in range(12)] == ["a passage"] * 10 + [
+        FETCH_CAP
+    ] * 2
     assert len(shelf.given) == 5 + 1 + 10
     assert search._call_counts == {("t", None): 7, ("u", None): 1}
 
@@ -103,7 +111,10 @@ async def test_a_thread_alone_is_counted_and_the_next_thread_begins_at_zero() ->
 async def test_the_numbers_are_settings() -> None:
     search, fetch = Shelf().wrapped(SEARCH_MAX_CALLS="1", FETCH_DOCUMENT_MAX_CALLS="2")
     assert await searched(search, 2, on("t")) == ["a passage", cap("search", 1)]
-    assert [await fetch.ainvoke({"document_id": "d"}, on("t")) for _ in range(3)][1:] == ["a passage", cap("fetch_document", 2)]
+    assert [await fetch.ainvoke({"document_id": "d"}, on("t")) for _ in range(3)][1:] == [
+        "a passage",
+        cap("fetch_document", 2),
+    ]
 
 
 async def test_a_call_over_the_cap_is_a_success() -> None:
@@ -119,7 +130,9 @@ async def test_a_call_over_the_cap_is_a_success() -> None:
 async def test_two_queries_on_a_thread_do_not_share_a_count_even_at_once() -> None:
     shelf = Shelf()
     search, _ = shelf.wrapped()
-    one, other = await asyncio.gather(searched(search, 7, on("t", "run-1")), searched(search, 6, on("t", "run-2")))
+    one, other = await asyncio.gather(
+        searched(search, 7, on("t", "run-1")), searched(search, 6, on("t", "run-2"))
+    )
     assert one == ["a passage"] * 5 + [SEARCH_CAP] * 2
     assert other == ["a passage"] * 5 + [SEARCH_CAP]
     assert len(shelf.given) == 10
@@ -129,7 +142,7 @@ async def test_what_was_counted_for_a_run_is_forgotten_when_it_ends() -> None:
     search, _ = Shelf().wrapped()
     for run in ("run-1", "run-2"):
         await searched(search, 6, on("t", run))
-    search.forget("run-1")
+    search.forget_run("run-1")
     assert search._call_counts == {("t", "run-2"): 6}
     assert await searched(search, 1, on("t", "run-1")) == ["a passage"]
     assert await searched(search, 1, on("t", "run-2")) == [SEARCH_CAP]
@@ -137,13 +150,21 @@ async def test_what_was_counted_for_a_run_is_forgotten_when_it_ends() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "limit"),
-    [({}, 3), ({"limit": None}, 3), ({"limit": 0}, 3), ({"limit": -5}, 3), ({"limit": 50}, 3), ({"limit": 3}, 3), ({"limit": 2}, 2)],
+    [
+        ({}, 3),
+        ({"limit": None}, 3),
+        ({"limit": 0}, 3),
+        ({"limit": -5}, 3),
+        ({"limit": 50}, 3),
+        ({"limit": 3}, 3),
+        ({"limit": 2}, 2),
+    ],
     ids=str,
 )
 async def test_the_limit_of_a_search_is_clamped(tmp_path: Path, wanted: dict[str, Any], limit: int) -> None:
-    library = Library(tmp_path)
-    async with library.opened() as kb:
-        search = knowledge_tools(in_process_tools(kb), Settings.of({}).knowledge)[0]
+    library = KnowledgeFolder(tmp_path)
+    async with library.open_knowledge_base() as kb:
+        search = wrap_knowledge_tools(in_process_tools(kb), Settings.from_variables({}).knowledge)[0]
         assert '"results": []' in await search.ainvoke({"query": "x", **wanted}, on("t"))
     assert library.counts.searches == [("x", limit)]
 
@@ -174,7 +195,10 @@ IMAGE = {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
     ("blocks", "kept"),
     [
         ([text("x" * 60), text("y" * 40)], [text("x" * 60), text("y" * 40)]),
-        ([text("x" * 60), text("y" * 60), text("z")], [text("x" * 60), text("y" * 40 + "\n[Output truncated]")]),
+        (
+            [text("x" * 60), text("y" * 60), text("z")],
+            [text("x" * 60), text("y" * 40 + "\n[Output truncated]")],
+        ),
         ([text("x" * 100), text("y")], [text("x" * 100), text("\n[Output truncated]")]),
         (["x" * 60, IMAGE, "y" * 60], ["x" * 60, IMAGE, "y" * 40 + "\n[Output truncated]"]),
     ],
@@ -203,7 +227,9 @@ def obstinate(call: Any, last: str = "All I found.") -> ScriptedChatModel:
 
 def answering_when_unbound(call: Any, *names: str) -> ScriptedChatModel:
     """Makes this call while one of these tools is bound, then answers."""
-    return acting(lambda request: Turn(call(request)) if {*names} & {*request.tools} else Turn(Say("All I found.")))
+    return acting(
+        lambda request: Turn(call(request)) if {*names} & {*request.tools} else Turn(Say("All I found."))
+    )
 
 
 def search_on(request: Request) -> Call:
@@ -222,8 +248,8 @@ def caps(request: Request, name: str) -> list[str]:
     return [status for status, said in results(request, name) if said == words]
 
 
-def outcomes(seen: Seen) -> list[tuple[str, str]]:
-    return [(event.tool, event.outcome) for event in of_kind(seen, ToolFinished)]
+def outcomes(seen: ReceivedStream) -> list[tuple[str, str]]:
+    return [(event.tool, event.outcome) for event in events_of_kind(seen, ToolFinished)]
 
 
 def bound(requests: Sequence[Request], name: str) -> list[bool]:
@@ -231,26 +257,28 @@ def bound(requests: Sequence[Request], name: str) -> list[bool]:
 
 
 @pytest.fixture
-async def library(tmp_path: Path) -> Library:
-    return await Library.of(tmp_path / "library")
+async def library(tmp_path: Path) -> KnowledgeFolder:
+    return await KnowledgeFolder.of(tmp_path / "library")
 
 
-async def documents(library: Library) -> list[str]:
+async def documents(library: KnowledgeFolder) -> list[str]:
     """The ids of what it holds."""
-    async with library.opened() as kb:
+    async with library.open_knowledge_base() as kb:
         found = [result.document_id for result in await kb.search("slim", limit=10)]
     library.counts.searches.clear()
     return found
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
-async def test_a_model_that_never_stops_searching_searches_five_times_and_answers(library: Library, elsewhere: bool) -> None:
+async def test_a_model_that_never_stops_searching_searches_five_times_and_answers(
+    library: KnowledgeFolder, elsewhere: bool
+) -> None:
     model = obstinate(search_on)
-    async with library.served(model, env={"MODEL_CALL_LIMIT": "9"}, elsewhere=elsewhere) as client:
+    async with library.run_supervisor(model, env={"MODEL_CALL_LIMIT": "9"}, elsewhere=elsewhere) as client:
         search = await library.wrapper("search")
         seen = await client.ask("What is SLIM?")
         assert search is await library.wrapper("search"), "it knows what it has counted"
-        await until(lambda: not search._call_counts)  # freed when the run has ended
+        await wait_until(lambda: not search._call_counts)  # freed when the run has ended
         assert library.counts.queries == [f"slim {number}" for number in range(5)]
         assert caps(model.requests[-1], "search") == ["success"] * 3
         assert [status for status, _ in results(model.requests[-1], "search")] == ["success"] * 8
@@ -264,9 +292,9 @@ async def test_a_model_that_never_stops_searching_searches_five_times_and_answer
     assert bound(model.requests[9:], "search") == [True] * 5 + [False] * 4
 
 
-async def test_a_used_up_tool_is_not_bound_and_the_others_are(library: Library) -> None:
+async def test_a_used_up_tool_is_not_bound_and_the_others_are(library: KnowledgeFolder) -> None:
     model = answering_when_unbound(search_on, "search")
-    async with library.served(model) as client:
+    async with library.run_supervisor(model) as client:
         seen = await client.ask("What is SLIM?")
     assert len(library.counts.searches) == 5
     assert seen.answer == "All I found."
@@ -277,10 +305,12 @@ async def test_a_used_up_tool_is_not_bound_and_the_others_are(library: Library) 
     assert caps(model.requests[-1], "search") == []
 
 
-async def test_a_model_that_always_fetches_reads_ten_times_and_answers(library: Library) -> None:
+async def test_a_model_that_always_fetches_reads_ten_times_and_answers(library: KnowledgeFolder) -> None:
     [first, *_] = await documents(library)
-    model = obstinate(lambda request: Call("fetch_document", {"document_id": first, "offset": request.position}))
-    async with library.served(model, env={"MODEL_CALL_LIMIT": "13"}) as client:
+    model = obstinate(
+        lambda request: Call("fetch_document", {"document_id": first, "offset": request.position})
+    )
+    async with library.run_supervisor(model, env={"MODEL_CALL_LIMIT": "13"}) as client:
         seen = await client.ask("Read it all.")
     assert library.counts.fetches == [first] * 10
     assert caps(model.requests[-1], "fetch_document") == ["success"] * 2
@@ -290,15 +320,19 @@ async def test_a_model_that_always_fetches_reads_ten_times_and_answers(library: 
     assert (seen.last.state, seen.answer) == ("completed", "All I found.")
 
 
-async def test_a_model_that_alternates_has_both_caps_apart(library: Library) -> None:
+async def test_a_model_that_alternates_has_both_caps_apart(library: KnowledgeFolder) -> None:
     [first, *_] = await documents(library)
 
     def step(request: Request) -> Call:
         number = request.position // 2
-        return Call("fetch_document", {"document_id": first, "offset": number}) if request.position % 2 else searching(number)
+        return (
+            Call("fetch_document", {"document_id": first, "offset": number})
+            if request.position % 2
+            else searching(number)
+        )
 
     model = obstinate(step)
-    async with library.served(model, env={"MODEL_CALL_LIMIT": "25"}) as client:
+    async with library.run_supervisor(model, env={"MODEL_CALL_LIMIT": "25"}) as client:
         seen = await client.ask("What is SLIM?")
     assert (len(library.counts.searches), len(library.counts.fetches)) == (5, 10)
     assert len(caps(model.requests[-1], "search")) == 7
@@ -310,9 +344,13 @@ async def test_a_model_that_alternates_has_both_caps_apart(library: Library) -> 
 
 
 @pytest.mark.parametrize("wanted", [{"limit": 50}, {"limit": 0}, {"limit": -1}, {}], ids=str)
-async def test_a_model_gets_three_results_however_many_it_asks_for(library: Library, wanted: dict[str, int]) -> None:
-    model = acting(Turn(searching(**wanted)), Turn(Say("{{tool:search.results.2.title}}, not {{tool:search}}")))
-    async with library.served(model) as client:
+async def test_a_model_gets_three_results_however_many_it_asks_for(
+    library: KnowledgeFolder, wanted: dict[str, int]
+) -> None:
+    model = acting(
+        Turn(searching(**wanted)), Turn(Say("{{tool:search.results.2.title}}, not {{tool:search}}"))
+    )
+    async with library.run_supervisor(model) as client:
         seen = await client.ask("What is SLIM?")
     assert library.counts.searches == [("slim 0", 3)]
     assert seen.answer.count('"document_id"') == 3
@@ -320,27 +358,34 @@ async def test_a_model_gets_three_results_however_many_it_asks_for(library: Libr
 
 
 @pytest.mark.parametrize("first", [0, 2])
-async def test_calls_in_one_message_are_counted_one_by_one(library: Library, first: int) -> None:
+async def test_calls_in_one_message_are_counted_one_by_one(library: KnowledgeFolder, first: int) -> None:
     steps = [Turn(searching(number)) for number in range(first)]
     model = acting(*steps, Turn(*(searching(number) for number in range(10, 18))), Turn(Say("All I found.")))
-    async with library.served(model) as client:
+    async with library.run_supervisor(model) as client:
         seen = await client.ask("What is SLIM?")
-    assert sorted(library.counts.queries) == sorted([f"slim {number}" for number in (*range(first), *range(10, 15 - first))])
+    assert sorted(library.counts.queries) == sorted(
+        [f"slim {number}" for number in (*range(first), *range(10, 15 - first))]
+    )
     assert len(caps(model.requests[-1], "search")) == 3 + first
-    assert [said for _, said in results(model.requests[-1], "search")][-3 - first :] == [SEARCH_CAP] * (3 + first), "the first ones ran"
+    assert [said for _, said in results(model.requests[-1], "search")][-3 - first :] == [SEARCH_CAP] * (
+        3 + first
+    ), "the first ones ran"
     assert outcomes(seen) == [("search", "ok")] * (8 + first)
     assert bound(model.requests, "search") == [True] * (first + 1) + [False]
     assert seen.answer == "All I found."
 
 
-async def test_a_call_is_told_once(library: Library) -> None:
-    async with library.served(acting(Turn(searching()), Turn(Say("So.")))) as client:
+async def test_a_call_is_told_once(library: KnowledgeFolder) -> None:
+    async with library.run_supervisor(acting(Turn(searching()), Turn(Say("So.")))) as client:
         seen = await client.ask("What is SLIM?")
-    assert [event.tool for event in of_kind(seen, ToolStarted)] == ["search"]
-    assert seen.words == ["🔧 Supervisor: Calling tool: Search\n", "✅ Supervisor: Tool Search completed\n"]
+    assert [event.tool for event in events_of_kind(seen, ToolStarted)] == ["search"]
+    assert seen.notifications == [
+        "🔧 Supervisor: Calling tool: Search\n",
+        "✅ Supervisor: Tool Search completed\n",
+    ]
 
 
-async def test_two_tasks_of_a_conversation_have_counts_of_their_own(library: Library) -> None:
+async def test_two_tasks_of_a_conversation_have_counts_of_their_own(library: KnowledgeFolder) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -354,19 +399,27 @@ async def test_two_tasks_of_a_conversation_have_counts_of_their_own(library: Lib
         if request.last_user == "First" and request.position == 4:
             return Turn(Call("hold"))
         name = request.last_user.lower()
-        return Turn(Call("search", {"query": f"{name} {request.position}"})) if "search" in request.tools else Turn(Say(f"{name} is done"))
+        return (
+            Turn(Call("search", {"query": f"{name} {request.position}"}))
+            if "search" in request.tools
+            else Turn(Say(f"{name} is done"))
+        )
 
-    async with library.served(acting(step), tools=[hold]) as client:
+    async with library.run_supervisor(acting(step), tools=[hold]) as client:
         first = asyncio.create_task(client.ask("First", contextId="talk"))
         await begun.wait()
         second = asyncio.create_task(client.ask("Second", contextId="talk"))
         go_on.set()
         answers = [seen.answer for seen in await asyncio.gather(first, second)]
     assert answers == ["first is done", "second is done"]
-    assert [sum(query.startswith(name) for query in library.counts.queries) for name in ("first", "second")] == [5, 5]
+    assert [
+        sum(query.startswith(name) for query in library.counts.queries) for name in ("first", "second")
+    ] == [5, 5]
 
 
-async def test_the_count_goes_on_after_a_pause_and_a_restart(library: Library, tmp_path: Path) -> None:
+async def test_the_count_goes_on_after_a_pause_and_a_restart(
+    library: KnowledgeFolder, tmp_path: Path
+) -> None:
     def step(request: Request) -> Turn:
         if request.position == 3:
             return Turn(Call(ASKING, {"response": "Which one?"}))
@@ -374,18 +427,18 @@ async def test_the_count_goes_on_after_a_pause_and_a_restart(library: Library, t
 
     model = acting(step)
     env = {"MODEL_CALL_LIMIT": "9"}
-    async with library.served(model, storage=(storage := in_folder(tmp_path)), env=env) as client:
+    async with library.run_supervisor(model, storage=(storage := in_folder(tmp_path)), env=env) as client:
         paused = await Person(client, storage).ask("What is SLIM?")
         assert (paused.last.state, len(library.counts.searches)) == ("input-required", 3)
-    async with library.served(model, storage=(storage := in_folder(tmp_path)), env=env) as client:
-        seen = await Person(client, storage).answer(paused, {only(paused): {"answer": "that"}})
+    async with library.run_supervisor(model, storage=(storage := in_folder(tmp_path)), env=env) as client:
+        seen = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "that"}})
     assert library.counts.queries == ["slim 0", "slim 1", "slim 2", "slim 4", "slim 5"]
     assert caps(model.requests[-1], "search") == ["success"] * 2
     assert bound(model.requests, "search") == [True] * 6 + [False] * 3
     assert (seen.last.state, seen.answer) == ("completed", "All I found.")
 
 
-async def test_a_domain_agents_own_search_is_neither_capped_nor_clamped(library: Library) -> None:
+async def test_a_domain_agents_own_search_is_neither_capped_nor_clamped(library: KnowledgeFolder) -> None:
     given: list[tuple[str, int]] = []
 
     @tool
@@ -396,12 +449,17 @@ async def test_a_domain_agents_own_search_is_neither_capped_nor_clamped(library:
 
     calls = [Turn(Call("search", {"query": f"page {number}", "limit": 50})) for number in range(20)]
     inner = acting(*calls, Turn(Say("Twenty pages.")))
-    outer = acting(Turn(searching(), Call("task", {"description": "Look", "subagent_type": "wiki"})), Turn(Say("It said: {{tool:wiki}}")))
-    async with library.served(outer, agents=[agent("wiki", inner, search)]) as client:
+    outer = acting(
+        Turn(searching(), Call("task", {"description": "Look", "subagent_type": "wiki"})),
+        Turn(Say("It said: {{tool:wiki}}")),
+    )
+    async with library.run_supervisor(outer, agents=[agent("wiki", inner, search)]) as client:
         seen = await client.ask("Look it up.")
     assert given == [(f"page {number}", 50) for number in range(20)]
     assert bound(inner.requests, "search") == [True] * 21
-    assert [said for _, said in results(inner.requests[-1], "search")] == [f"page {number}: " + "x" * 15_000 for number in range(20)]
+    assert [said for _, said in results(inner.requests[-1], "search")] == [
+        f"page {number}: " + "x" * 15_000 for number in range(20)
+    ]
     assert library.counts.searches == [("slim 0", 3)]
     assert seen.answer == "It said: Twenty pages."
 

@@ -7,13 +7,24 @@ import pytest
 from ai_platform_engineering.core.events import TextDiscarded
 from ai_platform_engineering.core.transcript import fold
 from tests.support.fakes.script import Attempts, Call, Die, Fail, Gate, Say, Script, Turn, unique_pieces
-from tests.support.harness import Frame, Seen, joined
-from tests.support.scenarios import KINDS, PAIRS, VERSIONS, delegate, member, reported, staged, token, tool, version_team
+from tests.support.harness import Frame, ReceivedStream, joined
+from tests.support.scenarios import (
+    KINDS,
+    PAIRS,
+    VERSIONS,
+    collect_frames,
+    delegate,
+    run_scripted_system,
+    scripted_agent,
+    token,
+    tool,
+    version_team,
+)
 
 everywhere = pytest.mark.parametrize("kind", KINDS)
 
 
-def positions(seen: Seen, *texts: str) -> list[int]:
+def positions(seen: ReceivedStream, *texts: str) -> list[int]:
     """The number of the first frame that holds each text in a text part."""
     return [next(at for at, frame in enumerate(seen.frames) if text in frame.text) for text in texts]
 
@@ -24,15 +35,23 @@ def positions(seen: Seen, *texts: str) -> list[int]:
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_narration_comes_before_its_tools_and_before_the_answer(kind: str, version: str) -> None:
     value, first, second = token(), token("first"), token("second")
-    argocd = member("argocd", Script(Turn(Call("look", {})), Turn(Say("version={{tool:look.version}}"))), tool("look", f"version={value}"))
+    argocd = scripted_agent(
+        "argocd",
+        Script(Turn(Call("look", {})), Turn(Say("version={{tool:look.version}}"))),
+        tool("look", f"version={value}"),
+    )
     script = Script(
         Turn(Say(f"I ask Argo CD {first}"), delegate("argocd")),
         Turn(Say(f"Now I check {second}"), Call("check", {})),
         Turn(Say("It runs {{tool:argocd.version}}, checked {{tool:check.how}}")),
     )
-    async with staged(script, argocd, kind=kind, tools=[tool("check", "how=twice")]) as stage:
+    async with run_scripted_system(script, argocd, kind=kind, tools=[tool("check", "how=twice")]) as stage:
         seen = await stage.ask(version=version)
-    assert seen.streamed == [f"I ask Argo CD {first}", f"Now I check {second}", f"It runs {value}, checked twice"]
+    assert seen.streamed_texts == [
+        f"I ask Argo CD {first}",
+        f"Now I check {second}",
+        f"It runs {value}, checked twice",
+    ]
     order = positions(
         seen,
         first,
@@ -50,9 +69,9 @@ async def test_narration_comes_before_its_tools_and_before_the_answer(kind: str,
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_notification_words_are_exactly_those_of_the_contract(version: str) -> None:
     script, argocd = version_team(token(), "I look.")
-    async with staged(script, argocd) as stage:
+    async with run_scripted_system(script, argocd) as stage:
         seen = await stage.ask(version=version)
-    assert seen.words == [
+    assert seen.notifications == [
         "🔧 Supervisor: Calling Agent Argocd...\n",
         "🔧 Argocd: Calling tool: Version_Service__Version\n",
         "✅ Argocd: Tool Version_Service__Version completed\n",
@@ -67,8 +86,8 @@ async def test_the_notification_words_are_exactly_those_of_the_contract(version:
 async def test_narration_is_one_artifact_per_message_whose_first_chunk_does_not_append() -> None:
     gate, pieces = Gate(), unique_pieces("narration", 3, random.Random())
     script = Script(Turn(Say(*pieces), Call("look", {}), gate=gate), Turn(Say("Done {{tool:look}}")))
-    async with staged(script, tools=[tool("look", token())]) as stage:
-        seen = await reported(stage.client.stream("Go"), gate, "streaming_result")
+    async with run_scripted_system(script, tools=[tool("look", token())]) as stage:
+        seen = await collect_frames(stage.client.stream("Go"), gate, "streaming_result")
     narration = [frame for frame in seen.named("streaming_result") if "narration" in frame.text]
     assert [frame.text for frame in narration] == list(pieces)
     assert [bool(frame.update.get("append")) for frame in narration] == [False, True, True]
@@ -82,17 +101,26 @@ async def test_narration_is_one_artifact_per_message_whose_first_chunk_does_not_
 
 @pytest.mark.parametrize("version", VERSIONS)
 @everywhere
-async def test_each_text_is_in_the_bytes_once_and_the_answer_once_more_as_the_final_result(kind: str, version: str) -> None:
+async def test_each_text_is_in_the_bytes_once_and_the_answer_once_more_as_the_final_result(
+    kind: str, version: str
+) -> None:
     said = {name: token(name) for name in ("narration", "thought", "result", "answer")}
-    argocd = member(
-        "argocd", Script(Turn(Say(said["thought"]), Call("look", {})), Turn(Say(said["result"]))), tool("look", f"version={token()}")
+    argocd = scripted_agent(
+        "argocd",
+        Script(Turn(Say(said["thought"]), Call("look", {})), Turn(Say(said["result"]))),
+        tool("look", f"version={token()}"),
     )
     script = Script(Turn(Say(said["narration"]), delegate("argocd")), Turn(Say(said["answer"])))
-    async with staged(script, argocd, kind=kind) as stage:
+    async with run_scripted_system(script, argocd, kind=kind) as stage:
         seen = await stage.ask(version=version)
     raw = seen.raw.decode()
-    assert {name: raw.count(text) for name, text in said.items()} == {"narration": 1, "thought": 1, "result": 1, "answer": 2}
-    assert seen.streamed == [said["narration"], said["answer"]]
+    assert {name: raw.count(text) for name, text in said.items()} == {
+        "narration": 1,
+        "thought": 1,
+        "result": 1,
+        "answer": 2,
+    }
+    assert seen.streamed_texts == [said["narration"], said["answer"]]
     assert joined(seen.named("subagent_result")) == [said["thought"], said["result"]]
     assert seen.answer == said["answer"]
 
@@ -100,22 +128,26 @@ async def test_each_text_is_in_the_bytes_once_and_the_answer_once_more_as_the_fi
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_model_that_cannot_stream_is_delivered_once_too(version: str) -> None:
     said = {name: token(name) for name in ("narration", "result", "answer")}
-    argocd = member("argocd", Script(Turn(Say(said["result"]))))
+    argocd = scripted_agent("argocd", Script(Turn(Say(said["result"]))))
     script = Script(Turn(Say(said["narration"]), delegate("argocd")), Turn(Say(said["answer"])))
-    async with staged(script, argocd, streaming=False) as stage:
+    async with run_scripted_system(script, argocd, streaming=False) as stage:
         seen = await stage.ask(version=version)
     raw = seen.raw.decode()
-    assert {name: raw.count(text) for name, text in said.items()} == {"narration": 1, "result": 1, "answer": 2}
-    assert (seen.streamed, seen.answer) == ([said["narration"], said["answer"]], said["answer"])
+    assert {name: raw.count(text) for name, text in said.items()} == {
+        "narration": 1,
+        "result": 1,
+        "answer": 2,
+    }
+    assert (seen.streamed_texts, seen.answer) == ([said["narration"], said["answer"]], said["answer"])
 
 
 async def test_an_answer_that_repeats_a_sub_agent_word_for_word_is_still_delivered() -> None:
     value = token()
     script, argocd = version_team(value)
     script = Script(script.steps[0], Turn(Say("{{tool:argocd}}")))
-    async with staged(script, argocd) as stage:
+    async with run_scripted_system(script, argocd) as stage:
         seen = await stage.ask()
-    assert seen.streamed == [f"Argo CD has version={value}"]
+    assert seen.streamed_texts == [f"Argo CD has version={value}"]
     assert seen.answer == f"Argo CD has version={value}"
 
 
@@ -127,7 +159,7 @@ def broken_then(good: Turn, gate: Gate, *lost: str, tail: tuple[Call, ...] = ())
     return Attempts(Turn(Say(*lost, "."), *tail, Die(), gate=gate), good)
 
 
-def replaced(seen: Seen, name: str, lost: str) -> list[Frame]:
+def replaced(seen: ReceivedStream, name: str, lost: str) -> list[Frame]:
     """The frames of the artifact in which the lost text stood."""
     artifact = next(frame.artifact["artifactId"] for frame in seen.named(name) if lost in frame.text)
     return [frame for frame in seen.frames if frame.artifact.get("artifactId") == artifact]
@@ -136,12 +168,14 @@ def replaced(seen: Seen, name: str, lost: str) -> list[Frame]:
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_what_a_dying_model_had_said_is_replaced_by_the_next_attempt(kind: str, version: str) -> None:
     gate, lost, value = Gate(), unique_pieces("lost", 2, random.Random()), token()
-    script = Script(Turn(Call("look", {})), broken_then(Turn(Say("It is ", "{{tool:look.version}}")), gate, *lost))
-    async with staged(script, kind=kind, tools=[tool("look", f"version={value}")]) as stage:
-        seen = await reported(stage.client.stream("Which?", version=version), gate, "streaming_result")
+    script = Script(
+        Turn(Call("look", {})), broken_then(Turn(Say("It is ", "{{tool:look.version}}")), gate, *lost)
+    )
+    async with run_scripted_system(script, kind=kind, tools=[tool("look", f"version={value}")]) as stage:
+        seen = await collect_frames(stage.client.stream("Which?", version=version), gate, "streaming_result")
     assert gate.failure is None
     assert seen.answer == f"It is {value}"
-    assert seen.streamed == [f"It is {value}"]
+    assert seen.streamed_texts == [f"It is {value}"]
     frames = replaced(seen, "streaming_result", lost[0])
     first_of_the_good = next(frame for frame in frames if frame.text.startswith("It is"))
     assert not first_of_the_good.update.get("append")
@@ -151,8 +185,8 @@ async def test_what_a_dying_model_had_said_is_replaced_by_the_next_attempt(kind:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_lost_attempt_leaves_no_trace_in_the_stored_task(version: str) -> None:
     gate, lost, kept = Gate(), unique_pieces("lost", 2, random.Random()), token("kept")
-    async with staged(Script(broken_then(Turn(Say(kept)), gate, *lost))) as stage:
-        seen = await reported(stage.client.stream("Which?", version=version), gate, "streaming_result")
+    async with run_scripted_system(Script(broken_then(Turn(Say(kept)), gate, *lost))) as stage:
+        seen = await collect_frames(stage.client.stream("Which?", version=version), gate, "streaming_result")
         task = await stage.client.call("tasks/get" if version == "0.3" else "GetTask", {"id": seen.task_id})
     assert lost[0].encode() in seen.raw
     assert kept in str(task)
@@ -162,19 +196,19 @@ async def test_a_lost_attempt_leaves_no_trace_in_the_stored_task(version: str) -
 @everywhere
 async def test_a_sub_agent_whose_model_dies_is_retried_without_a_trace_in_its_text(kind: str) -> None:
     gate, lost, value = Gate(), unique_pieces("lost", 2, random.Random()), token()
-    argocd = member(
+    argocd = scripted_agent(
         "argocd",
         Script(Turn(Call("look", {})), broken_then(Turn(Say("version={{tool:look.version}}")), gate, *lost)),
         tool("look", f"version={value}"),
     )
     script = Script(Turn(delegate("argocd")), Turn(Say("It is {{tool:argocd.version}}")))
-    async with staged(script, argocd, kind=kind) as stage:
-        seen = await reported(stage.client.stream("Which?"), gate, "subagent_result")
+    async with run_scripted_system(script, argocd, kind=kind) as stage:
+        seen = await collect_frames(stage.client.stream("Which?"), gate, "subagent_result")
     assert joined(seen.named("subagent_result")) == [f"version={value}"]
     assert len({frame.artifact["artifactId"] for frame in seen.named("subagent_result")}) == 1
     assert lost[0] not in repr(fold(seen.events))
     assert seen.answer == f"It is {value}"
-    assert seen.words[-1] == "✅ Supervisor: Argocd completed\n"
+    assert seen.notifications[-1] == "✅ Supervisor: Argocd completed\n"
 
 
 @everywhere
@@ -186,13 +220,19 @@ async def test_a_call_in_a_lost_attempt_is_neither_made_nor_announced(kind: str)
         return f"number={value}"
 
     good = Turn(Say("I order."), Call("order", {"what": "right"}))
-    script = Script(broken_then(good, gate, *lost, tail=(Call("order", {"what": "wrong"}),)), Turn(Say("Ordered {{tool:order.number}}")))
-    async with staged(script, kind=kind, tools=[tool("order", order)]) as stage:
-        seen = await reported(stage.client.stream("Order it"), gate, "streaming_result")
+    script = Script(
+        broken_then(good, gate, *lost, tail=(Call("order", {"what": "wrong"}),)),
+        Turn(Say("Ordered {{tool:order.number}}")),
+    )
+    async with run_scripted_system(script, kind=kind, tools=[tool("order", order)]) as stage:
+        seen = await collect_frames(stage.client.stream("Order it"), gate, "streaming_result")
     assert made == ["right"]
-    assert seen.words == ["🔧 Supervisor: Calling tool: Order\n", "✅ Supervisor: Tool Order completed\n"]
+    assert seen.notifications == [
+        "🔧 Supervisor: Calling tool: Order\n",
+        "✅ Supervisor: Tool Order completed\n",
+    ]
     assert b"wrong" not in seen.raw
-    assert seen.streamed == ["I order.", f"Ordered {value}"]
+    assert seen.streamed_texts == ["I order.", f"Ordered {value}"]
 
 
 @everywhere
@@ -203,10 +243,12 @@ async def test_a_structured_answer_that_breaks_off_is_replaced(kind: str) -> Non
     good = Call("PlatformEngineerResponse", {"content": "It is {{tool:look.version}}"})
     script = Script(Turn(Call("look", {})), Attempts(Turn(begun, Die(), gate=gate), Turn(good)))
     env = {"USE_STRUCTURED_RESPONSE": "true"}
-    async with staged(script, kind=kind, tools=[tool("look", f"version={value}")], env=env) as stage:
-        seen = await reported(stage.client.stream("Which?"), gate, "streaming_result")
+    async with run_scripted_system(
+        script, kind=kind, tools=[tool("look", f"version={value}")], env=env
+    ) as stage:
+        seen = await collect_frames(stage.client.stream("Which?"), gate, "streaming_result")
     assert gate.failure is None
-    assert seen.streamed == [f"It is {value}"]
+    assert seen.streamed_texts == [f"It is {value}"]
     assert seen.answer == f"It is {value}"
     assert lost not in repr(fold(seen.events))
     assert len(replaced(seen, "streaming_result", lost)) >= 2
@@ -217,10 +259,16 @@ async def test_a_retry_before_the_first_word_is_invisible(kind: str) -> None:
     good = Turn(Say("It is fine."))
     shapes = []
     for script in (Script(good), Script(Attempts(Turn(Fail(500)), Turn(Die()), good))):
-        async with staged(script, kind=kind) as stage:
+        async with run_scripted_system(script, kind=kind) as stage:
             seen = await stage.ask()
-            shapes.append([(frame.name, frame.state, frame.said, frame.text) for frame in seen.frames if frame.name != "streaming_result"])
-        assert seen.streamed == ["It is fine."]
+            shapes.append(
+                [
+                    (frame.name, frame.state, frame.status_text, frame.text)
+                    for frame in seen.frames
+                    if frame.name != "streaming_result"
+                ]
+            )
+        assert seen.streamed_texts == ["It is fine."]
         assert not [event for event in seen.events if isinstance(event, TextDiscarded)]
         assert not seen.named("streaming_result")[0].update.get("append")
     assert shapes[0] == shapes[1]
@@ -228,16 +276,21 @@ async def test_a_retry_before_the_first_word_is_invisible(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
-async def test_when_all_attempts_break_off_the_task_fails_and_keeps_the_last_words_as_partial_result(kind: str, version: str) -> None:
+async def test_when_all_attempts_break_off_the_task_fails_and_keeps_the_last_words_as_partial_result(
+    kind: str, version: str
+) -> None:
     gate = Gate()
     lost, kept = unique_pieces("lost", 2, random.Random()), unique_pieces("kept", 2, random.Random())
     script = Script(Attempts(Turn(Say(*lost), Die(), gate=gate), Turn(Say(*kept), Die(), gate=gate)))
-    async with staged(script, kind=kind, env={"LLM_ATTEMPTS": "2"}) as stage:
-        seen = await reported(stage.client.stream("Which?", version=version), gate, "streaming_result")
+    async with run_scripted_system(script, kind=kind, env={"LLM_ATTEMPTS": "2"}) as stage:
+        seen = await collect_frames(stage.client.stream("Which?", version=version), gate, "streaming_result")
     assert gate.failure is None
     assert len(stage.requests()) == 2
     assert seen.last.state == "failed"
-    assert seen.last.said == "The model could not be reached or broke off its answer. Try again in a moment."
+    assert (
+        seen.last.status_text
+        == "The model could not be reached or broke off its answer. Try again in a moment."
+    )
     assert not seen.named("final_result")
     (partial,) = seen.named("partial_result")
     assert kept[0] in partial.text
@@ -245,14 +298,17 @@ async def test_when_all_attempts_break_off_the_task_fails_and_keeps_the_last_wor
     assert not partial.update.get("append")
     assert partial.update["lastChunk"] is True
     assert partial.metadata["trace_id"] == seen.last.metadata["trace_id"]
-    assert seen.streamed == [partial.text]
+    assert seen.streamed_texts == [partial.text]
 
 
 @everywhere
 async def test_a_model_that_never_says_a_word_fails_the_task_without_a_partial_result(kind: str) -> None:
-    async with staged(Script(Turn(Fail(503))), kind=kind) as stage:
+    async with run_scripted_system(Script(Turn(Fail(503))), kind=kind) as stage:
         seen = await stage.ask()
     assert len(stage.requests()) == 3
     assert seen.states == ["submitted", "working", "failed"]
-    assert seen.last.said == "The model could not be reached or broke off its answer. Try again in a moment."
+    assert (
+        seen.last.status_text
+        == "The model could not be reached or broke off its answer. Try again in a moment."
+    )
     assert not [frame for frame in seen.frames if frame.name]

@@ -9,10 +9,12 @@ from a2a.client.card_resolver import parse_agent_card
 from a2a.types import AgentCard, AgentExtension
 from google.protobuf.json_format import ParseError
 
-from ai_platform_engineering.a2a.client import Unreachable, bearer
+from ai_platform_engineering.a2a.client import Unreachable, bearer_headers
 from ai_platform_engineering.core.errors import AgentUnavailable
 
-EVENTS_EXTENSION = "urn:caipe:events:1"  # the stream carries our events and numbers: it can be followed from a cursor
+EVENTS_EXTENSION = (
+    "urn:caipe:events:1"  # the stream carries our events and numbers: it can be followed from a cursor
+)
 _PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
 TOKEN_HINT = "Check <NAME>_AGENT_TOKEN or AGENT_TOKEN."
 _MOST = 1024 * 1024
@@ -20,13 +22,15 @@ _MOST = 1024 * 1024
 
 def events_extension(tools: Sequence[str] = ()) -> AgentExtension:
     """`tools` are the names of those that the agent has, as far as it knows: a supervisor chooses agents by them."""
-    extension = AgentExtension(uri=EVENTS_EXTENSION, description="Every frame carries the whole event as JSON, and its number.")
+    extension = AgentExtension(
+        uri=EVENTS_EXTENSION, description="Every frame carries the whole event as JSON, and its number."
+    )
     if tools:
         extension.params.update({"tools": list(tools)})
     return extension
 
 
-def tools_of(card: AgentCard) -> tuple[str, ...]:
+def read_tool_names(card: AgentCard) -> tuple[str, ...]:
     """The names of the agent's tools, when it is one of ours and knows them."""
     for extension in card.capabilities.extensions:
         if extension.uri == EVENTS_EXTENSION and "tools" in extension.params.fields:
@@ -34,7 +38,7 @@ def tools_of(card: AgentCard) -> tuple[str, ...]:
     return ()
 
 
-def is_ours(card: AgentCard) -> bool:
+def has_events_extension(card: AgentCard) -> bool:
     return any(extension.uri == EVENTS_EXTENSION for extension in card.capabilities.extensions)
 
 
@@ -43,7 +47,9 @@ async def fetch_card(url: str, http: httpx.AsyncClient, *, token: str | None, ti
     status = 0
     for path in _PATHS:
         try:
-            async with asyncio.timeout(timeout):  # the whole of it: HTTP's own timeout is for a pause, and never ends a drip
+            async with asyncio.timeout(
+                timeout
+            ):  # the whole of it: HTTP's own timeout is for a pause, and never ends a drip
                 status, body = await _get(f"{url}{path}", http, token=token, timeout=timeout)
         except (httpx.HTTPError, TimeoutError) as error:
             raise Unreachable(f"{url} cannot be reached ({type(error).__name__}).", accepted=False) from None
@@ -59,7 +65,9 @@ async def fetch_card(url: str, http: httpx.AsyncClient, *, token: str | None, ti
 async def _get(url: str, http: httpx.AsyncClient, *, token: str | None, timeout: float) -> tuple[int, bytes]:
     """The status and the body, read no further than a card may reach."""
     body = bytearray()
-    async with http.stream("GET", url, headers=bearer(token), timeout=timeout, follow_redirects=False) as response:
+    async with http.stream(
+        "GET", url, headers=bearer_headers(token), timeout=timeout, follow_redirects=False
+    ) as response:
         async for piece in response.aiter_bytes():
             body += piece
             if len(body) > _MOST:

@@ -21,9 +21,9 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from ai_platform_engineering.a2a import notification_text
-from ai_platform_engineering.a2a.snapshot import compact
+from ai_platform_engineering.a2a.snapshot_events import join_deltas
 from ai_platform_engineering.core.events import (
-    EVENT,
+    EVENT_ADAPTER,
     Answered,
     AnyEvent,
     Approval,
@@ -35,10 +35,10 @@ from ai_platform_engineering.core.events import (
     InputRequested,
     InputResolved,
     Notice,
-    Numbered,
     Paused,
     PlanUpdated,
     RunStarted,
+    StoredEvent,
     TextDelta,
     TextDiscarded,
     TextEnded,
@@ -61,10 +61,14 @@ EVENT_KEY = "caipe.event"  # our whole event as one JSON string: a protobuf Stru
 SEQ_KEY = "caipe.seq"  # its number, as a string for the same reason
 TIMEOUT_KEY = "caipe.timeout_seconds"  # of a message: how long its sender will wait
 NEW_QUESTION_KEY = "caipe.new_question"  # of a message: it answers nothing; what its conversation still waits for was given up
-BUSY_KEY = "caipe.when_busy"  # of a message: enqueue, reject or interrupt, when its conversation works on another
+BUSY_KEY = (
+    "caipe.when_busy"  # of a message: enqueue, reject or interrupt, when its conversation works on another
+)
 CALL_PART = "caipe.call"  # in a data part: one tool of an agent with its arguments, to be called without the agent's model
 WORKFLOW_PART = "workflow"  # in a data part: the name of a workflow to start, with `values` for its form
-SCOPE_PART = "caipe.scope"  # in a data part of its own: the agents that the run may use, and instructions for it alone
+SCOPE_PART = (
+    "caipe.scope"  # in a data part of its own: the agents that the run may use, and instructions for it alone
+)
 EVENTS_KEY = "caipe.events"  # of a snapshot: the events behind it, joined
 
 Frame = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
@@ -83,12 +87,15 @@ class TaskRef:
     context_id: str
 
 
-def encode(ref: TaskRef, item: Numbered) -> list[Frame]:
+def encode(ref: TaskRef, item: StoredEvent) -> list[Frame]:
     """The frames of an event. All but the last are numbered `<seq>.<part>` by whoever sends them."""
     event = item.event
     match event:
         case RunStarted():
-            return [_submitted(ref, item, event), _status(ref, item, TaskState.TASK_STATE_WORKING, event=True)]
+            return [
+                _submitted(ref, item, event),
+                _status(ref, item, TaskState.TASK_STATE_WORKING, event=True),
+            ]
         case TextDelta():
             return [_text(ref, item, event)]
         case TextDiscarded():
@@ -96,15 +103,29 @@ def encode(ref: TaskRef, item: Numbered) -> list[Frame]:
             artifact.metadata.update({"source_agent": event.agent, "message_id": event.message_id})
             return [_artifact(ref, item, artifact)]
         case ToolStarted():
-            return [_tool(ref, item, event, TOOL_START, "Tool call started", notification_text.tool_started(event))]
+            return [
+                _tool(
+                    ref, item, event, TOOL_START, "Tool call started", notification_text.tool_started(event)
+                )
+            ]
         case ToolFinished():
-            return [_tool(ref, item, event, TOOL_END, "Tool call completed", notification_text.tool_finished(event))]
+            return [
+                _tool(
+                    ref, item, event, TOOL_END, "Tool call completed", notification_text.tool_finished(event)
+                )
+            ]
         case PlanUpdated():
-            parts = [Part(data=_value(plan_data(event))), Part(text=notification_text.plan(event))]
+            parts = [Part(data=_value(plan_to_data(event))), Part(text=notification_text.plan(event))]
             return [_artifact(ref, item, Artifact(artifact_id=f"plan-{ref.task_id}", name=PLAN, parts=parts))]
         case InputRequested():
-            parts = [Part(data=_value(request_data(event)))]
-            return [_artifact(ref, item, Artifact(artifact_id=f"request-{event.request_id}", name=USER_INPUT, parts=parts))]
+            parts = [Part(data=_value(request_to_data(event)))]
+            return [
+                _artifact(
+                    ref,
+                    item,
+                    Artifact(artifact_id=f"request-{event.request_id}", name=USER_INPUT, parts=parts),
+                )
+            ]
         case TextEnded() | InputResolved():
             return [_status(ref, item, TaskState.TASK_STATE_WORKING, event=True)]
         case Notice() | ToolProgress():
@@ -112,18 +133,27 @@ def encode(ref: TaskRef, item: Numbered) -> list[Frame]:
         case Paused():
             return [_status(ref, item, TaskState.TASK_STATE_INPUT_REQUIRED, text=event.text, event=True)]
         case Answered():
-            return [_result(ref, item, event, FINAL_RESULT), _ended(ref, item, event, TaskState.TASK_STATE_COMPLETED)]
+            return [
+                _result(ref, item, event, FINAL_RESULT),
+                _ended(ref, item, event, TaskState.TASK_STATE_COMPLETED),
+            ]
         case Failed():
             return _broken_off(ref, item, event, TaskState.TASK_STATE_FAILED, event.message)
         case Cancelled():
-            return _broken_off(ref, item, event, TaskState.TASK_STATE_CANCELED, f"Stopped by {event.by}." if event.by else "Stopped.")
+            return _broken_off(
+                ref,
+                item,
+                event,
+                TaskState.TASK_STATE_CANCELED,
+                f"Stopped by {event.by}." if event.by else "Stopped.",
+            )
         case _:
             assert_never(event)
 
 
-def snapshot(ref: TaskRef, items: Sequence[Numbered]) -> Task:
+def encode_snapshot(ref: TaskRef, items: Sequence[StoredEvent]) -> Task:
     """The task as it stands after the events; it names its number, and `decode` gives back events with the same fold."""
-    joined = compact(items)
+    joined = join_deltas(items)
     task = Task(id=ref.task_id, context_id=ref.context_id)
     artifacts: dict[str, Artifact] = {}
     for item in joined:
@@ -142,7 +172,10 @@ def snapshot(ref: TaskRef, items: Sequence[Numbered]) -> Task:
     if items:
         task.metadata[SEQ_KEY] = str(items[-1].seq)
         texts = {artifact_id: artifact.parts[0].text for artifact_id, artifact in artifacts.items()}
-        behind = [[item.seq, _bare(item.event, _carrier(item, texts)), item.stored_at.isoformat()] for item in joined]
+        behind = [
+            [item.seq, _bare(item.event, _carrier(item, texts)), item.stored_at.isoformat()]
+            for item in joined
+        ]
         task.metadata[EVENTS_KEY] = json.dumps(behind)
     return task
 
@@ -151,7 +184,7 @@ def decode(result: Mapping[str, Any]) -> list[tuple[int, AnyEvent]]:
     """Our events in the `result` of a streaming response or in a task, as JSON of protocol 1.0 or 0.3; none for a foreign one."""
     body = _body(result)
     if EVENTS_KEY in (metadata := body.get("metadata") or {}):
-        return [(item.seq, item.event) for item in decode_task(body)]
+        return [(item.seq, item.event) for item in decode_snapshot(body)]
     artifact = body.get("artifact")
     if artifact:
         metadata = artifact.get("metadata") or {}
@@ -160,56 +193,79 @@ def decode(result: Mapping[str, Any]) -> list[tuple[int, AnyEvent]]:
     fields = json.loads(metadata[EVENT_KEY])
     if artifact and (name := _TEXT_FIELD.get(fields["kind"])):
         fields[name] = _joined(artifact)
-    return [(int(metadata[SEQ_KEY]), EVENT.validate_python(fields))]
+    return [(int(metadata[SEQ_KEY]), EVENT_ADAPTER.validate_python(fields))]
 
 
-def plan_data(event: PlanUpdated) -> dict[str, Any]:
+def plan_to_data(event: PlanUpdated) -> dict[str, Any]:
     steps = [{**step.model_dump(), "order": order} for order, step in enumerate(event.steps)]
     return {"title": event.title, "steps": steps}
 
 
-def request_data(event: InputRequested) -> dict[str, Any]:
+def request_to_data(event: InputRequested) -> dict[str, Any]:
     """A form or an approval in the shape that clients know."""
     asked = event.asked
     match asked:
         case Form():
             fields = [field.model_dump(mode="json") for field in asked.fields]
             head = {"user_input": True, "request_id": event.request_id, "input_title": asked.title}
-            return {**head, "input_description": asked.description, "response": asked.response, "input_fields": fields}
+            return {
+                **head,
+                "input_description": asked.description,
+                "response": asked.response,
+                "input_fields": fields,
+            }
         case Approval():
             body = asked.model_dump(mode="json", exclude={"type"})
             return {"approval": True, "request_id": event.request_id, "agent": event.agent, **body}
 
 
-def asked_from(data: Mapping[str, Any]) -> Form | Approval:
+def request_from_data(data: Mapping[str, Any]) -> Form | Approval:
     """The same read back. Raises ValueError."""
     if data.get("approval"):
         return Approval.model_validate({**data, "type": "approval"})
-    head = {"title": data.get("input_title"), "description": data.get("input_description"), "response": data.get("response") or ""}
+    head = {
+        "title": data.get("input_title"),
+        "description": data.get("input_description"),
+        "response": data.get("response") or "",
+    }
     return Form.model_validate({**head, "fields": data.get("input_fields") or ()})
 
 
 def user_message(ref: TaskRef, event: RunStarted) -> Message:
     """The user's message as the task's history shows it."""
     parts = [_part(part) for part in event.parts]
-    return Message(message_id=event.message_id, context_id=ref.context_id, task_id=ref.task_id, role=Role.ROLE_USER, parts=parts)
+    return Message(
+        message_id=event.message_id,
+        context_id=ref.context_id,
+        task_id=ref.task_id,
+        role=Role.ROLE_USER,
+        parts=parts,
+    )
 
 
 # --- frames -----------------------------------------------------------------------------------------------------------
 
 
-def _submitted(ref: TaskRef, item: Numbered, event: RunStarted) -> Task:
+def _submitted(ref: TaskRef, item: StoredEvent, event: RunStarted) -> Task:
     status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED, timestamp=item.stored_at)
     task = Task(id=ref.task_id, context_id=ref.context_id, status=status, history=[user_message(ref, event)])
     task.metadata[SEQ_KEY] = str(item.seq)
     return task
 
 
-def _status(ref: TaskRef, item: Numbered, state: TaskState, *, text: str = "", event: bool = False) -> TaskStatusUpdateEvent:
+def _status(
+    ref: TaskRef, item: StoredEvent, state: TaskState, *, text: str = "", event: bool = False
+) -> TaskStatusUpdateEvent:
     status = TaskStatus(state=state, timestamp=item.stored_at)
     if text:
         message_id = f"{ref.task_id}-{item.seq}"
-        said = Message(message_id=message_id, context_id=ref.context_id, task_id=ref.task_id, role=Role.ROLE_AGENT, parts=[Part(text=text)])
+        said = Message(
+            message_id=message_id,
+            context_id=ref.context_id,
+            task_id=ref.task_id,
+            role=Role.ROLE_AGENT,
+            parts=[Part(text=text)],
+        )
         status.message.CopyFrom(said)
     frame = TaskStatusUpdateEvent(task_id=ref.task_id, context_id=ref.context_id, status=status)
     frame.metadata[SEQ_KEY] = str(item.seq)
@@ -218,13 +274,17 @@ def _status(ref: TaskRef, item: Numbered, state: TaskState, *, text: str = "", e
     return frame
 
 
-def _artifact(ref: TaskRef, item: Numbered, artifact: Artifact, *, append: bool = False, last: bool = False) -> TaskArtifactUpdateEvent:
+def _artifact(
+    ref: TaskRef, item: StoredEvent, artifact: Artifact, *, append: bool = False, last: bool = False
+) -> TaskArtifactUpdateEvent:
     artifact.metadata[SEQ_KEY] = str(item.seq)
     artifact.metadata[EVENT_KEY] = json.dumps(_bare(item.event, carried=True))
-    return TaskArtifactUpdateEvent(task_id=ref.task_id, context_id=ref.context_id, artifact=artifact, append=append, last_chunk=last)
+    return TaskArtifactUpdateEvent(
+        task_id=ref.task_id, context_id=ref.context_id, artifact=artifact, append=append, last_chunk=last
+    )
 
 
-def _text(ref: TaskRef, item: Numbered, event: TextDelta) -> TaskArtifactUpdateEvent:
+def _text(ref: TaskRef, item: StoredEvent, event: TextDelta) -> TaskArtifactUpdateEvent:
     artifact = Artifact(artifact_id=_text_id(event), name=_text_name(event), parts=[Part(text=event.text)])
     artifact.metadata.update({"source_agent": event.agent, "message_id": event.message_id})
     if event.step_id:
@@ -234,11 +294,25 @@ def _text(ref: TaskRef, item: Numbered, event: TextDelta) -> TaskArtifactUpdateE
     return _artifact(ref, item, artifact, append=event.offset > 0)
 
 
-def _tool(ref: TaskRef, item: Numbered, event: ToolStarted | ToolFinished, name: str, what: str, said: str) -> TaskArtifactUpdateEvent:
+def _tool(
+    ref: TaskRef, item: StoredEvent, event: ToolStarted | ToolFinished, name: str, what: str, said: str
+) -> TaskArtifactUpdateEvent:
     source = event.tool if event.delegates else event.agent
     prefix = "start" if isinstance(event, ToolStarted) else "end"
-    artifact = Artifact(artifact_id=f"{prefix}-{event.call_id}", name=name, description=f"{what}: {event.tool}", parts=[Part(text=said)])
-    artifact.metadata.update({"source_agent": source, "sourceAgent": source, "tool_name": event.tool, "tool_call_id": event.call_id})
+    artifact = Artifact(
+        artifact_id=f"{prefix}-{event.call_id}",
+        name=name,
+        description=f"{what}: {event.tool}",
+        parts=[Part(text=said)],
+    )
+    artifact.metadata.update(
+        {
+            "source_agent": source,
+            "sourceAgent": source,
+            "tool_name": event.tool,
+            "tool_call_id": event.call_id,
+        }
+    )
     if event.step_id:
         artifact.metadata["plan_step_id"] = event.step_id
     if isinstance(event, ToolFinished):
@@ -246,7 +320,9 @@ def _tool(ref: TaskRef, item: Numbered, event: ToolStarted | ToolFinished, name:
     return _artifact(ref, item, artifact)
 
 
-def _result(ref: TaskRef, item: Numbered, event: Answered | Failed | Cancelled, name: str) -> TaskArtifactUpdateEvent:
+def _result(
+    ref: TaskRef, item: StoredEvent, event: Answered | Failed | Cancelled, name: str
+) -> TaskArtifactUpdateEvent:
     text = event.text if isinstance(event, Answered) else event.partial or ""
     artifact = Artifact(artifact_id=f"{name}-{ref.task_id}", name=name, parts=[Part(text=text)])
     if isinstance(event, Answered) and (data := _structured(event)) is not None:
@@ -256,14 +332,22 @@ def _result(ref: TaskRef, item: Numbered, event: Answered | Failed | Cancelled, 
 
 
 def _ended(
-    ref: TaskRef, item: Numbered, event: Answered | Failed | Cancelled, state: TaskState, text: str = "", *, carry: bool = False
+    ref: TaskRef,
+    item: StoredEvent,
+    event: Answered | Failed | Cancelled,
+    state: TaskState,
+    text: str = "",
+    *,
+    carry: bool = False,
 ) -> TaskStatusUpdateEvent:
     frame = _status(ref, item, state, text=text, event=carry)
     frame.metadata["trace_id"] = event.trace_id
     return frame
 
 
-def _broken_off(ref: TaskRef, item: Numbered, event: Failed | Cancelled, state: TaskState, text: str) -> list[Frame]:
+def _broken_off(
+    ref: TaskRef, item: StoredEvent, event: Failed | Cancelled, state: TaskState, text: str
+) -> list[Frame]:
     if event.partial:
         return [_result(ref, item, event, PARTIAL_RESULT), _ended(ref, item, event, state, text)]
     return [_ended(ref, item, event, state, text, carry=True)]
@@ -281,7 +365,9 @@ def _text_id(event: TextDelta | TextDiscarded) -> str:
 
 
 def _text_name(event: TextDelta | TextDiscarded) -> str:
-    return SUBAGENT_RESULT if event.parent_call else STREAMING_RESULT
+    if event.parent_call:
+        return SUBAGENT_RESULT
+    return STREAMING_RESULT
 
 
 def _part(part: TextPart | DataPart | FilePart) -> Part:
@@ -306,7 +392,9 @@ def _holdable(data: Any, depth: int = 0) -> Any:
         return json.dumps(data)
     if isinstance(data, dict):
         return {key: _holdable(item, depth + 1) for key, item in data.items()}
-    return [_holdable(item, depth + 1) for item in data] if isinstance(data, list) else data
+    if isinstance(data, list):
+        return [_holdable(item, depth + 1) for item in data]
+    return data
 
 
 # --- our event as JSON ------------------------------------------------------------------------------------------------
@@ -314,7 +402,11 @@ def _holdable(data: Any, depth: int = 0) -> Any:
 
 def _bare(event: AnyEvent, carried: bool) -> dict[str, Any]:
     """The event as JSON, without defaults, and without the text that the frame carries in its text part."""
-    leave_out = {name for name, field in type(event).model_fields.items() if not field.is_required() and _is_default(event, name)}
+    leave_out = {
+        name
+        for name, field in type(event).model_fields.items()
+        if not field.is_required() and _is_default(event, name)
+    }
     if carried and event.kind in _TEXT_FIELD:
         leave_out.add(_TEXT_FIELD[event.kind])
     return {"kind": event.kind, **event.model_dump(mode="json", exclude=leave_out)}
@@ -325,7 +417,7 @@ def _is_default(event: AnyEvent, name: str) -> bool:
     return bool(getattr(event, name) == default)
 
 
-def _carrier(item: Numbered, texts: Mapping[str, str]) -> bool:
+def _carrier(item: StoredEvent, texts: Mapping[str, str]) -> bool:
     """Whether an artifact of the snapshot holds exactly this event's text."""
     event = item.event
     if isinstance(event, TextDelta):
@@ -333,23 +425,27 @@ def _carrier(item: Numbered, texts: Mapping[str, str]) -> bool:
     return isinstance(event, Answered)
 
 
-def decode_task(task: Mapping[str, Any]) -> list[Numbered]:
+def decode_snapshot(task: Mapping[str, Any]) -> list[StoredEvent]:
     """The events behind a snapshot of ours, with their times; none for a foreign task."""
     texts = {artifact["artifactId"]: _joined(artifact) for artifact in task.get("artifacts") or ()}
-    decoded: list[Numbered] = []
+    decoded: list[StoredEvent] = []
     for seq, fields, at in json.loads((task.get("metadata") or {}).get(EVENTS_KEY) or "[]"):
         if fields["kind"] == "text_delta" and "text" not in fields:
-            fields["text"] = texts.get(f"text-{fields.get('slot') or fields['message_id']}", "")  # an empty artifact is left out
+            fields["text"] = texts.get(
+                f"text-{fields.get('slot') or fields['message_id']}", ""
+            )  # an empty artifact is left out
         elif fields["kind"] == "answered" and "text" not in fields:
             fields["text"] = texts.get(f"{FINAL_RESULT}-{task['id']}", "")
-        decoded.append(Numbered(seq, datetime.fromisoformat(at), EVENT.validate_python(fields)))
+        decoded.append(StoredEvent(seq, datetime.fromisoformat(at), EVENT_ADAPTER.validate_python(fields)))
     return decoded
 
 
 def _body(result: Mapping[str, Any]) -> Mapping[str, Any]:
     if "kind" in result or "id" in result:
         return result
-    inner: Iterable[Any] = (result[key] for key in ("task", "statusUpdate", "artifactUpdate", "message") if key in result)
+    inner: Iterable[Any] = (
+        result[key] for key in ("task", "statusUpdate", "artifactUpdate", "message") if key in result
+    )
     return next(iter(inner), {})
 
 

@@ -9,11 +9,18 @@ from a2a.types import Part as WirePart
 from google.protobuf.json_format import MessageToDict
 from pydantic import ValidationError
 
-from ai_platform_engineering.a2a.codec import BUSY_KEY, CALL_PART, NEW_QUESTION_KEY, SCOPE_PART, TIMEOUT_KEY, WORKFLOW_PART
-from ai_platform_engineering.a2a.protobuf_numbers import whole_numbers
+from ai_platform_engineering.a2a.codec import (
+    BUSY_KEY,
+    CALL_PART,
+    NEW_QUESTION_KEY,
+    SCOPE_PART,
+    TIMEOUT_KEY,
+    WORKFLOW_PART,
+)
+from ai_platform_engineering.a2a.protobuf_numbers import restore_integers
 from ai_platform_engineering.core.errors import Refused, UnsupportedPart
-from ai_platform_engineering.core.events import PARTS, DataPart, FilePart, TextPart
-from ai_platform_engineering.core.run_scope import LONGEST_INSTRUCTIONS, SCOPE, RunScope
+from ai_platform_engineering.core.events import PARTS_ADAPTER, DataPart, FilePart, TextPart
+from ai_platform_engineering.core.run_scope import LONGEST_INSTRUCTIONS, SCOPE_KEY, RunScope
 
 UserPart = TextPart | DataPart | FilePart
 
@@ -36,23 +43,31 @@ def read_parts(message: Message, max_file_bytes: int) -> tuple[UserPart, ...]:
     """The user's parts; raises Refused when there is nothing to answer and UnsupportedPart for what cannot be read."""
     parts = tuple(_read(part, max_file_bytes) for part in message.parts)
     _check_scope(parts)
-    if not any(part.text.strip() if isinstance(part, TextPart) else not is_scope(part) for part in parts):
+    if not any(
+        part.text.strip() if isinstance(part, TextPart) else not is_scope_part(part) for part in parts
+    ):
         raise Refused("The message is empty: send a text part, a data part or a text file.")
     return parts
 
 
-def patience(message: Message) -> float | None:
+def read_timeout(message: Message) -> float | None:
     """How many seconds the sender will wait; None when it did not say."""
-    said = message.metadata.fields[TIMEOUT_KEY].number_value if TIMEOUT_KEY in message.metadata.fields else 0.0
-    return said if said > 0 else None
+    said = (
+        message.metadata.fields[TIMEOUT_KEY].number_value if TIMEOUT_KEY in message.metadata.fields else 0.0
+    )
+    if said > 0:
+        return said
+    return None
 
 
 def is_new_question(message: Message) -> bool:
     """The sender says that the message is no answer to what the conversation waits for."""
-    return NEW_QUESTION_KEY in message.metadata.fields and message.metadata.fields[NEW_QUESTION_KEY].bool_value
+    return (
+        NEW_QUESTION_KEY in message.metadata.fields and message.metadata.fields[NEW_QUESTION_KEY].bool_value
+    )
 
 
-def wanted_when_busy(message: Message) -> Literal["enqueue", "reject", "interrupt"] | None:
+def read_busy_policy(message: Message) -> Literal["enqueue", "reject", "interrupt"] | None:
     """What the sender wants when the conversation works on another question; None when it did not say."""
     if BUSY_KEY not in message.metadata.fields:
         return None
@@ -63,19 +78,21 @@ def wanted_when_busy(message: Message) -> Literal["enqueue", "reject", "interrup
             raise Refused(f"{BUSY_KEY} is one of enqueue, reject and interrupt.")
 
 
-def digest(parts: tuple[UserPart, ...]) -> str:
+def hash_parts(parts: tuple[UserPart, ...]) -> str:
     """The content's fingerprint; canonical JSON, so that it is the same in every process."""
-    canonical = json.dumps(PARTS.dump_python(parts, mode="json"), sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(
+        PARTS_ADAPTER.dump_python(parts, mode="json"), sort_keys=True, separators=(",", ":")
+    )
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def question(parts: tuple[UserPart, ...]) -> str:
+def render_prompt(parts: tuple[UserPart, ...]) -> str:
     """The parts as one text for the model, without what is meant for the program."""
-    told = "\n\n".join(_words(part) for part in parts if not beside((part,)))
-    return told or f"Run the workflow {beside(parts).get('workflow', {}).get('name', '')}."
+    told = "\n\n".join(_words(part) for part in parts if not read_metadata((part,)))
+    return told or f"Run the workflow {read_metadata(parts).get('workflow', {}).get('name', '')}."
 
 
-def beside(parts: tuple[UserPart, ...]) -> dict[str, Any]:
+def read_metadata(parts: tuple[UserPart, ...]) -> dict[str, Any]:
     """What a message asks of the program itself: one tool to be called, a workflow to be started, the bounds of its run."""
     found: dict[str, Any] = {}
     for part in parts:
@@ -85,18 +102,22 @@ def beside(parts: tuple[UserPart, ...]) -> dict[str, Any]:
             if isinstance(name := part.data.get(WORKFLOW_PART), str):
                 found["workflow"] = {"name": name, "values": part.data.get("values") or {}}
             if isinstance(scope := part.data.get(SCOPE_PART), dict):
-                found[SCOPE] = scope
+                found[SCOPE_KEY] = scope
     return found
 
 
-def is_scope(part: UserPart) -> bool:
+def is_scope_part(part: UserPart) -> bool:
     """The part bounds a run; it asks and answers nothing."""
     return isinstance(part, DataPart) and isinstance(part.data, dict) and SCOPE_PART in part.data
 
 
 def _check_scope(parts: tuple[UserPart, ...]) -> None:
     """Raises Refused: a restriction that is not understood must not be dropped."""
-    given = [part.data for part in parts if is_scope(part) and isinstance(part, DataPart) and isinstance(part.data, dict)]
+    given = [
+        part.data
+        for part in parts
+        if is_scope_part(part) and isinstance(part, DataPart) and isinstance(part.data, dict)
+    ]
     if not given:
         return
     if len(given) > 1 or len(given[0]) > 1:
@@ -112,11 +133,13 @@ def _read(part: WirePart, max_file_bytes: int) -> UserPart:
         case "text":
             return TextPart(text=part.text)
         case "data":
-            return DataPart(data=whole_numbers(MessageToDict(part.data)))
+            return DataPart(data=restore_integers(MessageToDict(part.data)))
         case "raw":
             return _file(part, max_file_bytes)
         case "url":
-            raise UnsupportedPart("Files by address are not fetched. Send the text itself, or attach the file with its content.")
+            raise UnsupportedPart(
+                "Files by address are not fetched. Send the text itself, or attach the file with its content."
+            )
         case _:
             raise Refused("A part of the message has no content.")
 
@@ -133,7 +156,9 @@ def _file(part: WirePart, max_file_bytes: int) -> FilePart:
     except UnicodeDecodeError:
         text = "\x00"
     if "\x00" in text or (known and not known.startswith(TEXT_TYPES)):
-        raise UnsupportedPart(f"The file {name} ({known or 'unknown type'}) is not a text file; only UTF-8 text can be read.")
+        raise UnsupportedPart(
+            f"The file {name} ({known or 'unknown type'}) is not a text file; only UTF-8 text can be read."
+        )
     return FilePart(name=name, media_type=known or "text/plain", text=text)
 
 

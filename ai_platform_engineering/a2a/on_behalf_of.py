@@ -15,12 +15,15 @@ _ENCODED = re.compile(r"(?:[\x20-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
 _CONTROLS = ("Cc", "Zl", "Zp")  # whatever breaks a line
 
 
-def acting_headers(user: str, owner: str | None = None) -> dict[str, str]:
+def on_behalf_of_headers(user: str, owner: str | None = None) -> dict[str, str]:
     """The headers of a request that is made for the user, in a conversation of the owner or of the user's own."""
-    return {USER_HEADER: quote(user, safe=""), **({OWNER_HEADER: quote(owner, safe="")} if owner is not None else {})}
+    return {
+        USER_HEADER: quote(user, safe=""),
+        **({OWNER_HEADER: quote(owner, safe="")} if owner is not None else {}),
+    }
 
 
-def read_name(header: str, values: Sequence[str]) -> str | None:
+def read_name_header(header: str, values: Sequence[str]) -> str | None:
     """The name in a header, percent-encoded UTF-8, or None without the header. Raises Refused."""
     if not values:
         return None

@@ -3,12 +3,14 @@
 from typing import Any
 
 
-def whole_numbers(value: Any) -> Any:
+def restore_integers(value: Any) -> Any:
     """The value with every integral double as an integer; JSON knows no difference, Python code does."""
     if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+        if value.is_integer() and abs(value) < 2**53:
+            return int(value)
+        return value
     if isinstance(value, dict):
-        return {key: whole_numbers(item) for key, item in value.items()}
+        return {key: restore_integers(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [whole_numbers(item) for item in value]
+        return [restore_integers(item) for item in value]
     return value

@@ -8,20 +8,29 @@ import httpx
 
 from ai_platform_engineering.a2a.client import A2AClient, RequestRefused, Unreachable
 
-Api = Callable[..., Awaitable[Any]]  # (method, path, body=None) -> JSON; raises Unreachable or RequestRefused
+RestApi = Callable[
+    ..., Awaitable[Any]
+]  # (method, path, body=None) -> JSON; raises Unreachable or RequestRefused
 
 
-def api_over(http: httpx.AsyncClient, address: str, headers: Mapping[str, str] | None = None) -> Api:
+def rest_api_at(http: httpx.AsyncClient, address: str, headers: Mapping[str, str] | None = None) -> RestApi:
     """The routes of the server at the address."""
     return partial(_request, http, address, dict(headers or {}))
 
 
-def api_beside(client: A2AClient) -> Api:
+def rest_api_for_client(client: A2AClient) -> RestApi:
     """The routes of the client's server, for whom the client speaks."""
-    return api_over(client.http, client.url, client.headers)
+    return rest_api_at(client.http, client.url, client.headers)
 
 
-async def _request(http: httpx.AsyncClient, address: str, headers: Mapping[str, str], method: str, path: str, body: Any = None) -> Any:
+async def _request(
+    http: httpx.AsyncClient,
+    address: str,
+    headers: Mapping[str, str],
+    method: str,
+    path: str,
+    body: Any = None,
+) -> Any:
     try:
         response = await http.request(method, f"{address.rstrip('/')}{path}", json=body, headers=headers)
     except httpx.HTTPError as error:

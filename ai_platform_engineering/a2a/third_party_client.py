@@ -10,14 +10,31 @@ from typing import Any
 import httpx
 from a2a.client import ClientCallContext, ClientConfig, ClientFactory
 from a2a.client.errors import A2AClientError
-from a2a.types import AgentCard, CancelTaskRequest, GetTaskRequest, Message, Part, Role, SendMessageRequest, StreamResponse, TaskState
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    GetTaskRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    StreamResponse,
+    TaskState,
+)
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError
 from google.protobuf.json_format import Error as NotProtobuf
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
-from ai_platform_engineering.a2a.client import Conversation, CredentialsRefused, Order, RequestRefused, Unreachable, bearer
-from ai_platform_engineering.a2a.third_party_reader import PAUSED, ForeignReader
+from ai_platform_engineering.a2a.client import (
+    ClientConversation,
+    CredentialsRefused,
+    OutgoingMessage,
+    RequestRefused,
+    Unreachable,
+    bearer_headers,
+)
+from ai_platform_engineering.a2a.third_party_reader import PAUSED, ThirdPartyReader
 from ai_platform_engineering.core.events import AnyEvent, clean_json, clean_text
 
 for _name in ("a2a.client", "a2a.compat", "a2a.utils"):  # below WARNING the SDK logs whole requests
@@ -25,7 +42,13 @@ for _name in ("a2a.client", "a2a.compat", "a2a.utils"):  # below WARNING the SDK
 
 _LONGEST_PAUSE = 30.0
 _MAX_MESSAGE = 300
-_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.ProxyError)
+_NOT_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.ProxyError,
+)
 # What the SDK lets through when a body is JSON but not A2A, or no JSON at all.
 _NOT_A2A = (
     httpx.HTTPError,
@@ -41,7 +64,7 @@ _NOT_A2A = (
 _PASSING = (408, 425, 429)  # the same request may be answered later
 
 
-class ForeignClient:
+class ThirdPartyClient:
     """Never sends a message twice. A stream that breaks off is followed by polling: no second subscription loses or repeats text."""
 
     def __init__(
@@ -58,22 +81,25 @@ class ForeignClient:
     ) -> None:
         """`idle_timeout` is for a stream without an event and for a poll; an agent that does not stream may take its time."""
         self._agent, self._token = agent, token
-        self._idle, self._connect, self._poll, self._max_failures = idle_timeout, connect_timeout, poll, max_failures
+        self._idle = idle_timeout
+        self._connect = connect_timeout
+        self._poll = poll
+        self._max_failures = max_failures
         self._streams = card.capabilities.streaming
         try:
             self._client = ClientFactory(ClientConfig(httpx_client=http)).create(card)
         except ValueError:
             raise RequestRefused(f"The agent {agent} offers no way to speak to it that we know.") from None
 
-    async def send(self, order: Order, talk: Conversation) -> AsyncIterator[AnyEvent]:
+    async def send(self, order: OutgoingMessage, talk: ClientConversation) -> AsyncIterator[AnyEvent]:
         """Sends a message and yields what happens until the agent has answered, failed or asked."""
-        reader, broken = ForeignReader(self._agent), None
+        reader, broken = ThirdPartyReader(self._agent), None
         talk.task_id = order.task_id
         try:
             async with contextlib.aclosing(self._frames(order)) as frames:
                 async for frame in frames:
                     events = self._read(reader, frame, talk)
-                    await talk.name(talk.task_id)
+                    await talk.set_task_id(talk.task_id)
                     for event in events:
                         yield event
                     if reader.ended:
@@ -83,12 +109,14 @@ class ForeignClient:
         if reader.task_id is None and not reader.ended:
             raise broken or Unreachable(f"The agent {self._agent} ended its stream without a word.")
         # An error in the middle of a stream is the server's last word, unless the task has ended all the same.
-        async for event in self._polled(reader, talk, refusal=broken if isinstance(broken, RequestRefused) else None):
+        async for event in self._polled(
+            reader, talk, refusal=broken if isinstance(broken, RequestRefused) else None
+        ):
             yield event
 
-    async def follow(self, task_id: str, talk: Conversation) -> AsyncIterator[AnyEvent]:
+    async def follow(self, task_id: str, talk: ClientConversation) -> AsyncIterator[AnyEvent]:
         """Yields what is known of a task, and what happens in it until its end."""
-        reader = ForeignReader(self._agent)
+        reader = ThirdPartyReader(self._agent)
         reader.task_id = talk.task_id = task_id
         async for event in self._polled(reader, talk):
             yield event
@@ -99,12 +127,14 @@ class ForeignClient:
         except (A2AError, *_NOT_A2A) as error:
             raise self._problem(error) from None
 
-    def _read(self, reader: ForeignReader, frame: StreamResponse, talk: Conversation) -> list[AnyEvent]:
+    def _read(
+        self, reader: ThirdPartyReader, frame: StreamResponse, talk: ClientConversation
+    ) -> list[AnyEvent]:
         events = reader.read(frame)
         talk.task_id, talk.context_id = reader.task_id or talk.task_id, reader.context_id or talk.context_id
         return events
 
-    async def _frames(self, order: Order) -> AsyncGenerator[StreamResponse]:
+    async def _frames(self, order: OutgoingMessage) -> AsyncGenerator[StreamResponse]:
         """The server's frames; raises Unreachable, also after a long silence, and RequestRefused."""
         request, first = SendMessageRequest(message=_message(order)), True
         stream = self._client.send_message(request, context=self._context(None))
@@ -124,11 +154,15 @@ class ForeignClient:
             if (close := getattr(stream, "aclose", None)) is not None:
                 await close()
 
-    async def _polled(self, reader: ForeignReader, talk: Conversation, refusal: RequestRefused | None = None) -> AsyncIterator[AnyEvent]:
+    async def _polled(
+        self, reader: ThirdPartyReader, talk: ClientConversation, refusal: RequestRefused | None = None
+    ) -> AsyncIterator[AnyEvent]:
         failures = 0
         while not reader.ended:
             try:
-                task = await self._client.get_task(GetTaskRequest(id=reader.task_id), context=self._context(self._idle))
+                task = await self._client.get_task(
+                    GetTaskRequest(id=reader.task_id), context=self._context(self._idle)
+                )
             except (A2AError, *_NOT_A2A) as error:
                 failures += 1
                 if failures >= self._max_failures:
@@ -141,12 +175,12 @@ class ForeignClient:
                     raise refusal
             if not reader.ended:
                 await asyncio.sleep(min(self._poll * 2**failures, _LONGEST_PAUSE))
-        for event in reader.ending():
+        for event in reader.closing_events():
             yield event
 
     def _context(self, read: float | None) -> ClientCallContext:
         timeout: Any = httpx.Timeout(read, connect=self._connect, pool=self._connect)
-        headers = bearer(self._token)
+        headers = bearer_headers(self._token)
         # Not validated: the field is declared as a number, but goes to httpx as it is, and the connection has a limit of its own.
         return ClientCallContext.model_construct(state={}, timeout=timeout, service_parameters=headers)
 
@@ -156,36 +190,60 @@ class ForeignClient:
         if isinstance(cause, httpx.HTTPStatusError):
             return self._status_problem(cause.response, accepted)
         if isinstance(cause, httpx.RequestError):
-            sent = accepted if accepted is not None else False if isinstance(cause, _NOT_SENT) else None
+            if accepted is not None:
+                sent = accepted
+            elif isinstance(cause, _NOT_SENT):
+                sent = False
+            else:
+                sent = None
             return Unreachable(f"{who} cannot be reached ({type(cause).__name__}).", accepted=sent)
         if isinstance(error, httpx.HTTPError):
             return Unreachable(f"{who} cannot be reached ({type(error).__name__}).", accepted=accepted)
         if code := JSON_RPC_ERROR_CODE_MAP.get(type(error)) if isinstance(error, A2AError) else None:
             return self._refusal(code, str(error))
-        if isinstance(error, A2AClientError) and cause is None and not error.message.startswith(("Invalid JSON-RPC", "SSE stream error")):
+        if (
+            isinstance(error, A2AClientError)
+            and cause is None
+            and not error.message.startswith(("Invalid JSON-RPC", "SSE stream error"))
+        ):
             return self._refusal(None, error.message)
         return RequestRefused(f"{who} did not answer in A2A.")
 
-    def _status_problem(self, response: httpx.Response, accepted: bool | None) -> Unreachable | RequestRefused:
+    def _status_problem(
+        self, response: httpx.Response, accepted: bool | None
+    ) -> Unreachable | RequestRefused:
         status = response.status_code
         with contextlib.suppress(ValueError, httpx.ResponseNotRead):
             body: Any = response.json()
-            if isinstance(body, dict) and isinstance(problem := body.get("error"), dict) and "message" in problem:
+            if (
+                isinstance(body, dict)
+                and isinstance(problem := body.get("error"), dict)
+                and "message" in problem
+            ):
                 return self._refusal(problem.get("code"), str(problem["message"]))
         if status in (401, 403):
             return CredentialsRefused(f"The agent {self._agent} refused our credentials (HTTP {status}).")
         if status >= 500 or status in _PASSING:
-            return Unreachable(f"The agent {self._agent} cannot answer now (HTTP {status}).", accepted=accepted)
+            return Unreachable(
+                f"The agent {self._agent} cannot answer now (HTTP {status}).", accepted=accepted
+            )
         return RequestRefused(f"The agent {self._agent} did not answer in A2A (HTTP {status}).")
 
     def _refusal(self, code: Any, message: str) -> RequestRefused:
         said = clean_text(" ".join(message.split()))
         said = (said.replace(self._token, "…") if self._token else said)[:_MAX_MESSAGE]
-        return RequestRefused(f"The agent {self._agent} refused the request{f' ({code})' if isinstance(code, int) else ''}: {said}")
+        return RequestRefused(
+            f"The agent {self._agent} refused the request{f' ({code})' if isinstance(code, int) else ''}: {said}"
+        )
 
 
-def _message(order: Order) -> Message:
-    message = Message(message_id=order.message_id, role=Role.ROLE_USER, context_id=order.context_id or "", task_id=order.task_id or "")
+def _message(order: OutgoingMessage) -> Message:
+    message = Message(
+        message_id=order.message_id,
+        role=Role.ROLE_USER,
+        context_id=order.context_id or "",
+        task_id=order.task_id or "",
+    )
     if order.text:
         message.parts.append(Part(text=clean_text(order.text)))
     if order.data is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ai_platform_engineering.a2a.third_party_parts import squeezed
+from ai_platform_engineering.a2a.third_party_parts import remove_whitespace
 from ai_platform_engineering.core.events import AnyEvent, TextDelta, TextDiscarded, TextEnded, TextRole
 
 MAX_SHOWN = 1_000_000
@@ -23,18 +23,24 @@ class _Shown:
 
     @property
     def message_id(self) -> str:
-        return self.first if self.attempt == 1 else f"{self.first}~{self.attempt}"
+        if self.attempt == 1:
+            return self.first
+        return f"{self.first}~{self.attempt}"
 
     @property
     def slot(self) -> str | None:
-        return None if self.attempt == 1 else self.first
+        if self.attempt == 1:
+            return None
+        return self.first
 
 
-class Screen:
+class ThirdPartyMessages:
     """What a reader has seen, one message per key; every change gives the events that tell it."""
 
     def __init__(self, agent: str) -> None:
-        self._agent, self._left, self._full = agent, MAX_SHOWN, False
+        self._agent = agent
+        self._left = MAX_SHOWN
+        self._full = False
         self._messages: dict[str, _Shown] = {}
         self._ids: dict[str, int] = {}  # and how often each was asked for
         self._latest = ""
@@ -49,10 +55,16 @@ class Screen:
         return free
 
     def text(self, key: str) -> str:
-        return self._messages[key].text if key in self._messages else ""
+        if key in self._messages:
+            return self._messages[key].text
+        return ""
 
     def texts(self, prefix: str) -> list[str]:
-        return [message.text for key, message in self._messages.items() if key.startswith(prefix) and message.text.strip()]
+        return [
+            message.text
+            for key, message in self._messages.items()
+            if key.startswith(prefix) and message.text.strip()
+        ]
 
     def keys(self, prefix: str) -> list[str]:
         return [key for key, message in self._messages.items() if key.startswith(prefix) and message.text]
@@ -70,7 +82,11 @@ class Screen:
         offset = len(message.text)
         message.text += text
         message.ended, self._latest = False, key
-        return [TextDelta(agent=self._agent, message_id=message.message_id, offset=offset, text=text, slot=message.slot)]
+        return [
+            TextDelta(
+                agent=self._agent, message_id=message.message_id, offset=offset, text=text, slot=message.slot
+            )
+        ]
 
     def put(self, key: str, base: str, text: str) -> list[AnyEvent]:
         """The text is the whole message: what is missing is said, what differs is discarded first."""
@@ -83,8 +99,12 @@ class Screen:
         message = self._messages[key]
         if self._full or not message.text:
             return []
-        event = TextDiscarded(agent=self._agent, message_id=message.message_id, reason="replaced", slot=message.slot)
-        message.text, message.attempt, message.ended = "", message.attempt + 1, False
+        event = TextDiscarded(
+            agent=self._agent, message_id=message.message_id, reason="replaced", slot=message.slot
+        )
+        message.text = ""
+        message.attempt = message.attempt + 1
+        message.ended = False
         return [event]
 
     def end(self, key: str, role: TextRole) -> list[AnyEvent]:
@@ -103,13 +123,18 @@ class Screen:
         return True
 
     def just_said(self, text: str) -> bool:
-        return self._latest in self._messages and squeezed(self.text(self._latest)) == squeezed(text)
+        return self._latest in self._messages and remove_whitespace(
+            self.text(self._latest)
+        ) == remove_whitespace(text)
 
     def holds(self, text: str, prefix: str) -> bool:
         """Whether the text was shown: as whole messages in a row, or as the end of one kept under the prefix."""
         if any(shown.rstrip().endswith(text.strip()) for shown in self.texts(prefix)):
             return True
-        wanted, shown = squeezed(text), [squeezed(one) for one in self.texts("")[-_COMPARED:]]
+        wanted, shown = (
+            remove_whitespace(text),
+            [remove_whitespace(one) for one in self.texts("")[-_COMPARED:]],
+        )
         return any(_begins(wanted, shown[first:]) for first in range(len(shown)))
 
     def saying(self, text: str) -> str | None:
@@ -117,8 +142,10 @@ class Screen:
         return next((key for key in reversed(self._messages) if self.text(key).strip() == text.strip()), None)
 
 
-def cut(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN + len(TRUNCATED) else text[:MAX_SHOWN] + TRUNCATED
+def truncate_text(text: str) -> str:
+    if len(text) <= MAX_SHOWN + len(TRUNCATED):
+        return text
+    return text[:MAX_SHOWN] + TRUNCATED
 
 
 def _begins(wanted: str, texts: Sequence[str]) -> bool:

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from a2a.types import Artifact, Message, Part, StreamResponse, Task, TaskState, TaskStatus
 
 from ai_platform_engineering.a2a.codec import FINAL_RESULT, PARTIAL_RESULT, PLAN, TOOL_END, TOOL_START
-from ai_platform_engineering.a2a.third_party_messages import MAX_SHOWN, Screen, cut
+from ai_platform_engineering.a2a.third_party_messages import MAX_SHOWN, ThirdPartyMessages, truncate_text
 from ai_platform_engineering.a2a.third_party_parts import (
-    Call,
-    calls_in,
+    ToolNotification,
     data_texts,
     failed_status,
-    last_words,
-    spoken,
-    squeezed,
+    find_last_agent_text,
+    parse_tool_notifications,
+    read_text,
+    read_text_or_data,
+    remove_whitespace,
     tool_name,
-    words,
 )
 from ai_platform_engineering.core.events import (
     Answered,
@@ -35,7 +35,11 @@ from ai_platform_engineering.core.events import (
 COMPLETE_RESULT = "complete_result"
 CURRENT_RESULT = "current_result"  # the older form ends its response with an empty one
 
-_RESULTS = (FINAL_RESULT, COMPLETE_RESULT, PARTIAL_RESULT)  # each holds a whole answer; the first that is there counts
+_RESULTS = (
+    FINAL_RESULT,
+    COMPLETE_RESULT,
+    PARTIAL_RESULT,
+)  # each holds a whole answer; the first that is there counts
 _MAX_REASON = 2000
 
 S = TaskState
@@ -44,7 +48,7 @@ PAUSED = (S.TASK_STATE_INPUT_REQUIRED, S.TASK_STATE_AUTH_REQUIRED)
 ENDED = (*_DONE, *PAUSED)
 
 
-class ForeignReader:
+class ThirdPartyReader:
     """Reads one turn of one task. `ended` says that nothing more is to come; then `ending` gives the closing events."""
 
     def __init__(self, agent: str) -> None:
@@ -52,7 +56,7 @@ class ForeignReader:
         self.context_id: str | None = None
         self.state: TaskState | None = None
         self.ended = False
-        self._agent, self._screen = agent, Screen(agent)
+        self._agent, self._screen = agent, ThirdPartyMessages(agent)
         self._results: dict[str, dict[str, str]] = {name: {} for name in _RESULTS}
         self._data: dict[str, list[str]] = {}
         self._worded: set[str] = set()  # artifacts with text of their own, not only names of files
@@ -83,7 +87,7 @@ class ForeignReader:
             case _:
                 return []
 
-    def ending(self) -> list[AnyEvent]:
+    def closing_events(self) -> list[AnyEvent]:
         """The closing events, once."""
         if not self.ended or self._closed:
             return []
@@ -99,11 +103,20 @@ class ForeignReader:
                 return self._paused()
             case S.TASK_STATE_AUTH_REQUIRED:
                 why = f"The agent {self._agent} wants credentials that it was not given."
-                return self._failed(f"{why} {spoken(self._last.message.parts)}".strip(), retryable=False)
+                return self._failed(
+                    f"{why} {read_text_or_data(self._last.message.parts)}".strip(), retryable=False
+                )
             case S.TASK_STATE_REJECTED:
-                return self._failed(spoken(self._last.message.parts) or f"The agent {self._agent} refused the request.", retryable=False)
+                return self._failed(
+                    read_text_or_data(self._last.message.parts)
+                    or f"The agent {self._agent} refused the request.",
+                    retryable=False,
+                )
             case _:
-                return self._failed(spoken(self._last.message.parts) or f"The agent {self._agent} failed and did not say why.")
+                return self._failed(
+                    read_text_or_data(self._last.message.parts)
+                    or f"The agent {self._agent} failed and did not say why."
+                )
 
     # --- frames ---------------------------------------------------------------------------------------------------------
 
@@ -116,16 +129,18 @@ class ForeignReader:
         for artifact in task.artifacts:
             events += self._artifact(artifact, snapshot=True, over=over)
         there = {_key(artifact) for artifact in task.artifacts}
-        for key in self._screen.keys("artifact:") if over and there else ():  # a task without artifacts says nothing about them
+        for key in (
+            self._screen.keys("artifact:") if over and there else ()
+        ):  # a task without artifacts says nothing about them
             events += self._screen.discard(key) if key not in there else []
-        self._remembered = last_words(task.history) or self._remembered
+        self._remembered = find_last_agent_text(task.history) or self._remembered
         return events + self._status(task.status, snapshot=True)
 
     def _message(self, message: Message) -> list[AnyEvent]:
         if self.task_id is not None:  # it is no lone answer: the task still owes its end
-            return self._said(words(message.parts), message.message_id)
+            return self._said(read_text(message.parts), message.message_id)
         self._name(message.task_id, message.context_id)
-        self.ended, self._lone = True, spoken(message.parts)
+        self.ended, self._lone = True, read_text_or_data(message.parts)
         return self._screen.add("message", self._base(message.message_id or "message"), self._lone)
 
     def _status(self, status: TaskStatus, *, snapshot: bool = False) -> list[AnyEvent]:
@@ -134,7 +149,7 @@ class ForeignReader:
         if status.state in ENDED:
             self.ended, self._last = True, status
             return []
-        text = words(status.message.parts)
+        text = read_text(status.message.parts)
         if snapshot and text == self._heard:
             return []
         self._heard = text or self._heard
@@ -145,11 +160,20 @@ class ForeignReader:
             return []
         self._told.add((message_id, text))
         if calls := self._tells_of(text):
-            return [*self._end_narration(), *(event for call in calls for event in self._tool(call, message_id))]
+            return [
+                *self._end_narration(),
+                *(event for call in calls for event in self._tool(call, message_id)),
+            ]
         return self._narrate(text, message_id)
 
     def _artifact(
-        self, artifact: Artifact, *, append: bool = False, last: bool = False, snapshot: bool = False, over: bool = False
+        self,
+        artifact: Artifact,
+        *,
+        append: bool = False,
+        last: bool = False,
+        snapshot: bool = False,
+        over: bool = False,
     ) -> list[AnyEvent]:
         key, name = _key(artifact), artifact.name
         if name == PLAN:
@@ -160,12 +184,12 @@ class ForeignReader:
         self._take_data(key, artifact.parts, append=append)
         if name in _RESULTS:
             old = self._results[name].get(key, "")
-            new = old + words(artifact.parts) if append else words(artifact.parts)
+            new = old + read_text(artifact.parts) if append else read_text(artifact.parts)
             if not (behind and old.startswith(new)):
-                self._results[name][key] = cut(new)
+                self._results[name][key] = truncate_text(new)
             return []
         old = self._screen.text(key)
-        text = words(artifact.parts, fresh=not (append and old))
+        text = read_text(artifact.parts, fresh=not (append and old))
         if not text and (last or snapshot or append or name == CURRENT_RESULT):
             return []  # a mark of the end, not a replacement by nothing
         if any(part.text for part in artifact.parts):
@@ -177,17 +201,22 @@ class ForeignReader:
             base += "+"  # it goes on where an earlier turn of the task stopped, which had the plain id
         if append:
             return [*self._end_narration(), *self._screen.add(key, base, text)]
-        return [] if behind and old.startswith(text) else [*self._end_narration(), *self._screen.put(key, base, text)]
+        if behind and old.startswith(text):
+            return []
+        return [*self._end_narration(), *self._screen.put(key, base, text)]
 
     def _notification(self, artifact: Artifact) -> list[AnyEvent]:
-        text = words(artifact.parts)
+        text = read_text(artifact.parts)
         if (artifact.artifact_id, text) in self._told:
             return []
         self._told.add((artifact.artifact_id, text))
-        calls = calls_in(text)
+        calls = parse_tool_notifications(text)
         if not calls and (name := tool_name(artifact)):
-            calls = [Call(name, ended=artifact.name == TOOL_END, failed=failed_status(artifact))]
-        return [*self._end_narration(), *(event for call in calls for event in self._tool(call, artifact.artifact_id))]
+            calls = [ToolNotification(name, ended=artifact.name == TOOL_END, failed=failed_status(artifact))]
+        return [
+            *self._end_narration(),
+            *(event for call in calls for event in self._tool(call, artifact.artifact_id)),
+        ]
 
     def _take_data(self, key: str, parts: Iterable[Part], *, append: bool) -> None:
         if not append:
@@ -213,12 +242,14 @@ class ForeignReader:
         """A narration stays open until something follows: the last one may turn out to be the answer."""
         return self._screen.end(self._narration, "narration")
 
-    def _tells_of(self, text: str) -> list[Call]:
-        calls = calls_in(text)
+    def _tells_of(self, text: str) -> list[ToolNotification]:
+        calls = parse_tool_notifications(text)
         running = {tool.casefold() for _, tool in self._open}
-        return calls if all(call.certain or call.tool.casefold() in running for call in calls) else []
+        if all(call.certain or call.tool.casefold() in running for call in calls):
+            return calls
+        return []
 
-    def _tool(self, call: Call, source: str) -> list[AnyEvent]:
+    def _tool(self, call: ToolNotification, source: str) -> list[AnyEvent]:
         if not call.ended:
             return [self._start(call.tool, source)]
         started: list[AnyEvent] = []
@@ -231,7 +262,10 @@ class ForeignReader:
         if not call.failed:
             return [*started, ToolFinished(agent=self._agent, call_id=call_id, tool=tool)]
         why = call.why or f"{tool} failed."
-        return [*started, ToolFinished(agent=self._agent, call_id=call_id, tool=tool, outcome="error", error=why)]
+        return [
+            *started,
+            ToolFinished(agent=self._agent, call_id=call_id, tool=tool, outcome="error", error=why),
+        ]
 
     def _start(self, tool: str, source: str) -> ToolStarted:
         call_id = self._screen.new_id(self._base(source or "call"))
@@ -245,10 +279,10 @@ class ForeignReader:
         if not pieces:
             return self._failed(f"The agent {self._agent} finished without a result.")
         events = [event for piece in pieces for event in self._reveal(piece, "answer")]
-        said = words(self._last.message.parts)
+        said = read_text(self._last.message.parts)
         if said.strip() and said not in pieces:
             events += self._reveal(said, "closing")
-        text = cut("\n\n".join(self._answer()))  # again: the last words may have continued a text
+        text = truncate_text("\n\n".join(self._answer()))  # again: the last words may have continued a text
         return [*events, *self._close(text), Answered(agent=self._agent, text=text, trace_id="")]
 
     def _answer(self) -> list[str]:
@@ -260,17 +294,23 @@ class ForeignReader:
         artifacts = self._screen.texts("artifact:")
         if any(self._screen.text(key).strip() for key in self._worded):
             return artifacts
-        told = words(self._last.message.parts), self._remembered, *self._screen.texts("status:")[-1:]
+        told = read_text(self._last.message.parts), self._remembered, *self._screen.texts("status:")[-1:]
         data = "\n".join(text for values in self._data.values() for text in values)
-        body = next((text for text in (*told, data, spoken(self._last.message.parts)) if text.strip()), "")
-        return [body, *artifacts] if body else artifacts  # names of files alone are no reason to leave out what was said
+        body = next(
+            (text for text in (*told, data, read_text_or_data(self._last.message.parts)) if text.strip()), ""
+        )
+        if body:  # names of files alone are no reason to leave out what was said
+            return [body, *artifacts]
+        return artifacts
 
     def _whole(self) -> str:
-        texts = ("\n\n".join(text for text in self._results[name].values() if text.strip()) for name in _RESULTS)
+        texts = (
+            "\n\n".join(text for text in self._results[name].values() if text.strip()) for name in _RESULTS
+        )
         return next((text for text in texts if text), "")
 
     def _partial(self) -> str | None:
-        return self._whole() or cut("\n\n".join(self._screen.texts("artifact:"))) or None
+        return self._whole() or truncate_text("\n\n".join(self._screen.texts("artifact:"))) or None
 
     def _reveal(self, text: str, key: str) -> list[AnyEvent]:
         """Shows a text that was not shown; one that only grew is continued."""
@@ -295,7 +335,14 @@ class ForeignReader:
     def _failed(self, message: str, *, retryable: bool = True) -> list[AnyEvent]:
         reason = clean_text(message[:_MAX_REASON])
         return self._broken_off(
-            Failed(agent=self._agent, message=reason, trace_id="", code="agent_failed", retryable=retryable, partial=self._partial())
+            Failed(
+                agent=self._agent,
+                message=reason,
+                trace_id="",
+                code="agent_failed",
+                retryable=retryable,
+                partial=self._partial(),
+            )
         )
 
     def _broken_off(self, event: Failed | Cancelled) -> list[AnyEvent]:
@@ -303,15 +350,36 @@ class ForeignReader:
         return [*shown, *self._close(), event]
 
     def _paused(self) -> list[AnyEvent]:
-        asked = spoken(self._last.message.parts) or "".join(self._screen.texts("status:")[-1:]) or f"The agent {self._agent} asks for more."
+        asked = (
+            read_text_or_data(self._last.message.parts)
+            or "".join(self._screen.texts("status:")[-1:])
+            or f"The agent {self._agent} asks for more."
+        )
         status = self._last
-        marks = (self.task_id or "", status.message.message_id, f"{status.timestamp.seconds}.{status.timestamp.nanos}", asked)
+        marks = (
+            self.task_id or "",
+            status.message.message_id,
+            f"{status.timestamp.seconds}.{status.timestamp.nanos}",
+            asked,
+        )
         request_id = hashlib.sha256("\x00".join(marks).encode()).hexdigest()[:32]
-        form = Form(response=asked, fields=(InputField(field_name="answer", field_label="Answer", field_type="textarea"),))
+        form = Form(
+            response=asked,
+            fields=(InputField(field_name="answer", field_label="Answer", field_type="textarea"),),
+        )
         whole = self._whole()
-        shown = self._reveal(whole, "partial") if whole and squeezed(whole) != squeezed(asked) else []
+        shown = (
+            self._reveal(whole, "partial")
+            if whole and remove_whitespace(whole) != remove_whitespace(asked)
+            else []
+        )
         requested = InputRequested(agent=self._agent, request_id=request_id, asked=form)
-        return [*shown, *self._close(), requested, Paused(agent=self._agent, text=asked, requests=(request_id,))]
+        return [
+            *shown,
+            *self._close(),
+            requested,
+            Paused(agent=self._agent, text=asked, requests=(request_id,)),
+        ]
 
 
 def _key(artifact: Artifact) -> str:

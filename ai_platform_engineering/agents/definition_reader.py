@@ -9,8 +9,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ai_platform_engineering.agents.variables import BadReference, names, parse
-from ai_platform_engineering.agents.yaml_positions import Loc, Place, Problem, Written
-from ai_platform_engineering.core.agent_definition import RESERVED, AgentDefinition, Install, McpServer, ToolPolicy
+from ai_platform_engineering.agents.yaml_positions import FilePosition, FileProblem, Loc, Written
+from ai_platform_engineering.core.agent_definition import (
+    RESERVED,
+    AgentDefinition,
+    Install,
+    McpServer,
+    ToolPolicy,
+)
 
 SERVERS = "mcpServers"
 # What a server of a plain `mcp.json` may say about the agent that is made from it.
@@ -18,7 +24,7 @@ _OF_THE_AGENT = {"description": str, "disabled": bool}
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ParsedDefinition:
     """A definition that is right in form, its variables not yet filled in; `root` is where its data stand in their file."""
 
     name: str
@@ -26,7 +32,7 @@ class Draft:
     data: Mapping[str, Any] = field(repr=False)
     written: Written = field(repr=False)
     root: Loc
-    place: Place
+    place: FilePosition
     from_server: bool = False
     disabled: bool = False
 
@@ -38,7 +44,7 @@ class Draft:
             yield from requirement.split("|")
 
 
-def drafts(written: Written) -> tuple[list[Draft], list[Problem]]:
+def drafts(written: Written) -> tuple[list[ParsedDefinition], list[FileProblem]]:
     """The definitions of a file, and what is wrong with the others."""
     if written.data is None:  # nothing but comments
         return [], []
@@ -49,11 +55,13 @@ def drafts(written: Written) -> tuple[list[Draft], list[Problem]]:
     return _all([_draft(written, written.data, ())])
 
 
-def _all(results: "Iterator[Draft | list[Problem]] | list[Draft | list[Problem]]") -> tuple[list[Draft], list[Problem]]:
-    good: list[Draft] = []
-    wrong: list[Problem] = []
+def _all(
+    results: "Iterator[ParsedDefinition | list[FileProblem]] | list[ParsedDefinition | list[FileProblem]]",
+) -> tuple[list[ParsedDefinition], list[FileProblem]]:
+    good: list[ParsedDefinition] = []
+    wrong: list[FileProblem] = []
     for result in results:
-        if isinstance(result, Draft):
+        if isinstance(result, ParsedDefinition):
             good.append(result)
         else:
             wrong += result
@@ -65,38 +73,48 @@ def _is_plain(data: Mapping[str, Any]) -> bool:
     return SERVERS in data and not (_keys(AgentDefinition) - {SERVERS}) & data.keys()
 
 
-def _draft(written: Written, data: Any, root: Loc) -> Draft | list[Problem]:
+def _draft(written: Written, data: Any, root: Loc) -> ParsedDefinition | list[FileProblem]:
     if not isinstance(data, dict):
-        return [Problem(written.place(root), "an agent's definition must be a mapping of keys and values")]
+        return [
+            FileProblem(written.place(root), "an agent's definition must be a mapping of keys and values")
+        ]
     data = _with_texts(written, data, root)
     definition, problems = _checked(written, data, root)
     if definition is None or problems:
         return problems
-    return Draft(definition.name, definition.variable_prefix, data, written, root, written.place((*root, "name")))
+    return ParsedDefinition(
+        definition.name, definition.variable_prefix, data, written, root, written.place((*root, "name"))
+    )
 
 
-def _of_servers(written: Written) -> Iterator[Draft | list[Problem]]:
+def _of_servers(written: Written) -> Iterator[ParsedDefinition | list[FileProblem]]:
     strange = sorted(written.data.keys() - {SERVERS})
-    yield [Problem(written.place((key,)), _unknown(key, {SERVERS})) for key in strange]
+    yield [FileProblem(written.place((key,)), _unknown(key, {SERVERS})) for key in strange]
     servers = written.data[SERVERS]
     if not isinstance(servers, dict):
-        yield [Problem(written.place((SERVERS,)), f"`{SERVERS}` must be a mapping of keys and values")]
+        yield [FileProblem(written.place((SERVERS,)), f"`{SERVERS}` must be a mapping of keys and values")]
         return
     for title, server in servers.items():
         yield _of_server(written, title, server)
 
 
-def _of_server(written: Written, title: str, server: Any) -> Draft | list[Problem]:
+def _of_server(written: Written, title: str, server: Any) -> ParsedDefinition | list[FileProblem]:
     loc: Loc = (SERVERS, title)
     about = {key: server[key] for key in _OF_THE_AGENT if key in server} if isinstance(server, dict) else {}
     problems = [
-        Problem(written.place((*loc, key)), f"`{key}` must be {'true or false' if key == 'disabled' else 'text'}")
+        FileProblem(
+            written.place((*loc, key)), f"`{key}` must be {'true or false' if key == 'disabled' else 'text'}"
+        )
         for key, value in about.items()
         if not isinstance(value, _OF_THE_AGENT[key])
     ]
     name = agent_name(title)
     if not name:
-        problems.append(Problem(written.place(loc), "a server's name becomes an agent's name and needs a letter or a digit"))
+        problems.append(
+            FileProblem(
+                written.place(loc), "a server's name becomes an agent's name and needs a letter or a digit"
+            )
+        )
     bare = {key: value for key, value in server.items() if key not in about} if about else server
     data = {
         "name": name or "unnamed",
@@ -109,13 +127,24 @@ def _of_server(written: Written, title: str, server: Any) -> Draft | list[Proble
     if definition is None or problems or more:
         return problems + more
     disabled = about.get("disabled", False)
-    return Draft(name, definition.variable_prefix, data, written, (), written.place(loc), from_server=True, disabled=disabled)
+    return ParsedDefinition(
+        name,
+        definition.variable_prefix,
+        data,
+        written,
+        (),
+        written.place(loc),
+        from_server=True,
+        disabled=disabled,
+    )
 
 
 def agent_name(server: str) -> str:
     """The name of the agent that is made from a server: `My Server` gives `my-server`."""
     name = re.sub(r"[^a-z0-9_]+", "-", server.lower()).strip("-_")
-    return f"mcp-{name}" if name and (not name[0].isalpha() or name in RESERVED) else name
+    if name and (not name[0].isalpha() or name in RESERVED):
+        return f"mcp-{name}"
+    return name
 
 
 def _with_texts(written: Written, data: dict[str, Any], root: Loc) -> dict[str, Any]:
@@ -129,31 +158,43 @@ def _with_texts(written: Written, data: dict[str, Any], root: Loc) -> dict[str, 
             return {key: texts(item, (*loc, key)) for key, item in value.items()}
         if isinstance(value, list):
             return [texts(item, (*loc, at)) for at, item in enumerate(value)]
-        return value if isinstance(value, str) or value is None else written.spot(loc).text
+        if isinstance(value, str) or value is None:
+            return value
+        return written.spot(loc).text
 
     def server(value: Any, loc: Loc) -> Any:
         if not isinstance(value, dict):
             return value
-        return {key: texts(item, (*loc, key)) if key in ("env", "headers", "args") else item for key, item in value.items()}
+        return {
+            key: texts(item, (*loc, key)) if key in ("env", "headers", "args") else item
+            for key, item in value.items()
+        }
 
     return {**data, SERVERS: {name: server(value, (*root, SERVERS, name)) for name, value in servers.items()}}
 
 
-def _checked(written: Written, data: Mapping[str, Any], root: Loc) -> tuple[AgentDefinition | None, list[Problem]]:
+def _checked(
+    written: Written, data: Mapping[str, Any], root: Loc
+) -> tuple[AgentDefinition | None, list[FileProblem]]:
     """The definition with its variables not filled in, so that no error can quote a value of one."""
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     definition: AgentDefinition | None = None
     try:
         definition = AgentDefinition.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
         for detail in error.errors(include_input=False, include_url=False):
-            problems.append(Problem(written.place(root + detail["loc"]), _in_words(detail["type"], detail["msg"], detail["loc"])))
+            problems.append(
+                FileProblem(
+                    written.place(root + detail["loc"]),
+                    _in_words(detail["type"], detail["msg"], detail["loc"]),
+                )
+            )
     for loc, text in _texts(data, ()):
         try:
             parse(text)
         except BadReference as error:
             place = written.place_of_match(root + loc, r"\$\{", text.count("${", 0, error.at))
-            problems.append(Problem(place, str(error)))
+            problems.append(FileProblem(place, str(error)))
     return definition, sorted(problems)
 
 
@@ -191,8 +232,14 @@ def _in_words(kind: str, message: str, loc: Loc) -> str:
 
 
 def _unknown(key: str, known: set[str]) -> str:
-    close = get_close_matches(key, known, n=1) or [other for other in known if other.lower() == key.lower().replace("_", "")]
-    hint = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(f'`{other}`' for other in sorted(known))}"
+    close = get_close_matches(key, known, n=1) or [
+        other for other in known if other.lower() == key.lower().replace("_", "")
+    ]
+    hint = (
+        f"did you mean `{close[0]}`?"
+        if close
+        else f"known are {', '.join(f'`{other}`' for other in sorted(known))}"
+    )
     return f"unknown key `{key}`; {hint}"
 
 

@@ -20,12 +20,14 @@ def find_command(home: Path, agent: str, command: str) -> str | None:
     return shutil.which(command)
 
 
-def with_commands(definition: AgentDefinition, home: Path) -> AgentDefinition:
+def resolve_commands(definition: AgentDefinition, home: Path) -> AgentDefinition:
     """The definition with full paths; a command that is not there stays as it is and fails by its name."""
 
     def located(server: McpServer) -> McpServer:
         found = find_command(home, definition.name, server.command) if server.command else None
-        return server.model_copy(update={"command": found}) if found else server
+        if found:
+            return server.model_copy(update={"command": found})
+        return server
 
     servers = {name: located(server) for name, server in definition.mcp_servers.items()}
     return definition.model_copy(update={"mcp_servers": servers})

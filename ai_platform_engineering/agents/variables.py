@@ -21,16 +21,16 @@ class BadReference(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class VariableReference:
     name: str
     default: "Template | None" = None
 
 
-Template = tuple[str | Reference, ...]
+Template = tuple[str | VariableReference, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Filled:
+class ExpandedText:
     """A text after expansion, and the variables that were missing: `A|B` where any one of several would do."""
 
     text: str
@@ -46,16 +46,18 @@ def parse(text: str) -> Template:
 def names(template: Template) -> Iterator[str]:
     """Every variable that a template mentions, those in defaults too."""
     for part in template:
-        if isinstance(part, Reference):
+        if isinstance(part, VariableReference):
             yield part.name
             yield from names(part.default or ())
 
 
-def expand(text: str, variables: Mapping[str, str]) -> Filled:
-    return fill(parse(text), variables) if "${" in text else Filled(text)
+def expand(text: str, variables: Mapping[str, str]) -> ExpandedText:
+    if "${" in text:
+        return fill(parse(text), variables)
+    return ExpandedText(text)
 
 
-def fill(template: Template, variables: Mapping[str, str]) -> Filled:
+def fill(template: Template, variables: Mapping[str, str]) -> ExpandedText:
     texts: list[str] = []
     missing: list[str] = []
     for part, following in zip_longest(template, template[1:], fillvalue=""):
@@ -63,14 +65,16 @@ def fill(template: Template, variables: Mapping[str, str]) -> Filled:
             texts.append(part)
         elif value := value_of(part.name, variables):
             # `${URL}/path` holds for an address with and without a slash at its end; servers redirect or refuse `//`.
-            texts.append(value.rstrip("/") if isinstance(following, str) and following.startswith("/") else value)
+            texts.append(
+                value.rstrip("/") if isinstance(following, str) and following.startswith("/") else value
+            )
         elif part.default is None:
             missing.append(part.name)
         else:
             inner = fill(part.default, variables)
             texts.append(inner.text)
             missing += [f"{part.name}|{other}" for other in inner.missing]
-    return Filled("".join(texts), tuple(missing))
+    return ExpandedText("".join(texts), tuple(missing))
 
 
 def value_of(name: str, variables: Mapping[str, str]) -> str:
@@ -129,7 +133,7 @@ def _is_left_out(written: str, filled: str, missing: bool, loc: Loc) -> bool:
 
 def _parts(text: str, at: int, opened: int | None = None) -> tuple[Template, int]:
     """Parts from a position on; inside a reference, which `opened` says where it began, up to the brace that closes it."""
-    parts: list[str | Reference] = []
+    parts: list[str | VariableReference] = []
     while special := _SPECIAL.search(text, at):
         _add(parts, text[at : special.start()])
         at = special.end()
@@ -148,20 +152,26 @@ def _parts(text: str, at: int, opened: int | None = None) -> tuple[Template, int
     return tuple(parts), len(text)
 
 
-def _reference(text: str, opened: int) -> tuple[Reference, int]:
+def _reference(text: str, opened: int) -> tuple[VariableReference, int]:
     name = _NAME.match(text, opened + 2)
     if not name:
-        raise BadReference("`${` must be followed by the name of a variable; write `$${` for the characters themselves", opened)
+        raise BadReference(
+            "`${` must be followed by the name of a variable; write `$${` for the characters themselves",
+            opened,
+        )
     at = name.end()
     if text.startswith("}", at):
-        return Reference(name[0]), at + 1
+        return VariableReference(name[0]), at + 1
     if not text.startswith(":-", at):
-        raise BadReference("a variable is written `${NAME}` or `${NAME:-default}`; write `$${` for the characters themselves", opened)
+        raise BadReference(
+            "a variable is written `${NAME}` or `${NAME:-default}`; write `$${` for the characters themselves",
+            opened,
+        )
     default, at = _parts(text, at + 2, opened)
-    return Reference(name[0], default), at
+    return VariableReference(name[0], default), at
 
 
-def _add(parts: list[str | Reference], text: str) -> None:
+def _add(parts: list[str | VariableReference], text: str) -> None:
     """Joins neighbouring plain texts, so that a template has one form."""
     if not text:
         return

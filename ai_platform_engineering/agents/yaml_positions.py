@@ -19,7 +19,7 @@ _SURROGATES = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class FilePosition:
     file: str
     line: int
 
@@ -28,20 +28,20 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class FileProblem:
     """What is wrong and where; the text quotes keys and names, never a value, which may be a secret."""
 
-    place: Place
+    place: FilePosition
     text: str
 
     def __str__(self) -> str:
         return f"{self.place}: {self.text}"
 
 
-class Malformed(Exception):
+class MalformedFile(Exception):
     """A file with problems that leave nothing to work on."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[FileProblem]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = tuple(problems)
 
@@ -71,14 +71,18 @@ class Written:
             loc = loc[:-1]
         return self.spots[loc]
 
-    def place(self, loc: Loc) -> Place:
-        return Place(self.file, self.spot(loc).first)
+    def place(self, loc: Loc) -> FilePosition:
+        return FilePosition(self.file, self.spot(loc).first)
 
-    def place_of_match(self, loc: Loc, pattern: str, skipped: int = 0) -> Place:
+    def place_of_match(self, loc: Loc, pattern: str, skipped: int = 0) -> FilePosition:
         """The line within a value on which something stands: values such as prompts are long."""
         spot = self.spot(loc)
-        matching = (line for line in range(spot.first, spot.last + 1) for _ in re.finditer(pattern, self.lines[line - 1]))
-        return Place(self.file, next(islice(matching, skipped, None), spot.first))
+        matching = (
+            line
+            for line in range(spot.first, spot.last + 1)
+            for _ in re.finditer(pattern, self.lines[line - 1])
+        )
+        return FilePosition(self.file, next(islice(matching, skipped, None), spot.first))
 
 
 def read(path: Path, file: str) -> Written:
@@ -86,9 +90,11 @@ def read(path: Path, file: str) -> Written:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise Malformed([Problem(Place(file, 1), f"cannot be read: {error.strerror}")]) from None
+        raise MalformedFile(
+            [FileProblem(FilePosition(file, 1), f"cannot be read: {error.strerror}")]
+        ) from None
     except UnicodeDecodeError:
-        raise Malformed([Problem(Place(file, 1), "is not UTF-8 text")]) from None
+        raise MalformedFile([FileProblem(FilePosition(file, 1), "is not UTF-8 text")]) from None
     return parse(text, file, path.absolute().parent)
 
 
@@ -99,22 +105,32 @@ def parse(text: str, file: str, folder: Path) -> Written:
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise Malformed([Problem(Place(file, mark.line + 1 if mark else 1), f"is not valid YAML: {_said(error)}")]) from None
+        raise MalformedFile(
+            [
+                FileProblem(
+                    FilePosition(file, mark.line + 1 if mark else 1), f"is not valid YAML: {_said(error)}"
+                )
+            ]
+        ) from None
     except yaml.YAMLError:  # a character that YAML does not allow; the error quotes it and has no line
-        raise Malformed([Problem(Place(file, 1), "is not valid YAML: it holds a control character")]) from None
+        raise MalformedFile(
+            [FileProblem(FilePosition(file, 1), "is not valid YAML: it holds a control character")]
+        ) from None
     # The same line ends that YAML counts.
     lines = tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text))
     building = _Building(file, last=len(lines))
     data = building.value(node, (), 1, ()) if node is not None else None
     if building.problems:
-        raise Malformed(building.problems)
+        raise MalformedFile(building.problems)
     return Written(file, data, building.spots or {(): Spot(1, 1)}, lines, folder)
 
 
 def _said(error: yaml.MarkedYAMLError) -> str:
     parts = [part for part in (error.context, error.problem) if part]
     # What PyYAML quotes may be part of a secret; single characters are its own.
-    return re.sub(r"'([^']*)'", lambda quoted: quoted[0] if len(quoted[1]) == 1 else "'...'", ", ".join(parts))
+    return re.sub(
+        r"'([^']*)'", lambda quoted: quoted[0] if len(quoted[1]) == 1 else "'...'", ", ".join(parts)
+    )
 
 
 def _json_as_yaml(text: str) -> str:
@@ -135,7 +151,7 @@ class _Building:
         self._file, self._last = file, last
         self._constructor = yaml.constructor.SafeConstructor()
         self.spots: dict[Loc, Spot] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[FileProblem] = []
 
     def value(self, node: yaml.Node, loc: Loc, first: int, around: tuple[yaml.Node, ...]) -> Any:
         self.spots[loc] = Spot(first, min(node.end_mark.line + 1, self._last))
@@ -145,7 +161,10 @@ class _Building:
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, loc, around)
         if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, (*loc, at), item.start_mark.line + 1, around) for at, item in enumerate(node.value)]
+            return [
+                self.value(item, (*loc, at), item.start_mark.line + 1, around)
+                for at, item in enumerate(node.value)
+            ]
         return self._scalar(node, loc, first)
 
     def _mapping(self, node: yaml.MappingNode, loc: Loc, around: tuple[yaml.Node, ...]) -> dict[str, Any]:
@@ -155,7 +174,10 @@ class _Building:
             if not isinstance(key, yaml.ScalarNode):
                 self._wrong(line, "a key must be text")
             elif key.value in data:
-                self._wrong(line, f"`{key.value}` is written twice; the first is on line {self.spots[(*loc, key.value)].first}")
+                self._wrong(
+                    line,
+                    f"`{key.value}` is written twice; the first is on line {self.spots[(*loc, key.value)].first}",
+                )
             else:
                 data[key.value] = self.value(value, (*loc, key.value), line, around)
         return data
@@ -171,4 +193,4 @@ class _Building:
         return data
 
     def _wrong(self, line: int, text: str) -> None:
-        self.problems.append(Problem(Place(self._file, line), text))
+        self.problems.append(FileProblem(FilePosition(self._file, line), text))

@@ -7,11 +7,11 @@ from typing import Literal
 
 from rich.console import Console
 
-from ai_platform_engineering.agents.catalog import placed_catalog
+from ai_platform_engineering.agents.agent_catalog import load_placed_catalog
 from ai_platform_engineering.cli.agents import missing_commands
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.settings import SettingRow, Settings, described
-from ai_platform_engineering.models.chat_model import chat_model
+from ai_platform_engineering.core.settings import SettingRow, Settings, describe_settings
+from ai_platform_engineering.models.chat_model import create_chat_model
 
 _MARKS = {"ok": "✅", "note": "ℹ️ ", "wrong": "❌"}
 _KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
@@ -20,90 +20,121 @@ _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     state: Literal["ok", "note", "wrong"]
-    what: str
-    mend: str = ""
+    message: str
+    remedy: str = ""
 
 
 def examine(console: Console, variables: Mapping[str, str], from_file: Mapping[str, str]) -> int:
     """Prints what is found; 1 when something is wrong."""
     try:
-        settings = Settings.of(variables)
+        settings = Settings.from_variables(variables)
     except CaipeError as error:
-        _show(console, Finding("wrong", str(error), "Correct these variables in the environment or in .env."))
+        _show(
+            console,
+            DoctorFinding("wrong", str(error), "Correct these variables in the environment or in .env."),
+        )
         return 1
     console.print("Settings", style="bold")
-    for row in described(settings, variables, from_file):
-        console.print(_line(row), markup=False, highlight=False, style="dim" if row.source == "default" else "")
+    for row in describe_settings(settings, variables, from_file):
+        console.print(
+            _line(row), markup=False, highlight=False, style="dim" if row.source == "default" else ""
+        )
     findings = [*_model(settings, variables), *_agents(settings, variables), *_network(variables)]
     console.print("\nFindings", style="bold")
     for finding in findings:
         _show(console, finding)
-    return 1 if any(finding.state == "wrong" for finding in findings) else 0
+    if any(finding.state == "wrong" for finding in findings):
+        return 1
+    return 0
 
 
-def _model(settings: Settings, variables: Mapping[str, str]) -> Iterator[Finding]:
+def _model(settings: Settings, variables: Mapping[str, str]) -> Iterator[DoctorFinding]:
     name = settings.model.name
     if name is None:
-        yield Finding(
-            "note", "No model is configured: the embedded offline router answers.", 'Set LLM_MODEL, for example "openai:gpt-5-mini".'
+        yield DoctorFinding(
+            "note",
+            "No model is configured: the embedded offline router answers.",
+            'Set LLM_MODEL, for example "openai:gpt-5-mini".',
         )
         return
     provider = name.partition(":")[0]
     key = _KEYS.get(provider)
     if key and not variables.get(key):
-        yield Finding(
-            "wrong", f"{key} is not set, and LLM_MODEL={name} needs it.", f"Set {key}; for a server without keys any word will do."
+        yield DoctorFinding(
+            "wrong",
+            f"{key} is not set, and LLM_MODEL={name} needs it.",
+            f"Set {key}; for a server without keys any word will do.",
         )
     for wanted in (name, *settings.model.fallbacks):
         try:
-            chat_model(settings.model, wanted)
+            create_chat_model(settings.model, wanted)
         except CaipeError as error:
-            yield Finding("wrong", str(error))
+            yield DoctorFinding("wrong", str(error))
         else:
-            yield Finding("ok", f"The model {wanted} is set up (it was not asked anything).")
+            yield DoctorFinding("ok", f"The model {wanted} is set up (it was not asked anything).")
 
 
-def _agents(settings: Settings, variables: Mapping[str, str]) -> Iterator[Finding]:
+def _agents(settings: Settings, variables: Mapping[str, str]) -> Iterator[DoctorFinding]:
     try:
-        catalog = placed_catalog(settings, variables)
+        catalog = load_placed_catalog(settings, variables)
     except CaipeError as error:
-        yield Finding("wrong", str(error))
+        yield DoctorFinding("wrong", str(error))
         return
     for entry in catalog:
         if entry.status == "disabled":
             continue
         if entry.status == "not_configured":
-            yield Finding("note", f"{entry.name} is not configured.", f"To use it, {entry.note}.")
+            yield DoctorFinding("note", f"{entry.name} is not configured.", f"To use it, {entry.note}.")
         elif entry.placement == "remote":
-            yield Finding("note", f"{entry.name} is the service at {entry.address}.", "Whether it can be reached: caipe agents")
+            yield DoctorFinding(
+                "note",
+                f"{entry.name} is the service at {entry.address}.",
+                "Whether it can be reached: caipe agents",
+            )
         elif missing := missing_commands(entry.definition, settings.agent.home):
-            yield Finding("wrong", f"{entry.name}: {', '.join(missing)} is not on this machine.", f"Run: caipe agents install {entry.name}")
+            yield DoctorFinding(
+                "wrong",
+                f"{entry.name}: {', '.join(missing)} is not on this machine.",
+                f"Run: caipe agents install {entry.name}",
+            )
         else:
-            yield Finding("ok", f"{entry.name} is ready. Try its servers with: caipe agents test {entry.name}")
+            yield DoctorFinding(
+                "ok", f"{entry.name} is ready. Try its servers with: caipe agents test {entry.name}"
+            )
 
 
-def _network(variables: Mapping[str, str]) -> Iterator[Finding]:
+def _network(variables: Mapping[str, str]) -> Iterator[DoctorFinding]:
     proxies = [name for name in _PROXIES if variables.get(name)]
     if proxies:
-        bypass = "NO_PROXY is set" if variables.get("NO_PROXY") or variables.get("no_proxy") else "NO_PROXY is not set"
-        yield Finding(
-            "note", f"A proxy is used ({', '.join(proxies)}; {bypass}).", "Add internal hosts to NO_PROXY if they cannot be reached."
+        bypass = (
+            "NO_PROXY is set"
+            if variables.get("NO_PROXY") or variables.get("no_proxy")
+            else "NO_PROXY is not set"
+        )
+        yield DoctorFinding(
+            "note",
+            f"A proxy is used ({', '.join(proxies)}; {bypass}).",
+            "Add internal hosts to NO_PROXY if they cannot be reached.",
         )
     for name in _CERTIFICATES:
         given = variables.get(name)
         if given and not Path(given).is_file():
-            yield Finding("wrong", f"{name} names a file that is not there.", f"Correct {name}: every TLS connection fails with it.")
+            yield DoctorFinding(
+                "wrong",
+                f"{name} names a file that is not there.",
+                f"Correct {name}: every TLS connection fails with it.",
+            )
         elif given:
-            yield Finding("ok", f"Certificates are checked against {name}.")
+            yield DoctorFinding("ok", f"Certificates are checked against {name}.")
 
 
 def _line(row: SettingRow) -> str:
     return f"  {row.name:32} {row.value:40} {row.source}"
 
 
-def _show(console: Console, finding: Finding) -> None:
-    console.print(f"{_MARKS[finding.state]} {finding.what}", markup=False, highlight=False)
-    if finding.mend:
-        console.print(f"   {finding.mend}", style="dim", markup=False, highlight=False)
+def _show(console: Console, finding: DoctorFinding) -> None:
+    console.print(f"{_MARKS[finding.state]} {finding.message}", markup=False, highlight=False)
+    if finding.remedy:
+        console.print(f"   {finding.remedy}", style="dim", markup=False, highlight=False)

@@ -5,12 +5,12 @@ from urllib.parse import quote
 
 import click
 
-from ai_platform_engineering.cli.rest_requests import api_of
+from ai_platform_engineering.cli.rest_requests import open_server_api
 
 
 def list_facts(url: str | None, token: str | None) -> int:
     async def run() -> None:
-        async with api_of(url, token) as api:
+        async with open_server_api(url, token) as api:
             known = (await api("GET", "/v1/facts"))["facts"]
         for fact in known:
             click.echo(f"{fact['id']}  {fact['fact']}")
@@ -23,7 +23,7 @@ def list_facts(url: str | None, token: str | None) -> int:
 
 def forget_fact(fact_id: str, url: str | None, token: str | None) -> int:
     async def run() -> None:
-        async with api_of(url, token) as api:
+        async with open_server_api(url, token) as api:
             await api("DELETE", f"/v1/facts/{quote(fact_id, safe='')}")
         click.echo("Forgotten.", err=True)
 

@@ -18,16 +18,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from starlette.applications import Starlette
 
-from ai_platform_engineering.a2a.client import bearer, http_for
-from ai_platform_engineering.cli.rest_requests import Api, api_over
+from ai_platform_engineering.a2a.client import bearer_headers, create_http_client
+from ai_platform_engineering.cli.rest_requests import RestApi, rest_api_at
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.settings import Settings, environment
-from ai_platform_engineering.knowledge_bases.factory import knowledge_base
-from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import ENDED
+from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import ENDED_STATES
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.knowledge_bases.owner_file import Owner
-from ai_platform_engineering.knowledge_bases.rest_api import LOCAL_KEY, KnowledgeApi
-from ai_platform_engineering.terminal.screen import one_line, printable
+from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
+from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess
+from ai_platform_engineering.knowledge_bases.rest_api import LOCAL_KEY_HEADER, KnowledgeApi
+from ai_platform_engineering.terminal.screen import sanitize_line, sanitize_text
 
 INTERRUPTED = 130
 _LOOK_AGAIN = 0.2  # seconds between two looks at a job
@@ -39,59 +39,67 @@ Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class KnowledgeBaseConnection:
     """The way to the knowledge base; `kb` is there when it is open in this process."""
 
-    api: Api
+    api: RestApi
     kb: KnowledgeBase | None = None
 
 
 @contextlib.asynccontextmanager
-async def reached(url: str | None, token: str | None, *, changes: bool) -> AsyncIterator[Reached]:
+async def connect_knowledge_base(
+    url: str | None, token: str | None, *, changes: bool
+) -> AsyncIterator[KnowledgeBaseConnection]:
     """The named server's, or the one of this machine: opened here, or through the server that has it open."""
-    variables = environment()
-    settings = Settings.of(variables)
+    variables = read_environment()
+    settings = Settings.from_variables(variables)
     home = settings.agent.home
     if url is not None:
         async with _over_http(url, token, home) as api:
-            yield Reached(api)
+            yield KnowledgeBaseConnection(api)
         return
     logging.basicConfig(level=logging.ERROR)
-    kb = knowledge_base(settings, variables)
+    kb = create_knowledge_base(settings, variables)
     try:
-        await kb.open(works=changes)
-        if kb.writes or not changes:
-            if kb.writes and not changes and (job := await kb.add_built_in()) is not None:
-                async for _ in kb.follow(job.job_id):
+        await kb.open(start_workers=changes)
+        if kb.is_writable or not changes:
+            if kb.is_writable and not changes and (job := await kb.add_shipped_docs()) is not None:
+                async for _ in kb.follow_job(job.job_id):
                     pass
             async with _in_process(KnowledgeApi(kb)) as api:
-                yield Reached(api, kb)
+                yield KnowledgeBaseConnection(api, kb)
             return
     finally:
         await kb.aclose()
-    owner = Owner.found(home)
+    owner = OwnerProcess.read(home)
     if owner is None:
         raise CaipeError("Another process has the knowledge base open. Try again when it has ended.")
     async with _over_http(owner.url, token, home) as api:
-        yield Reached(api)
+        yield KnowledgeBaseConnection(api)
 
 
 @contextlib.asynccontextmanager
-async def _in_process(served: KnowledgeApi) -> AsyncIterator[Api]:
+async def _in_process(served: KnowledgeApi) -> AsyncIterator[RestApi]:
     transport = httpx.ASGITransport(Starlette(routes=served.routes()))
-    async with httpx.AsyncClient(transport=transport, headers={LOCAL_KEY: served.local_key}, timeout=None) as http:
-        yield api_over(http, _HERE)
+    async with httpx.AsyncClient(
+        transport=transport, headers={LOCAL_KEY_HEADER: served.local_key}, timeout=None
+    ) as http:
+        yield rest_api_at(http, _HERE)
 
 
 @contextlib.asynccontextmanager
-async def _over_http(address: str, token: str | None, home: Path) -> AsyncIterator[Api]:
-    owner = Owner.found(home)
+async def _over_http(address: str, token: str | None, home: Path) -> AsyncIterator[RestApi]:
+    owner = OwnerProcess.read(home)
     # Only the server that wrote the key is given it.
-    known = {LOCAL_KEY: owner.local_key} if owner is not None and owner.url.rstrip("/") == address.rstrip("/") else {}
-    async with http_for(address) as http:
-        http.headers.update({**bearer(token), **known})
+    known = (
+        {LOCAL_KEY_HEADER: owner.local_key}
+        if owner is not None and owner.url.rstrip("/") == address.rstrip("/")
+        else {}
+    )
+    async with create_http_client(address) as http:
+        http.headers.update({**bearer_headers(token), **known})
         http.timeout = httpx.Timeout(300.0, connect=10.0)  # a large datasource takes a while to remove
-        yield api_over(http, address)
+        yield rest_api_at(http, address)
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -103,8 +111,10 @@ def _run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 def add_datasource(url: str | None, token: str | None, asked: Entry) -> int:
     async def run() -> int:
-        async with reached(url, token, changes=True) as there:
-            begun = await there.api("POST", "/v1/datasources", {**asked, "location": _absolute(asked["location"])})
+        async with connect_knowledge_base(url, token, changes=True) as there:
+            begun = await there.api(
+                "POST", "/v1/datasources", {**asked, "location": _absolute(asked["location"])}
+            )
             return await _followed(there, [begun["job"]])
 
     return _run(run)
@@ -112,7 +122,7 @@ def add_datasource(url: str | None, token: str | None, asked: Entry) -> int:
 
 def refresh_datasources(url: str | None, token: str | None, name: str | None) -> int:
     async def run() -> int:
-        async with reached(url, token, changes=True) as there:
+        async with connect_knowledge_base(url, token, changes=True) as there:
             begun = await there.api("POST", "/v1/ingest", {"datasource": name})
             return await _followed(there, begun["jobs"])
 
@@ -121,7 +131,7 @@ def refresh_datasources(url: str | None, token: str | None, name: str | None) ->
 
 def remove_datasource(url: str | None, token: str | None, name: str) -> int:
     async def run() -> int:
-        async with reached(url, token, changes=True) as there:
+        async with connect_knowledge_base(url, token, changes=True) as there:
             await there.api("DELETE", f"/v1/datasources/{quote(name, safe='')}")
         click.echo(f"{name} is removed, with its documents.", err=True)
         return 0
@@ -131,14 +141,16 @@ def remove_datasource(url: str | None, token: str | None, name: str) -> int:
 
 def list_datasources(url: str | None, token: str | None, *, as_json: bool) -> int:
     async def run() -> int:
-        async with reached(url, token, changes=False) as there:
+        async with connect_knowledge_base(url, token, changes=False) as there:
             found = (await there.api("GET", "/v1/datasources"))["datasources"]
         if as_json:
             click.echo(json.dumps(found, indent=2))
         elif found:
             _show_table(found)
         else:
-            click.echo("There are no documents yet. Bring some in with: caipe kb add PATH|URL|GIT-REPO", err=True)
+            click.echo(
+                "There are no documents yet. Bring some in with: caipe kb add PATH|URL|GIT-REPO", err=True
+            )
         return 0
 
     return _run(run)
@@ -146,7 +158,7 @@ def list_datasources(url: str | None, token: str | None, *, as_json: bool) -> in
 
 def search_documents(url: str | None, token: str | None, asked: Entry, *, as_json: bool) -> int:
     async def run() -> int:
-        async with reached(url, token, changes=False) as there:
+        async with connect_knowledge_base(url, token, changes=False) as there:
             found = (await there.api("POST", "/v1/query", asked))["results"]
         if as_json:
             click.echo(json.dumps(found, indent=2, ensure_ascii=False))
@@ -163,13 +175,13 @@ def search_documents(url: str | None, token: str | None, asked: Entry, *, as_jso
 def show_document(url: str | None, token: str | None, document_id: str) -> int:
     async def run() -> int:
         offset: int | None = 0
-        async with reached(url, token, changes=False) as there:
+        async with connect_knowledge_base(url, token, changes=False) as there:
             while offset is not None:
                 page = await there.api("GET", f"/v1/documents/{quote(document_id, safe='')}?offset={offset}")
                 if offset == 0:
                     where = page["link"] or page["datasource"]
-                    click.echo(f"{one_line(page['title'])}  ({one_line(where)})\n", err=True)
-                click.echo(printable(page["text"]), nl=False)
+                    click.echo(f"{sanitize_line(page['title'])}  ({sanitize_line(where)})\n", err=True)
+                click.echo(sanitize_text(page["text"]), nl=False)
                 offset = page["next_offset"]
         click.echo()
         return 0
@@ -180,12 +192,12 @@ def show_document(url: str | None, token: str | None, document_id: str) -> int:
 # --- a job, followed to its end
 
 
-async def _followed(there: Reached, jobs: Sequence[Entry]) -> int:
+async def _followed(there: KnowledgeBaseConnection, jobs: Sequence[Entry]) -> int:
     failed = False
     for begun in jobs:
         with _Bar(begun["datasource"]) as bar:
             job = begun
-            while job["state"] not in ENDED:
+            while job["state"] not in ENDED_STATES:
                 await asyncio.sleep(_LOOK_AGAIN)
                 job = await there.api("GET", f"/v1/jobs/{begun['id']}")
                 bar.show(job)
@@ -193,22 +205,27 @@ async def _followed(there: Reached, jobs: Sequence[Entry]) -> int:
         failed = failed or job["state"] != "done"
     if there.kb is not None:
         await _made_vectors(there.kb)
-    return 1 if failed else 0
+    if failed:
+        return 1
+    return 0
 
 
 async def _made_vectors(kb: KnowledgeBase) -> None:
     """Documents are found by their words already; the rest is told, and may be broken off."""
-    if not kb.embeds or all(one.embedded >= one.chunks for one in await kb.list_datasources()):
+    if not kb.has_embeddings or all(one.embedded >= one.chunks for one in await kb.list_datasources()):
         return
-    click.echo("The documents can be found by their words. Vectors are made now; Ctrl-C leaves the rest for later.", err=True)
-    await kb.embedded()
+    click.echo(
+        "The documents can be found by their words. Vectors are made now; Ctrl-C leaves the rest for later.",
+        err=True,
+    )
+    await kb.wait_for_embeddings()
 
 
 class _Bar:
     """How far a job is: a bar on a terminal, else a line now and then."""
 
     def __init__(self, datasource: str) -> None:
-        self._name, self._told = one_line(datasource), 0
+        self._name, self._told = sanitize_line(datasource), 0
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         console = Console(stderr=True)
         self._progress = Progress(*columns, console=console, transient=True) if console.is_terminal else None
@@ -235,11 +252,11 @@ class _Bar:
 
 def _show_end(job: Entry) -> None:
     figures = f"{job['done']} read, {job['skipped']} unchanged, {job['removed']} removed, {len(job['failed'])} left out"
-    click.echo(f"{one_line(job['datasource'])}: {job['state']}, {figures}.", err=True)
+    click.echo(f"{sanitize_line(job['datasource'])}: {job['state']}, {figures}.", err=True)
     if job["problem"]:
-        click.echo(f"  {one_line(job['problem'])}", err=True)
+        click.echo(f"  {sanitize_line(job['problem'])}", err=True)
     for one in job["failed"][:_MOST_SHOWN]:
-        click.echo(f"  {one_line(one['address'])}: {one_line(one['reason'])}", err=True)
+        click.echo(f"  {sanitize_line(one['address'])}: {sanitize_line(one['reason'])}", err=True)
     if len(job["failed"]) > _MOST_SHOWN:
         click.echo(f"  and {len(job['failed']) - _MOST_SHOWN} more", err=True)
 
@@ -247,25 +264,39 @@ def _show_end(job: Entry) -> None:
 def _show_table(found: Sequence[Entry]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("name", "kind", "documents", "vectors", "refreshed", "location"):
-        table.add_column(column, overflow="fold", justify="right" if column in ("documents", "vectors") else "left")
+        table.add_column(
+            column, overflow="fold", justify="right" if column in ("documents", "vectors") else "left"
+        )
     for one in found:
         vectors = f"{100 * one['embedded'] // one['chunks']} %" if one["chunks"] else ""
         refreshed = (one["refreshed"] or "")[:16].replace("T", " ")
-        table.add_row(*map(one_line, (one["name"], one["kind"], str(one["documents"]), vectors, refreshed, one["location"])))
+        table.add_row(
+            *map(
+                sanitize_line,
+                (one["name"], one["kind"], str(one["documents"]), vectors, refreshed, one["location"]),
+            )
+        )
     # A line is a line where no person reads it.
     Console(width=None if sys.stdout.isatty() else 1000, markup=False, highlight=False).print(table)
 
 
 def _show_result(number: int, result: Entry) -> None:
-    where = " > ".join(one_line(heading) for heading in result["headings"])
-    click.echo(f"{number}. {one_line(result['title'])}{f'  ({where})' if where else ''}")
-    click.echo("   " + "  ".join(map(one_line, filter(None, (result["link"], result["datasource"], result["document_id"])))))
+    where = " > ".join(sanitize_line(heading) for heading in result["headings"])
+    click.echo(f"{number}. {sanitize_line(result['title'])}{f'  ({where})' if where else ''}")
+    click.echo(
+        "   "
+        + "  ".join(
+            map(sanitize_line, filter(None, (result["link"], result["datasource"], result["document_id"])))
+        )
+    )
     for line in result["snippet"].splitlines():
-        click.echo(f"   {one_line(line)}")
+        click.echo(f"   {sanitize_line(line)}")
     click.echo()
 
 
 def _absolute(location: str) -> str:
     """A path as the server sees it; what is no path here stays as it is."""
     path = Path(location).expanduser()
-    return str(path.absolute()) if "://" not in location and path.exists() else location
+    if "://" not in location and path.exists():
+        return str(path.absolute())
+    return location

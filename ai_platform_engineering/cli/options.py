@@ -12,14 +12,16 @@ import click
 from ai_platform_engineering.core.errors import CaipeError
 
 
-def with_server(command: Callable[..., None]) -> Callable[..., None]:
+def server_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of every command that talks to a server."""
     named = "The supervisor; without it the one on this machine, else one is started for the command."
-    command = click.option("--token", envvar="A2A_AUTH_SHARED_KEY", help="The shared key, if the server has one.")(command)
+    command = click.option(
+        "--token", envvar="A2A_AUTH_SHARED_KEY", help="The shared key, if the server has one."
+    )(command)
     return click.option("--url", envvar="CAIPE_URL", help=named)(command)
 
 
-def named_values(given: Sequence[str]) -> dict[str, str | list[str]]:
+def parse_named_values(given: Sequence[str]) -> dict[str, str | list[str]]:
     """Values by name; one that is given several times is a list."""
     found: dict[str, list[str]] = {}
     for text in given:
@@ -30,7 +32,7 @@ def named_values(given: Sequence[str]) -> dict[str, str | list[str]]:
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
 
-def values_in(file: Path) -> dict[str, Any]:
+def read_values_file(file: Path) -> dict[str, Any]:
     """The values by name of a file."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -42,7 +44,7 @@ def values_in(file: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def readable() -> Iterator[None]:
+def readable_errors() -> Iterator[None]:
     """An error of ours is a sentence and an exit code, never a stack trace."""
     try:
         yield

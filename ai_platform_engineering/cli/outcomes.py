@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from ai_platform_engineering.cli.rest_requests import api_of
+from ai_platform_engineering.cli.rest_requests import open_server_api
 from ai_platform_engineering.core.errors import CaipeError
 
 Call = Mapping[str, Any]
@@ -16,11 +16,13 @@ Call = Mapping[str, Any]
 
 def list_calls(task_id: str, url: str | None, token: str | None) -> int:
     async def run() -> None:
-        async with api_of(url, token) as api:
+        async with open_server_api(url, token) as api:
             calls = (await api("GET", _path(task_id)))["calls"]
         for call in calls:
             by = f" (said by {call['settled_by']})" if call.get("settled_by") else ""
-            click.echo(f"{call['state']}{by}: {call['tool']} {json.dumps(call['arguments'], ensure_ascii=False)}\n  {call['key']}")
+            click.echo(
+                f"{call['state']}{by}: {call['tool']} {json.dumps(call['arguments'], ensure_ascii=False)}\n  {call['key']}"
+            )
         if not calls:
             click.echo("The task has made no call that changes something.", err=True)
 
@@ -30,7 +32,7 @@ def list_calls(task_id: str, url: str | None, token: str | None) -> int:
 
 def settle_call(task_id: str, named: str, outcome: str, note: str, url: str | None, token: str | None) -> int:
     async def run() -> None:
-        async with api_of(url, token) as api:
+        async with open_server_api(url, token) as api:
             call = _one((await api("GET", _path(task_id)))["calls"], named)
             path = f"{_path(task_id)}/{quote(call['key'], safe='')}/outcome"
             settled = await api("POST", path, {"outcome": outcome, "note": note})
@@ -52,4 +54,6 @@ def _one(calls: Sequence[Call], named: str) -> Call:
     if len(found) == 1:
         return found[0]
     several = "Several calls are called" if found else "No call with an unknown outcome is called"
-    raise CaipeError(f"{several} {named}. Without a name `caipe outcome TASK_ID` lists the calls with their keys.")
+    raise CaipeError(
+        f"{several} {named}. Without a name `caipe outcome TASK_ID` lists the calls with their keys."
+    )

@@ -9,21 +9,21 @@ from urllib.parse import quote
 
 import click
 
-from ai_platform_engineering.a2a.client import A2AClient, Conversation, http_for
-from ai_platform_engineering.cli.rest_requests import Api, api_for
-from ai_platform_engineering.cli.server_address import a_server
+from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, create_http_client
+from ai_platform_engineering.cli.rest_requests import RestApi, open_api_at
+from ai_platform_engineering.cli.server_address import find_or_start_server
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Approval, Form
-from ai_platform_engineering.core.transcript import Request
-from ai_platform_engineering.terminal.progress import INTERRUPTED, Report, check_address
-from ai_platform_engineering.terminal.request_text import request_text
-from ai_platform_engineering.terminal.screen import one_line
+from ai_platform_engineering.core.transcript import PendingInput
+from ai_platform_engineering.terminal.request_text import render_request
+from ai_platform_engineering.terminal.run_reporter import INTERRUPTED, RunReporter, check_server_url
+from ai_platform_engineering.terminal.screen import sanitize_line
 
 Entry = Mapping[str, Any]
 
 
 class Decision(Protocol):
-    def on(self, request: Request) -> Mapping[str, Any]:
+    def answer_to(self, request: PendingInput) -> Mapping[str, Any]:
         """What is sent. Raises CaipeError where it is no answer to the request."""
         ...
 
@@ -33,16 +33,20 @@ class Approve:
     changes: Mapping[str, str] = field(default_factory=dict)
     always: bool = False
 
-    def on(self, request: Request) -> Mapping[str, Any]:
+    def answer_to(self, request: PendingInput) -> Mapping[str, Any]:
         asked = request.asked
         if isinstance(asked, Form):
-            raise CaipeError(f"{request.request_id} is a form. Fill it in with: caipe answer {request.request_id} name=value …")
+            raise CaipeError(
+                f"{request.request_id} is a form. Fill it in with: caipe answer {request.request_id} name=value …"
+            )
         if not self.changes:
             return {"type": "approve", **({"always": True} if self.always else {})}
         # A misspelt name would let the call run with the argument that was to be changed.
         if unknown := [name for name in self.changes if name not in asked.arguments]:
             known = ", ".join(asked.arguments) or "none"
-            raise CaipeError(f"{asked.tool} is not called with {', '.join(unknown)}; its arguments are {known}.")
+            raise CaipeError(
+                f"{asked.tool} is not called with {', '.join(unknown)}; its arguments are {known}."
+            )
         changed = {name: _argument(value, asked.arguments[name]) for name, value in self.changes.items()}
         return {"type": "edit", "arguments": {**asked.arguments, **changed}}
 
@@ -51,7 +55,7 @@ class Approve:
 class Reject:
     reason: str = ""
 
-    def on(self, request: Request) -> Mapping[str, Any]:
+    def answer_to(self, request: PendingInput) -> Mapping[str, Any]:
         return {"type": "reject", **({"message": self.reason} if self.reason else {})}
 
 
@@ -59,7 +63,7 @@ class Reject:
 class FillIn:
     values: Mapping[str, Any]
 
-    def on(self, request: Request) -> Mapping[str, Any]:
+    def answer_to(self, request: PendingInput) -> Mapping[str, Any]:
         if isinstance(request.asked, Approval):
             named = request.request_id
             raise CaipeError(f"{named} wants a decision: caipe approve {named}, or caipe reject {named}")
@@ -68,14 +72,16 @@ class FillIn:
 
 def list_pending(url: str | None, token: str | None, *, as_json: bool) -> int:
     async def run() -> None:
-        async with a_server(url) as address, api_for(address, token) as api:
+        async with find_or_start_server(url) as address, open_api_at(address, token) as api:
             found = (await api("GET", "/v1/requests"))["requests"]
             if as_json:
                 click.echo(json.dumps(found, indent=2))
                 return
             for entry in found:
-                where = f"(task {one_line(entry['task_id'])}, context {one_line(entry['context_id'])})"
-                click.echo(f"{request_text(_request(entry))}\n  {where}\n")
+                where = (
+                    f"(task {sanitize_line(entry['task_id'])}, context {sanitize_line(entry['context_id'])})"
+                )
+                click.echo(f"{render_request(_request(entry))}\n  {where}\n")
             for context_id in dict.fromkeys(entry["context_id"] for entry in found):
                 _show_allowances(context_id, await _allowances(api, context_id))
             if not found:
@@ -85,22 +91,26 @@ def list_pending(url: str | None, token: str | None, *, as_json: bool) -> int:
     return 0
 
 
-def answer_request(named: str, decision: Decision, url: str | None, token: str | None, *, as_json: bool) -> int:
+def answer_request(
+    named: str, decision: Decision, url: str | None, token: str | None, *, as_json: bool
+) -> int:
     """Sends the decision and shows what comes of it, like `caipe ask`; the exit code."""
 
     async def run() -> int:
-        report = Report(as_json=as_json)
-        async with a_server(url) as address:
+        report = RunReporter(as_json=as_json)
+        async with find_or_start_server(url) as address:
             try:
-                check_address(address)
-                async with api_for(address, token) as api, http_for(address) as http:
+                check_server_url(address)
+                async with open_api_at(address, token) as api, create_http_client(address) as http:
                     entry = await _meant(api, named)
-                    talk = Conversation(str(entry["context_id"]), str(entry["task_id"]))
-                    given = {str(entry["request_id"]): decision.on(_request(entry))}
-                    view = await report.follow(A2AClient(address, http, token=token).answer(given, talk), talk)
-                    return report.finish(view, talk)
+                    talk = ClientConversation(str(entry["context_id"]), str(entry["task_id"]))
+                    given = {str(entry["request_id"]): decision.answer_to(_request(entry))}
+                    view = await report.show_events(
+                        A2AClient(address, http, token=token).answer(given, talk), talk
+                    )
+                    return report.print_result(view, talk)
             except CaipeError as error:
-                return report.refuse(error)
+                return report.report_error(error)
 
     try:
         return asyncio.run(run())
@@ -110,7 +120,7 @@ def answer_request(named: str, decision: Decision, url: str | None, token: str |
 
 def list_allowances(context_id: str, url: str | None, token: str | None) -> int:
     async def run() -> None:
-        async with a_server(url) as address, api_for(address, token) as api:
+        async with find_or_start_server(url) as address, open_api_at(address, token) as api:
             found = await _allowances(api, context_id)
         _show_allowances(context_id, found)
         if not found:
@@ -122,7 +132,7 @@ def list_allowances(context_id: str, url: str | None, token: str | None) -> int:
 
 def remove_allowance(context_id: str, tool: str, url: str | None, token: str | None) -> int:
     async def run() -> None:
-        async with a_server(url) as address, api_for(address, token) as api:
+        async with find_or_start_server(url) as address, open_api_at(address, token) as api:
             await api("DELETE", f"{_path(context_id)}/{quote(tool, safe='')}")
         click.echo(f"{tool} asks again.", err=True)
 
@@ -130,26 +140,36 @@ def remove_allowance(context_id: str, tool: str, url: str | None, token: str | N
     return 0
 
 
-async def _meant(api: Api, named: str) -> Entry:
+async def _meant(api: RestApi, named: str) -> Entry:
     """The request by its id or by a beginning that only one open request has. One that is not open any more is found by its whole id:
     the server says what became of it, or asks again."""
     if not named:  # every id begins so
         raise CaipeError("There is no id. `caipe pending` lists what is open.")
-    found = [entry for entry in (await api("GET", "/v1/requests"))["requests"] if entry["request_id"].startswith(named)]
+    found = [
+        entry
+        for entry in (await api("GET", "/v1/requests"))["requests"]
+        if entry["request_id"].startswith(named)
+    ]
     if len(found) > 1:
-        raise CaipeError(f"Several requests begin with {named}: {', '.join(entry['request_id'] for entry in found)}.")
+        raise CaipeError(
+            f"Several requests begin with {named}: {', '.join(entry['request_id'] for entry in found)}."
+        )
     if found:
         return dict(found[0])
     return dict(await api("GET", f"/v1/requests/{quote(named, safe='')}"))
 
 
-def _request(entry: Entry) -> Request:
+def _request(entry: Entry) -> PendingInput:
     asked = entry["asked"]
     if asked.get("approval"):
-        return Request(entry["request_id"], Approval.model_validate(asked), entry["agent"])
-    named = {"title": asked["input_title"], "description": asked["input_description"], "fields": asked["input_fields"]}
+        return PendingInput(entry["request_id"], Approval.model_validate(asked), entry["agent"])
+    named = {
+        "title": asked["input_title"],
+        "description": asked["input_description"],
+        "fields": asked["input_fields"],
+    }
     form = Form.model_validate({**named, "response": asked["response"], "expires_at": entry["expires_at"]})
-    return Request(entry["request_id"], form, entry["agent"])
+    return PendingInput(entry["request_id"], form, entry["agent"])
 
 
 def _argument(given: str, now: Any) -> Any:
@@ -158,18 +178,20 @@ def _argument(given: str, now: Any) -> Any:
         value = json.loads(given)
     except ValueError:
         return given
-    return given if isinstance(now, str) and not isinstance(value, str) else value
+    if isinstance(now, str) and not isinstance(value, str):
+        return given
+    return value
 
 
-async def _allowances(api: Api, context_id: str) -> Sequence[Entry]:
+async def _allowances(api: RestApi, context_id: str) -> Sequence[Entry]:
     return list((await api("GET", _path(context_id)))["allowances"])
 
 
 def _show_allowances(context_id: str, found: Sequence[Entry]) -> None:
     for one in found:
-        tool, by = one_line(one["tool"]), f", allowed by {one_line(one['by'])}" if one["by"] else ""
-        click.echo(f"{tool} runs without asking in {one_line(context_id)}{by}.")
-        click.echo(f"  caipe allowances {one_line(context_id)} --remove {tool}")
+        tool, by = sanitize_line(one["tool"]), f", allowed by {sanitize_line(one['by'])}" if one["by"] else ""
+        click.echo(f"{tool} runs without asking in {sanitize_line(context_id)}{by}.")
+        click.echo(f"  caipe allowances {sanitize_line(context_id)} --remove {tool}")
 
 
 def _path(context_id: str) -> str:

@@ -17,46 +17,46 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from ai_platform_engineering.a2a.client import bearer, http_for
-from ai_platform_engineering.cli.rest_requests import Api, api_over
-from ai_platform_engineering.cli.server_address import DEFAULT_URL, is_there
+from ai_platform_engineering.a2a.client import bearer_headers, create_http_client
+from ai_platform_engineering.cli.rest_requests import RestApi, rest_api_at
+from ai_platform_engineering.cli.server_address import DEFAULT_URL, is_serving
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.settings import Settings, environment
-from ai_platform_engineering.skills_middleware.api.mount import LazySkills
-from ai_platform_engineering.skills_middleware.factory import skill_catalog
-from ai_platform_engineering.skills_middleware.file_rules import MAIN
-from ai_platform_engineering.skills_middleware.resolution import Checked, check_new
-from ai_platform_engineering.skills_middleware.sources.folder_source import read_folder
-from ai_platform_engineering.skills_middleware.sources.source import Held
-from ai_platform_engineering.terminal.screen import one_line, printable
+from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.skills_middleware.api.skills_mount import LazySkillsApp
+from ai_platform_engineering.skills_middleware.catalog_factory import build_skill_catalog
+from ai_platform_engineering.skills_middleware.file_rules import SKILL_MD
+from ai_platform_engineering.skills_middleware.skill_resolution import SkillCheck, check_new_skill
+from ai_platform_engineering.skills_middleware.sources.folder_source import read_skill_folder
+from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill
+from ai_platform_engineering.terminal.screen import sanitize_line, sanitize_text
 
 INTERRUPTED = 130
 _HERE = "http://here"
-_FLAT = f"--{MAIN}"
+_FLAT = f"--{SKILL_MD}"
 _REMOTE = re.compile(r"[\w+]+://|[\w.-]+@[\w.-]+:")
 
 Shown = Mapping[str, Any]
 
 
 @contextlib.asynccontextmanager
-async def reached(url: str | None, token: str | None) -> AsyncIterator[Api]:
+async def open_skills_api(url: str | None, token: str | None) -> AsyncIterator[RestApi]:
     """The named server, the one on this machine, or the catalogue itself: a server that is started later finds what was changed."""
-    address = url or (DEFAULT_URL if await is_there(DEFAULT_URL) else None)
+    address = url or (DEFAULT_URL if await is_serving(DEFAULT_URL) else None)
     if address is not None:
-        async with http_for(address) as http:
-            http.headers.update(bearer(token))
+        async with create_http_client(address) as http:
+            http.headers.update(bearer_headers(token))
             http.timeout = httpx.Timeout(300.0, connect=10.0)  # a repository takes a while to fetch
-            yield api_over(http, address)
+            yield rest_api_at(http, address)
         return
     logging.basicConfig(level=logging.ERROR)
-    variables = environment()
-    settings = Settings.of(variables)
-    catalog = skill_catalog(settings, variables)
+    variables = read_environment()
+    settings = Settings.from_variables(variables)
+    catalog = build_skill_catalog(settings, variables)
     await catalog.open()
     try:
-        served = LazySkills(catalog, lambda: settings.people.read_only)
+        served = LazySkillsApp(catalog, lambda: settings.people.read_only)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(served), timeout=None) as http:
-            yield api_over(http, _HERE)
+            yield rest_api_at(http, _HERE)
     finally:
         await catalog.close()
 
@@ -70,7 +70,7 @@ def _run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 def list_skills(url: str | None, token: str | None, words: str, source: str | None, *, as_json: bool) -> int:
     async def run() -> int:
-        async with reached(url, token) as api:
+        async with open_skills_api(url, token) as api:
             found = await api("GET", _address("/skills", q=words, source=source))
         if as_json:
             click.echo(json.dumps(found["skills"], indent=2, ensure_ascii=False))
@@ -86,70 +86,100 @@ def list_skills(url: str | None, token: str | None, words: str, source: str | No
 
 def show_skill(url: str | None, token: str | None, name: str, source: str | None, path: str | None) -> int:
     async def run() -> int:
-        async with reached(url, token) as api:
-            skill = await api("GET", _address(f"/skills/{quote(name, safe='')}", source=source, include_content="true"))
-        if path is not None and path != MAIN and path not in skill["ancillary_files"]:
-            there = ", ".join([MAIN, *skill["ancillary_files"]])
-            raise CaipeError(f"The skill {one_line(name)} has no file {one_line(path)} with text. It has: {one_line(there)}.")
-        click.echo(f"{one_line(skill['name'])}  {skill['version'] or ''}  {_origin(skill)}, {_state(skill)}", err=True)
+        async with open_skills_api(url, token) as api:
+            skill = await api(
+                "GET", _address(f"/skills/{quote(name, safe='')}", source=source, include_content="true")
+            )
+        if path is not None and path != SKILL_MD and path not in skill["ancillary_files"]:
+            there = ", ".join([SKILL_MD, *skill["ancillary_files"]])
+            raise CaipeError(
+                f"The skill {sanitize_line(name)} has no file {sanitize_line(path)} with text. It has: {sanitize_line(there)}."
+            )
+        click.echo(
+            f"{sanitize_line(skill['name'])}  {skill['version'] or ''}  {_origin(skill)}, {_state(skill)}",
+            err=True,
+        )
         for file in skill["files"]:
-            click.echo(f"  {one_line(file['path'])}  {file['size']} bytes", err=True)
+            click.echo(f"  {sanitize_line(file['path'])}  {file['size']} bytes", err=True)
         _show_wrong(skill)
-        click.echo(printable(skill["content"] if path in (None, MAIN) else skill["ancillary_files"][path]).rstrip("\n"))
+        click.echo(
+            sanitize_text(
+                skill["content"] if path in (None, SKILL_MD) else skill["ancillary_files"][path]
+            ).rstrip("\n")
+        )
         return 0
 
     return _run(run)
 
 
-def add_skills(url: str | None, token: str | None, location: str, *, replace: bool, ref: str, below: str) -> int:
+def add_skills(
+    url: str | None, token: str | None, location: str, *, replace: bool, ref: str, below: str
+) -> int:
     there = Path(location).expanduser()
     if _REMOTE.match(location) and not there.exists():
         return _run(lambda: _add_hub(url, token, {"url": location, "ref": ref, "path": below}))
     if ref or below:
         raise click.UsageError("--ref and --path are for git repositories.")
     if not there.exists():
-        raise CaipeError(f"{one_line(location)} is neither a file or folder here nor the address of a git repository.")
-    checked = [(held, _checked(held)) for held in skills_at(there)]
+        raise CaipeError(
+            f"{sanitize_line(location)} is neither a file or folder here nor the address of a git repository."
+        )
+    checked = [(held, _checked(held)) for held in read_skills_at(there)]
     if not _told([found for _, found in checked]):
         return 1
     return _run(lambda: _add(url, token, checked, replace=replace))
 
 
-async def _add(url: str | None, token: str | None, checked: Sequence[tuple[Held, Checked]], *, replace: bool) -> int:
+async def _add(
+    url: str | None, token: str | None, checked: Sequence[tuple[RawSkill, SkillCheck]], *, replace: bool
+) -> int:
     blocked = False
-    async with reached(url, token) as api:
-        stored = {one["name"] for one in (await api("GET", "/skills?source=stored"))["skills"]} if replace else set()
+    async with open_skills_api(url, token) as api:
+        stored = (
+            {one["name"] for one in (await api("GET", "/skills?source=stored"))["skills"]}
+            if replace
+            else set()
+        )
         for held, found in checked:
             assert found.skill is not None
             name = found.skill.name
             known = name in stored
-            skill = await api("PUT" if known else "POST", f"/skills/{name}" if known else "/skills", _sent(held))
-            click.echo(f"{name} {skill['version']} is {'replaced' if known else 'stored'}, {_state(skill)}.", err=True)
-            blocked = blocked or found.blocked
-    return 1 if blocked else 0
+            skill = await api(
+                "PUT" if known else "POST", f"/skills/{name}" if known else "/skills", _sent(held)
+            )
+            click.echo(
+                f"{name} {skill['version']} is {'replaced' if known else 'stored'}, {_state(skill)}.",
+                err=True,
+            )
+            blocked = blocked or found.is_blocked
+    if blocked:
+        return 1
+    return 0
 
 
 async def _add_hub(url: str | None, token: str | None, asked: Shown) -> int:
-    async with reached(url, token) as api:
+    async with open_skills_api(url, token) as api:
         hub = await api("POST", "/skills/hubs", asked)
         skills = (await api("GET", "/skills?source=hub"))["skills"]
     click.echo(f"{hub['id']}: {hub['skills']} skills of commit {hub['commit'][:12]}.", err=True)
     for skill in skills:
         if skill["source_id"] == hub["id"]:
-            click.echo(f"  {one_line(skill['name'])}: {_state(skill)}", err=True)
+            click.echo(f"  {sanitize_line(skill['name'])}: {_state(skill)}", err=True)
             _show_wrong(skill)
     return 0
 
 
 def validate_skills(path: Path) -> int:
-    return 0 if _told([_checked(held) for held in skills_at(path)], say=True) else 1
+    if _told([_checked(held) for held in read_skills_at(path)], say=True):
+        return 0
+    return 1
 
 
 def remove_skill(url: str | None, token: str | None, name: str, *, hub: bool) -> int:
     async def run() -> int:
-        async with reached(url, token) as api:
+        async with open_skills_api(url, token) as api:
             await api("DELETE", f"/skills/{'hubs/' if hub else ''}{quote(name, safe='')}")
-        click.echo(f"{one_line(name)} is removed{', with its skills' if hub else ''}.", err=True)
+        click.echo(f"{sanitize_line(name)} is removed{', with its skills' if hub else ''}.", err=True)
         return 0
 
     return _run(run)
@@ -157,21 +187,23 @@ def remove_skill(url: str | None, token: str | None, name: str, *, hub: bool) ->
 
 def refresh_skills(url: str | None, token: str | None, *, hubs: bool) -> int:
     async def run() -> int:
-        async with reached(url, token) as api:
+        async with open_skills_api(url, token) as api:
             done = await api("POST", _address("/skills/refresh", include_hubs="true" if hubs else None))
-        click.echo(one_line(done["message"]), err=True)
+        click.echo(sanitize_line(done["message"]), err=True)
         _show_sources(done["source_problems"])
-        return 0 if done["status"] == "ok" else 1
+        if done["status"] == "ok":
+            return 0
+        return 1
 
     return _run(run)
 
 
 def switch_skill(url: str | None, token: str | None, name: str, source: str | None, *, on: bool) -> int:
     async def run() -> int:
-        async with reached(url, token) as api:
+        async with open_skills_api(url, token) as api:
             way = "enable" if on else "disable"
             skill = await api("POST", _address(f"/skills/{quote(name, safe='')}/{way}", source=source))
-        click.echo(f"{one_line(skill['name'])} ({_origin(skill)}): {_state(skill)}.", err=True)
+        click.echo(f"{sanitize_line(skill['name'])} ({_origin(skill)}): {_state(skill)}.", err=True)
         return 0
 
     return _run(run)
@@ -180,45 +212,52 @@ def switch_skill(url: str | None, token: str | None, name: str, source: str | No
 # --- skills on this machine
 
 
-def skills_at(path: Path) -> list[Held]:
+def read_skills_at(path: Path) -> list[RawSkill]:
     """The skill at a path, or those in a folder of skills. Raises CaipeError."""
     path = path.expanduser().absolute()
-    if path.name == MAIN:
+    if path.name == SKILL_MD:
         path = path.parent
     if path.is_file():
         folder = path.name.removesuffix(_FLAT) if path.name.endswith(_FLAT) else ""
-        return [Held(path.name, folder, "", {MAIN: path.read_bytes()})]
-    if (path / MAIN).exists():
-        return [read_folder(path)]
-    found = sorted(one.parent for one in path.glob(f"*/{MAIN}"))
+        return [RawSkill(path.name, folder, "", {SKILL_MD: path.read_bytes()})]
+    if (path / SKILL_MD).exists():
+        return [read_skill_folder(path)]
+    found = sorted(one.parent for one in path.glob(f"*/{SKILL_MD}"))
     if not found:
-        raise CaipeError(f"There is no {MAIN} in {one_line(str(path))}, and none in the folders in it.")
-    return [read_folder(one) for one in found]
+        raise CaipeError(
+            f"There is no {SKILL_MD} in {sanitize_line(str(path))}, and none in the folders in it."
+        )
+    return [read_skill_folder(one) for one in found]
 
 
-def _checked(held: Held) -> Checked:
-    return Checked(None, held.problems) if held.problems else check_new(held.files, held.folder or None)
+def _checked(held: RawSkill) -> SkillCheck:
+    if held.problems:
+        return SkillCheck(None, held.problems)
+    return check_new_skill(held.files, held.folder or None)
 
 
-def _told(checked: Sequence[Checked], *, say: bool = False) -> bool:
+def _told(checked: Sequence[SkillCheck], *, say: bool = False) -> bool:
     """Says what is wrong; whether all could be stored, or with `say` also be used."""
     for found in checked:
         if found.skill is not None and say:
-            click.echo(f"{found.skill.name} {found.skill.version}: {'blocked' if found.blocked else 'valid'}", err=True)
+            click.echo(
+                f"{found.skill.name} {found.skill.version}: {'blocked' if found.is_blocked else 'valid'}",
+                err=True,
+            )
         for problem in found.problems:
-            click.echo(f"  {one_line(str(problem))}", err=True)
+            click.echo(f"  {sanitize_line(str(problem))}", err=True)
         _show_findings([finding.model_dump() for finding in found.findings])
-    return all(found.skill is not None and not (say and found.blocked) for found in checked)
+    return all(found.skill is not None and not (say and found.is_blocked) for found in checked)
 
 
-def _sent(held: Held) -> dict[str, Any]:
+def _sent(held: RawSkill) -> dict[str, Any]:
     files: dict[str, Any] = {}
     for path, content in held.files.items():
         try:
             files[path] = content.decode()
         except UnicodeDecodeError:
             files[path] = {"base64": base64.b64encode(content).decode()}
-    return {"content": files.pop(MAIN), "files": files}
+    return {"content": files.pop(SKILL_MD), "files": files}
 
 
 # --- what is shown
@@ -230,18 +269,25 @@ def _show_table(found: Sequence[Shown]) -> None:
         table.add_column(column, no_wrap=column != "description", overflow="fold")
     for skill in found:
         about = skill["description"] or (skill["problems"][0]["message"] if skill["problems"] else "")
-        table.add_row(*map(one_line, (skill["name"], skill["version"] or "", _origin(skill), _state(skill), _short(about))))
+        table.add_row(
+            *map(
+                sanitize_line,
+                (skill["name"], skill["version"] or "", _origin(skill), _state(skill), _short(about)),
+            )
+        )
     # A line is a line where no person reads it.
     Console(width=None if sys.stdout.isatty() else 1000, markup=False, highlight=False).print(table)
 
 
 def _short(text: str) -> str:
     first = " ".join(text.split())
-    return first if len(first) <= 100 else f"{first[:97]}..."
+    if len(first) <= 100:
+        return first
+    return f"{first[:97]}..."
 
 
 def _origin(skill: Shown) -> str:
-    return one_line(" ".join(filter(None, (skill["origin"], skill["source_id"]))))
+    return sanitize_line(" ".join(filter(None, (skill["origin"], skill["source_id"]))))
 
 
 def _state(skill: Shown) -> str:
@@ -251,27 +297,31 @@ def _state(skill: Shown) -> str:
         return "blocked"
     if not skill["enabled"]:
         return "disabled"
-    return f"shadowed by {skill['shadowed_by']}" if skill["shadowed_by"] else "enabled"
+    if skill["shadowed_by"]:
+        return f"shadowed by {skill['shadowed_by']}"
+    return "enabled"
 
 
 def _show_wrong(skill: Shown) -> None:
     for problem in skill["problems"]:
         where = ":".join(str(part) for part in (problem["file"], problem["line"], problem["field"]) if part)
-        click.echo(f"  {one_line(where)}: {one_line(problem['message'])}", err=True)
+        click.echo(f"  {sanitize_line(where)}: {sanitize_line(problem['message'])}", err=True)
     _show_findings(skill["findings"])
 
 
 def _show_findings(findings: Sequence[Shown]) -> None:
     for one in findings:
         where = one["file"] if one["line"] is None else f"{one['file']}:{one['line']}"
-        click.echo(f"  {one['severity']}: {one_line(where)}: {one_line(one['message'])}", err=True)
+        click.echo(f"  {one['severity']}: {sanitize_line(where)}: {sanitize_line(one['message'])}", err=True)
 
 
 def _show_sources(problems: Sequence[Shown]) -> None:
     for one in problems:
-        click.echo(f"{one_line(one['source'])}: {one_line(one['reason'])}", err=True)
+        click.echo(f"{sanitize_line(one['source'])}: {sanitize_line(one['reason'])}", err=True)
 
 
 def _address(path: str, **given: str | None) -> str:
     asked = urlencode({name: value for name, value in given.items() if value})
-    return f"{path}?{asked}" if asked else path
+    if asked:
+        return f"{path}?{asked}"
+    return path

@@ -73,7 +73,7 @@ class ToolPolicy(_Written):
     idempotent: tuple[str, ...] = ()
     poll: tuple[str, ...] = ()
 
-    def listed(self, tool: str) -> Permission | None:
+    def find_permission(self, tool: str) -> Permission | None:
         """What the policy says of the tool; None leaves it to the tool's own word."""
         if _matches(tool, self.deny):
             return "deny"
@@ -81,15 +81,21 @@ class ToolPolicy(_Written):
             return "ask"
         if not self.allow:
             return None
-        return "allow" if _matches(tool, self.allow) else "deny"
+        if _matches(tool, self.allow):
+            return "allow"
+        return "deny"
 
     def permission(self, tool: str) -> Permission:
         """Without a word of the policy the tool is offered."""
-        return self.listed(tool) or "allow"
+        return self.find_permission(tool) or "allow"
 
     def effect(self, tool: str) -> Effect | None:
         """What the policy says of the tool's effect; None leaves it to the tool's own word."""
-        return "read" if _matches(tool, self.read) else "idempotent" if _matches(tool, self.idempotent) else None
+        if _matches(tool, self.read):
+            return "read"
+        if _matches(tool, self.idempotent):
+            return "idempotent"
+        return None
 
     def is_polled(self, tool: str) -> bool:
         return _matches(tool, self.poll)
@@ -130,7 +136,9 @@ class AgentDefinition(_Written):
     @classmethod
     def _is_a_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"an agent's name is made of a-z, 0-9, _ and -, and starts with a letter; {name!r} is not")
+            raise ValueError(
+                f"an agent's name is made of a-z, 0-9, _ and -, and starts with a letter; {name!r} is not"
+            )
         if name in RESERVED:
             raise ValueError(f"{name!r} is reserved; choose another name")
         return name

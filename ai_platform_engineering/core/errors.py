@@ -44,7 +44,9 @@ class RunTimeout(CaipeError):
     retryable = True
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"I stopped: the request took longer than {seconds:g} seconds. A narrower question may help.")
+        super().__init__(
+            f"I stopped: the request took longer than {seconds:g} seconds. A narrower question may help."
+        )
 
 
 class AgentUnavailable(CaipeError):
@@ -89,7 +91,9 @@ class MessageConflict(Refused):
     code = "message_conflict"
 
     def __init__(self) -> None:
-        super().__init__("This message id was used before with other content. Send a new message with an id of its own.")
+        super().__init__(
+            "This message id was used before with other content. Send a new message with an id of its own."
+        )
 
 
 class Fenced(CaipeError):

@@ -5,7 +5,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+)
 
 SUPERVISOR = "supervisor"
 
@@ -13,12 +22,16 @@ SUPERVISOR = "supervisor"
 def clean_text(text: str) -> str:
     """The text without what a database or protobuf cannot hold: lone surrogates and NUL become U+FFFD."""
     if text.isascii():
-        return text.replace("\x00", "\ufffd") if "\x00" in text else text
+        if "\x00" in text:
+            return text.replace("\x00", "\ufffd")
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text.replace("\x00", "\ufffd") if "\x00" in text else text
+    if "\x00" in text:
+        return text.replace("\x00", "\ufffd")
+    return text
 
 
 _DEEPEST = 100  # Python's own JSON and pydantic give up on deeper values
@@ -31,7 +44,9 @@ def clean_json(value: Any, depth: int = 0) -> JsonValue:
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+        if math.isfinite(value):
+            return value
+        return str(value)
     if isinstance(value, Mapping | list | tuple) and depth >= _DEEPEST:
         return "[too deep]"
     if isinstance(value, Mapping):
@@ -42,11 +57,15 @@ def clean_json(value: Any, depth: int = 0) -> JsonValue:
 
 
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    if value is not None and math.isfinite(value):
+        return value
+    return None
 
 
 def _cleaned(value: Any) -> Any:
-    return clean_text(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return clean_text(value)
+    return value
 
 
 Text = Annotated[str, BeforeValidator(_cleaned)]  # before: pydantic itself refuses lone surrogates
@@ -55,24 +74,24 @@ JsonObject = Annotated[dict[str, JsonValue], BeforeValidator(clean_json)]
 Amount = Annotated[float | None, AfterValidator(_finite)]  # JSON has no infinity
 
 
-class Frozen(BaseModel):
+class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 # --- values that events carry ---------------------------------------------------------------------------------------
 
 
-class TextPart(Frozen):
+class TextPart(FrozenModel):
     type: Literal["text"] = "text"
     text: Text
 
 
-class DataPart(Frozen):
+class DataPart(FrozenModel):
     type: Literal["data"] = "data"
     data: Json
 
 
-class FilePart(Frozen):
+class FilePart(FrozenModel):
     """A text file that a user attached; other files are refused at the door."""
 
     type: Literal["file"] = "file"
@@ -86,20 +105,20 @@ Part = Annotated[TextPart | DataPart | FilePart, Field(discriminator="type")]
 StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
 
 
-class PlanStep(Frozen):
+class PlanStep(FrozenModel):
     step_id: Text
     title: Text
     agent: Text
     status: StepStatus = "pending"
 
 
-class Citation(Frozen):
+class Citation(FrozenModel):
     title: Text
     url: Text | None = None
     document_id: Text | None = None
 
 
-class Usage(Frozen):
+class Usage(FrozenModel):
     input_tokens: int = 0
     output_tokens: int = 0
 
@@ -111,10 +130,12 @@ class Usage(Frozen):
         )
 
 
-FieldType = Literal["text", "textarea", "select", "multiselect", "boolean", "integer", "number", "date", "url", "email"]
+FieldType = Literal[
+    "text", "textarea", "select", "multiselect", "boolean", "integer", "number", "date", "url", "email"
+]
 
 
-class InputField(Frozen):
+class InputField(FrozenModel):
     field_name: Text
     field_label: Text | None = None
     field_description: Text | None = None
@@ -131,7 +152,7 @@ class InputField(Frozen):
     max_length: int | None = None
 
 
-class Form(Frozen):
+class Form(FrozenModel):
     """Values that a person is asked for."""
 
     type: Literal["form"] = "form"
@@ -146,14 +167,14 @@ class Form(Frozen):
         """A sentence answers it."""
         return len(self.fields) == 1 and self.fields[0].field_type in ("text", "textarea")
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         return self.title or self.response.strip().rstrip(".:?!") or "a form"
 
 
 Decision = Literal["approve", "edit", "reject"]
 
 
-class Approval(Frozen):
+class Approval(FrozenModel):
     """A tool call that waits for a person's decision."""
 
     type: Literal["approval"] = "approval"
@@ -167,16 +188,16 @@ class Approval(Frozen):
     def takes_text(self) -> bool:
         return False  # a decision is never read out of a sentence
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         return f"a decision on {self.tool}"
 
 
-Asked = Annotated[Form | Approval, Field(discriminator="type")]
+RequestedInput = Annotated[Form | Approval, Field(discriminator="type")]
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-class _Event(Frozen):
+class _Event(FrozenModel):
     agent: Text = SUPERVISOR
     parent_call: Text | None = None  # the delegation inside which it happened; None for the supervisor's own
 
@@ -265,7 +286,7 @@ class PlanUpdated(_Event):
 class InputRequested(_Event):
     kind: Literal["input_requested"] = "input_requested"
     request_id: Text
-    asked: Asked
+    asked: RequestedInput
 
 
 Resolution = Literal["answered", "approved", "edited", "rejected", "expired", "withdrawn"]
@@ -279,7 +300,9 @@ class InputResolved(_Event):
     value: Json = None
 
 
-NoticeCode = Literal["offline_model", "fallback", "loop_guard", "queue", "recovery", "retry", "limit", "info", "skill"]
+NoticeCode = Literal[
+    "offline_model", "fallback", "loop_guard", "queue", "recovery", "retry", "limit", "info", "skill"
+]
 
 
 class Notice(_Event):
@@ -345,8 +368,8 @@ AnyEvent = (
 )
 Event = Annotated[AnyEvent, Field(discriminator="kind")]
 
-EVENT: TypeAdapter[AnyEvent] = TypeAdapter(Event)
-PARTS: TypeAdapter[tuple[TextPart | DataPart | FilePart, ...]] = TypeAdapter(tuple[Part, ...])
+EVENT_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(Event)
+PARTS_ADAPTER: TypeAdapter[tuple[TextPart | DataPart | FilePart, ...]] = TypeAdapter(tuple[Part, ...])
 
 
 def is_terminal(event: AnyEvent) -> bool:
@@ -359,7 +382,7 @@ def ends_turn(event: AnyEvent) -> bool:
     return isinstance(event, Answered | Failed | Cancelled | Paused)
 
 
-class Numbered(NamedTuple):
+class StoredEvent(NamedTuple):
     """An event of a run's log: its number, and when it was stored."""
 
     seq: int

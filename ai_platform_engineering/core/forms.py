@@ -17,7 +17,16 @@ REJECT = "reject"
 _LONGEST = 10_000  # characters of a text without a limit of its own
 _LONGEST_MATCHED = 1_000  # a pattern is somebody else's program: it is not run over more
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
-_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
 
 
 class _Wrong(Exception):
@@ -42,12 +51,12 @@ def check_form(form: Form, values: Mapping[str, Any]) -> tuple[dict[str, JsonVal
     return good, wrong
 
 
-def asked_again(request_id: str) -> str:
+def next_request_id(request_id: str) -> str:
     """The id under which the same place asks next: an answer to the first question never reaches the second."""
     return hashlib.sha256(request_id.encode()).hexdigest()[:20]
 
 
-def declined(form: Form, values: Mapping[str, Any]) -> bool:
+def is_declined(form: Form, values: Mapping[str, Any]) -> bool:
     """The person does not want to fill in the form."""
     return values.get("type") == REJECT and all(field.field_name != "type" for field in form.fields)
 
@@ -118,7 +127,11 @@ def _number(field: InputField, given: Any) -> JsonValue:
         raise _Wrong(f"must be at least {field.minimum:g}")
     if field.maximum is not None and number > field.maximum:
         raise _Wrong(f"must be at most {field.maximum:g}")
-    return int(given) if whole and isinstance(given, int | str) and _is_int(given) else int(number) if whole else number
+    if whole and isinstance(given, int | str) and _is_int(given):
+        return int(given)
+    if whole:
+        return int(number)
+    return number
 
 
 def _is_int(given: int | str) -> bool:

@@ -6,47 +6,66 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from ai_platform_engineering.core.events import SUPERVISOR, Frozen, PlanStep, PlanUpdated, StepStatus, Text
+from ai_platform_engineering.core.events import (
+    SUPERVISOR,
+    FrozenModel,
+    PlanStep,
+    PlanUpdated,
+    StepStatus,
+    Text,
+)
 
 _OPEN = ("pending", "in_progress")
 
 
-class Plan(Frozen):
+class Plan(FrozenModel):
     title: Text = ""
     steps: tuple[PlanStep, ...] = ()
 
     def open_steps(self) -> tuple[PlanStep, ...]:
         return tuple(step for step in self.steps if step.status in _OPEN)
 
-    def step_for(self, agent: str, given: str | None) -> str | None:
+    def find_step(self, agent: str, given: str | None) -> str | None:
         """The step that a delegation belongs to: the one it names, else the one open step of that agent."""
         if given is not None and any(step.step_id == given for step in self.steps):
             return given
         mine = [step for step in self.open_steps() if step.agent == agent]
         running = [step for step in mine if step.status == "in_progress"]
         found = running if len(running) == 1 else mine
-        return found[0].step_id if len(found) == 1 else None
+        if len(found) == 1:
+            return found[0].step_id
+        return None
 
     def current_step(self) -> str | None:
         """The step in progress, when there is exactly one."""
         running = [step.step_id for step in self.steps if step.status == "in_progress"]
-        return running[0] if len(running) == 1 else None
+        if len(running) == 1:
+            return running[0]
+        return None
 
     def with_status(self, step_id: str | None, status: StepStatus) -> "Plan":
-        steps = tuple(step.model_copy(update={"status": status}) if step.step_id == step_id else step for step in self.steps)
+        steps = tuple(
+            step.model_copy(update={"status": status}) if step.step_id == step_id else step
+            for step in self.steps
+        )
         return self.model_copy(update={"steps": steps})
 
-    def closed(self, *, answered: bool) -> "Plan":
+    def close(self, *, answered: bool) -> "Plan":
         """The plan after the run: what was in progress is over, what was never begun was skipped."""
-        over: dict[str, StepStatus] = {"in_progress": "completed" if answered else "failed", "pending": "skipped"}
-        steps = tuple(step.model_copy(update={"status": over.get(step.status, step.status)}) for step in self.steps)
+        over: dict[str, StepStatus] = {
+            "in_progress": "completed" if answered else "failed",
+            "pending": "skipped",
+        }
+        steps = tuple(
+            step.model_copy(update={"status": over.get(step.status, step.status)}) for step in self.steps
+        )
         return self.model_copy(update={"steps": steps})
 
-    def event(self) -> PlanUpdated:
+    def to_event(self) -> PlanUpdated:
         return PlanUpdated(title=self.title, steps=self.steps)
 
 
-class WriteSteps(Frozen):
+class WriteSteps(FrozenModel):
     """What the model wrote: steps without an id are new or are recognised by agent and title."""
 
     change: Literal["write"] = "write"
@@ -54,7 +73,7 @@ class WriteSteps(Frozen):
     steps: tuple[PlanStep, ...] = ()
 
 
-class DelegationEnded(Frozen):
+class DelegationEnded(FrozenModel):
     """What a delegation's result says about its step; the step is looked up when the change is applied, since a model may
     write the plan and delegate in the same breath."""
 
@@ -64,30 +83,30 @@ class DelegationEnded(Frozen):
     status: StepStatus
 
 
-class Reset(Frozen):
+class ResetPlan(FrozenModel):
     """A new question starts without the plan of the one before."""
 
     change: Literal["reset"] = "reset"
 
 
-PlanChange = Annotated[WriteSteps | DelegationEnded | Reset, Field(discriminator="change")]
-CHANGE: TypeAdapter[WriteSteps | DelegationEnded | Reset] = TypeAdapter(PlanChange)
+PlanChange = Annotated[WriteSteps | DelegationEnded | ResetPlan, Field(discriminator="change")]
+PLAN_CHANGE_ADAPTER: TypeAdapter[WriteSteps | DelegationEnded | ResetPlan] = TypeAdapter(PlanChange)
 
 
-class PlanState(Frozen):
+class PlanState(FrozenModel):
     """What the graph keeps: the plan and how many ids were given out, so that an id is never used twice."""
 
     plan: Plan = Field(default_factory=Plan)
     given: int = 0
 
 
-def change_plan(state: PlanState, change: WriteSteps | DelegationEnded | Reset) -> PlanState:
+def change_plan(state: PlanState, change: WriteSteps | DelegationEnded | ResetPlan) -> PlanState:
     """The plan after a change; the reducer of the graph's state and the translator both use it."""
     match change:
-        case Reset():
+        case ResetPlan():
             return PlanState()
         case DelegationEnded():
-            step_id = state.plan.step_for(change.agent, change.step_id)
+            step_id = state.plan.find_step(change.agent, change.step_id)
             return state.model_copy(update={"plan": state.plan.with_status(step_id, change.status)})
         case WriteSteps():
             return _write(state, change)
@@ -96,7 +115,9 @@ def change_plan(state: PlanState, change: WriteSteps | DelegationEnded | Reset) 
 def _write(state: PlanState, change: WriteSteps) -> PlanState:
     known = {step.step_id: step for step in state.plan.steps}
     by_words = _by_words(state.plan.steps, {step.step_id for step in change.steps})
-    given, steps, used = state.given, [], set[str]()
+    given = state.given
+    steps = []
+    used = set[str]()
     for step in change.steps:
         step_id = step.step_id
         if step_id not in known or step_id in used:
@@ -104,7 +125,9 @@ def _write(state: PlanState, change: WriteSteps) -> PlanState:
             given += not same
             step_id = same.pop(0) if same else f"step-{given}"
         used.add(step_id)
-        steps.append(step.model_copy(update={"step_id": step_id, "status": _settled(known.get(step_id), step.status)}))
+        steps.append(
+            step.model_copy(update={"step_id": step_id, "status": _settled(known.get(step_id), step.status)})
+        )
     title = state.plan.title if change.title is None else change.title
     return PlanState(plan=Plan(title=title, steps=tuple(steps)), given=given)
 

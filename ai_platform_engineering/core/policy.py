@@ -15,43 +15,45 @@ _DESTRUCTIVE = "Its server says that it can destroy or overwrite something."
 _UNKNOWN = "Its server does not say whether it changes anything."
 
 
-class Verdict(NamedTuple):
+class PolicyDecision(NamedTuple):
     """Whether a call runs, waits for a person or is refused, and why."""
 
     permission: Permission
     reason: str = ""
 
 
-def effect_of(metadata: Mapping[str, Any]) -> Effect:
+def read_effect(metadata: Mapping[str, Any]) -> Effect:
     """What calling the tool again would do: its agent's word, else its server's. A tool that says nothing of itself writes."""
     if (said := _EFFECTS.get(str(metadata.get("effect")))) is not None:
         return said
     hints: Mapping[str, Any] = metadata.get("annotations") or {}
     if hints.get("readOnlyHint"):
         return "read"
-    return "idempotent" if hints.get("idempotentHint") else "write"
+    if hints.get("idempotentHint"):
+        return "idempotent"
+    return "write"
 
 
-def verdict(metadata: Mapping[str, Any], *, read_only: bool) -> Verdict:
+def decide_permission(metadata: Mapping[str, Any], *, read_only: bool) -> PolicyDecision:
     """On a tool by what is known of it: `listed` is its agent's word, `annotations` are its server's.
 
     A tool without annotations of its own is part of the program and runs, unless something else is said.
     """
     if metadata.get("own"):
-        return Verdict("allow")
-    listed, effect = metadata.get("listed"), effect_of(metadata)
+        return PolicyDecision("allow")
+    listed, effect = metadata.get("listed"), read_effect(metadata)
     if listed == "deny":
-        return Verdict("deny", NOT_ALLOWED)
+        return PolicyDecision("deny", NOT_ALLOWED)
     if read_only and effect != "read":
-        return Verdict("deny", READ_ONLY)
+        return PolicyDecision("deny", READ_ONLY)
     if listed == "ask":
-        return Verdict("ask", _LISTED)
+        return PolicyDecision("ask", _LISTED)
     if listed == "allow" or effect == "read" or "annotations" not in metadata:
-        return Verdict("allow")
+        return PolicyDecision("allow")
     return _by_hints(metadata["annotations"] or {})
 
 
-def _by_hints(hints: Mapping[str, Any]) -> Verdict:
+def _by_hints(hints: Mapping[str, Any]) -> PolicyDecision:
     if hints.get("destructiveHint") is False:
-        return Verdict("allow")  # it adds something and destroys nothing
-    return Verdict("ask", _DESTRUCTIVE if hints.get("destructiveHint") else _UNKNOWN)
+        return PolicyDecision("allow")  # it adds something and destroys nothing
+    return PolicyDecision("ask", _DESTRUCTIVE if hints.get("destructiveHint") else _UNKNOWN)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCOPE = "scope"  # in what a message carries beside its text
+SCOPE_KEY = "scope"  # in what a message carries beside its text
 
 LONGEST_INSTRUCTIONS = 4000  # characters
 
@@ -20,10 +20,10 @@ class RunScope(BaseModel):
     instructions: str | None = Field(None, max_length=LONGEST_INSTRUCTIONS)
 
     @classmethod
-    def beside(cls, carried: Mapping[str, Any]) -> "RunScope":
+    def from_metadata(cls, carried: Mapping[str, Any]) -> "RunScope":
         """The scope that a message carries, or one without bounds."""
-        return cls.model_validate(carried.get(SCOPE) or {})
+        return cls.model_validate(carried.get(SCOPE_KEY) or {})
 
-    def among(self, names: Iterable[str]) -> list[str]:
+    def filter_agents(self, names: Iterable[str]) -> list[str]:
         """The agents that may be used, of those there are."""
         return [name for name in names if self.agents is None or name in self.agents]

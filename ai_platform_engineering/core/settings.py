@@ -13,15 +13,21 @@ from ai_platform_engineering.core.errors import ConfigurationError
 
 
 def _flag(value: Any) -> Any:
-    return value.strip().lower() in ("true", "1", "yes", "on") if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value.strip().lower() in ("true", "1", "yes", "on")
+    return value
 
 
 def _names(value: Any) -> Any:
-    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+    return value
 
 
 def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value.lower()
+    return value
 
 
 Backend = Literal["memory", "sqlite", "postgres", "redis", "mongodb"]
@@ -40,7 +46,9 @@ class ServerSettings(_Group):
     port: int = Field(8000, alias="A2A_PORT", ge=0, le=65535)
     external_url: str | None = Field(None, alias="EXTERNAL_URL")
     shared_key: SecretStr | None = Field(None, alias="A2A_AUTH_SHARED_KEY")
-    delegate_key: SecretStr | None = Field(None, alias="A2A_AUTH_DELEGATE_KEY")  # whose holder may speak for others
+    delegate_key: SecretStr | None = Field(
+        None, alias="A2A_AUTH_DELEGATE_KEY"
+    )  # whose holder may speak for others
     allow_unauthenticated: Flag = Field(False, alias="A2A_ALLOW_UNAUTHENTICATED")
     allowed_hosts: Names = Field((), alias="A2A_ALLOWED_HOSTS")
     allowed_origins: Names = Field((), alias="A2A_ALLOWED_ORIGINS")
@@ -48,7 +56,9 @@ class ServerSettings(_Group):
     max_file_bytes: int = Field(256 * 1024, alias="A2A_MAX_FILE_BYTES", gt=0)
     keep_alive: float = Field(15.0, alias="A2A_KEEP_ALIVE_SECONDS", gt=0)
     name: str = Field("AI Platform Engineer", alias="A2A_AGENT_NAME")
-    busy: Annotated[Literal["enqueue", "reject", "interrupt"], BeforeValidator(_lower)] = Field("enqueue", alias="WHEN_BUSY")
+    busy: Annotated[Literal["enqueue", "reject", "interrupt"], BeforeValidator(_lower)] = Field(
+        "enqueue", alias="WHEN_BUSY"
+    )
     shutdown: float = Field(10.0, alias="SHUTDOWN_SECONDS", ge=0)
 
     @property
@@ -107,12 +117,16 @@ class KnowledgeSettings(_Group):
     max_results: int = Field(3, alias="RAG_MAX_SEARCH_RESULTS", ge=1)
     max_output_chars: int = Field(10_000, alias="RAG_MAX_OUTPUT_CHARS", ge=100)
     database_url: SecretStr | None = Field(None, alias="RAG_DATABASE_URL")
-    embeddings: Annotated[Literal["auto", "off", "embedded", "endpoint"], BeforeValidator(_lower)] = Field("auto", alias="RAG_EMBEDDINGS")
+    embeddings: Annotated[Literal["auto", "off", "embedded", "endpoint"], BeforeValidator(_lower)] = Field(
+        "auto", alias="RAG_EMBEDDINGS"
+    )
     embeddings_url: str | None = Field(None, alias="EMBEDDINGS_BASE_URL")
     embeddings_model: str = Field("text-embedding-3-small", alias="EMBEDDINGS_MODEL")
     embeddings_key: SecretStr | None = Field(None, alias="EMBEDDINGS_API_KEY")
     allow_private: Flag = Field(False, alias="RAG_ALLOW_PRIVATE_ADDRESSES")
-    ingest_folders: Names = Field((), alias="RAG_INGEST_FOLDERS")  # below which the REST routes may read this machine's files
+    ingest_folders: Names = Field(
+        (), alias="RAG_INGEST_FOLDERS"
+    )  # below which the REST routes may read this machine's files
     fetch_bytes: int = Field(10 * 1024 * 1024, alias="RAG_FETCH_MAX_BYTES", gt=0)
     fetch_seconds: float = Field(30.0, alias="RAG_FETCH_TIMEOUT_SECONDS", gt=0)
 
@@ -123,7 +137,9 @@ class SkillSettings(_Group):
     enabled: Flag = Field(True, alias="ENABLE_SKILLS")
     folder: Path | None = Field(None, alias="SKILLS_DIR")
     hubs: Names = Field((), alias="SKILL_HUBS")  # url@ref or url@ref#folder
-    allow_private: Flag = Field(False, alias="SKILL_HUBS_ALLOW_PRIVATE_ADDRESSES")  # for those that are added later
+    allow_private: Flag = Field(
+        False, alias="SKILL_HUBS_ALLOW_PRIVATE_ADDRESSES"
+    )  # for those that are added later
 
 
 class AgentSettings(_Group):
@@ -151,18 +167,22 @@ class PlacementSettings(_Group):
     def distributed(self) -> frozenset[str]:
         """The names of the distributed agents; `EVERY_AGENT` stands for all of them."""
         if self.agents is None:
-            return frozenset({EVERY_AGENT}) if self.everywhere else frozenset()
+            if self.everywhere:
+                return frozenset({EVERY_AGENT})
+            return frozenset()
         names = frozenset(name.lower() for name in self.agents)
-        return frozenset({EVERY_AGENT}) if "all" in names else names
+        if "all" in names:
+            return frozenset({EVERY_AGENT})
+        return names
 
 
 EVERY_AGENT = "__all__"
 
 
-def placement_of(variables: Mapping[str, str]) -> PlacementSettings:
+def read_placement(variables: Mapping[str, str]) -> PlacementSettings:
     """Only which agents are distributed, whatever else may be wrong with the settings."""
     names = ("DISTRIBUTED_AGENTS", "DISTRIBUTED_MODE")
-    return Settings.of({name: variables[name] for name in names if name in variables}).placement
+    return Settings.from_variables({name: variables[name] for name in names if name in variables}).placement
 
 
 def is_distributed(name: str, distributed: Collection[str]) -> bool:
@@ -185,7 +205,9 @@ class StorageSettings(_Group):
     """Where conversations are kept; addresses hold passwords, so they are secrets."""
 
     database_url: SecretStr | None = Field(None, alias="DATABASE_URL")
-    checkpoint_type: Annotated[Backend | None, BeforeValidator(_lower)] = Field(None, alias="LANGGRAPH_CHECKPOINT_TYPE")
+    checkpoint_type: Annotated[Backend | None, BeforeValidator(_lower)] = Field(
+        None, alias="LANGGRAPH_CHECKPOINT_TYPE"
+    )
     redis_dsn: SecretStr | None = Field(None, alias="LANGGRAPH_CHECKPOINT_REDIS_URL")
     postgres_dsn: SecretStr | None = Field(None, alias="LANGGRAPH_CHECKPOINT_POSTGRES_DSN")
     mongodb_dsn: SecretStr | None = Field(None, alias="LANGGRAPH_CHECKPOINT_MONGODB_URI")
@@ -200,7 +222,9 @@ class StorageSettings(_Group):
 class SlackSettings(_Group):
     """The Slack bot: how it reaches Slack, and what it may do where."""
 
-    mode: Annotated[Literal["socket", "http"], BeforeValidator(_lower)] = Field("socket", alias="SLACK_INTEGRATION_BOT_MODE")
+    mode: Annotated[Literal["socket", "http"], BeforeValidator(_lower)] = Field(
+        "socket", alias="SLACK_INTEGRATION_BOT_MODE"
+    )
     bot_token: SecretStr | None = Field(None, alias="SLACK_INTEGRATION_BOT_TOKEN")
     app_token: SecretStr | None = Field(None, alias="SLACK_INTEGRATION_APP_TOKEN")
     signing_secret: SecretStr | None = Field(None, alias="SLACK_INTEGRATION_SIGNING_SECRET")
@@ -212,7 +236,9 @@ class SlackSettings(_Group):
 
 
 class LogSettings(_Group):
-    level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(str.upper)] = Field("INFO", alias="LOG_LEVEL")
+    level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(str.upper)] = Field(
+        "INFO", alias="LOG_LEVEL"
+    )
 
 
 class Settings(_Group):
@@ -231,7 +257,7 @@ class Settings(_Group):
     logging: LogSettings = Field(default_factory=LogSettings)
 
     @classmethod
-    def of(cls, values: Mapping[str, str]) -> Self:
+    def from_variables(cls, values: Mapping[str, str]) -> Self:
         """Settings from variables; an empty value counts as not set."""
         given: dict[str, Any] = {name: value.strip() for name, value in values.items() if value.strip()}
         wrong: list[str] = []
@@ -242,7 +268,9 @@ class Settings(_Group):
                 groups[name] = kind.model_validate(given, by_alias=True, by_name=False)
             except ValidationError as error:
                 # Only the variable and the rule: the value may be a secret.
-                wrong += [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+                wrong += [
+                    f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
+                ]
         if wrong:
             raise ConfigurationError(f"Settings are wrong. {'; '.join(wrong)}.")
         return cls.model_validate(groups)
@@ -250,7 +278,7 @@ class Settings(_Group):
     @classmethod
     def load(cls, env_file: Path | str = ".env") -> Self:
         """Settings from the environment over `.env`."""
-        return cls.of(environment(env_file))
+        return cls.from_variables(read_environment(env_file))
 
 
 _GROUPS: dict[str, type[_Group]] = {
@@ -278,38 +306,49 @@ class SettingRow(NamedTuple):
     source: Literal["environment", ".env", "default"]
 
 
-def described(settings: Settings, variables: Mapping[str, str], from_file: Mapping[str, str]) -> list[SettingRow]:
+def describe_settings(
+    settings: Settings, variables: Mapping[str, str], from_file: Mapping[str, str]
+) -> list[SettingRow]:
     """Every setting with its value and where it came from."""
     rows: list[SettingRow] = []
     for name, kind in _GROUPS.items():
         group = getattr(settings, name)
         for field, info in kind.model_fields.items():
             variable, value = info.alias or field, getattr(group, field)
-            shown = "set" if isinstance(value, SecretStr) else "" if value is None else str(value)
+            if isinstance(value, SecretStr):
+                shown = "set"
+            elif value is None:
+                shown = ""
+            else:
+                shown = str(value)
             given = bool(variables.get(variable, "").strip())
             from_env = given and from_file.get(variable) != variables.get(variable)
-            rows.append(SettingRow(variable, shown, "environment" if from_env else ".env" if given else "default"))
+            rows.append(
+                SettingRow(variable, shown, "environment" if from_env else ".env" if given else "default")
+            )
     return rows
 
 
-def dotenv(env_file: Path | str = ".env") -> dict[str, str]:
+def read_dotenv(env_file: Path | str = ".env") -> dict[str, str]:
     """The variables of the file alone. Raises ConfigurationError."""
     try:
         found = dotenv_values(env_file)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{env_file} cannot be read ({type(error).__name__}). It must be a text file in UTF-8.") from None
+        raise ConfigurationError(
+            f"{env_file} cannot be read ({type(error).__name__}). It must be a text file in UTF-8."
+        ) from None
     return {name: value for name, value in found.items() if value is not None}
 
 
-def environment(env_file: Path | str = ".env") -> dict[str, str]:
+def read_environment(env_file: Path | str = ".env") -> dict[str, str]:
     """The variables in force: the process environment wins over the file."""
-    return {**dotenv(env_file), **os.environ}
+    return {**read_dotenv(env_file), **os.environ}
 
 
 _exported: dict[str, str] = {}  # what is in the process environment only because we put it there
 
 
-def export(variables: Mapping[str, str]) -> None:
+def export_variables(variables: Mapping[str, str]) -> None:
     """Makes variables of `.env` visible to libraries that read the environment themselves, for example provider clients."""
     given = dict(variables)
     # Python's TLS reads SSL_CERT_FILE; people also set the names that curl and requests read.
@@ -322,19 +361,19 @@ def export(variables: Mapping[str, str]) -> None:
             os.environ[name] = _exported[name] = value
 
 
-def reread(env_file: Path | str = ".env") -> dict[str, str]:
+def reread_environment(env_file: Path | str = ".env") -> dict[str, str]:
     """The variables as they would be after `.env` has changed, without what the file said before. Nothing is exported yet."""
     own = {name: value for name, value in os.environ.items() if _exported.get(name) != value}
-    return {**dotenv(env_file), **own}
+    return {**read_dotenv(env_file), **own}
 
 
-def export_anew(variables: Mapping[str, str]) -> None:
+def replace_exported_variables(variables: Mapping[str, str]) -> None:
     """Exports variables in the place of those that were exported before."""
     for name, value in _exported.items():
         if os.environ.get(name) == value:
             del os.environ[name]
     _exported.clear()
-    export(variables)
+    export_variables(variables)
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ class ModelRetried:
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class NoticeEmitted:
     """Something that people should know."""
 
     code: NoticeCode
@@ -24,7 +24,7 @@ class Noticed:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class ToolProgressed:
     """A running tool reports how far it is."""
 
     call_id: str
@@ -34,7 +34,7 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
+class ArgumentsEdited:
     """A person has changed the arguments of a call before it runs."""
 
     call_id: str
@@ -42,21 +42,21 @@ class Edited:
 
 
 @dataclass(frozen=True, slots=True)
-class Forwarded:
+class RemoteEventReceived:
     """Something happened in a remote agent that works on this delegation."""
 
     event: AnyEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class RemoteUsageReported:
     """What a remote agent's models used."""
 
     usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
-class CaughtUp:
+class FlushRequested:
     """Everything that was told before it is stored when `stored` is set."""
 
     stored: asyncio.Event

@@ -5,18 +5,20 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from ai_platform_engineering.core.events import Frozen, Text
+from ai_platform_engineering.core.events import FrozenModel, Text
 
 Severity = Literal["block", "warn"]
-Origin = Literal["shipped", "folder", "stored", "hub"]  # in the order in which they win when two have the same name
+Origin = Literal[
+    "shipped", "folder", "stored", "hub"
+]  # in the order in which they win when two have the same name
 
 
-class SkillFile(Frozen):
+class SkillFile(FrozenModel):
     path: Text  # below the skill's folder, with slashes
     size: int
 
 
-class Finding(Frozen):
+class ScanFinding(FrozenModel):
     """What a scan found; a blocking one keeps a skill disabled."""
 
     code: Text
@@ -26,7 +28,7 @@ class Finding(Frozen):
     message: Text
 
 
-class Skill(Frozen):
+class Skill(FrozenModel):
     """`version` is a digest of everything in the skill's folder: the same files have the same version, wherever they come from."""
 
     name: Text
@@ -41,13 +43,13 @@ class Skill(Frozen):
     origin: Origin = "shipped"
     origin_id: Text = ""  # which hub
     enabled: bool = True
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ScanFinding, ...] = ()
 
 
 class SkillRegistry(Protocol):
     """The skills as the supervisor sees them."""
 
-    async def usable(self) -> Sequence[Skill]:
+    async def list_usable(self) -> Sequence[Skill]:
         """Those that may be used now: enabled, and the first of their name."""
         ...
 

@@ -1,4 +1,4 @@
 """The words by which a conversation's summary is asked for and recognised."""
 
-HEADING = "Summary of the conversation so far:"
-REQUEST = "Summarise the conversation below"
+SUMMARY_HEADING = "Summary of the conversation so far:"
+SUMMARY_REQUEST = "Summarise the conversation below"

@@ -35,7 +35,7 @@ class MissingValue(CaipeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class Placeholder:
     """A placeholder: where to look, and what to take when nothing is there."""
 
     name: str
@@ -53,13 +53,13 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class TemplateScope:
     """What placeholders may name: the values so far, and why a name has none ("failed", "was left out")."""
 
     values: Mapping[str, JsonValue] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
 
-    def value(self, reference: Reference) -> JsonValue:
+    def value(self, reference: Placeholder) -> JsonValue:
         """Raises MissingValue; null counts as nothing, and where there is an alternative an empty text does too."""
         found = _within(self.values.get(reference.name), reference.path)
         if reference.has_other and (found is None or found == ""):
@@ -68,16 +68,16 @@ class Scope:
             self._lacks(reference)
         return found
 
-    def _lacks(self, reference: Reference) -> NoReturn:
+    def _lacks(self, reference: Placeholder) -> NoReturn:
         if why := self.absent.get(reference.name):
             raise MissingValue(f"The step `{reference.name}` {why}, so there is no `{reference}`.")
         what = f"`{reference.inside.removeprefix('.')}`" if reference.path else "nothing"
         raise MissingValue(f"The step `{reference.name}` gave {'no ' if reference.path else ''}{what}.")
 
 
-def parse(text: str) -> tuple[str | Reference, ...]:
+def parse(text: str) -> tuple[str | Placeholder, ...]:
     """The text in pieces. Raises BadTemplate."""
-    pieces: list[str | Reference] = []
+    pieces: list[str | Placeholder] = []
     at = 0
     while (start := text.find(OPENING, at)) >= 0:
         while text.startswith("{", start + len(OPENING)):  # of many braces the last two open it
@@ -98,13 +98,13 @@ def _shown(text: str) -> str:
     return f"`{first[:40]}`"
 
 
-def _piece(match: re.Match[str]) -> str | Reference:
+def _piece(match: re.Match[str]) -> str | Placeholder:
     if match["text"] is not None:
         return str(_literal(match["text"]))
     path = tuple(int(index) if index else key for key, index in _PART.findall(match["path"]))
     if match["other"] is None:
-        return Reference(match["name"], path)
-    return Reference(match["name"], path, _literal(match["other"]), has_other=True)
+        return Placeholder(match["name"], path)
+    return Placeholder(match["name"], path, _literal(match["other"]), has_other=True)
 
 
 def _literal(text: str) -> JsonValue:
@@ -114,28 +114,28 @@ def _literal(text: str) -> JsonValue:
         raise BadTemplate(f"{_shown(text)} is no text in quotes or plain value; {_HELP}") from None
 
 
-def literal(text: str) -> str:
+def escape_template(text: str) -> str:
     """The text as a template that gives exactly this text."""
     return text.replace(OPENING, '{{ "{{" }}')
 
 
-def references(text: str) -> tuple[Reference, ...]:
-    return tuple(piece for piece in parse(text) if isinstance(piece, Reference))
+def references(text: str) -> tuple[Placeholder, ...]:
+    return tuple(piece for piece in parse(text) if isinstance(piece, Placeholder))
 
 
-def fill(text: str, scope: Scope) -> JsonValue:
+def fill(text: str, scope: TemplateScope) -> JsonValue:
     """The text with its placeholders filled in; one that is the whole text keeps the type of its value. Raises MissingValue."""
     pieces = parse(text.strip())
-    if len(pieces) == 1 and isinstance(pieces[0], Reference):
+    if len(pieces) == 1 and isinstance(pieces[0], Placeholder):
         return scope.value(pieces[0])
     return fill_text(text, scope)
 
 
-def fill_text(text: str, scope: Scope) -> str:
-    return "".join(piece if isinstance(piece, str) else as_text(scope.value(piece)) for piece in parse(text))
+def fill_text(text: str, scope: TemplateScope) -> str:
+    return "".join(piece if isinstance(piece, str) else to_text(scope.value(piece)) for piece in parse(text))
 
 
-def fill_tree(value: JsonValue, scope: Scope) -> JsonValue:
+def fill_tree(value: JsonValue, scope: TemplateScope) -> JsonValue:
     """The value with all its texts filled in; keys stay as they are."""
     match value:
         case str():
@@ -163,24 +163,30 @@ def texts_in(value: JsonValue, where: str) -> Iterator[tuple[str, str]]:
             pass
 
 
-def as_text(value: JsonValue) -> str:
+def to_text(value: JsonValue) -> str:
     """The value inside a text: objects and lists as JSON, nothing as nothing."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def read_value(text: str) -> JsonValue:
     """What a result's text says: the value when it is JSON, else the text."""
     value = _json(text)
-    return text if value is None else value
+    if value is None:
+        return text
+    return value
 
 
 def split_data(text: str) -> tuple[str, JsonValue]:
     """A result's words, and the object or list that follows them on a line of its own: tool servers often say both."""
     start = _DATA.search(text)
     data = _json(text[start.start() :]) if start else None
-    return (text[: start.start()].strip(), data) if start and data is not None else (text, None)
+    if start and data is not None:
+        return (text[: start.start()].strip(), data)
+    return (text, None)
 
 
 def _json(text: str) -> JsonValue:

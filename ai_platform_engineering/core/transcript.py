@@ -34,7 +34,7 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.plan import Plan
 
-State = Literal["submitted", "working", "input-required", "completed", "failed", "canceled"]
+TranscriptState = Literal["submitted", "working", "input-required", "completed", "failed", "canceled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCallView:
     """A tool call or a delegation; no outcome means that it runs."""
 
     call_id: str
@@ -70,7 +70,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PendingInput:
     request_id: str
     asked: Form | Approval
     agent: str = SUPERVISOR
@@ -80,17 +80,19 @@ class Request:
 class Transcript:
     """What a reader of one run sees."""
 
-    state: State = "submitted"
+    state: TranscriptState = "submitted"
     question: tuple[TextPart | DataPart | FilePart, ...] = ()
     spans: tuple[Span, ...] = ()
     discarded: frozenset[str] = frozenset()  # the ids of messages that are void; they are not used again
     plan: Plan | None = None
-    calls: tuple[Call, ...] = ()
-    requests: tuple[Request, ...] = ()
+    calls: tuple[ToolCallView, ...] = ()
+    requests: tuple[PendingInput, ...] = ()
     resolved: tuple[InputResolved, ...] = ()
     notices: tuple[Notice, ...] = ()
     waiting_for: str = ""
-    wrong: dict[str, dict[str, str]] = field(default_factory=dict)  # what could not be taken of the last answer, by request and field
+    wrong: dict[str, dict[str, str]] = field(
+        default_factory=dict
+    )  # what could not be taken of the last answer, by request and field
     held: str | None = None  # what was said while the run waited, and was no answer
     answer: str | None = None
     data: object = None
@@ -101,7 +103,7 @@ class Transcript:
     trace_id: str | None = None
     usage: Usage | None = None
     answering: bool = False  # the final answer has begun; from here on nothing is an echo
-    finished_last: Call | None = None
+    last_finished: ToolCallView | None = None
 
     def apply(self, event: AnyEvent) -> "Transcript":
         match event:
@@ -118,23 +120,35 @@ class Transcript:
                 return replace(self, plan=Plan(title=event.title, steps=event.steps))
             case InputRequested():
                 kept = tuple(request for request in self.requests if request.request_id != event.request_id)
-                return replace(self, requests=(*kept, Request(event.request_id, event.asked, event.agent)))
+                return replace(
+                    self, requests=(*kept, PendingInput(event.request_id, event.asked, event.agent))
+                )
             case InputResolved():
                 kept = tuple(request for request in self.requests if request.request_id != event.request_id)
-                return replace(self, requests=kept, resolved=(*self.resolved, event), state="working", waiting_for="", wrong={}, held=None)
+                return replace(
+                    self,
+                    requests=kept,
+                    resolved=(*self.resolved, event),
+                    state="working",
+                    waiting_for="",
+                    wrong={},
+                    held=None,
+                )
             case Notice():
                 return replace(self, notices=(*self.notices, event))
             case RunStarted():
                 return replace(self, question=event.parts, state="working")
             case Paused():
-                return replace(self, state="input-required", waiting_for=event.text, wrong=event.wrong, held=event.held)
+                return replace(
+                    self, state="input-required", waiting_for=event.text, wrong=event.wrong, held=event.held
+                )
             case Answered() | Failed() | Cancelled():
                 return self._end(event)
             case _:
                 assert_never(event)
 
     @property
-    def running(self) -> tuple[Call, ...]:
+    def running(self) -> tuple[ToolCallView, ...]:
         """What runs now."""
         return tuple(call for call in self.calls if call.outcome is None)
 
@@ -149,15 +163,25 @@ class Transcript:
 
     def unfinished_text(self) -> str | None:
         """The supervisor's message that was being written; what remains of an answer when a run ends early."""
-        open_spans = [span for span in self.spans if span.parent_call is None and span.role is None and span.text]
-        return open_spans[-1].text if open_spans else None
+        open_spans = [
+            span for span in self.spans if span.parent_call is None and span.role is None and span.text
+        ]
+        if open_spans:
+            return open_spans[-1].text
+        return None
 
     def _write(self, event: TextDelta) -> "Transcript":
         for index, span in enumerate(self.spans):
             if span.message_id == event.message_id:
                 # An offset inside what is there replaces the rest: a repeated delta does no harm.
-                text = span.text + event.text if event.offset >= len(span.text) else span.text[: event.offset] + event.text
-                return replace(self, spans=(*self.spans[:index], replace(span, text=text), *self.spans[index + 1 :]))
+                text = (
+                    span.text + event.text
+                    if event.offset >= len(span.text)
+                    else span.text[: event.offset] + event.text
+                )
+                return replace(
+                    self, spans=(*self.spans[:index], replace(span, text=text), *self.spans[index + 1 :])
+                )
         span = Span(event.message_id, event.text, event.agent, event.parent_call, event.step_id)
         if event.parent_call is not None:
             return replace(self, spans=(*self.spans, span))
@@ -173,16 +197,18 @@ class Transcript:
                 return replace(self, spans=(*self.spans, span), answering=True)
             thinking_of = span.step_id or self.plan.current_step() or open_steps[0].step_id
             return replace(self, spans=(*self.spans, replace(span, thinking_of=thinking_of)))
-        last = self.finished_last
+        last = self.last_finished
         return replace(self, spans=(*self.spans, replace(span, echo=last is not None and last.delegates)))
 
     def _edit_span(self, message_id: str, *, role: TextRole) -> "Transcript":
-        spans = tuple(replace(span, role=role) if span.message_id == message_id else span for span in self.spans)
+        spans = tuple(
+            replace(span, role=role) if span.message_id == message_id else span for span in self.spans
+        )
         return replace(self, spans=spans)
 
     def _apply_tool(self, event: ToolStarted | ToolProgress | ToolFinished) -> "Transcript":
         known = next((call for call in self.calls if call.call_id == event.call_id), None)
-        call = known or Call(event.call_id, event.tool, event.agent, event.parent_call)
+        call = known or ToolCallView(event.call_id, event.tool, event.agent, event.parent_call)
         match event:
             case ToolStarted():
                 call = replace(
@@ -206,15 +232,25 @@ class Transcript:
                 )
         calls = tuple(call if old is known else old for old in self.calls) if known else (*self.calls, call)
         ended = isinstance(event, ToolFinished) and event.parent_call is None
-        return replace(self, calls=calls, finished_last=call if ended else self.finished_last)
+        return replace(self, calls=calls, last_finished=call if ended else self.last_finished)
 
     def _end(self, event: Answered | Failed | Cancelled) -> "Transcript":
-        over = replace(self, trace_id=event.trace_id, usage=event.usage, requests=(), waiting_for="", wrong={}, held=None)
+        over = replace(
+            self, trace_id=event.trace_id, usage=event.usage, requests=(), waiting_for="", wrong={}, held=None
+        )
         match event:
             case Answered():
-                return replace(over, state="completed", answer=event.text, data=event.data, citations=event.citations)
+                return replace(
+                    over, state="completed", answer=event.text, data=event.data, citations=event.citations
+                )
             case Failed():
-                return replace(over, state="failed", error=event.message, retryable=event.retryable, partial=event.partial)
+                return replace(
+                    over,
+                    state="failed",
+                    error=event.message,
+                    retryable=event.retryable,
+                    partial=event.partial,
+                )
             case Cancelled():
                 return replace(over, state="canceled", partial=event.partial)
 

@@ -12,15 +12,15 @@ _LINES = re.compile(r"<(\s*/?\s*untrusted[-_\s]*text)", re.IGNORECASE)
 _CITATION = re.compile(r"\[(\s*kb\s*:)", re.IGNORECASE)
 
 
-def marked(text: str) -> str:
+def wrap_untrusted(text: str) -> str:
     """Between the two lines. What looks like one of them, or like a citation of ours, is defused."""
-    return f"{BEGIN}\n{defused(text)}\n{END}"
+    return f"{BEGIN}\n{escape_markers(text)}\n{END}"
 
 
-def defused(text: str) -> str:
+def escape_markers(text: str) -> str:
     return _CITATION.sub(r"(\1", _LINES.sub(r"‹\1", text))
 
 
-def unmarked(text: str) -> str:
+def unwrap_untrusted(text: str) -> str:
     """The text alone, for people."""
     return text.removeprefix(f"{BEGIN}\n").removesuffix(f"\n{END}")

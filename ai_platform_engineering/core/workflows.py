@@ -12,8 +12,8 @@ from ai_platform_engineering.core.templates import (
     OPENING,
     BadTemplate,
     MissingValue,
-    Reference,
-    Scope,
+    Placeholder,
+    TemplateScope,
     fill,
     fill_text,
     references,
@@ -26,7 +26,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _STEP = re.compile(r"[a-z][a-z0-9_-]*")
 _FIELD = re.compile(r"[A-Za-z_][\w-]*")
 
-Known = dict[str, frozenset[str] | None]  # what a template may name: a form with its fields, or a step whose value is not known yet
+Known = dict[
+    str, frozenset[str] | None
+]  # what a template may name: a form with its fields, or a step whose value is not known yet
 
 
 class _Written(BaseModel):
@@ -103,7 +105,7 @@ class FieldSpec(_Written):
         if self._default_is_template():
             yield "default", str(self.default)
 
-    def asked(self, scope: Scope, given: JsonValue) -> InputField:
+    def asked(self, scope: TemplateScope, given: JsonValue) -> InputField:
         """The field for a person, with the value that is known already; one that does not fit is left out. Raises MissingValue."""
         field = self._field()
         filled = {
@@ -114,9 +116,11 @@ class FieldSpec(_Written):
         }
         return InputField.model_validate({**field.model_dump(), **filled})
 
-    def _default(self, scope: Scope) -> JsonValue:
+    def _default(self, scope: TemplateScope) -> JsonValue:
         try:
-            return fill(self.default, scope) if isinstance(self.default, str) else self.default
+            if isinstance(self.default, str):
+                return fill(self.default, scope)
+            return self.default
         except MissingValue:  # no default is no harm: a person fills it in
             return None
 
@@ -142,12 +146,14 @@ class FormSpec(_Written):
         return self
 
     def templates(self) -> Iterator[tuple[str, str]]:
-        yield from ((key, text) for key in ("title", "description", "response") if (text := getattr(self, key)))
+        yield from (
+            (key, text) for key in ("title", "description", "response") if (text := getattr(self, key))
+        )
         for field in self.fields:
             yield from ((f"field `{field.name}`, `{key}`", text) for key, text in field.templates())
 
 
-class Step(_Written):
+class WorkflowStep(_Written):
     """One of: a form; `agent` and `tool`; `agent` and `prompt`; `prompt` alone, which is for the supervisor's own model."""
 
     name: str
@@ -161,10 +167,12 @@ class Step(_Written):
     on_error: Literal["stop", "continue"] = "stop"
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> "Step":
+    def _is_one_thing(self) -> "WorkflowStep":
         what = [key for key in ("form", "tool", "prompt") if getattr(self, key) is not None]
         if len(what) != 1:
-            raise ValueError(f"it needs exactly one of `form`, `tool` and `prompt`, and has {' and '.join(what) or 'none'}")
+            raise ValueError(
+                f"it needs exactly one of `form`, `tool` and `prompt`, and has {' and '.join(what) or 'none'}"
+            )
         if self.form and (self.agent != SUPERVISOR or self.arguments):
             raise ValueError("`form` asks a person: it goes without `agent` and `arguments`")
         if self.tool is not None and (not self.tool or self.agent == SUPERVISOR):
@@ -178,15 +186,15 @@ class Step(_Written):
         return self
 
     @property
-    def words(self) -> str:
+    def display_title(self) -> str:
         """The title, for people."""
         return self.title or self.name.replace("-", " ").replace("_", " ").capitalize()
 
-    def asked(self, scope: Scope, given: Mapping[str, JsonValue]) -> Form:
+    def build_form(self, scope: TemplateScope, given: Mapping[str, JsonValue]) -> Form:
         """The step's form for a person, with what is known already as values. Raises MissingValue."""
         form = self.form or FormSpec.model_construct(fields=())
         return Form(
-            title=fill_text(form.title, scope) if form.title else self.words,
+            title=fill_text(form.title, scope) if form.title else self.display_title,
             description=None if form.description is None else fill_text(form.description, scope),
             response=fill_text(form.response, scope),
             fields=tuple(field.asked(scope, given.get(field.name)) for field in form.fields),
@@ -206,7 +214,7 @@ class Workflow(_Written):
     description: str
     phrases: tuple[str, ...] = ()
     form: FormSpec | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[WorkflowStep, ...] = ()
     answer: str | None = None
 
     @field_validator("name")
@@ -224,11 +232,11 @@ class Workflow(_Written):
         return self
 
     @property
-    def sequence(self) -> tuple[Step, ...]:
+    def sequence(self) -> tuple[WorkflowStep, ...]:
         """All steps in order; the workflow's own form is the first, named `input`."""
         if self.form is None:
             return self.steps
-        return Step(name=INPUT, title=self.form.title or self.title, form=self.form), *self.steps
+        return WorkflowStep(name=INPUT, title=self.form.title or self.title, form=self.form), *self.steps
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -251,7 +259,9 @@ class Workflow(_Written):
 
 
 def _fields(form: FormSpec | None) -> frozenset[str] | None:
-    return frozenset(field.name for field in form.fields) if form else None
+    if form:
+        return frozenset(field.name for field in form.fields)
+    return None
 
 
 def _misnamed(name: str, known: Known) -> Iterator[str]:
@@ -274,7 +284,7 @@ def _unknown(templates: Iterable[tuple[str, str]], owner: str, known: Known) -> 
             yield f"{place}: {error}"
 
 
-def _wrong(reference: Reference, known: Known) -> str:
+def _wrong(reference: Placeholder, known: Known) -> str:
     """Why the placeholder can never be filled; empty when it may be."""
     if reference.name not in known:
         return f"`{reference}` names no form and no step before it; there are {_listed(known)}"

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from ai_platform_engineering.core.events import Citation
-from ai_platform_engineering.graph.visible_text import VisibleText, visible
+from ai_platform_engineering.graph.visible_text import VisibleTextFilter, visible_text
 
 _MORE = r"(?:\s{0,2}[,;]\s{0,2}kb:[0-9a-f]{4,64}){0,40}"
 _MARK = re.compile(rf"\[kb:([0-9a-f]{{4,64}})({_MORE})\]")
@@ -24,7 +24,7 @@ _MOST_LINKS = 5_000
 _CUT = "\n[Output truncated"  # how a result ends that was too long
 
 
-class Sources:
+class RetrievedSources:
     """What was retrieved for a question, and what its texts cite of it."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Sources:
         self._links: set[str] = set()  # in results of other tools
         self._cited: dict[str, tuple[Citation, ...]] = {}  # by the text that people see
 
-    def learn(self, result: str, *, knowledge: bool) -> None:
+    def add_result(self, result: str, *, knowledge: bool) -> None:
         """Takes in what a tool returned; of the knowledge base's tools it is documents."""
         if not knowledge:
             links = (link.rstrip(".,;:!?*`") for link in _LINK.findall(result))
@@ -41,21 +41,25 @@ class Sources:
         for found in _documents(result):
             marks = _NEXT.findall(str(found.get("cite") or ""))
             if marks and marks[0] not in self._known:
-                title, link, document_id = (str(found.get(key) or "") for key in ("title", "link", "document_id"))
-                self._known[marks[0]] = Citation(title=title or document_id or marks[0], url=link or None, document_id=document_id or None)
+                title, link, document_id = (
+                    str(found.get(key) or "") for key in ("title", "link", "document_id")
+                )
+                self._known[marks[0]] = Citation(
+                    title=title or document_id or marks[0], url=link or None, document_id=document_id or None
+                )
 
     def get(self, mark: str) -> Citation | None:
         return self._known.get(mark)
 
-    def shown(self, text: str) -> str:
+    def number_citations(self, text: str) -> str:
         """What people see of a whole message."""
         whole = CitedText(self)
-        told = whole.feed(visible(text)) + whole.end()
+        told = whole.feed(visible_text(text)) + whole.end()
         if whole.citations:
             self._cited[told] = whole.citations
         return told
 
-    def cited(self, text: str, data: Any) -> tuple[Citation, ...]:
+    def citations_in(self, text: str, data: Any) -> tuple[Citation, ...]:
         """What an answer cites: in its text, by number, and then what its data name besides and was really seen."""
         named = (self._seen(Citation.model_validate(one)) for one in (data or {}).get("citations") or ())
         return tuple(dict.fromkeys((*self._cited.get(text, ()), *filter(None, named))))
@@ -72,7 +76,7 @@ class Sources:
 class CitedText:
     """Takes a message in pieces and gives it back with numbers in the place of marks."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: RetrievedSources) -> None:
         self._sources, self._held = sources, ""
         self._numbers: dict[str, int] = {}
 
@@ -99,24 +103,32 @@ class CitedText:
     def _number(self, match: re.Match[str]) -> str:
         marks = [match[1], *_NEXT.findall(match[2])]
         known = [mark for mark in marks if self._sources.get(mark) is not None]
-        return "".join(f"[{self._numbers.setdefault(mark, len(self._numbers) + 1)}]" for mark in dict.fromkeys(known))
+        return "".join(
+            f"[{self._numbers.setdefault(mark, len(self._numbers) + 1)}]" for mark in dict.fromkeys(known)
+        )
 
 
 class ShownText:
     """What people see of a message that comes in pieces. Only the supervisor has `sources` to cite."""
 
-    def __init__(self, sources: Sources | None) -> None:
-        self._visible, self._cited = VisibleText(), CitedText(sources) if sources is not None else None
+    def __init__(self, sources: RetrievedSources | None) -> None:
+        self._visible, self._cited = VisibleTextFilter(), CitedText(sources) if sources is not None else None
 
     def feed(self, piece: str) -> str:
         text = self._visible.feed(piece)
-        return self._cited.feed(text) if self._cited is not None else text
+        if self._cited is not None:
+            return self._cited.feed(text)
+        return text
 
 
 def _documents(result: str) -> Iterator[Mapping[str, Any]]:
     """The documents that a result speaks of, also when it was cut off or something was written behind it."""
     try:
-        read = from_json(result.partition(_CUT)[0], allow_partial=True) if _CUT in result else json.JSONDecoder().raw_decode(result)[0]
+        read = (
+            from_json(result.partition(_CUT)[0], allow_partial=True)
+            if _CUT in result
+            else json.JSONDecoder().raw_decode(result)[0]
+        )
     except ValueError:
         yield from ({"cite": mark} for mark in dict.fromkeys(re.findall(r"\[kb:[0-9a-f]{4,64}\]", result)))
         return

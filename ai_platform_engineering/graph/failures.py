@@ -19,7 +19,13 @@ from ai_platform_engineering.core.tracebacks import format_traceback
 
 log = logging.getLogger(__name__)
 
-_OVERFLOW_WORDS = ("context_length_exceeded", "prompt is too long", "maximum context length", "input is too long", "context window")
+_OVERFLOW_WORDS = (
+    "context_length_exceeded",
+    "prompt is too long",
+    "maximum context length",
+    "input is too long",
+    "context window",
+)
 _STATUS_OF: tuple[tuple[type[ModelError], int], ...] = (
     (ModelInvalidRequestError, 400),
     (ModelAuthenticationError, 401),
@@ -45,7 +51,9 @@ def is_overflow(error: BaseException) -> bool:
     """The model refused because the conversation is too long for it."""
     if isinstance(error, ContextOverflowError) or getattr(error, "code", None) == "context_length_exceeded":
         return True
-    return _status(error) in (400, 413, None) and any(words in str(error).lower() for words in _OVERFLOW_WORDS)
+    return _status(error) in (400, 413, None) and any(
+        words in str(error).lower() for words in _OVERFLOW_WORDS
+    )
 
 
 def is_transient(error: BaseException) -> bool:
@@ -59,7 +67,9 @@ def is_transient(error: BaseException) -> bool:
     # By name: providers bring HTTP clients of their own, which are not imported for a look at an error. A bare APIError is
     # how their libraries report an error event in the middle of a stream.
     names = {kind.__name__ for kind in type(error).__mro__}
-    return type(error).__name__ == "APIError" or bool(names & {"APIConnectionError", "TransportError", "TimeoutException"})
+    return type(error).__name__ == "APIError" or bool(
+        names & {"APIConnectionError", "TransportError", "TimeoutException"}
+    )
 
 
 def retry_after(error: BaseException) -> float | None:
@@ -71,21 +81,25 @@ def retry_after(error: BaseException) -> float | None:
         return None
 
 
-def failed(error: Exception, trace_id: str) -> Failed:
+def failed_event(error: Exception, trace_id: str) -> Failed:
     """The terminal event for an exception that ended a run."""
-    message, code, retryable = in_words(error)
+    message, code, retryable = describe_error(error)
     log.error("run failed: %s, trace %s: %s", code, trace_id, format_traceback(error))
     return Failed(message=message, code=code, retryable=retryable, trace_id=trace_id)
 
 
-def in_words(error: Exception) -> tuple[str, str, bool]:
+def describe_error(error: Exception) -> tuple[str, str, bool]:
     """What to tell a person, a code, and whether trying again may help."""
     if isinstance(error, CaipeError):
         return str(error), error.code, error.retryable
     if is_recursion(error):
-        return in_words(TooManySteps())
+        return describe_error(TooManySteps())
     if is_overflow(error):
-        return "The conversation is too long for the model. Start a new one, or ask for less at once.", "too_long", False
+        return (
+            "The conversation is too long for the model. Start a new one, or ask for less at once.",
+            "too_long",
+            False,
+        )
     status = _status(error)
     if status in (401, 403):
         return (
@@ -94,14 +108,30 @@ def in_words(error: Exception) -> tuple[str, str, bool]:
             False,
         )
     if status == 404:
-        return "The model's server does not know the configured model. Check LLM_MODEL; trying again does not help.", "model_unknown", False
+        return (
+            "The model's server does not know the configured model. Check LLM_MODEL; trying again does not help.",
+            "model_unknown",
+            False,
+        )
     if status == 429:
         return "The model is busy (rate limit). Try again in a moment.", "model_busy", True
     if is_transient(error):
-        return "The model could not be reached or broke off its answer. Try again in a moment.", "model_unavailable", True
+        return (
+            "The model could not be reached or broke off its answer. Try again in a moment.",
+            "model_unavailable",
+            True,
+        )
     if status is not None and 400 <= status < 500:
-        return "The model refused the request. Trying the same again does not help; the log names the trace.", "model_refused", False
-    return f"Something went wrong on our side ({type(error).__name__}). Trying again may help; the log names the trace.", "internal", True
+        return (
+            "The model refused the request. Trying the same again does not help; the log names the trace.",
+            "model_refused",
+            False,
+        )
+    return (
+        f"Something went wrong on our side ({type(error).__name__}). Trying again may help; the log names the trace.",
+        "internal",
+        True,
+    )
 
 
 def _status(error: BaseException) -> int | None:
@@ -110,4 +140,6 @@ def _status(error: BaseException) -> int | None:
     if not isinstance(status, int):
         return next((number for kind, number in _STATUS_OF if isinstance(error, kind)), None)
     # An error event in a stream that had begun well has the stream's status; only its type says what it is.
-    return status if status >= 400 else _STATUS_OF_EVENT.get(str(getattr(error, "type", "")), 500)
+    if status >= 400:
+        return status
+    return _STATUS_OF_EVENT.get(str(getattr(error, "type", "")), 500)

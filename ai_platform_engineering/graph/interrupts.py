@@ -8,13 +8,13 @@ from typing import Any
 from langgraph.types import Interrupt
 
 from ai_platform_engineering.core.events import Approval, Form, InputField
-from ai_platform_engineering.core.forms import asked_again
+from ai_platform_engineering.core.forms import next_request_id
 
 _REQUESTS = "requests"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class InterruptRequest:
     """Something asked. `key` is its name in an interrupt that asks for several."""
 
     first_id: str
@@ -26,25 +26,28 @@ class Question:
         under the same one. What was `resolved` before was another question."""
         request_id = self.first_id
         while request_id in resolved:
-            request_id = asked_again(request_id)
+            request_id = next_request_id(request_id)
         return request_id
 
 
-def several(place: str, requests: Mapping[str, Any]) -> dict[str, Any]:
+def interrupt_for_requests(place: str, requests: Mapping[str, Any]) -> dict[str, Any]:
     """An interrupt that asks for all of the requests, by their names at the place where they were asked. Its answer holds some of them;
     a request that is asked again by the next interrupt of the same place keeps its id."""
     return {"type": _REQUESTS, "place": place, "requests": dict(requests)}
 
 
-def questions_of(run_id: str, interrupt: Any) -> list[Question]:
+def interrupt_requests(run_id: str, interrupt: Any) -> list[InterruptRequest]:
     value = interrupt.value
     if isinstance(value, Mapping) and value.get("type") == _REQUESTS:
         place = value["place"]
-        return [Question(_id(run_id, f"{place}\n{key}"), _asked(asked), key) for key, asked in value["requests"].items()]
-    return [Question(_id(run_id, interrupt.id), _asked(value))]
+        return [
+            InterruptRequest(_id(run_id, f"{place}\n{key}"), _asked(asked), key)
+            for key, asked in value["requests"].items()
+        ]
+    return [InterruptRequest(_id(run_id, interrupt.id), _asked(value))]
 
 
-def first_id_at(run_id: str, ns: str) -> str:
+def first_request_id(run_id: str, ns: str) -> str:
     """The id under which code in this namespace of the graph asks first."""
     return _id(run_id, Interrupt.from_ns(None, ns).id)
 
@@ -64,5 +67,10 @@ def _asked(value: Any) -> Form | Approval:
             return Form.model_validate(value)
         if requests := value.get("action_requests"):
             first = requests[0]
-            return Approval(tool=first["name"], arguments=first.get("args") or {}, reason=first.get("description") or "")
-    return Form(response=str(value), fields=(InputField(field_name="answer", field_label="Answer", field_type="textarea"),))
+            return Approval(
+                tool=first["name"], arguments=first.get("args") or {}, reason=first.get("description") or ""
+            )
+    return Form(
+        response=str(value),
+        fields=(InputField(field_name="answer", field_label="Answer", field_type="textarea"),),
+    )

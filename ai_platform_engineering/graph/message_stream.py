@@ -7,12 +7,12 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, RemoveMessage
 
 from ai_platform_engineering.core.events import AnyEvent, TextDelta, TextDiscarded, TextEnded, TextRole
-from ai_platform_engineering.graph.citations import ShownText, Sources
-from ai_platform_engineering.graph.visible_text import StringField
+from ai_platform_engineering.graph.citations import RetrievedSources, ShownText
+from ai_platform_engineering.graph.visible_text import JsonStringReader
 
 Namespace = tuple[str, ...]
 
-MODEL = "model"  # the node that asks the agent's model
+MODEL_NODE = "model"  # the node that asks the agent's model
 
 
 @dataclass(slots=True)
@@ -39,10 +39,10 @@ class _Answer:
 
     message: _Message
     index: int | str | None
-    content: StringField = field(default_factory=lambda: StringField("content"))
+    content: JsonStringReader = field(default_factory=lambda: JsonStringReader("content"))
 
 
-class Texts:
+class TextStreams:
     """`by` says who speaks in a namespace, `step` to which step of the plan it belongs."""
 
     def __init__(
@@ -50,9 +50,12 @@ class Texts:
         by: Callable[[Namespace], dict[str, Any]],
         step: Callable[[Namespace], str | None],
         used_ids: Iterable[str],
-        sources: Sources | None = None,
+        sources: RetrievedSources | None = None,
     ) -> None:
-        self._by, self._step, self._used_ids, self._sources = by, step, set(used_ids), sources
+        self._by = by
+        self._step = step
+        self._used_ids = set(used_ids)
+        self._sources = sources
         self._messages: dict[Namespace, _Message] = {}
         self._structured: dict[Namespace, _Answer] = {}
         self._slots: dict[Namespace, str] = {}  # the artifact that the next text of an agent replaces
@@ -76,7 +79,11 @@ class Texts:
             if piece.get("name") == answer_tool and ns not in self._structured:
                 self._structured[ns] = _Answer(self._open(ns, f"{chunk.id}:answer"), piece.get("index"))
             answer = self._structured.get(ns)
-            if answer is not None and answer.index == piece.get("index") and piece.get("name") in (None, "", answer_tool):
+            if (
+                answer is not None
+                and answer.index == piece.get("index")
+                and piece.get("name") in (None, "", answer_tool)
+            ):
                 text = answer.content.feed(piece.get("args") or "")
                 yield from self._delta(ns, answer.message, answer.message.filter.feed(text))
 
@@ -104,9 +111,13 @@ class Texts:
             if message.length:
                 yield TextEnded(message_id=message.message_id, role="delegated", **self._by(ns))
 
-    def _end(self, ns: Namespace, message: _Message | None, raw_id: str, text: str, role: TextRole) -> Iterator[AnyEvent]:
+    def _end(
+        self, ns: Namespace, message: _Message | None, raw_id: str, text: str, role: TextRole
+    ) -> Iterator[AnyEvent]:
         if message is not None and not text.startswith("".join(message.pieces)):
-            yield from self._void(ns, message, "corrected")  # the stored message differs from what was streamed
+            yield from self._void(
+                ns, message, "corrected"
+            )  # the stored message differs from what was streamed
             message = None
         if not text:
             return
@@ -116,7 +127,9 @@ class Texts:
 
     def _void(self, ns: Namespace, message: _Message | None, reason: str) -> Iterator[AnyEvent]:
         if message is not None and message.length:
-            yield TextDiscarded(message_id=message.message_id, slot=message.slot, reason=reason, **self._by(ns))
+            yield TextDiscarded(
+                message_id=message.message_id, slot=message.slot, reason=reason, **self._by(ns)
+            )
             self._slots[ns] = message.slot or message.message_id
 
     def _open(self, ns: Namespace, raw_id: str) -> _Message:
@@ -125,11 +138,21 @@ class Texts:
             count += 1
             message_id = f"{raw_id}#{count}"
         self._used_ids.add(message_id)
-        return _Message(raw_id, message_id, self._slots.pop(ns, None), self._step(ns), ShownText(None if ns else self._sources))
+        return _Message(
+            raw_id,
+            message_id,
+            self._slots.pop(ns, None),
+            self._step(ns),
+            ShownText(None if ns else self._sources),
+        )
 
     def _delta(self, ns: Namespace, message: _Message, text: str) -> Iterator[AnyEvent]:
         if text:
-            ids: dict[str, Any] = {"message_id": message.message_id, "slot": message.slot, "step_id": message.step_id}
+            ids: dict[str, Any] = {
+                "message_id": message.message_id,
+                "slot": message.slot,
+                "step_id": message.step_id,
+            }
             yield TextDelta(offset=message.take(text), text=text, **ids, **self._by(ns))
 
 
@@ -139,8 +162,10 @@ def new_messages(node: str, messages: Any) -> list[Any]:
         return []
     if not any(isinstance(message, RemoveMessage) for message in messages):
         return messages
-    if node != MODEL:
+    if node != MODEL_NODE:
         return []  # a middleware that rewrites history says nothing new
     # `create_agent` does so when it answers calls that were no JSON; what the model said now comes last.
     said = [index for index, message in enumerate(messages) if isinstance(message, AIMessage)]
-    return messages[said[-1] :] if said else []
+    if said:
+        return messages[said[-1] :]
+    return []

@@ -37,7 +37,9 @@ class RemoteEvents:
         self._calls = {call.call_id: call for call in seen.calls}
         self._discarded, self._notices = seen.discarded, list(seen.notices)
 
-    def forward(self, event: AnyEvent, *, call_id: str, agent: str, step_id: str | None) -> Iterator[AnyEvent]:
+    def forward(
+        self, event: AnyEvent, *, call_id: str, agent: str, step_id: str | None
+    ) -> Iterator[AnyEvent]:
         """The event under its delegation. The agent's plan, its requests and its end are not events of this run."""
         here, mine = self._open.setdefault(call_id, _Open()), _placed(event, call_id, agent, step_id)
         if isinstance(mine, TextDelta):
@@ -59,12 +61,18 @@ class RemoteEvents:
             case TextDelta() if (span := self._spans.get(event.message_id)) is not None:
                 known = max(0, len(span.text) - event.offset)
                 rest = event.text[known:]
-                return event.model_copy(update={"offset": event.offset + known, "text": rest}) if rest else None
-            case TextEnded() if (span := self._spans.get(event.message_id)) is not None and span.role is not None:
+                if rest:
+                    return event.model_copy(update={"offset": event.offset + known, "text": rest})
+                return None
+            case TextEnded() if (
+                span := self._spans.get(event.message_id)
+            ) is not None and span.role is not None:
                 return None
             case ToolStarted() | ToolProgress() if event.call_id in self._calls:
                 return None
-            case ToolFinished() if (call := self._calls.get(event.call_id)) is not None and call.outcome is not None:
+            case ToolFinished() if (
+                call := self._calls.get(event.call_id)
+            ) is not None and call.outcome is not None:
                 return None
             case Notice() if event in self._notices:
                 self._notices.remove(event)
@@ -76,12 +84,14 @@ class RemoteEvents:
         """Ends what the agent left open when the delegation ends."""
         left = self._open.pop(call_id, _Open())
         for call in reversed(left.calls.values()):
-            yield cut_off(call)
+            yield unknown_outcome(call)
         for text in left.texts.values():
-            yield TextEnded(message_id=text.message_id, role="delegated", agent=text.agent, parent_call=text.parent_call)
+            yield TextEnded(
+                message_id=text.message_id, role="delegated", agent=text.agent, parent_call=text.parent_call
+            )
 
 
-def cut_off(call: ToolStarted) -> ToolFinished:
+def unknown_outcome(call: ToolStarted) -> ToolFinished:
     """The end of a call whose result never came."""
     same = call.model_dump(exclude={"kind", "arguments"})
     return ToolFinished(**same, outcome="unknown", error=CUT_OFF)
@@ -96,12 +106,16 @@ def _placed(event: AnyEvent, call_id: str, agent: str, step_id: str | None) -> A
             by |= {"message_id": f"{call_id}/{event.message_id}", "step_id": step_id}
             return event.model_copy(update={**by, "slot": f"{call_id}/{event.slot}" if event.slot else None})
         case TextEnded():
-            return event.model_copy(update={**by, "message_id": f"{call_id}/{event.message_id}", "role": "delegated"})
+            return event.model_copy(
+                update={**by, "message_id": f"{call_id}/{event.message_id}", "role": "delegated"}
+            )
         case TextDiscarded():
             by["slot"] = f"{call_id}/{event.slot}" if event.slot else None
             return event.model_copy(update={**by, "message_id": f"{call_id}/{event.message_id}"})
         case ToolStarted() | ToolFinished():
-            return event.model_copy(update={**by, "call_id": f"{call_id}/{event.call_id}", "step_id": step_id, "knowledge": False})
+            return event.model_copy(
+                update={**by, "call_id": f"{call_id}/{event.call_id}", "step_id": step_id, "knowledge": False}
+            )
         case ToolProgress():
             return event.model_copy(update={**by, "call_id": f"{call_id}/{event.call_id}"})
         case Notice():

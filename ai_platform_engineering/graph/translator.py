@@ -20,20 +20,34 @@ from ai_platform_engineering.core.events import (
     ToolStarted,
     Usage,
 )
-from ai_platform_engineering.core.plan import CHANGE, Plan, PlanState, WriteSteps, change_plan
-from ai_platform_engineering.core.signals import CaughtUp, Edited, Forwarded, ModelRetried, Noticed, Progressed, Spent
-from ai_platform_engineering.core.tool_traits import ASKING, DELEGATION, PLANNING
+from ai_platform_engineering.core.plan import PLAN_CHANGE_ADAPTER, Plan, PlanState, WriteSteps, change_plan
+from ai_platform_engineering.core.signals import (
+    ArgumentsEdited,
+    FlushRequested,
+    ModelRetried,
+    NoticeEmitted,
+    RemoteEventReceived,
+    RemoteUsageReported,
+    ToolProgressed,
+)
+from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL
 from ai_platform_engineering.core.transcript import Transcript
-from ai_platform_engineering.graph.citations import Sources
-from ai_platform_engineering.graph.failures import failed
-from ai_platform_engineering.graph.interrupts import questions_of
-from ai_platform_engineering.graph.message_stream import MODEL, Namespace, Texts, new_messages
-from ai_platform_engineering.graph.remote_events import RemoteEvents, cut_off
+from ai_platform_engineering.graph.citations import RetrievedSources
+from ai_platform_engineering.graph.failures import failed_event
+from ai_platform_engineering.graph.interrupts import interrupt_requests
+from ai_platform_engineering.graph.message_stream import MODEL_NODE, Namespace, TextStreams, new_messages
+from ai_platform_engineering.graph.remote_events import RemoteEvents, unknown_outcome
 from ai_platform_engineering.graph.restored_state import Restored
-from ai_platform_engineering.graph.tool_messages import called, result_of
-from ai_platform_engineering.graph.visible_text import visible
+from ai_platform_engineering.graph.tool_messages import called_name, outcome_fields
+from ai_platform_engineering.graph.visible_text import visible_text
 
-MODES: Any = ["messages", "updates", "custom", "tools", "tasks"]  # `tools` works, though LangGraph's type does not list it
+STREAM_MODES: Any = [
+    "messages",
+    "updates",
+    "custom",
+    "tools",
+    "tasks",
+]  # `tools` works, though LangGraph's type does not list it
 
 
 @dataclass(slots=True)
@@ -51,7 +65,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GraphInfo:
     """What the translator must know of the graph: whose it is, the tool that carries a structured answer, and the knowledge tools."""
 
     answer_tool: str | None = None
@@ -67,25 +81,31 @@ class Translator:
         *,
         run_id: str,
         trace_id: str,
-        shape: Shape | None = None,
+        shape: GraphInfo | None = None,
         plan: PlanState | None = None,
         response: Any = None,
         seen: Transcript | None = None,
         restored: Restored | None = None,
-        sources: Sources | None = None,
+        sources: RetrievedSources | None = None,
     ) -> None:
         """`plan` and `response` are what the graph kept over a pause, `seen` is what was told of the run before it, `restored`
         is what it had stored when its process died, and `sources` what it had retrieved."""
-        self._run_id, self._trace_id, self._shape = run_id, trace_id, shape or Shape()
+        self._run_id = run_id
+        self._trace_id = trace_id
+        self._shape = shape or GraphInfo()
         seen = seen or Transcript()
         self._plan, self._shown_plan = plan or PlanState(), seen.plan or Plan()
         self._old_calls = {call.call_id: call for call in seen.calls}
         self._call_ids = set(self._old_calls)
-        self._sources = sources or Sources()
-        self._texts = Texts(self._by, self._step, {*seen.discarded, *(span.message_id for span in seen.spans)}, self._sources)
+        self._sources = sources or RetrievedSources()
+        self._texts = TextStreams(
+            self._by, self._step, {*seen.discarded, *(span.message_id for span in seen.spans)}, self._sources
+        )
         self._asked = {request.request_id for request in seen.requests}
         self._resolved = {event.request_id for event in seen.resolved}
-        self._delegations: dict[str, tuple[_Call, str]] = {}  # namespace segment -> the call, the agent it calls
+        self._delegations: dict[
+            str, tuple[_Call, str]
+        ] = {}  # namespace segment -> the call, the agent it calls
         self._calls: dict[tuple[Namespace, str], _Call] = {}
         said = [span for span in seen.spans if span.parent_call is None and span.text]
         self._said = [span.text for span in said]
@@ -109,7 +129,7 @@ class Translator:
                 for event in self._translate(tuple(item["ns"]), item["type"], item["data"]):
                     yield event
         except Exception as error:  # noqa: BLE001 - whatever ended the graph, the run ends with words for a person
-            yield self._with_usage(failed(error, self._trace_id))
+            yield self._with_usage(failed_event(error, self._trace_id))
             return
         yield self._ending()
 
@@ -138,7 +158,9 @@ class Translator:
     # --- who ---------------------------------------------------------------------------------------------------------
 
     def _delegation(self, ns: Namespace) -> tuple[_Call, str] | None:
-        return next((self._delegations[segment] for segment in reversed(ns) if segment in self._delegations), None)
+        return next(
+            (self._delegations[segment] for segment in reversed(ns) if segment in self._delegations), None
+        )
 
     def _is_inside_a_tool(self, ns: Namespace) -> bool:
         """A tool may run an agent of its own: only what that asks of people concerns anybody else."""
@@ -146,11 +168,15 @@ class Translator:
 
     def _by(self, ns: Namespace) -> dict[str, Any]:
         found = self._delegation(ns)
-        return {"agent": found[1], "parent_call": found[0].call_id} if found else {"agent": self._shape.agent, "parent_call": None}
+        if found:
+            return {"agent": found[1], "parent_call": found[0].call_id}
+        return {"agent": self._shape.agent, "parent_call": None}
 
     def _step(self, ns: Namespace) -> str | None:
         found = self._delegation(ns)
-        return found[0].step_id if found else self._plan.plan.current_step()
+        if found:
+            return found[0].step_id
+        return self._plan.plan.current_step()
 
     # --- tool calls --------------------------------------------------------------------------------------------------
 
@@ -159,7 +185,12 @@ class Translator:
         if task.get("name") != "tools" or "input" not in task:
             return
         given = task["input"]
-        calls = given if isinstance(given, list) else [given.get("tool_call")] if isinstance(given, Mapping) else []
+        if isinstance(given, list):
+            calls = given
+        elif isinstance(given, Mapping):
+            calls = [given.get("tool_call")]
+        else:
+            calls = []
         for raw in calls:
             if not raw or self._is_silent(raw["name"]):
                 continue
@@ -169,9 +200,11 @@ class Translator:
             if call.delegates:
                 self._delegations[f"tools:{task['id']}"] = call, call.tool
 
-    def _register(self, ns: Namespace, raw_id: str, name: str, arguments: Mapping[str, Any], task_id: str | None = None) -> _Call:
+    def _register(
+        self, ns: Namespace, raw_id: str, name: str, arguments: Mapping[str, Any], task_id: str | None = None
+    ) -> _Call:
         """A call with an id that is unique in the run: inner ids are prefixed with the delegation's, reused ones are counted."""
-        delegates = name == DELEGATION
+        delegates = name == DELEGATION_TOOL
         parent = self._by(ns)["parent_call"]
         base = f"{parent}/{raw_id}" if parent else raw_id
         if (again := self._run_again(ns, raw_id, base, name, arguments, task_id)) is not None:
@@ -180,7 +213,14 @@ class Translator:
         while call_id in self._call_ids and not self._resumes(call_id):
             count += 1
             call_id = f"{base}#{count}"
-        call = _Call(call_id, called(name, arguments), delegates, arguments, task_id, started=self._resumes(call_id))
+        call = _Call(
+            call_id,
+            called_name(name, arguments),
+            delegates,
+            arguments,
+            task_id,
+            started=self._resumes(call_id),
+        )
         if (old := self._old_calls.pop(call_id, None)) is not None:
             call.step_id = old.step_id
             if delegates and not ns and call.started:
@@ -190,7 +230,13 @@ class Translator:
         return call
 
     def _run_again(
-        self, ns: Namespace, raw_id: str, base: str, name: str, arguments: Mapping[str, Any], task_id: str | None
+        self,
+        ns: Namespace,
+        raw_id: str,
+        base: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        task_id: str | None,
     ) -> _Call | None:
         """A call that was told before a crash and is not in the stored state: the graph makes it again, and nobody is told twice."""
         if self._restored is None or (ns, raw_id) in self._calls:
@@ -199,7 +245,16 @@ class Translator:
         old = self._old_calls.pop(f"{base}#{before + 1}" if before else base, None)
         if old is None:
             return None
-        call = _Call(old.call_id, old.tool, name == DELEGATION, arguments, task_id, old.step_id, True, old.outcome is not None)
+        call = _Call(
+            old.call_id,
+            old.tool,
+            name == DELEGATION_TOOL,
+            arguments,
+            task_id,
+            old.step_id,
+            True,
+            old.outcome is not None,
+        )
         if call.delegates and not ns and not call.finished:
             self._run_step(call.step_id)
         self._calls[ns, raw_id] = call
@@ -257,14 +312,14 @@ class Translator:
         if call.delegates:
             yield from self._close_inside(call)
         call.finished = True
-        self._sources.learn(message.text, knowledge=self._is_knowledge(ns, call))
+        self._sources.add_result(message.text, knowledge=self._is_knowledge(ns, call))
         yield ToolFinished(
             call_id=call.call_id,
             tool=call.tool,
             delegates=call.delegates,
             knowledge=self._is_knowledge(ns, call),
             step_id=call.step_id or (self._step_of(ns, call) if call.delegates else None),
-            **result_of(message, delegates=call.delegates),
+            **outcome_fields(message, delegates=call.delegates),
             **self._by(ns),
         )
 
@@ -274,18 +329,23 @@ class Translator:
         for (ns, _), call in reversed(self._calls.items()):
             if call.started and not call.finished and call.call_id.startswith(f"{delegation.call_id}/"):
                 call.finished = True
-                begun: dict[str, Any] = {"call_id": call.call_id, "tool": call.tool, "delegates": call.delegates, "step_id": call.step_id}
-                yield cut_off(ToolStarted(**begun, **self._by(ns)))
+                begun: dict[str, Any] = {
+                    "call_id": call.call_id,
+                    "tool": call.tool,
+                    "delegates": call.delegates,
+                    "step_id": call.step_id,
+                }
+                yield unknown_outcome(ToolStarted(**begun, **self._by(ns)))
         segments = [segment for segment, (call, _) in self._delegations.items() if call is delegation]
         yield from self._texts.cut_off(segments)
 
     def _step_of(self, ns: Namespace, call: _Call) -> str | None:
         if ns or not call.delegates:
             return self._step(ns)
-        return self._plan.plan.step_for(call.tool, call.arguments.get("step_id"))
+        return self._plan.plan.find_step(call.tool, call.arguments.get("step_id"))
 
     def _is_silent(self, name: str) -> bool:
-        return name in (PLANNING, ASKING, self._shape.answer_tool)
+        return name in (PLANNING_TOOL, USER_INPUT_TOOL, self._shape.answer_tool)
 
     def _is_knowledge(self, ns: Namespace, call: _Call) -> bool:
         return not ns and not call.delegates and call.tool in self._shape.knowledge_tools
@@ -294,7 +354,11 @@ class Translator:
 
     def _on_chunk(self, ns: Namespace, chunk: Any, meta: Mapping[str, Any]) -> Iterator[AnyEvent]:
         # A tool or a middleware may call a model of its own: only what the agent's model node says is the agent's text.
-        if not isinstance(chunk, AIMessageChunk) or meta.get("langgraph_node") != MODEL or meta.get("lc_source"):
+        if (
+            not isinstance(chunk, AIMessageChunk)
+            or meta.get("langgraph_node") != MODEL_NODE
+            or meta.get("lc_source")
+        ):
             return
         yield from self._texts.chunk(ns, chunk)
         if self._shape.answer_tool and not ns:
@@ -302,9 +366,11 @@ class Translator:
 
     def _settle(self, ns: Namespace, message: AIMessage) -> Iterator[AnyEvent]:
         self._used = self._used.plus(message.usage_metadata or {})
-        text = visible(message.text) if ns else self._sources.shown(message.text)
+        text = visible_text(message.text) if ns else self._sources.number_citations(message.text)
         final = not ns and not message.tool_calls and not message.invalid_tool_calls
-        yield from self._texts.end(ns, message.id or "message", text, "delegated" if ns else "answer" if final else "narration")
+        yield from self._texts.end(
+            ns, message.id or "message", text, "delegated" if ns else "answer" if final else "narration"
+        )
         if not ns:
             self._said += [text] if text else []
             self._answer = text if final else ""
@@ -340,7 +406,9 @@ class Translator:
             if not isinstance(part, Mapping) or self._is_inside_a_tool(ns):
                 continue
             for message in part.get("messages") or ():
-                call = self._calls.get((ns, message.tool_call_id)) if isinstance(message, ToolMessage) else None
+                call = (
+                    self._calls.get((ns, message.tool_call_id)) if isinstance(message, ToolMessage) else None
+                )
                 if call is not None and call.started:
                     yield from self._finish(ns, message)
             if not ns:
@@ -351,7 +419,9 @@ class Translator:
         response = update.get("structured_response")
         if response is None:
             if self._texts.is_answering(ns) and update.get("messages"):
-                yield from self._texts.discard(ns, "invalid")  # the call did not fit the schema; the model is asked again
+                yield from self._texts.discard(
+                    ns, "invalid"
+                )  # the call did not fit the schema; the model is asked again
             return
         self._response = response
         text = self._content(response)
@@ -365,7 +435,7 @@ class Translator:
         yield from self._show_plan()
 
     def _change_plan(self, raw: Mapping[str, Any]) -> None:
-        change = CHANGE.validate_python(raw)
+        change = PLAN_CHANGE_ADAPTER.validate_python(raw)
         self._plan = change_plan(self._plan, change)
         if isinstance(change, WriteSteps):
             self._adopt_running()
@@ -378,7 +448,9 @@ class Translator:
                 self._run_step(call.step_id)
 
     def _run_step(self, step_id: str | None) -> None:
-        self._plan = self._plan.model_copy(update={"plan": self._plan.plan.with_status(step_id, "in_progress")})
+        self._plan = self._plan.model_copy(
+            update={"plan": self._plan.plan.with_status(step_id, "in_progress")}
+        )
 
     def _restored_plan(self) -> Iterator[AnyEvent]:
         """The plan as it was stored, when more had happened to it than was told."""
@@ -392,7 +464,7 @@ class Translator:
     def _show_plan(self) -> Iterator[AnyEvent]:
         if self._plan.plan != self._shown_plan:
             self._shown_plan = self._plan.plan
-            yield self._plan.plan.event()
+            yield self._plan.plan.to_event()
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 
@@ -400,49 +472,56 @@ class Translator:
         match signal:
             case ModelRetried(reason=reason):
                 yield from self._texts.discard(ns, reason)
-            case Noticed(code=code, text=text):
+            case NoticeEmitted(code=code, text=text):
                 yield Notice(code=code, text=text, **self._by(ns))
-            case Progressed():
+            case ToolProgressed():
                 call = self._calls.get((ns, signal.call_id))
                 if call is not None:
                     told: dict[str, Any] = {"text": signal.text, "done": signal.done, "total": signal.total}
                     yield ToolProgress(call_id=call.call_id, tool=call.tool, **told, **self._by(ns))
-            case Edited():
+            case ArgumentsEdited():
                 if (call := self._calls.get((ns, signal.call_id))) is not None:
                     call.arguments = signal.arguments
-            case Forwarded(event=event):
+            case RemoteEventReceived(event=event):
                 if (found := self._delegation(ns)) is not None:
                     call, agent = found
-                    yield from self._remote.forward(event, call_id=call.call_id, agent=agent, step_id=call.step_id)
-            case Spent(usage=usage):
+                    yield from self._remote.forward(
+                        event, call_id=call.call_id, agent=agent, step_id=call.step_id
+                    )
+            case RemoteUsageReported(usage=usage):
                 self._used = self._used.plus(usage.model_dump())
-            case CaughtUp(stored=stored):
+            case FlushRequested(stored=stored):
                 stored.set()  # the stream is read on only when the event before has been taken
             case _:
                 pass  # a tool of somebody else may write to the stream what it likes
 
     def _ask(self, ns: Namespace, interrupt: Any) -> Iterator[AnyEvent]:
-        for question in questions_of(self._run_id, interrupt):
+        for question in interrupt_requests(self._run_id, interrupt):
             request_id = question.request_id(self._resolved)
-            if request_id not in self._waiting and request_id not in self._asked:  # told once per level: the child's, then the root's
+            if (
+                request_id not in self._waiting and request_id not in self._asked
+            ):  # told once per level: the child's, then the root's
                 yield InputRequested(request_id=request_id, asked=question.asked, **self._by(ns))
-            self._waiting[request_id] = question.asked.in_words()
+            self._waiting[request_id] = question.asked.describe()
 
     def _ending(self) -> AnyEvent:
         if self._waiting:
-            return Paused(text=f"I need your input to go on: {'; '.join(self._waiting.values())}.", requests=tuple(self._waiting))
+            return Paused(
+                text=f"I need your input to go on: {'; '.join(self._waiting.values())}.",
+                requests=tuple(self._waiting),
+            )
         text = self._answer or "\n\n".join(self._said)
         if not text.strip():
-            return self._with_usage(failed(EmptyAnswer(), self._trace_id))
+            return self._with_usage(failed_event(EmptyAnswer(), self._trace_id))
         data = self._response.model_dump(mode="json") if self._response is not None else None
-        cited = self._sources.cited(text, data)
+        cited = self._sources.citations_in(text, data)
         if data is not None:
             data |= {"content": text, "citations": [one.model_dump(mode="json") for one in cited]}
         return Answered(text=text, trace_id=self._trace_id, data=data, citations=cited, usage=self._used)
 
     def _content(self, response: Any) -> str:
         """The text of a structured answer."""
-        return self._sources.shown(str(getattr(response, "content", "")))
+        return self._sources.number_citations(str(getattr(response, "content", "")))
 
     def _with_usage(self, event: Failed) -> Failed:
         return event.model_copy(update={"usage": self._used})

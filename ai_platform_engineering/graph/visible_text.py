@@ -6,7 +6,7 @@ import re
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
-class VisibleText:
+class VisibleTextFilter:
     """Takes a message in pieces and gives back what may be shown.
 
     Providers mark reasoning with blocks of its own, which never come here. Local models write it inline, as one
@@ -15,7 +15,9 @@ class VisibleText:
 
     def __init__(self) -> None:
         self._held = ""
-        self._state = "start"  # start: nothing shown yet; thinking: inside the block; open: everything is shown
+        self._state = (
+            "start"  # start: nothing shown yet; thinking: inside the block; open: everything is shown
+        )
 
     def feed(self, piece: str) -> str:
         if self._state == "open":
@@ -49,24 +51,29 @@ class VisibleText:
             return ""
         # A second thought may follow at once: look again.
         self._held, self._state = "", "start"
-        return self.feed(rest) if rest else ""
+        if rest:
+            return self.feed(rest)
+        return ""
 
 
-def visible(text: str) -> str:
+def visible_text(text: str) -> str:
     """The shown part of a whole text."""
-    filtered = VisibleText()
+    filtered = VisibleTextFilter()
     return filtered.feed(text) + filtered.end()
 
 
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-class StringField:
+class JsonStringReader:
     """Reads one top-level string field out of a JSON object that arrives in pieces, as it grows."""
 
     def __init__(self, name: str) -> None:
         self._opening = re.compile(rf'[{{,]\s*"{re.escape(name)}"\s*:\s*"')
-        self._buffer, self._at, self._inside, self._done = "", 0, False, False
+        self._buffer = ""
+        self._at = 0
+        self._inside = False
+        self._done = False
 
     def feed(self, piece: str) -> str:
         """The characters of the field that have become known."""
@@ -131,7 +138,9 @@ def _escape(text: str, at: int) -> tuple[str, int] | None:
 
 def _depth(text: str) -> int:
     """How many objects or arrays are open at the end of a JSON text; -1 inside a string."""
-    depth, quoted, skip = 0, False, False
+    depth = 0
+    quoted = False
+    skip = False
     for char in text:
         if skip:
             skip = False
@@ -143,4 +152,6 @@ def _depth(text: str) -> int:
             depth += 1
         elif char in "}]":
             depth -= 1
-    return -1 if quoted else depth
+    if quoted:
+        return -1
+    return depth

@@ -8,10 +8,15 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.knowledge_bases.sources.crawler import Bounds
-from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import BuiltIn
-from ai_platform_engineering.knowledge_bases.sources.source_factory import Kind, Surroundings, local_path, source_of
-from ai_platform_engineering.knowledge_bases.sources.source_items import Source
+from ai_platform_engineering.knowledge_bases.sources.crawler import CrawlLimits
+from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import ShippedDocsSource
+from ai_platform_engineering.knowledge_bases.sources.source_factory import (
+    SourceContext,
+    SourceKind,
+    local_path,
+    source_of,
+)
+from ai_platform_engineering.knowledge_bases.sources.source_items import DocumentSource
 from ai_platform_engineering.knowledge_bases.stores.store import Datasource
 
 OPTIONS = ("depth", "max_pages", "prefix", "kind")
@@ -22,13 +27,13 @@ _DEEPEST, _MOST_PAGES = 20, 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DatasourceResolver:
     """What stands behind locations; `docs` is this product's documentation."""
 
-    around: Surroundings
-    docs: BuiltIn = field(default_factory=BuiltIn)
+    around: SourceContext
+    docs: ShippedDocsSource = field(default_factory=ShippedDocsSource)
 
-    def source(self, datasource: Datasource) -> Source:
+    def source(self, datasource: Datasource) -> DocumentSource:
         """Raises CaipeError."""
         if datasource.kind == self.docs.kind:
             return self.docs
@@ -58,26 +63,34 @@ class Places:
         kept = {option: value for option, value in options.items() if option != "kind"}
         return Datasource(name or _named(source.location, known), source.location, source.kind, title, kept)
 
-    def _check_location(self, location: str, kind: Kind | None, folders: Collection[Path] | None) -> None:
+    def _check_location(
+        self, location: str, kind: SourceKind | None, folders: Collection[Path] | None
+    ) -> None:
         """Without a look at the disk: what is not to be read is not told of either."""
         path = local_path(location, kind) if folders is not None else None
-        if path is not None and not any(path.is_relative_to(folder.expanduser().resolve()) for folder in folders or ()):
-            raise Refused("Files of the server are only read below the folders that RAG_INGEST_FOLDERS names.")
+        if path is not None and not any(
+            path.is_relative_to(folder.expanduser().resolve()) for folder in folders or ()
+        ):
+            raise Refused(
+                "Files of the server are only read below the folders that RAG_INGEST_FOLDERS names."
+            )
 
 
-def _source(location: str, around: Surroundings, options: Mapping[str, str], kind: Kind | None) -> Source:
-    bounds = Bounds(
-        _number(options, "depth", Bounds().depth, 0, _DEEPEST),
-        _number(options, "max_pages", Bounds().pages, 1, _MOST_PAGES),
+def _source(
+    location: str, around: SourceContext, options: Mapping[str, str], kind: SourceKind | None
+) -> DocumentSource:
+    bounds = CrawlLimits(
+        _number(options, "depth", CrawlLimits().depth, 0, _DEEPEST),
+        _number(options, "max_pages", CrawlLimits().pages, 1, _MOST_PAGES),
         options.get("prefix") or None,
     )
     return source_of(location, around, kind=kind, bounds=bounds)
 
 
-def _kind(given: str | None) -> Kind | None:
-    found: Kind | None = next((kind for kind in get_args(Kind) if kind == given), None)
+def _kind(given: str | None) -> SourceKind | None:
+    found: SourceKind | None = next((kind for kind in get_args(SourceKind) if kind == given), None)
     if given is not None and found is None:
-        raise Refused(f"A datasource is one of: {', '.join(get_args(Kind))}.")
+        raise Refused(f"A datasource is one of: {', '.join(get_args(SourceKind))}.")
     return found
 
 
@@ -94,7 +107,11 @@ def _named(location: str, known: Collection[Datasource]) -> str:
         return same
     plain = _plain(location)
     taken = {one.name for one in known}
-    return next(name for number in range(1, len(taken) + 2) if (name := plain if number == 1 else f"{plain}-{number}") not in taken)
+    return next(
+        name
+        for number in range(1, len(taken) + 2)
+        if (name := plain if number == 1 else f"{plain}-{number}") not in taken
+    )
 
 
 def _plain(location: str) -> str:
@@ -103,4 +120,7 @@ def _plain(location: str) -> str:
     path = (parts.path if parts is not None else location.replace(":", "/")).strip("/").removesuffix(".git")
     last = path.rpartition("/")[2]
     words = [parts.hostname or "", last] if parts is not None and not location.endswith(".git") else [last]
-    return _NOT_IN_NAMES.sub("-", "-".join(filter(None, words)).lower()).strip("-._")[: _LONGEST_NAME - 4] or "documents"
+    return (
+        _NOT_IN_NAMES.sub("-", "-".join(filter(None, words)).lower()).strip("-._")[: _LONGEST_NAME - 4]
+        or "documents"
+    )

@@ -6,7 +6,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawDocument:
     """A document as its source has it. `address` is where it came from, unique in its datasource: a path, or a URL."""
 
     address: str
@@ -26,7 +26,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedDocument:
     """A document as text, in order."""
 
     title: str
@@ -61,5 +61,5 @@ class Document:
     chunks: Sequence[Chunk] = field(default_factory=tuple)
 
 
-class Unreadable(Exception):
+class UnreadableDocument(Exception):
     """The document cannot be read; the text says why, for a person."""

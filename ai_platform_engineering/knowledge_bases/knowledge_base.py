@@ -8,18 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.knowledge_bases.datasources import Places
-from ai_platform_engineering.knowledge_bases.documents import Document, Raw, Unreadable
-from ai_platform_engineering.knowledge_bases.indexing.chunking import chunked
-from ai_platform_engineering.knowledge_bases.indexing.embedding_worker import Vectors
-from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import Ingest
-from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import Pace
-from ai_platform_engineering.knowledge_bases.reading.read import read
-from ai_platform_engineering.knowledge_bases.results import NotThere, Page, Rest, Result
+from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
+from ai_platform_engineering.knowledge_bases.documents import Document, RawDocument, UnreadableDocument
+from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
+from ai_platform_engineering.knowledge_bases.indexing.embedding_worker import EmbeddingWorker
+from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import IngestRunner
+from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval
+from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
+from ai_platform_engineering.knowledge_bases.results import (
+    DocumentExcerpt,
+    KnowledgeNotFound,
+    SearchResult,
+    WebPage,
+)
 from ai_platform_engineering.knowledge_bases.search.snippets import snippet
-from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetched
+from ai_platform_engineering.knowledge_bases.sources.fetcher import FetchResponse
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import OWN_DOCS
-from ai_platform_engineering.knowledge_bases.stores.store import Datasource, Hit, Job, Mode, Store, Vector
+from ai_platform_engineering.knowledge_bases.stores.store import (
+    Datasource,
+    Hit,
+    IngestJob,
+    KnowledgeStore,
+    SearchMode,
+    Vector,
+)
 from ai_platform_engineering.net.url_policy import FetchFailed
 
 if TYPE_CHECKING:
@@ -37,29 +49,32 @@ class KnowledgeBase:
 
     def __init__(
         self,
-        store: Store,
+        store: KnowledgeStore,
         embedder: "Embedder | None",
-        places: Places,
+        resolver: DatasourceResolver,
         *,
-        longest: int = 10_000,
-        pace: Pace | None = None,
-        own_docs: bool = False,
+        max_answer_chars: int = 10_000,
+        commit_interval: CommitInterval | None = None,
+        with_shipped_docs: bool = False,
     ) -> None:
         """`longest`: characters of an answer for a model."""
-        self._store, self._embedder, self._places, self._own_docs = store, embedder, places, own_docs
-        self._vectors = Vectors(store, embedder) if embedder is not None else None
-        self._ingest = Ingest(store, places.source, committed=self._wake, pace=pace)
-        self.longest = longest
+        self._store = store
+        self._embedder = embedder
+        self._places = resolver
+        self._own_docs = with_shipped_docs
+        self._vectors = EmbeddingWorker(store, embedder) if embedder is not None else None
+        self._ingest = IngestRunner(store, resolver.source, committed=self._wake, pace=commit_interval)
+        self.max_answer_chars = max_answer_chars
 
-    async def open(self, *, works: bool = True) -> None:
+    async def open(self, *, start_workers: bool = True) -> None:
         """Goes on with what an earlier process left unfinished, unless it is opened only for a look."""
         await self._store.open()
-        if not (works and self.writes):
+        if not (start_workers and self.is_writable):
             return
         try:
             await self._ingest.resume()
             if self._own_docs:
-                await self.add_built_in()
+                await self.add_shipped_docs()
         except BaseException:
             await self.aclose()
             raise
@@ -75,12 +90,12 @@ class KnowledgeBase:
         await self._store.close()
 
     @property
-    def writes(self) -> bool:
+    def is_writable(self) -> bool:
         """Whether this process may change it; the embedded one belongs to one process at a time."""
         return self._store.writes
 
     @property
-    def embeds(self) -> bool:
+    def has_embeddings(self) -> bool:
         """Whether documents are also found by what they mean."""
         return self._embedder is not None
 
@@ -92,39 +107,57 @@ class KnowledgeBase:
         datasource: str | None = None,
         filters: Mapping[str, str] | None = None,
         limit: int | None = None,
-        mode: Mode = "hybrid",
-    ) -> list[Result]:
+        mode: SearchMode = "hybrid",
+    ) -> list[SearchResult]:
         """Best first. Raises NotThere for a datasource that is not there, and Refused for vectors alone where there are none."""
         vector = None if mode == "lexical" else await self._vector(query)
         if mode == "vectors" and vector is None:
-            raise Refused("There is no model that finds documents by what they mean: caipe kb embeddings install brings one.")
+            raise Refused(
+                "There is no model that finds documents by what they mean: caipe kb embeddings install brings one."
+            )
         model = self._embedder.name if self._embedder is not None else ""
         chosen = [datasource] if datasource is not None else ()
-        hits = await self._store.search(query, vector, model=model, datasources=chosen, filters=filters, limit=limit or RESULTS, mode=mode)
+        hits = await self._store.search(
+            query, vector, model=model, datasources=chosen, filters=filters, limit=limit or RESULTS, mode=mode
+        )
         if datasource is not None and not hits:
-            await self.datasource(datasource)  # counting is not for free, so not before
+            await self.find_datasource(datasource)  # counting is not for free, so not before
         documents: dict[str, Document | None] = {}
         for hit in hits:
             if hit.document_id not in documents:
                 documents[hit.document_id] = await self._store.document(hit.document_id)
         # One that left since it was found has no text any more.
-        return [_result(hit, document, query) for hit in hits if (document := documents[hit.document_id]) is not None]
+        return [
+            _result(hit, document, query)
+            for hit in hits
+            if (document := documents[hit.document_id]) is not None
+        ]
 
-    async def fetch_document(self, document_id: str, offset: int = 0) -> Rest:
+    async def fetch_document(self, document_id: str, offset: int = 0) -> DocumentExcerpt:
         """From the offset on. Raises NotThere, and Refused for an offset behind the end."""
         found = await self._store.document(document_id.strip())
         if found is None:
-            raise NotThere(f"There is no document {document_id[:80]}. Use the document_id of a search result.")
+            raise KnowledgeNotFound(
+                f"There is no document {document_id[:80]}. Use the document_id of a search result."
+            )
         if offset and offset >= len(found.text):
             raise Refused(f"The document ends at {len(found.text)}: there is nothing at {offset}.")
-        return Rest(found.document_id, found.title, found.link, found.datasource, offset, found.text[offset:], len(found.text))
+        return DocumentExcerpt(
+            found.document_id,
+            found.title,
+            found.link,
+            found.datasource,
+            offset,
+            found.text[offset:],
+            len(found.text),
+        )
 
-    async def fetch_url(self, url: str) -> Page:
+    async def fetch_url(self, url: str) -> WebPage:
         """Raises FetchRefused and FetchFailed."""
         fetched = await self._places.around.fetcher.fetch(url)
         try:
             return await asyncio.to_thread(_page, fetched)
-        except Unreadable as error:
+        except UnreadableDocument as error:
             raise FetchFailed(str(error)) from None
 
     # --- datasources and jobs
@@ -133,20 +166,20 @@ class KnowledgeBase:
         """By name."""
         return [one for one in await self._store.datasources() if not one.options.get(_REMOVED)]
 
-    async def datasource(self, name: str) -> Datasource:
+    async def find_datasource(self, name: str) -> Datasource:
         """Raises NotThere."""
         known = await self.list_datasources()
         found = next((one for one in known if one.name == name), None)
         if found is None:
             there = f"There are: {', '.join(one.name for one in known)}." if known else "There is none yet."
-            raise NotThere(f"There is no datasource {name[:80]}. {there}")
+            raise KnowledgeNotFound(f"There is no datasource {name[:80]}. {there}")
         return found
 
-    async def holds_documents(self) -> bool:
+    async def has_documents(self) -> bool:
         """Whether there is something to find, now or as soon as a job has brought it in."""
         return not await self._store.is_empty() or bool(await self._store.jobs(unfinished=True))
 
-    async def add(
+    async def add_datasource(
         self,
         location: str,
         *,
@@ -154,7 +187,7 @@ class KnowledgeBase:
         title: str = "",
         options: Mapping[str, str] | None = None,
         folders: Collection[Path] | None = None,
-    ) -> tuple[Datasource, Job]:
+    ) -> tuple[Datasource, IngestJob]:
         """A new datasource, or one that is given again, perhaps with other options. `folders`: only below these may this machine be
         read. Raises CaipeError for what cannot be a datasource."""
         self._check_writes()
@@ -162,68 +195,78 @@ class KnowledgeBase:
             return await self._add_built_in()
         known = await self.list_datasources()
         given = await asyncio.to_thread(
-            self._places.datasource, location, known, name=name, title=title, options=options or {}, folders=folders
+            self._places.datasource,
+            location,
+            known,
+            name=name,
+            title=title,
+            options=options or {},
+            folders=folders,
         )
         before = next((one for one in known if one.name == given.name), None)
         if before is not None and before.location != given.location:
-            raise Refused(f"There is a datasource {given.name} with other documents. Give this one another name, or remove that one first.")
+            raise Refused(
+                f"There is a datasource {given.name} with other documents. Give this one another name, or remove that one first."
+            )
         if before is not None:
             given = replace(given, title=title or before.title, refreshed=before.refreshed)
         return await self._add(given)
 
-    async def _add(self, datasource: Datasource) -> tuple[Datasource, Job]:
+    async def _add(self, datasource: Datasource) -> tuple[Datasource, IngestJob]:
         await self._store.put_datasource(datasource)
         await self._store.commit()
-        return await self.datasource(datasource.name), await self._ingest.start(datasource.name)
+        return await self.find_datasource(datasource.name), await self._ingest.start(datasource.name)
 
-    async def refresh(self, name: str) -> Job:
+    async def refresh_datasource(self, name: str) -> IngestJob:
         """Raises NotThere."""
         self._check_writes()
-        await self.datasource(name)
+        await self.find_datasource(name)
         return await self._ingest.start(name)
 
-    async def remove(self, name: str) -> None:
+    async def remove_datasource(self, name: str) -> None:
         """With all its documents. Raises NotThere."""
         self._check_writes()
-        removed = await self.datasource(name)
+        removed = await self.find_datasource(name)
         await self._ingest.stop_all(name)
         await self._store.remove_datasource(name)
         if removed.kind == OWN_DOCS.kind:
             await self._store.put_datasource(replace(OWN_DOCS, options={_REMOVED: "yes"}))
         await self._store.commit()
 
-    async def add_built_in(self) -> Job | None:
+    async def add_shipped_docs(self) -> IngestJob | None:
         """Brings in this product's documentation, if it is new or has changed and nobody removed it."""
         self._check_writes()
         known = next((one for one in await self._store.datasources() if one.name == OWN_DOCS.name), None)
         if known is not None and (known.kind != OWN_DOCS.kind or known.options.get(_REMOVED)):
             return None
-        if known is not None and known.options.get("revision") == await asyncio.to_thread(self._places.docs.revised):
+        if known is not None and known.options.get("revision") == await asyncio.to_thread(
+            self._places.docs.revised
+        ):
             return None
         return (await self._add_built_in())[1]
 
-    async def _add_built_in(self) -> tuple[Datasource, Job]:
+    async def _add_built_in(self) -> tuple[Datasource, IngestJob]:
         revision = await asyncio.to_thread(self._places.docs.revised)
         return await self._add(replace(OWN_DOCS, options={"revision": revision}))
 
-    async def jobs(self) -> list[Job]:
+    async def list_jobs(self) -> list[IngestJob]:
         """Newest first."""
         return await self._ingest.jobs()
 
-    async def job(self, job_id: str) -> Job:
+    async def find_job(self, job_id: str) -> IngestJob:
         """Raises NotThere."""
         return await self._ingest.job(job_id)
 
-    async def stop(self, job_id: str) -> Job:
+    async def stop_job(self, job_id: str) -> IngestJob:
         """Raises NotThere."""
         self._check_writes()
         return await self._ingest.stop(job_id)
 
-    def follow(self, job_id: str) -> AsyncIterator[Job]:
+    def follow_job(self, job_id: str) -> AsyncIterator[IngestJob]:
         """The job whenever it has changed, until its end. Raises NotThere."""
         return self._ingest.follow(job_id)
 
-    async def embedded(self) -> None:
+    async def wait_for_embeddings(self) -> None:
         """Waits until every chunk has its vector, as far as vectors can be made."""
         if self._vectors is not None:
             await self._vectors.settled()
@@ -231,8 +274,10 @@ class KnowledgeBase:
     # --- inside
 
     def _check_writes(self) -> None:
-        if not self.writes:
-            raise Refused("Another process has the knowledge base open: it can be searched from here, but not changed.")
+        if not self.is_writable:
+            raise Refused(
+                "Another process has the knowledge base open: it can be searched from here, but not changed."
+            )
 
     def _wake(self) -> None:
         if self._vectors is not None:
@@ -249,13 +294,26 @@ class KnowledgeBase:
             return None
 
 
-def _result(hit: Hit, document: Document, query: str) -> Result:
+def _result(hit: Hit, document: Document, query: str) -> SearchResult:
     chunk = next((chunk for chunk in document.chunks if chunk.ordinal == hit.ordinal), None)
-    text, headings, start = (chunk.text, chunk.headings, chunk.start) if chunk is not None else (document.text, (), 0)
+    text, headings, start = (
+        (chunk.text, chunk.headings, chunk.start) if chunk is not None else (document.text, (), 0)
+    )
     shown = snippet(text, query)
-    return Result(document.document_id, document.title, document.link, document.datasource, hit.score, shown, headings, start)
+    return SearchResult(
+        document.document_id,
+        document.title,
+        document.link,
+        document.datasource,
+        hit.score,
+        shown,
+        headings,
+        start,
+    )
 
 
-def _page(fetched: Fetched) -> Page:
-    kind, parsed = read(Raw(fetched.url, fetched.content, fetched.media_type, link=fetched.url))
-    return Page(fetched.url, parsed.title, kind, chunked(parsed)[0])
+def _page(fetched: FetchResponse) -> WebPage:
+    kind, parsed = read_document(
+        RawDocument(fetched.url, fetched.content, fetched.media_type, link=fetched.url)
+    )
+    return WebPage(fetched.url, parsed.title, kind, chunk_document(parsed)[0])

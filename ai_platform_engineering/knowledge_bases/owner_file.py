@@ -9,13 +9,13 @@ FOLDER = "knowledge"  # of the knowledge base, in the home of this program
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class OwnerProcess:
     """Where the process that may change the knowledge base is reached, and the key that proves that this is the same user's machine."""
 
     url: str
     local_key: str = field(repr=False)
 
-    def announce(self, home: Path) -> None:
+    def write(self, home: Path) -> None:
         path = owner_file(home)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         beside = path.with_suffix(".new")
@@ -25,7 +25,7 @@ class Owner:
         beside.replace(path)
 
     @classmethod
-    def found(cls, home: Path) -> "Owner | None":
+    def read(cls, home: Path) -> "OwnerProcess | None":
         """The one that announced itself last; it may be gone."""
         try:
             said: Any = json.loads(owner_file(home).read_text(encoding="utf-8"))

@@ -15,15 +15,25 @@ from starlette.routing import Route
 from ai_platform_engineering.core.errors import CaipeError, Refused
 from ai_platform_engineering.core.settings import KnowledgeSettings, ServerSettings
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.knowledge_bases.owner_file import Owner
-from ai_platform_engineering.knowledge_bases.result_json import datasource_shown, document_shown, job_shown, result_shown
-from ai_platform_engineering.knowledge_bases.results import NotThere
-from ai_platform_engineering.knowledge_bases.stores.store import Mode
+from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess
+from ai_platform_engineering.knowledge_bases.result_json import (
+    datasource_shown,
+    document_shown,
+    job_shown,
+    result_shown,
+)
+from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
+from ai_platform_engineering.knowledge_bases.stores.store import SearchMode
 from ai_platform_engineering.knowledge_bases.tool_schemas import MOST_RESULTS, Filters
-from ai_platform_engineering.runtime.rest.problems import Handler, NotFound, answering, json_body
-from ai_platform_engineering.runtime.server.ascii_json import AsciiJSON
+from ai_platform_engineering.runtime.rest.problems import (
+    Handler,
+    NotFound,
+    read_json_body,
+    with_problem_responses,
+)
+from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 
-LOCAL_KEY = "X-Caipe-Local-Key"
+LOCAL_KEY_HEADER = "X-Caipe-Local-Key"
 _MOST_BYTES = 64 * 1024
 _PAGE = 100_000  # characters of a document
 
@@ -50,7 +60,7 @@ class Queried(_Body):
     datasource: str | None = None
     filters: Filters | None = None
     limit: int = Field(10, ge=1, le=MOST_RESULTS)
-    mode: Mode = "hybrid"
+    mode: SearchMode = "hybrid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +73,14 @@ class KnowledgeApi:
     local_key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
     @classmethod
-    def of(cls, kb: KnowledgeBase, settings: KnowledgeSettings) -> "KnowledgeApi":
+    def from_settings(cls, kb: KnowledgeBase, settings: KnowledgeSettings) -> "KnowledgeApi":
         return cls(kb, [Path(folder) for folder in settings.ingest_folders])
 
     async def open(self, server: ServerSettings, home: Path) -> None:
         """Opens the knowledge base and says where its owner is, for commands on this machine."""
         await self.kb.open()
-        if self.kb.writes:
-            Owner(server.model_copy(update={"external_url": None}).url, self.local_key).announce(home)
+        if self.kb.is_writable:
+            OwnerProcess(server.model_copy(update={"external_url": None}).url, self.local_key).write(home)
 
     def routes(self) -> list[Route]:
         return [
@@ -87,33 +97,47 @@ class KnowledgeApi:
         ]
 
     async def list_datasources(self, _: Request) -> Response:
-        return AsciiJSON({"datasources": [datasource_shown(one) for one in await self.kb.list_datasources()]})
+        return AsciiJSONResponse(
+            {"datasources": [datasource_shown(one) for one in await self.kb.list_datasources()]}
+        )
 
     async def show_datasource(self, request: Request) -> Response:
-        return AsciiJSON(datasource_shown(await self.kb.datasource(request.path_params["name"])))
+        return AsciiJSONResponse(datasource_shown(await self.kb.find_datasource(request.path_params["name"])))
 
     async def add(self, request: Request) -> Response:
         asked = await _body(request, Added)
-        datasource, job = await self.kb.add(
-            asked.location, name=asked.name, title=asked.title, options=asked.options, folders=self._folders(request)
+        datasource, job = await self.kb.add_datasource(
+            asked.location,
+            name=asked.name,
+            title=asked.title,
+            options=asked.options,
+            folders=self._folders(request),
         )
-        return AsciiJSON({"datasource": datasource_shown(datasource), "job": job_shown(job)}, 202)
+        return AsciiJSONResponse({"datasource": datasource_shown(datasource), "job": job_shown(job)}, 202)
 
     async def remove(self, request: Request) -> Response:
-        await self.kb.remove(request.path_params["name"])
+        await self.kb.remove_datasource(request.path_params["name"])
         return Response(status_code=204)
 
     async def ingest(self, request: Request) -> Response:
         """Looks again at one datasource, or at all."""
         asked = await _body(request, Ingested)
-        names = [asked.datasource] if asked.datasource is not None else [one.name for one in await self.kb.list_datasources()]
-        return AsciiJSON({"jobs": [job_shown(await self.kb.refresh(name)) for name in names]}, 202)
+        names = (
+            [asked.datasource]
+            if asked.datasource is not None
+            else [one.name for one in await self.kb.list_datasources()]
+        )
+        return AsciiJSONResponse(
+            {"jobs": [job_shown(await self.kb.refresh_datasource(name)) for name in names]}, 202
+        )
 
     async def query(self, request: Request) -> Response:
         asked = await _body(request, Queried)
         filters = asked.filters.given() if asked.filters else None
         found = await self.kb.search(asked.query, asked.datasource, filters, asked.limit, asked.mode)
-        return AsciiJSON({"query": asked.query, "results": [result_shown(result) for result in found]})
+        return AsciiJSONResponse(
+            {"query": asked.query, "results": [result_shown(result) for result in found]}
+        )
 
     async def show_document(self, request: Request) -> Response:
         given = request.query_params.get("offset", "0")
@@ -122,41 +146,50 @@ class KnowledgeApi:
         rest = await self.kb.fetch_document(request.path_params["document_id"], int(given))
         shown = document_shown(rest)
         end = rest.offset + _PAGE
-        return AsciiJSON({**shown, "text": rest.text[:_PAGE], "next_offset": end if end < rest.total_chars else None})
+        return AsciiJSONResponse(
+            {**shown, "text": rest.text[:_PAGE], "next_offset": end if end < rest.total_chars else None}
+        )
 
     async def list_jobs(self, _: Request) -> Response:
-        return AsciiJSON({"jobs": [job_shown(job) for job in await self.kb.jobs()]})
+        return AsciiJSONResponse({"jobs": [job_shown(job) for job in await self.kb.list_jobs()]})
 
     async def show_job(self, request: Request) -> Response:
-        return AsciiJSON(job_shown(await self.kb.job(request.path_params["job_id"])))
+        return AsciiJSONResponse(job_shown(await self.kb.find_job(request.path_params["job_id"])))
 
     async def stop_job(self, request: Request) -> Response:
-        return AsciiJSON(job_shown(await self.kb.stop(request.path_params["job_id"])))
+        return AsciiJSONResponse(job_shown(await self.kb.stop_job(request.path_params["job_id"])))
 
     def _folders(self, request: Request) -> Sequence[Path] | None:
         """Files of this machine are nobody's who merely reaches the server."""
-        known = hmac.compare_digest(request.headers.get(LOCAL_KEY, "").encode(), self.local_key.encode())
-        return None if known else self.folders
+        known = hmac.compare_digest(
+            request.headers.get(LOCAL_KEY_HEADER, "").encode(), self.local_key.encode()
+        )
+        if known:
+            return None
+        return self.folders
 
 
 def _answering(handler: Handler) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             return await handler(request)
-        except NotThere as error:
+        except KnowledgeNotFound as error:
             raise NotFound(str(error)) from None
         except Refused:
             raise
         except CaipeError as error:  # a source that cannot be read, an address that is not fetched
             raise Refused(str(error)) from None
 
-    return answering(answer)
+    return with_problem_responses(answer)
 
 
 async def _body(request: Request, kind: type[AskedT]) -> AskedT:
-    body = await json_body(request, _MOST_BYTES, "Send JSON, with the content type application/json.")
+    body = await read_json_body(request, _MOST_BYTES, "Send JSON, with the content type application/json.")
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False, include_url=False))
+        wrong = "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+            for one in error.errors(include_input=False, include_url=False)
+        )
         raise Refused(f"The request is wrong. {wrong}."[:1000]) from None

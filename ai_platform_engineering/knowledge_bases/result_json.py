@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from ai_platform_engineering.core.untrusted_text import NOTE, defused, marked
-from ai_platform_engineering.knowledge_bases.results import Page, Rest, Result, cite
-from ai_platform_engineering.knowledge_bases.stores.store import Datasource, Job
+from ai_platform_engineering.core.untrusted_text import NOTE, escape_markers, wrap_untrusted
+from ai_platform_engineering.knowledge_bases.results import DocumentExcerpt, SearchResult, WebPage, cite
+from ai_platform_engineering.knowledge_bases.stores.store import Datasource, IngestJob
 
 _LONGEST_NAME = 200  # of a title or a heading, for a model
 _AROUND = 1500  # characters of an answer that are not the document's text
 _LEAST_ROOM = 500
 
 
-def result_shown(result: Result) -> dict[str, Any]:
+def result_shown(result: SearchResult) -> dict[str, Any]:
     return {
         "document_id": result.document_id,
         "title": result.title,
@@ -28,26 +28,30 @@ def result_shown(result: Result) -> dict[str, Any]:
     }
 
 
-def results_for_model(query: str, results: Sequence[Result], longest: int) -> dict[str, Any]:
+def results_for_model(query: str, results: Sequence[SearchResult], longest: int) -> dict[str, Any]:
     """As many of the results as fit, at least one."""
     shown = [
         {
             **result_shown(result),
             "title": _named(result.title),
             "link": _linked(result.link),
-            "snippet": marked(result.snippet),
+            "snippet": wrap_untrusted(result.snippet),
             "headings": [_named(heading) for heading in result.headings],
         }
         for result in results
     ]
     while True:
-        said = {"query": query, "results": shown, "note": NOTE if shown else "Nothing was found. Other words may help, once."}
+        said = {
+            "query": query,
+            "results": shown,
+            "note": NOTE if shown else "Nothing was found. Other words may help, once.",
+        }
         if len(shown) < 2 or len(json.dumps(said, ensure_ascii=False)) <= longest:
             return said
         shown = shown[:-1]
 
 
-def document_for_model(rest: Rest, longest: int) -> dict[str, Any]:
+def document_for_model(rest: DocumentExcerpt, longest: int) -> dict[str, Any]:
     """As much of the document as fits. The text comes last, so that a cut costs nothing else."""
     text = _fitting(rest.text, longest)
     end = rest.offset + len(text)
@@ -61,11 +65,11 @@ def document_for_model(rest: Rest, longest: int) -> dict[str, Any]:
         "next_offset": end if end < rest.total_chars else None,
         "total_chars": rest.total_chars,
         "note": NOTE,
-        "text": marked(text),
+        "text": wrap_untrusted(text),
     }
 
 
-def page_for_model(page: Page, longest: int) -> dict[str, Any]:
+def page_for_model(page: WebPage, longest: int) -> dict[str, Any]:
     text = _fitting(page.text, longest)
     return {
         "document_id": page.document_id,
@@ -75,7 +79,7 @@ def page_for_model(page: Page, longest: int) -> dict[str, Any]:
         "truncated": len(text) < len(page.text),
         "total_chars": len(page.text),
         "note": NOTE,
-        "text": marked(text),
+        "text": wrap_untrusted(text),
     }
 
 
@@ -88,9 +92,20 @@ def _source_for_model(datasource: Datasource) -> dict[str, Any]:
     return {key: shown[key] for key in ("name", "title", "kind", "location", "documents", "refreshed")}
 
 
-def document_shown(rest: Rest) -> dict[str, Any]:
-    named = {"document_id": rest.document_id, "title": rest.title, "link": rest.link, "datasource": rest.datasource}
-    return {**named, "offset": rest.offset, "text": rest.text, "total_chars": rest.total_chars, "cite": cite(rest.document_id)}
+def document_shown(rest: DocumentExcerpt) -> dict[str, Any]:
+    named = {
+        "document_id": rest.document_id,
+        "title": rest.title,
+        "link": rest.link,
+        "datasource": rest.datasource,
+    }
+    return {
+        **named,
+        "offset": rest.offset,
+        "text": rest.text,
+        "total_chars": rest.total_chars,
+        "cite": cite(rest.document_id),
+    }
 
 
 def datasource_shown(datasource: Datasource) -> dict[str, Any]:
@@ -107,7 +122,7 @@ def datasource_shown(datasource: Datasource) -> dict[str, Any]:
     }
 
 
-def job_shown(job: Job) -> dict[str, Any]:
+def job_shown(job: IngestJob) -> dict[str, Any]:
     return {
         "id": job.job_id,
         "datasource": job.datasource,
@@ -135,18 +150,20 @@ def public(location: str) -> str:
 
 
 def _named(text: str) -> str:
-    return defused(" ".join(text.split()))[:_LONGEST_NAME]
+    return escape_markers(" ".join(text.split()))[:_LONGEST_NAME]
 
 
 def _linked(link: str | None) -> str | None:
-    return None if link is None else defused(link)[:2000]
+    if link is None:
+        return None
+    return escape_markers(link)[:2000]
 
 
 def _fitting(text: str, longest: int) -> str:
     """The beginning of a text that fits as JSON, cut at a paragraph, a line or a word where one is near the end."""
     room = max(_LEAST_ROOM, longest - _AROUND)
     end = min(len(text), room)
-    while (over := len(json.dumps(defused(text[:end]), ensure_ascii=False)) - room) > 0:
+    while (over := len(json.dumps(escape_markers(text[:end]), ensure_ascii=False)) - room) > 0:
         end = max(1, end - max(over // 2, 1))
         if end == 1:
             break

@@ -9,7 +9,7 @@ _MARK = 8  # hex digits
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SearchResult:
     """A chunk that was found, with its document. `offset` is where the chunk begins in the document's text."""
 
     document_id: str
@@ -23,7 +23,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class DocumentExcerpt:
     """A document from a place on, to its end."""
 
     document_id: str
@@ -36,7 +36,7 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """A page of the web as text."""
 
     url: str
@@ -46,16 +46,16 @@ class Page:
 
     @property
     def document_id(self) -> str:
-        return document_id("fetch_url", self.url)
+        return compute_document_id("fetch_url", self.url)
 
 
-class NotThere(CaipeError):
+class KnowledgeNotFound(CaipeError):
     """There is no such document, datasource or job."""
 
     code = "not_found"
 
 
-def document_id(datasource: str, address: str) -> str:
+def compute_document_id(datasource: str, address: str) -> str:
     """Stable: the same document of the same datasource keeps its id."""
     return hashlib.sha256(f"{datasource}\0{address}".encode()).hexdigest()[:32]
 

@@ -9,7 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.knowledge_bases.result_json import document_for_model, page_for_model, results_for_model, sources_for_model
+from ai_platform_engineering.knowledge_bases.result_json import (
+    document_for_model,
+    page_for_model,
+    results_for_model,
+    sources_for_model,
+)
 
 MOST_RESULTS = 50
 INSTRUCTIONS = (
@@ -33,16 +38,26 @@ class Filters(_Asked):
         return self.model_dump(exclude_none=True)
 
 
-class Search(_Asked):
-    query: str = Field(min_length=1, max_length=2000, description="The question or its key words, as the documents would say it.")
-    datasource: str | None = Field(None, description="The name of a datasource to search alone; list_datasources has the names.")
+class SearchArguments(_Asked):
+    query: str = Field(
+        min_length=1,
+        max_length=2000,
+        description="The question or its key words, as the documents would say it.",
+    )
+    datasource: str | None = Field(
+        None, description="The name of a datasource to search alone; list_datasources has the names."
+    )
     filters: Filters | None = Field(None, description="Only documents of a kind, a title or a path.")
     limit: int | None = Field(None, ge=1, le=MOST_RESULTS, description="How many results at most.")
 
 
 class FetchDocument(_Asked):
     document_id: str = Field(min_length=1, max_length=200, description="The document_id of a search result.")
-    offset: int = Field(0, ge=0, description="Where to begin: the next_offset of the page before, or the offset of a search result.")
+    offset: int = Field(
+        0,
+        ge=0,
+        description="Where to begin: the next_offset of the page before, or the offset of a search result.",
+    )
 
 
 class ListDatasources(_Asked):
@@ -54,7 +69,7 @@ class FetchUrl(_Asked):
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class KnowledgeTool:
     """`answer` gives what the model reads, as JSON."""
 
     name: str
@@ -71,14 +86,14 @@ class Tool:
         return {"type": "object", "properties": {}, **_lean(whole, inner)}
 
 
-async def _search(kb: KnowledgeBase, asked: Search) -> dict[str, Any]:
+async def _search(kb: KnowledgeBase, asked: SearchArguments) -> dict[str, Any]:
     filters = asked.filters.given() if asked.filters else None
     found = await kb.search(asked.query, datasource=asked.datasource, filters=filters, limit=asked.limit)
-    return results_for_model(asked.query, found, kb.longest)
+    return results_for_model(asked.query, found, kb.max_answer_chars)
 
 
 async def _fetch_document(kb: KnowledgeBase, asked: FetchDocument) -> dict[str, Any]:
-    return document_for_model(await kb.fetch_document(asked.document_id, asked.offset), kb.longest)
+    return document_for_model(await kb.fetch_document(asked.document_id, asked.offset), kb.max_answer_chars)
 
 
 async def _list_datasources(kb: KnowledgeBase, _: ListDatasources) -> dict[str, Any]:
@@ -86,34 +101,34 @@ async def _list_datasources(kb: KnowledgeBase, _: ListDatasources) -> dict[str, 
 
 
 async def _fetch_url(kb: KnowledgeBase, asked: FetchUrl) -> dict[str, Any]:
-    return page_for_model(await kb.fetch_url(asked.url), kb.longest)
+    return page_for_model(await kb.fetch_url(asked.url), kb.max_answer_chars)
 
 
 TOOLS = (
-    Tool(
+    KnowledgeTool(
         "search",
         "Search the documents of the knowledge base: how things are done here, runbooks, architecture, and the documentation of this "
         "product itself. Use it before answering from memory whenever documents may know better. Gives ranked snippets with document_id, "
         "title, link and a `cite` mark; put the mark into the answer behind what it supports. A snippet is a part: read the document "
         "with fetch_document when it is not enough. Asking the same in other words rarely helps more than once.",
-        Search,
+        SearchArguments,
         _search,
     ),
-    Tool(
+    KnowledgeTool(
         "fetch_document",
         "Read a document of the knowledge base in order, a page at a time. Give the document_id of a search result; go on with "
         "next_offset while it is not null and the answer is not found.",
         FetchDocument,
         _fetch_document,
     ),
-    Tool(
+    KnowledgeTool(
         "list_datasources",
         "Which collections of documents the knowledge base holds, with names and sizes. Use it to narrow a search to one of them, or "
         "when somebody asks what is known.",
         ListDatasources,
         _list_datasources,
     ),
-    Tool(
+    KnowledgeTool(
         "fetch_url",
         "Read one page of the open web as text. Only for an address that the user gave or that a document names; addresses inside "
         "private networks are refused.",
@@ -124,7 +139,7 @@ TOOLS = (
 )
 
 
-async def answered(kb: KnowledgeBase, name: str, given: Mapping[str, Any]) -> str:
+async def answer_tool_call(kb: KnowledgeBase, name: str, given: Mapping[str, Any]) -> str:
     """A call's answer as JSON. Raises CaipeError, with a sentence for the model."""
     tool = next((one for one in TOOLS if one.name == name), None)
     if tool is None:
@@ -132,7 +147,10 @@ async def answered(kb: KnowledgeBase, name: str, given: Mapping[str, Any]) -> st
     try:
         asked = tool.arguments.model_validate(given)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False, include_url=False))
+        wrong = "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+            for one in error.errors(include_input=False, include_url=False)
+        )
         raise Refused(f"The arguments of {name} are wrong. {wrong}."[:1000]) from None
     return json.dumps(await tool.answer(kb, asked), ensure_ascii=False)
 
@@ -145,4 +163,8 @@ def _lean(schema: Any, inner: Mapping[str, Any]) -> Any:
     if "$ref" in schema:
         return _lean(inner[schema["$ref"].rpartition("/")[2]], inner)
     # `title` is also the name of a property, which is a schema and not a text.
-    return {key: _lean(value, inner) for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
+    return {
+        key: _lean(value, inner)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+    }

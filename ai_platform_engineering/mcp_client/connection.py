@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.tracebacks import format_traceback
-from ai_platform_engineering.mcp_client.results import Listing, ToolResult
-from ai_platform_engineering.mcp_client.server import Broken, McpLimits, McpUnavailable, Refused, Report, Sent, Unseen, Veil
-from ai_platform_engineering.mcp_client.server_process import Guard
+from ai_platform_engineering.mcp_client.server import (
+    DeliveryUnknownError,
+    McpLimits,
+    McpUnavailable,
+    NotDeliveredError,
+    OutgoingRequest,
+    ProgressCallback,
+    RequestRejectedError,
+    SecretRedactor,
+)
+from ai_platform_engineering.mcp_client.server_process import OrphanReaper
+from ai_platform_engineering.mcp_client.tool_types import ToolList, ToolResult
 
 if TYPE_CHECKING:
-    from ai_platform_engineering.mcp_client.protocol import Wire
+    from ai_platform_engineering.mcp_client.protocol import ProtocolSession
 
 log = logging.getLogger(__name__)
 
@@ -30,20 +39,20 @@ _STOPPING = "it is being closed"
 AnswerT = TypeVar("AnswerT")
 
 
-class TimedOut(Exception):
+class CallTimeoutError(Exception):
     """No answer in time; the server may still be at work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ConnectionContext:
     """What every connection of a process has in common."""
 
     limits: McpLimits
     environment: Mapping[str, str]
-    guard: Guard
+    guard: OrphanReaper
 
 
-class Tasks:
+class BackgroundTasks:
     """Work on the side that ends with its owner."""
 
     def __init__(self) -> None:
@@ -66,22 +75,31 @@ class Tasks:
             log.warning("mcp: %s", format_traceback(error))
 
 
-class Connection:
+class McpConnection:
     """Starts at once. Can be used while `usable`; a retired one ends when its last call has."""
 
-    def __init__(self, name: str, server: McpServer, around: Surroundings, ready: Callable[["Connection"], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        server: McpServer,
+        around: ConnectionContext,
+        ready: Callable[["McpConnection"], None],
+    ) -> None:
         loop = asyncio.get_running_loop()
-        self._name, self._server, self._around, self._ready = name, server, around, ready
+        self._name = name
+        self._server = server
+        self._around = around
+        self._ready = ready
         self._opened: asyncio.Future[None] = loop.create_future()
         self._lost: asyncio.Future[None] = loop.create_future()
         self._closing: asyncio.Future[None] = loop.create_future()
-        self._wire: Wire | None = None
+        self._wire: ProtocolSession | None = None
         self._retired = False
         self._reason: str | None = None
         self._calls = 0
         self._used = self._began = loop.time()
         self._check: asyncio.Task[None] | None = None
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self.tools_changed = asyncio.Event()
         """Set when the server has said so, and at the end."""
         self.failure: str | None = None
@@ -93,14 +111,14 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        return self._wire is not None and not self._wire.gone.done() and not self._lost.done()
+        return self._wire is not None and not self._wire.closed.done() and not self._lost.done()
 
     @property
     def is_starting(self) -> bool:
         return not self._opened.done()
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """New calls may be given to it, now or when it has started."""
         return not self._retired and (self.is_starting or self.is_open)
 
@@ -113,7 +131,7 @@ class Connection:
     def has_ended(self) -> bool:
         return self._owner.done()
 
-    async def opened(self) -> None:
+    async def wait_until_open(self) -> None:
         """Waits for the start. Raises McpUnavailable."""
         await asyncio.shield(self._opened)
         if self._check is not None:  # a call got no answer: whether anybody is there is being found out
@@ -121,8 +139,10 @@ class Connection:
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], report: Report | None) -> ToolResult:
-        sent, limits = Sent(), self._around.limits
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], report: ProgressCallback | None
+    ) -> ToolResult:
+        sent, limits = OutgoingRequest(), self._around.limits
         ends_at = asyncio.get_running_loop().time() + limits.longest_call
         within = asyncio.timeout(limits.call)
 
@@ -134,11 +154,13 @@ class Connection:
 
         return await self._asked(self._open_wire().call(tool, arguments, sent, reported), sent, within)
 
-    async def list_tools(self) -> Listing:
-        sent = Sent()
-        return await self._asked(self._open_wire().list_tools(sent), sent, asyncio.timeout(self._around.limits.connect))
+    async def list_tools(self) -> ToolList:
+        sent = OutgoingRequest()
+        return await self._asked(
+            self._open_wire().list_tools(sent), sent, asyncio.timeout(self._around.limits.connect)
+        )
 
-    def suspect(self) -> None:
+    def check_alive(self) -> None:
         """A call got no answer: if the server does not answer at all, no new call is given to it."""
         if self.is_open and (self._check is None or self._check.done()):
             self._check = self._tasks.spawn(self._ping())
@@ -158,12 +180,14 @@ class Connection:
             self._owner.cancel()
             await asyncio.wait({self._owner}, timeout=_CLOSE_WITHIN)
 
-    def _open_wire(self) -> "Wire":
+    def _open_wire(self) -> "ProtocolSession":
         if self._wire is None:
-            raise Unseen("the connection was lost")
+            raise NotDeliveredError("the connection was lost")
         return self._wire
 
-    async def _asked(self, asking: Coroutine[Any, Any, AnswerT], sent: Sent, within: asyncio.Timeout) -> AnswerT:
+    async def _asked(
+        self, asking: Coroutine[Any, Any, AnswerT], sent: OutgoingRequest, within: asyncio.Timeout
+    ) -> AnswerT:
         """The answer; or Unseen, Broken, Refused or TimedOut. In a task of its own: a breaking transport cancels whoever waits in it."""
         wire = self._open_wire()
         task = asyncio.create_task(asking)
@@ -174,37 +198,41 @@ class Connection:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             self._withdraw(wire, sent, "no answer in time")
-            raise TimedOut("no answer in time") from None
+            raise CallTimeoutError("no answer in time") from None
         except asyncio.CancelledError:
             self._withdraw(wire, sent, "the caller has gone")
             raise
         finally:
             self._calls -= 1
             self._used = asyncio.get_running_loop().time()
-            if not task.done() and wire.abandon(sent):
+            if not task.done() and wire.drop_answer(sent):
                 task.cancel()
             task.add_done_callback(_forget)
             self._close_if_done()
         if not task.done() or task.cancelled():
-            raise wire.lost(sent)
+            raise wire.connection_lost_error(sent)
         return task.result()
 
-    def _withdraw(self, wire: "Wire", sent: Sent, reason: str) -> None:
+    def _withdraw(self, wire: "ProtocolSession", sent: OutgoingRequest, reason: str) -> None:
         async def tell() -> None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_NOTICE_WITHIN):
-                    await wire.withdraw(sent, reason)
+                    await wire.send_cancellation(sent, reason)
 
         if self.is_open:
             self._tasks.spawn(tell())
 
     async def _ping(self) -> None:
-        sent = Sent()
+        sent = OutgoingRequest()
         try:
-            await self._asked(self._open_wire().ping(sent), sent, asyncio.timeout(min(_PING_WITHIN, self._around.limits.call)))
-        except (TimedOut, Broken, Unseen):
+            await self._asked(
+                self._open_wire().ping(sent),
+                sent,
+                asyncio.timeout(min(_PING_WITHIN, self._around.limits.call)),
+            )
+        except (CallTimeoutError, DeliveryUnknownError, NotDeliveredError):
             self.retire("it does not answer any more")
-        except Refused:
+        except RequestRejectedError:
             pass  # an answer, whatever it says
 
     def _close_if_done(self) -> None:
@@ -217,9 +245,9 @@ class Connection:
         try:
             library = await asyncio.to_thread(_library)
             self._began, around = asyncio.get_running_loop().time(), self._around
-            opening = library.open_wire(
+            opening = library.open_protocol_session(
                 self._server, name=self._name, limits=around.limits, environment=around.environment, guard=around.guard,
-                veil=Veil(self._server), tools_changed=self.tools_changed.set,
+                veil=SecretRedactor(self._server), tools_changed=self.tools_changed.set,
             )  # fmt: skip
             async with opening as wire:
                 # Told before the process is ended, which may take seconds.
@@ -234,21 +262,25 @@ class Connection:
             self._end(str(error) if error.errno is None else f"it cannot be started: {error.strerror}")
         except Exception as error:  # noqa: BLE001 - whatever breaks in a transport ends this connection and nothing else
             log.debug("mcp %s: %s", self._name, format_traceback(error))
-            self._end("the connection was lost" if self._wire is not None else f"it cannot be reached ({_root(error)})")
+            self._end(
+                "the connection was lost"
+                if self._wire is not None
+                else f"it cannot be reached ({_root(error)})"
+            )
         finally:
             await self._tasks.aclose()
 
-    async def _serve(self, wire: "Wire") -> str | None:
+    async def _serve(self, wire: "ProtocolSession") -> str | None:
         """Initializes the session and keeps it until it ends; why it ended, if that was not our wish."""
         seconds = self._around.limits.connect
         try:
             async with asyncio.timeout(seconds):
                 await wire.initialize()
         except TimeoutError:
-            why = await wire.why()
+            why = await wire.explain_failure()
             return f"it did not answer in {seconds:g} seconds" + (f"; {why}" if why else "")
-        except (Unseen, Broken, Refused) as error:
-            return await wire.why() or str(error)
+        except (NotDeliveredError, DeliveryUnknownError, RequestRejectedError) as error:
+            return await wire.explain_failure() or str(error)
         self._wire = wire
         self._opened.set_result(None)
         self.since = datetime.now(UTC)
@@ -257,20 +289,27 @@ class Connection:
             return self._reason
         with contextlib.suppress(TimeoutError):  # so that whoever waits gets the answer that was already sent
             await asyncio.wait_for(wire.drained.wait(), _DRAIN_WITHIN)
-        return await wire.why()
+        return await wire.explain_failure()
 
-    async def _kept(self, wire: "Wire") -> bool:
+    async def _kept(self, wire: "ProtocolSession") -> bool:
         """Waits until the session is lost (False), or is to be closed or has been idle for long (True)."""
         loop, idle = asyncio.get_running_loop(), self._around.limits.idle
-        while not wire.gone.done() and not self._closing.done():
+        while not wire.closed.done() and not self._closing.done():
             left = self._used + idle - loop.time()
             if idle > 0 and left <= 0 and self._calls == 0:
                 log.debug("mcp %s: closed, it was not used for %g seconds", self._name, idle)
                 self._retired = True
                 return True
-            within = None if idle <= 0 else left if left > 0 else _LOOK_AGAIN
-            await asyncio.wait({wire.gone, self._closing}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
-        return not wire.gone.done()
+            if idle <= 0:
+                within = None
+            elif left > 0:
+                within = left
+            else:
+                within = _LOOK_AGAIN
+            await asyncio.wait(
+                {wire.closed, self._closing}, timeout=within, return_when=asyncio.FIRST_COMPLETED
+            )
+        return not wire.closed.done()
 
     def _end(self, reason: str | None) -> None:
         if self._lost.done():

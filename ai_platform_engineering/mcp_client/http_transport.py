@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.server import address
+from ai_platform_engineering.mcp_client.server import redact_url
 
 
 class _PlainAddresses(logging.Filter):
@@ -26,7 +26,10 @@ class _PlainAddresses(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
-            plain = (arg.copy_with(userinfo=b"", query=None) if isinstance(arg, httpx.URL) else arg for arg in record.args)
+            plain = (
+                arg.copy_with(userinfo=b"", query=None) if isinstance(arg, httpx.URL) else arg
+                for arg in record.args
+            )
             record.args = tuple(plain)
         return True
 
@@ -36,15 +39,21 @@ logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
 logging.getLogger("httpcore").setLevel(logging.INFO)
 logging.getLogger("httpx").addFilter(_PlainAddresses())
 
-Fate = Literal["unseen", "broken", "refused"]
+McpDeliveryStatus = Literal["unseen", "broken", "refused"]
 """Unseen: the server cannot have taken the request. Broken: nobody knows. Refused: the server answered, with an error."""
 
-FATE = "caipe.fate"
+DELIVERY_STATUS_KEY = "caipe.fate"
 _FAILED = -32000
 _CLOSE_WITHIN = 2.0
 _SLACK = 10.0
 _STREAM, _JSON = "text/event-stream", "application/json"
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.ProxyError)
+_NEVER_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.ProxyError,
+)
 _MOST_OF_ERROR = 2000
 _LONGEST_ID = 1000
 
@@ -57,43 +66,49 @@ _STATUS_WORDS = {
 }
 
 
-class HttpLink:
+class HttpTransport:
     """Both directions of a session over HTTP. It has no connection that could be lost as a whole."""
 
     def __init__(
-        self, incoming: MemoryObjectReceiveStream[SessionMessage | Exception], outgoing: MemoryObjectSendStream[SessionMessage]
+        self,
+        incoming: MemoryObjectReceiveStream[SessionMessage | Exception],
+        outgoing: MemoryObjectSendStream[SessionMessage],
     ) -> None:
         self.incoming, self.outgoing = incoming, outgoing
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def unseen(self, request_id: str | int) -> bool:
+    def was_not_delivered(self, request_id: str | int) -> bool:
         return False  # told by the answer itself
 
-    async def why(self) -> str:
+    async def explain_failure(self) -> str:
         return ""
 
 
 @asynccontextmanager
-async def http_link(server: McpServer, *, connect_timeout: float, longest_call: float) -> AsyncIterator[HttpLink]:
+async def open_http_transport(
+    server: McpServer, *, connect_timeout: float, longest_call: float
+) -> AsyncIterator[HttpTransport]:
     """Opens a session at the server's address and ends it there afterwards."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
     timeout = httpx.Timeout(connect_timeout, read=longest_call + _SLACK)
     # Plain bytes: an answer of ours is put behind what was received of a broken stream.
     headers = {**server.headers, "Accept-Encoding": "identity"}
     async with (
-        AnsweringClient(server, headers=headers, limits=limits, timeout=timeout) as client,
+        JsonRpcErrorClient(server, headers=headers, limits=limits, timeout=timeout) as client,
         streamable_http_client(server.url or "", http_client=client) as (incoming, outgoing, _),
     ):
-        yield HttpLink(incoming, outgoing)
+        yield HttpTransport(incoming, outgoing)
 
 
-class AnsweringClient(httpx.AsyncClient):
+class JsonRpcErrorClient(httpx.AsyncClient):
     """Sends what the library's transport sends, and lets no request go without an answer."""
 
     def __init__(self, server: McpServer, **options: Any) -> None:
         super().__init__(**options)
-        self._address = address(server)
-        self._resumed: dict[str, Any] = {}  # the last event of a stream that can be resumed -> the request that it answers
+        self._address = redact_url(server)
+        self._resumed: dict[
+            str, Any
+        ] = {}  # the last event of a stream that can be resumed -> the request that it answers
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         waits = _waits(request, self._resumed)
@@ -102,7 +117,12 @@ class AnsweringClient(httpx.AsyncClient):
             response = await super().send(request, **options)
         except httpx.TransportError as error:
             if waits is not None:
-                return self._answered(request, waits, "unseen" if isinstance(error, _NEVER_SENT) else "broken", self._in_words(error))
+                return self._answered(
+                    request,
+                    waits,
+                    "unseen" if isinstance(error, _NEVER_SENT) else "broken",
+                    self._in_words(error),
+                )
             if request.method == "POST":
                 return httpx.Response(202, request=request)  # a notification: nobody waits for an answer
             raise
@@ -115,7 +135,9 @@ class AnsweringClient(httpx.AsyncClient):
             return httpx.Response(202, request=request)
         return response
 
-    async def _checked(self, request: httpx.Request, response: httpx.Response, waits: "_Waits") -> httpx.Response:
+    async def _checked(
+        self, request: httpx.Request, response: httpx.Response, waits: "_Waits"
+    ) -> httpx.Response:
         """The response as it is, if it holds an answer or will; else one of ours."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.is_success and kind == _STREAM:
@@ -130,12 +152,18 @@ class AnsweringClient(httpx.AsyncClient):
         if response.is_success:
             if response.status_code != 202 and kind == _JSON and _answers(body, waits.request_id):
                 return response
-            return self._answered(request, waits, "refused", f"{self._address} answers something that is not MCP")
+            return self._answered(
+                request, waits, "refused", f"{self._address} answers something that is not MCP"
+            )
         # A session that the server has forgotten, after a restart for example: 404 by the book, 400 in practice.
         forgotten = response.status_code in (400, 404) and "mcp-session-id" in request.headers
-        return self._answered(request, waits, "unseen" if forgotten else "refused", self._status_in_words(response, body))
+        return self._answered(
+            request, waits, "unseen" if forgotten else "refused", self._status_in_words(response, body)
+        )
 
-    def _answered(self, request: httpx.Request, waits: "_Waits", fate: Fate, text: str) -> httpx.Response:
+    def _answered(
+        self, request: httpx.Request, waits: "_Waits", fate: McpDeliveryStatus, text: str
+    ) -> httpx.Response:
         if request.method == "GET":  # the request itself was taken long ago
             stream = _event(_error(waits.request_id, "broken", text))
             return httpx.Response(200, headers={"content-type": _STREAM}, content=stream, request=request)
@@ -167,7 +195,11 @@ class AnsweringClient(httpx.AsyncClient):
             moved = response.next_request.url.copy_with(userinfo=b"", query=None)
             return f"it redirects to {moved}, which is not followed; use that address if it is the right one"
         known = _STATUS_WORDS.get(response.status_code)
-        said = known or _said(body) or ("it has a problem" if response.is_server_error else "it refused the request")
+        said = (
+            known
+            or _said(body)
+            or ("it has a problem" if response.is_server_error else "it refused the request")
+        )
         return f"{said} (HTTP {response.status_code} from {self._address})"
 
 
@@ -185,10 +217,15 @@ class _Watched(httpx.AsyncByteStream):
     """
 
     def __init__(self, stream: Any, waits: _Waits, resumed: dict[str, Any], in_words: Any) -> None:
-        self._stream, self._waits, self._resumed, self._in_words = stream, waits, resumed, in_words
+        self._stream = stream
+        self._waits = waits
+        self._resumed = resumed
+        self._in_words = in_words
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        last_id, line, text = "", b"", "the stream ended without an answer"
+        last_id = ""
+        line = b""
+        text = "the stream ended without an answer"
         try:
             async for chunk in self._stream:
                 *lines, line = (line + chunk).split(b"\n")
@@ -212,11 +249,15 @@ def _waits(request: httpx.Request, resumed: dict[str, Any]) -> _Waits | None:
     """The request whose answer is awaited here: a posted one, or one whose stream is resumed."""
     if request.method == "GET":
         last_id = request.headers.get("last-event-id")
-        return _Waits(resumed.pop(last_id)) if last_id in resumed else None
+        if last_id in resumed:
+            return _Waits(resumed.pop(last_id))
+        return None
     if request.method != "POST":
         return None
     message = json.loads(request.content)
-    return _Waits(message["id"]) if "method" in message and "id" in message else None
+    if "method" in message and "id" in message:
+        return _Waits(message["id"])
+    return None
 
 
 def _leads_back(request: httpx.Request, response: httpx.Response) -> bool:
@@ -225,7 +266,12 @@ def _leads_back(request: httpx.Request, response: httpx.Response) -> bool:
     if following is None or following.method != request.method or following.url.host != sent.host:
         return False
     same = (following.url.scheme, following.url.port) == (sent.scheme, sent.port)
-    return same or (sent.scheme, sent.port, following.url.scheme, following.url.port) == ("http", None, "https", None)
+    return same or (sent.scheme, sent.port, following.url.scheme, following.url.port) == (
+        "http",
+        None,
+        "https",
+        None,
+    )
 
 
 def _answers(body: bytes, request_id: Any) -> bool:
@@ -233,7 +279,11 @@ def _answers(body: bytes, request_id: Any) -> bool:
         message = json.loads(body)
     except ValueError:
         return False
-    return isinstance(message, dict) and message.get("id") == request_id and ("result" in message or "error" in message)
+    return (
+        isinstance(message, dict)
+        and message.get("id") == request_id
+        and ("result" in message or "error" in message)
+    )
 
 
 def _said(body: bytes) -> str:
@@ -244,11 +294,13 @@ def _said(body: bytes) -> str:
         return ""
     error = told.get("error") if isinstance(told, dict) else None
     text = error.get("message") if isinstance(error, dict) else error
-    return text if isinstance(text, str) else ""
+    if isinstance(text, str):
+        return text
+    return ""
 
 
-def _error(request_id: Any, fate: Fate, text: str) -> bytes:
-    error = {"code": _FAILED, "message": text, "data": {FATE: fate}}
+def _error(request_id: Any, fate: McpDeliveryStatus, text: str) -> bytes:
+    error = {"code": _FAILED, "message": text, "data": {DELIVERY_STATUS_KEY: fate}}
     return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode()
 
 

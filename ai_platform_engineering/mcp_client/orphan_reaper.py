@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Iterable
 
-MARK = "CAIPE_MCP_START"
+MARK_VARIABLE = "CAIPE_MCP_START"
 _GRACE = 1.0  # seconds, before each harder step
 
 
-def watch(lines: Iterable[str]) -> tuple[set[int], set[str]]:
+def read_groups(lines: Iterable[str]) -> tuple[set[int], set[str]]:
     """Reads until the parent is gone; the groups that are left, and the marks of servers that were being started."""
     groups: set[int] = set()
     starting: set[str] = set()
@@ -35,7 +35,7 @@ def watch(lines: Iterable[str]) -> tuple[set[int], set[str]]:
     return groups, starting
 
 
-def end(groups: set[int], starting: set[str]) -> None:
+def terminate_groups(groups: set[int], starting: set[str]) -> None:
     for number in (0, signal.SIGTERM, signal.SIGKILL):
         for group in groups if number else ():
             with contextlib.suppress(OSError):
@@ -43,14 +43,14 @@ def end(groups: set[int], starting: set[str]) -> None:
         deadline = time.monotonic() + _GRACE
         while (groups or starting) and time.monotonic() < deadline:
             time.sleep(0.02)
-            found = started(starting) if starting else {}
+            found = find_marked_groups(starting) if starting else {}
             starting = starting - found.keys()
-            groups = {group for group in groups.union(found.values()) if is_there(group)}
+            groups = {group for group in groups.union(found.values()) if group_exists(group)}
 
 
-def started(marks: set[str]) -> dict[str, int]:
+def find_marked_groups(marks: set[str]) -> dict[str, int]:
     """The groups of processes with these marks, where the system tells."""
-    wanted = {f"{MARK}={mark}".encode(): mark for mark in marks}
+    wanted = {f"{MARK_VARIABLE}={mark}".encode(): mark for mark in marks}
     found: dict[str, int] = {}
     with contextlib.suppress(OSError):
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -60,7 +60,7 @@ def started(marks: set[str]) -> dict[str, int]:
     return found
 
 
-def is_there(group: int) -> bool:
+def group_exists(group: int) -> bool:
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -75,7 +75,7 @@ def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     os.chdir("/")
-    end(*watch(sys.stdin))
+    terminate_groups(*read_groups(sys.stdin))
 
 
 if __name__ == "__main__":

@@ -20,11 +20,25 @@ from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, Field, ValidationError
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.http_transport import FATE, http_link
-from ai_platform_engineering.mcp_client.results import Listing, ToolResult, tool_result, tool_specs
-from ai_platform_engineering.mcp_client.server import Broken, McpLimits, Refused, Report, Sent, Unseen, Veil, shown
-from ai_platform_engineering.mcp_client.server_process import Guard
-from ai_platform_engineering.mcp_client.stdio_transport import stdio_link
+from ai_platform_engineering.mcp_client.http_transport import DELIVERY_STATUS_KEY, open_http_transport
+from ai_platform_engineering.mcp_client.server import (
+    DeliveryUnknownError,
+    McpLimits,
+    NotDeliveredError,
+    OutgoingRequest,
+    ProgressCallback,
+    RequestRejectedError,
+    SecretRedactor,
+    sanitize_line,
+)
+from ai_platform_engineering.mcp_client.server_process import OrphanReaper
+from ai_platform_engineering.mcp_client.stdio_transport import open_stdio_transport
+from ai_platform_engineering.mcp_client.tool_types import (
+    ToolList,
+    ToolResult,
+    read_tool_result,
+    read_tool_specs,
+)
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +49,21 @@ _MOST_OF_INSTRUCTIONS = 4000
 _CLOSED = "Connection closed"  # what the library tells all requests when its session breaks; the code alone is also used by servers
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
-FromServer = SessionMessage | Exception
+ServerMessage = SessionMessage | Exception
 
-_sending: ContextVar[Sent] = ContextVar("_sending")
+_sending: ContextVar[OutgoingRequest] = ContextVar("_sending")
 
 
-class Link(Protocol):
+class McpTransport(Protocol):
     """A transport: the two streams of a session, and what became of them."""
 
-    incoming: MemoryObjectReceiveStream[FromServer]
+    incoming: MemoryObjectReceiveStream[ServerMessage]
     outgoing: MemoryObjectSendStream[SessionMessage]
-    gone: asyncio.Future[None]
+    closed: asyncio.Future[None]
 
-    def unseen(self, request_id: str | int) -> bool: ...
+    def was_not_delivered(self, request_id: str | int) -> bool: ...
 
-    def why(self) -> Awaitable[str]: ...
+    def explain_failure(self) -> Awaitable[str]: ...
 
 
 class _Answer(BaseModel):
@@ -65,29 +79,44 @@ class _Page(BaseModel):
     nextCursor: str | None = None
 
 
-class Wire:
+class ProtocolSession:
     """What we ask of a server. Fails with Unseen, Broken or Refused, whatever the library and the transport raise."""
 
-    def __init__(self, session: ClientSession, link: Link, incoming: "_Incoming", name: str, veil: Veil) -> None:
-        self._session, self._link, self._incoming, self._name, self._veil = session, link, incoming, name, veil
-        self._about = Listing()
-        self.gone = link.gone
+    def __init__(
+        self,
+        session: ClientSession,
+        link: McpTransport,
+        incoming: "_Incoming",
+        name: str,
+        veil: SecretRedactor,
+    ) -> None:
+        self._session = session
+        self._link = link
+        self._incoming = incoming
+        self._name = name
+        self._veil = veil
+        self._about = ToolList()
+        self.closed = link.closed
         self.drained = incoming.ended
         """Set when the server has gone and what it said before has been read."""
 
     async def initialize(self) -> None:
-        told = await self._translated(self._session.initialize(), Sent())
+        told = await self._translated(self._session.initialize(), OutgoingRequest())
         info = told.serverInfo
-        self._about = Listing(server=info.name, version=info.version, instructions=(told.instructions or "")[:_MOST_OF_INSTRUCTIONS])
+        self._about = ToolList(
+            server=info.name,
+            version=info.version,
+            instructions=(told.instructions or "")[:_MOST_OF_INSTRUCTIONS],
+        )
 
-    async def list_tools(self, sent: Sent) -> Listing:
+    async def list_tools(self, sent: OutgoingRequest) -> ToolList:
         found: list[Any] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
             try:
                 page = await self._ask(types.ListToolsRequest(params=params), _Page, sent)
-            except Refused as refused:
+            except RequestRejectedError as refused:
                 if refused.code != types.METHOD_NOT_FOUND:
                     raise
                 break  # a server of prompts or resources only
@@ -95,39 +124,49 @@ class Wire:
             cursor = page.nextCursor
             if not cursor:
                 break
-        return self._about.model_copy(update={"tools": tool_specs(found, self._name)})
+        return self._about.model_copy(update={"tools": read_tool_specs(found, self._name)})
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], sent: Sent, report: Report | None = None) -> ToolResult:
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        sent: OutgoingRequest,
+        report: ProgressCallback | None = None,
+    ) -> ToolResult:
         # Half a character, which models do send, can be sent nowhere: in the transports it would break more than this call.
         clean = json.loads(json.dumps(dict(arguments), ensure_ascii=False).encode(errors="replace"))
         params = types.CallToolRequestParams(name=tool, arguments=clean)
         answer = await self._ask(types.CallToolRequest(params=params), _Answer, sent, report)
-        result = tool_result(answer.content, answer.structuredContent, failed=answer.isError)
+        result = read_tool_result(answer.content, answer.structuredContent, failed=answer.isError)
         return replace(result, text=self._veil(result.text))
 
-    async def ping(self, sent: Sent) -> None:
+    async def ping(self, sent: OutgoingRequest) -> None:
         await self._ask(types.PingRequest(), types.EmptyResult, sent)
 
-    async def withdraw(self, sent: Sent, reason: str) -> None:
+    async def send_cancellation(self, sent: OutgoingRequest, reason: str) -> None:
         """Tells the server that nobody waits for this request any more."""
-        if sent.request_id is not None and not self.gone.done():
+        if sent.request_id is not None and not self.closed.done():
             params = types.CancelledNotificationParams(requestId=sent.request_id, reason=reason)
             with suppress(BrokenResourceError, ClosedResourceError):
-                await self._session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
+                await self._session.send_notification(
+                    types.ClientNotification(types.CancelledNotification(params=params))
+                )
 
-    def abandon(self, sent: Sent) -> bool:
+    def drop_answer(self, sent: OutgoingRequest) -> bool:
         """Nobody waits for this request any more: its answer will be dropped. True if the waiting itself may be cancelled."""
         return sent.request_id is None or self._incoming.drop(sent.request_id)
 
-    def lost(self, sent: Sent) -> Unseen | Broken:
+    def connection_lost_error(self, sent: OutgoingRequest) -> NotDeliveredError | DeliveryUnknownError:
         """What became of a request when the connection went."""
-        unseen = sent.request_id is None or self._link.unseen(sent.request_id)
-        return (Unseen if unseen else Broken)("the connection was lost")
+        unseen = sent.request_id is None or self._link.was_not_delivered(sent.request_id)
+        return (NotDeliveredError if unseen else DeliveryUnknownError)("the connection was lost")
 
-    async def why(self) -> str:
-        return self._veil(await self._link.why())
+    async def explain_failure(self) -> str:
+        return self._veil(await self._link.explain_failure())
 
-    async def _ask(self, request: Any, kind: type[AnswerT], sent: Sent, report: Report | None = None) -> AnswerT:
+    async def _ask(
+        self, request: Any, kind: type[AnswerT], sent: OutgoingRequest, report: ProgressCallback | None = None
+    ) -> AnswerT:
         async def told(progress: float, total: float | None, message: str | None) -> None:
             try:
                 if report is not None:
@@ -136,34 +175,36 @@ class Wire:
                 log.debug("mcp %s: progress could not be told: %s", self._name, type(error).__name__)
 
         # Not the library's call_tool(): it validates answers against the output schema, and a server's slip there is not ours to punish.
-        asked = self._session.send_request(types.ClientRequest(request), kind, progress_callback=told if report else None)
+        asked = self._session.send_request(
+            types.ClientRequest(request), kind, progress_callback=told if report else None
+        )
         return await self._translated(asked, sent)
 
-    async def _translated(self, asking: Awaitable[AnswerT], sent: Sent) -> AnswerT:
+    async def _translated(self, asking: Awaitable[AnswerT], sent: OutgoingRequest) -> AnswerT:
         marked = _sending.set(sent)
         try:
             return await asking
         except McpError as error:
             raise self._fate(error.error, sent) from None
         except (BrokenResourceError, ClosedResourceError):
-            raise Unseen("the connection was lost") from None
+            raise NotDeliveredError("the connection was lost") from None
         except ValidationError:
-            raise Refused("its answer is not valid MCP") from None
+            raise RequestRejectedError("its answer is not valid MCP") from None
         except RuntimeError as error:  # a protocol version that the library does not know
-            raise Refused(str(error)) from None
+            raise RequestRejectedError(str(error)) from None
         finally:
             _sending.reset(marked)
 
-    def _fate(self, error: types.ErrorData, sent: Sent) -> Exception:
-        fate = error.data.get(FATE) if isinstance(error.data, dict) else None
+    def _fate(self, error: types.ErrorData, sent: OutgoingRequest) -> Exception:
+        fate = error.data.get(DELIVERY_STATUS_KEY) if isinstance(error.data, dict) else None
         text = self._veil(error.message)
         if fate == "unseen":
-            return Unseen(text)
+            return NotDeliveredError(text)
         if fate == "broken":
-            return Broken(text)
-        if error.code == types.CONNECTION_CLOSED and (self.gone.done() or error.message == _CLOSED):
-            return self.lost(sent)
-        return Refused(text, error.code)
+            return DeliveryUnknownError(text)
+        if error.code == types.CONNECTION_CLOSED and (self.closed.done() or error.message == _CLOSED):
+            return self.connection_lost_error(sent)
+        return RequestRejectedError(text, error.code)
 
 
 class _Incoming:
@@ -173,9 +214,11 @@ class _Incoming:
     library's session breaks, for all, when an answer arrives just as its request is cancelled.
     """
 
-    def __init__(self, stream: MemoryObjectReceiveStream[FromServer]) -> None:
+    def __init__(self, stream: MemoryObjectReceiveStream[ServerMessage]) -> None:
         self._stream = stream
-        self._handing: str | int | None = None  # the answer that the session is handing to its request right now
+        self._handing: str | int | None = (
+            None  # the answer that the session is handing to its request right now
+        )
         self._dropped: set[str | int] = set()
         self.ended = asyncio.Event()
 
@@ -214,7 +257,9 @@ class _Incoming:
             self._handing = answered
         elif isinstance(root, types.JSONRPCNotification):
             try:
-                types.ServerNotification.model_validate(root.model_dump(by_alias=True, mode="json", exclude_none=True))
+                types.ServerNotification.model_validate(
+                    root.model_dump(by_alias=True, mode="json", exclude_none=True)
+                )
             except ValidationError:
                 return False
         return True
@@ -240,40 +285,46 @@ class _Outgoing:
 
 
 @asynccontextmanager
-async def open_wire(
+async def open_protocol_session(
     server: McpServer,
     *,
     name: str,
     limits: McpLimits,
     environment: Mapping[str, str],
-    guard: Guard,
-    veil: Veil,
+    guard: OrphanReaper,
+    veil: SecretRedactor,
     tools_changed: Callable[[], None],
-) -> AsyncIterator[Wire]:
+) -> AsyncIterator[ProtocolSession]:
     """A session with the server, not yet initialized; it is closed, and a process of ours ended, on the way out."""
 
     async def heard(message: Any) -> None:
-        if isinstance(message, types.ServerNotification) and isinstance(message.root, types.ToolListChangedNotification):
+        if isinstance(message, types.ServerNotification) and isinstance(
+            message.root, types.ToolListChangedNotification
+        ):
             tools_changed()
 
     async def logged(params: types.LoggingMessageNotificationParams) -> None:
         if next(spoken) < _MOST_LINES:
-            log.debug("mcp %s says: %s", name, shown(veil(str(params.data)), _LONGEST_LINE))
+            log.debug("mcp %s says: %s", name, sanitize_line(veil(str(params.data)), _LONGEST_LINE))
 
     spoken = count()
     async with AsyncExitStack() as stack:
-        link: Link
+        link: McpTransport
         if server.command is not None:
-            link = await stack.enter_async_context(stdio_link(server, environment, guard, name, veil))
+            link = await stack.enter_async_context(
+                open_stdio_transport(server, environment, guard, name, veil)
+            )
         else:
-            link = await stack.enter_async_context(http_link(server, connect_timeout=limits.connect, longest_call=limits.longest_call))
+            link = await stack.enter_async_context(
+                open_http_transport(server, connect_timeout=limits.connect, longest_call=limits.longest_call)
+            )
         incoming = _Incoming(link.incoming)
         session = ClientSession(
-            cast(MemoryObjectReceiveStream[FromServer], incoming),
+            cast(MemoryObjectReceiveStream[ServerMessage], incoming),
             cast(MemoryObjectSendStream[SessionMessage], _Outgoing(link.outgoing)),
             client_info=types.Implementation(name="caipe", version=version("ai-platform-engineering")),
             message_handler=heard,
             logging_callback=logged,
         )
         await stack.enter_async_context(session)
-        yield Wire(session, link, incoming, name, veil)
+        yield ProtocolSession(session, link, incoming, name, veil)

@@ -18,19 +18,45 @@ from ai_platform_engineering.core.errors import AgentUnavailable, CaipeError
 # What a program needs to run at all. Whatever else is in our environment, our own keys above all, is not the server's business.
 _BASE_NAMES = frozenset(
     {
-        *("PATH", "LD_LIBRARY_PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
+        *(
+            "PATH",
+            "LD_LIBRARY_PATH",
+            "HOME",
+            "USER",
+            "LOGNAME",
+            "SHELL",
+            "TERM",
+            "LANG",
+            "LANGUAGE",
+            "TZ",
+            "TMPDIR",
+            "TEMP",
+            "TMP",
+        ),
         *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
-        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+        *(
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "ALL_PROXY",
+            "NO_PROXY",
+            "http_proxy",
+            "https_proxy",
+            "all_proxy",
+            "no_proxy",
+        ),
     }
 )
-_SECRET_NAME = re.compile(r"key|token|secret|passw|pwd|auth|credential|cookie|session|signature|private|dsn|pat\b|_pat_", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"key|token|secret|passw|pwd|auth|credential|cookie|session|signature|private|dsn|pat\b|_pat_",
+    re.IGNORECASE,
+)
 _LEAST_SECRET = 8  # a shorter value is a word like any other, and hiding it would hide nothing
 
-Report = Callable[[float, float | None, str | None], None]
+ProgressCallback = Callable[[float, float | None, str | None], None]
 """Takes the progress of a call: how much is done, of how much, and words."""
 
-Status = Literal["not started", "starting", "ready", "failed"]
+ServerStatus = Literal["not started", "starting", "ready", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +64,7 @@ class McpState:
     """How a server is doing, for reports. `tools` is known once it has listed them, also from the cache."""
 
     server: str
-    status: Status
+    status: ServerStatus
     tools: int | None = None
     reason: str | None = None
     since: datetime | None = None
@@ -74,15 +100,15 @@ class McpToolGone(CaipeError):
     code = "tool_gone"
 
 
-class Unseen(Exception):
+class NotDeliveredError(Exception):
     """Between us and the server: the request cannot have reached it. Doing it again is safe."""
 
 
-class Broken(Exception):
+class DeliveryUnknownError(Exception):
     """The request may have reached the server, and no answer will come."""
 
 
-class Refused(Exception):
+class RequestRejectedError(Exception):
     """The server answered with an error."""
 
     def __init__(self, text: str, code: int = 0) -> None:
@@ -106,15 +132,22 @@ class McpLimits:
 
 
 @dataclass(slots=True)
-class Sent:
+class OutgoingRequest:
     """A request on its way; it has an id as soon as it was handed to the transport."""
 
     request_id: str | int | None = None
 
 
-def identity(server: McpServer) -> str:
+def server_key(server: McpServer) -> str:
     """The same for the same server with the same credentials, and different otherwise."""
-    what = [server.command, server.args, sorted(server.env.items()), server.cwd, server.url, sorted(server.headers.items())]
+    what = [
+        server.command,
+        server.args,
+        sorted(server.env.items()),
+        server.cwd,
+        server.url,
+        sorted(server.headers.items()),
+    ]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
@@ -127,15 +160,17 @@ def child_environment(server: McpServer, ours: Mapping[str, str]) -> dict[str, s
     return {**base_environment(ours), **server.env}
 
 
-def program(server: McpServer, ours: Mapping[str, str]) -> str | None:
+def find_executable(server: McpServer, ours: Mapping[str, str]) -> str | None:
     """The file that the server's command names, as its own environment would find it."""
     command = server.command or ""
     if "/" in command:
-        return shutil.which(str(Path(server.cwd or ".", command).absolute()))  # not resolved: a link may be a virtual environment
+        return shutil.which(
+            str(Path(server.cwd or ".", command).absolute())
+        )  # not resolved: a link may be a virtual environment
     return shutil.which(command, path=child_environment(server, ours).get("PATH", ""))
 
 
-def address(server: McpServer) -> str:
+def redact_url(server: McpServer) -> str:
     """Where the server is, for people: without user, password and query, which may be secrets."""
     parts = urlsplit(server.url or "")
     host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
@@ -146,21 +181,25 @@ def address(server: McpServer) -> str:
     return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
-def shown(text: str, most: int) -> str:
+def sanitize_line(text: str, most: int) -> str:
     """A stranger's text as one short line without control characters."""
     return "".join(char if char.isprintable() else " " for char in text[:most]).strip()
 
 
-class Veil:
+class SecretRedactor:
     """Takes a server's secrets out of whatever the server says."""
 
     def __init__(self, server: McpServer) -> None:
         # The longest first: one secret may begin with another.
-        found = sorted({value for value in _secrets(server) if len(value) >= _LEAST_SECRET}, key=len, reverse=True)
+        found = sorted(
+            {value for value in _secrets(server) if len(value) >= _LEAST_SECRET}, key=len, reverse=True
+        )
         self._secret = re.compile("|".join(map(re.escape, found))) if found else None
 
     def __call__(self, text: str) -> str:
-        return self._secret.sub("***", text) if self._secret else text
+        if self._secret:
+            return self._secret.sub("***", text)
+        return text
 
 
 def _secrets(server: McpServer) -> list[str]:

@@ -21,7 +21,7 @@ _GRACE = 1.0  # seconds that a server gets to leave by itself, then after SIGTER
 _READ_AHEAD = 256 * 1024
 
 
-class Guard:
+class OrphanReaper:
     """Our end of the guard process, which ends the servers when we cannot: started with the first of them, one for all."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -46,26 +46,29 @@ class Guard:
                 )  # fmt: skip
             except OSError as error:
                 # Servers still end with us when they read their input to the end, as they should.
-                log.warning("mcp: no guard process, %s: servers may be left behind if this process is killed", type(error).__name__)
+                log.warning(
+                    "mcp: no guard process, %s: servers may be left behind if this process is killed",
+                    type(error).__name__,
+                )
             finally:
                 os.close(theirs)
             for group in self._groups:
                 self._tell(f"+{group}")
 
-    def announce(self) -> str:
+    def announce_start(self) -> str:
         """A mark for the environment of a server that is about to be started."""
         mark = secrets.token_hex(16)
         self._tell(f"?{mark}")
         return mark
 
-    def started(self, mark: str, group: int | None) -> None:
+    def confirm_start(self, mark: str, group: int | None) -> None:
         if group is None:
             self._tell(f"!{mark}")
         else:
             self._groups.add(group)
             self._tell(f"+{group} {mark}")
 
-    def ended(self, group: int) -> None:
+    def remove_group(self, group: int) -> None:
         self._groups.discard(group)
         self._tell(f"-{group}")
 
@@ -87,37 +90,49 @@ class Guard:
             self._pipe = -1
 
 
-class Child:
+class ServerProcess:
     """One running server. What we write goes through a pipe of ours, so that we can tell what a dead server has not read."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, stdin: int, guard: Guard, streams: "_Streams") -> None:
-        self._transport, self._stdin, self._guard = transport, stdin, guard
+    def __init__(
+        self, transport: asyncio.SubprocessTransport, stdin: int, guard: OrphanReaper, streams: "_Streams"
+    ) -> None:
+        self._transport = transport
+        self._stdin = stdin
+        self._guard = guard
         self.pid: int = transport.get_pid()
         self.stdout, self.stderr = streams.readers
         self._exit = streams.exit
-        self.written = 0
+        self.bytes_written = 0
 
     @classmethod
-    async def start(cls, program: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, guard: Guard) -> "Child":
+    async def start(
+        cls,
+        program: str,
+        args: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None,
+        guard: OrphanReaper,
+    ) -> "ServerProcess":
         await guard.start()
         loop = asyncio.get_running_loop()
-        mark = guard.announce()
+        mark = guard.announce_start()
         theirs, ours = os.pipe()
         try:
             os.set_blocking(ours, False)
             transport, streams = await loop.subprocess_exec(
                 _Streams, program, *args, stdin=theirs, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                env={**env, guarding.MARK: mark}, cwd=cwd, start_new_session=True,
+                env={**env, guarding.MARK_VARIABLE: mark}, cwd=cwd, start_new_session=True,
             )  # fmt: skip
         except BaseException as error:
             os.close(ours)
             if isinstance(error, OSError):  # there is no process; after a cancellation there may be one
-                guard.started(mark, None)
+                guard.confirm_start(mark, None)
             raise
         finally:
             os.close(theirs)
         child = cls(transport, ours, guard, streams)
-        guard.started(mark, child.pid)
+        guard.confirm_start(mark, child.pid)
         return child
 
     @property
@@ -133,10 +148,10 @@ class Child:
             except BlockingIOError:
                 await self._writable()
                 continue
-            self.written += count
+            self.bytes_written += count
             view = view[count:]
 
-    def unread(self) -> int:
+    def count_unread_bytes(self) -> int:
         """How many of the bytes that we wrote the server has not taken; 0 where the system cannot say."""
         if self._stdin < 0:
             return 0
@@ -146,14 +161,14 @@ class Child:
             return 0
         return int(count)
 
-    async def exited(self, within: float) -> int | None:
+    async def wait_for_exit(self, within: float) -> int | None:
         """The exit code, if there is one in time."""
         # Not a wait for the transport: that also waits for pipes which a child of the server may hold open.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._exit.wait(), within)
         return self.returncode
 
-    async def end(self) -> None:
+    async def terminate(self) -> None:
         """Ends the server and whatever it has started: asks, then insists."""
         gone = False
         try:
@@ -165,7 +180,7 @@ class Child:
         finally:
             if not gone:  # a second cancellation may have cut the waiting short
                 self._signal(signal.SIGKILL)
-            self._guard.ended(self.pid)
+            self._guard.remove_group(self.pid)
             self._transport.close()
 
     async def _gone(self) -> bool:

@@ -7,20 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.connection import Connection, Surroundings, Tasks, TimedOut
-from ai_platform_engineering.mcp_client.results import Listing, ToolResult, ToolSpec
+from ai_platform_engineering.mcp_client.connection import (
+    BackgroundTasks,
+    CallTimeoutError,
+    ConnectionContext,
+    McpConnection,
+)
 from ai_platform_engineering.mcp_client.server import (
-    Broken,
+    DeliveryUnknownError,
     McpCallLost,
     McpState,
     McpToolFailed,
     McpToolGone,
     McpUnavailable,
-    Refused,
-    Report,
-    Unseen,
+    NotDeliveredError,
+    ProgressCallback,
+    RequestRejectedError,
 )
-from ai_platform_engineering.mcp_client.tool_list_cache import ToolCache
+from ai_platform_engineering.mcp_client.tool_list_cache import ToolListCache
+from ai_platform_engineering.mcp_client.tool_types import ToolList, ToolResult, ToolSpec
 
 log = logging.getLogger(__name__)
 
@@ -30,16 +35,27 @@ _UNKNOWN_TOOL = re.compile(r"unknown|not found|no such|does not exist|unavailabl
 _MOST_NAMES = 30
 
 
-class Session:
-    def __init__(self, name: str, server: McpServer, around: Surroundings, cache: ToolCache, *, closed: bool = False) -> None:
-        self.name, self._server, self._around, self._cache = name, server, around, cache
-        self._connection: Connection | None = None
-        self._older: set[Connection] = set()  # ended, or ending with their last calls
-        self._known: Listing | None = None
+class McpSession:
+    def __init__(
+        self,
+        name: str,
+        server: McpServer,
+        around: ConnectionContext,
+        cache: ToolListCache,
+        *,
+        closed: bool = False,
+    ) -> None:
+        self.name = name
+        self._server = server
+        self._around = around
+        self._cache = cache
+        self._connection: McpConnection | None = None
+        self._older: set[McpConnection] = set()  # ended, or ending with their last calls
+        self._known: ToolList | None = None
         self._looked_up = False
-        self._listed_on: Connection | None = None
+        self._listed_on: McpConnection | None = None
         self._listing = asyncio.Lock()
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._closed = closed
         self.revision = 0
         """Rises whenever the known tools change."""
@@ -55,57 +71,71 @@ class Session:
             return McpState(self.name, "ready", tools, since=connection.since)
         if connection.is_closed and connection.failure is None:
             return McpState(self.name, "not started", tools, since=connection.since)
-        return McpState(self.name, "failed", tools, connection.failure or "the connection was lost", connection.since)
+        return McpState(
+            self.name, "failed", tools, connection.failure or "the connection was lost", connection.since
+        )
 
-    def known(self) -> Listing | None:
+    def known_tool_list(self) -> ToolList | None:
         """The tools as far as they are known without asking: from this session, or from the cache."""
         if self._known is None and not self._looked_up:
             self._looked_up = True
             self._known = self._cache.load(self._server)
         return self._known
 
-    async def listing(self) -> Listing:
+    async def list_tools(self) -> ToolList:
         """The tools that the server has now. Raises McpUnavailable."""
         connection = await self._connected()
         return await self._list(connection, again=False)
 
-    async def call(self, tool: ToolSpec, arguments: Mapping[str, Any], report: Report | None = None) -> ToolResult:
+    async def call(
+        self, tool: ToolSpec, arguments: Mapping[str, Any], report: ProgressCallback | None = None
+    ) -> ToolResult:
         """The result; a failure is an error of ours with words for the model. Tried a second time only if that does no harm."""
         connection = await self._connected()
         try:
             return await self._called(connection, tool, arguments, report)
-        except Unseen as error:
+        except NotDeliveredError as error:
             connection.retire(str(error))
-        except Broken as error:
-            connection.suspect()
-            if not tool.repeatable:
+        except DeliveryUnknownError as error:
+            connection.check_alive()
+            if not tool.is_repeatable:
                 raise self._lost(tool) from error
         connection = await self._connected()
         try:
             return await self._called(connection, tool, arguments, report)
-        except Unseen as error:
+        except NotDeliveredError as error:
             connection.retire(str(error))
             raise McpUnavailable(self.name, str(error)) from error
-        except Broken as error:
-            connection.suspect()
+        except DeliveryUnknownError as error:
+            connection.check_alive()
             raise self._lost(tool) from error
 
     async def aclose(self) -> None:
         self._closed = True
         await self._tasks.aclose()
-        await asyncio.gather(*(connection.aclose() for connection in {self._connection, *self._older} if connection is not None))
+        await asyncio.gather(
+            *(
+                connection.aclose()
+                for connection in {self._connection, *self._older}
+                if connection is not None
+            )
+        )
 
     # --- connecting --------------------------------------------------------------------------------------------------
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> McpConnection:
         reason = None
         for _ in range(3):  # a connection may turn out to be lost while we wait for it
             if self._closed:
                 raise McpUnavailable(self.name, "the system is being stopped")
             await self._not_too_soon()
-            connection = self._connection if self._connection is not None and self._connection.usable else self._open()
-            await connection.opened()
-            if connection.usable:
+            connection = (
+                self._connection
+                if self._connection is not None and self._connection.is_usable
+                else self._open()
+            )
+            await connection.wait_until_open()
+            if connection.is_usable:
                 return connection
             reason = connection.failure
         raise McpUnavailable(self.name, reason or "the connection was lost")
@@ -115,22 +145,26 @@ class Session:
         last = self._connection
         wait = 0.0 if last is None else last.retry_at - asyncio.get_running_loop().time()
         if last is not None and wait > _WORTH_WAITING:
-            raise McpUnavailable(self.name, f"{last.failure}; the next attempt is possible in {wait:.0f} seconds")
+            raise McpUnavailable(
+                self.name, f"{last.failure}; the next attempt is possible in {wait:.0f} seconds"
+            )
         await asyncio.sleep(max(wait, 0))
 
-    def _open(self) -> Connection:
+    def _open(self) -> McpConnection:
         known = {self._connection, *self._older}
-        self._older = {connection for connection in known if connection is not None and not connection.has_ended}
-        self._connection = Connection(self.name, self._server, self._around, self._on_ready)
+        self._older = {
+            connection for connection in known if connection is not None and not connection.has_ended
+        }
+        self._connection = McpConnection(self.name, self._server, self._around, self._on_ready)
         return self._connection
 
-    def _on_ready(self, connection: Connection) -> None:
+    def _on_ready(self, connection: McpConnection) -> None:
         log.info("mcp %s: connected", self.name)
         self._tasks.spawn(self._watch(connection))
 
     # --- tools -------------------------------------------------------------------------------------------------------
 
-    async def _watch(self, connection: Connection) -> None:
+    async def _watch(self, connection: McpConnection) -> None:
         """Keeps the list of tools fresh, now and whenever the server says that it has changed."""
         while connection.is_open:
             connection.tools_changed.clear()
@@ -141,20 +175,25 @@ class Session:
             await connection.tools_changed.wait()
             await asyncio.sleep(_SETTLE)
 
-    async def _list(self, connection: Connection, *, again: bool) -> Listing:
+    async def _list(self, connection: McpConnection, *, again: bool) -> ToolList:
         async with self._listing:
             if self._known is None or again or self._listed_on is not connection:
                 try:
                     self._learn(await connection.list_tools())
-                except (TimedOut, Unseen, Broken, Refused) as error:
-                    connection.suspect()
+                except (
+                    CallTimeoutError,
+                    NotDeliveredError,
+                    DeliveryUnknownError,
+                    RequestRejectedError,
+                ) as error:
+                    connection.check_alive()
                     raise McpUnavailable(self.name, f"it does not list its tools ({error})") from error
                 self._listed_on = connection
             assert self._known is not None
             return self._known
 
-    def _learn(self, listing: Listing) -> None:
-        before, self._known = self.known(), listing
+    def _learn(self, listing: ToolList) -> None:
+        before, self._known = self.known_tool_list(), listing
         if before is None or before.tools != listing.tools:
             self.revision += 1
             log.info("mcp %s: has %d tools now", self.name, len(listing.tools))
@@ -163,32 +202,44 @@ class Session:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    async def _called(self, connection: Connection, tool: ToolSpec, arguments: Mapping[str, Any], report: Report | None) -> ToolResult:
+    async def _called(
+        self,
+        connection: McpConnection,
+        tool: ToolSpec,
+        arguments: Mapping[str, Any],
+        report: ProgressCallback | None,
+    ) -> ToolResult:
         try:
             result = await connection.call(tool.name, arguments, report)
-        except TimedOut:
-            connection.suspect()
+        except CallTimeoutError:
+            connection.check_alive()
             seconds = self._around.limits.call
             raise McpCallLost(
                 f"{tool.name} gave no answer in {seconds:g} seconds and was given up. Whether it took effect is unknown."
             ) from None
-        except Refused as error:
+        except RequestRejectedError as error:
             raise await self._failure(connection, tool, str(error)) from error
         if result.failed:
             raise await self._failure(connection, tool, result.text)
         return result
 
-    async def _failure(self, connection: Connection, tool: ToolSpec, text: str) -> McpToolFailed | McpToolGone:
+    async def _failure(
+        self, connection: McpConnection, tool: ToolSpec, text: str
+    ) -> McpToolFailed | McpToolGone:
         """What the server said; if it does not know the tool any more, that."""
         if tool.name in text and _UNKNOWN_TOOL.search(text):
             try:
-                names = (await self._list(connection, again=True)).names()
+                names = (await self._list(connection, again=True)).tool_names()
             except McpUnavailable:
                 return McpToolFailed(text)
             if tool.name not in names:
                 told = ", ".join(names[:_MOST_NAMES]) or "none"
-                return McpToolGone(f"The tool server {self.name} no longer has a tool {tool.name}. Its tools are now: {told}.")
+                return McpToolGone(
+                    f"The tool server {self.name} no longer has a tool {tool.name}. Its tools are now: {told}."
+                )
         return McpToolFailed(text)
 
     def _lost(self, tool: ToolSpec) -> McpCallLost:
-        return McpCallLost(f"The connection to {self.name} was lost while {tool.name} was running. Whether it took effect is unknown.")
+        return McpCallLost(
+            f"The connection to {self.name} was lost while {tool.name} was running. Whether it took effect is unknown."
+        )

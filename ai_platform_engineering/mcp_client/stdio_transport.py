@@ -15,8 +15,13 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 from pydantic import ValidationError
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.server import Veil, child_environment, program, shown
-from ai_platform_engineering.mcp_client.server_process import Child, Guard
+from ai_platform_engineering.mcp_client.server import (
+    SecretRedactor,
+    child_environment,
+    find_executable,
+    sanitize_line,
+)
+from ai_platform_engineering.mcp_client.server_process import OrphanReaper, ServerProcess
 
 log = logging.getLogger(__name__)
 
@@ -24,55 +29,73 @@ _CHUNK = 64 * 1024
 _LONGEST_MESSAGE = 64 * 1024 * 1024
 _MOST_GARBAGE = 8 * 1024 * 1024  # a server that writes this much of anything else is not an MCP server
 _LONGEST_LINE = 500
-_LONGEST_READ = 4000  # more than is shown, so that a secret at the end of that is still whole when it is looked for
+_LONGEST_READ = (
+    4000  # more than is shown, so that a secret at the end of that is still whole when it is looked for
+)
 _MOST_LINES = 200  # of stderr, per start: a chatty server must not fill our log
 _BUFFERED = 32
 
-FromServer = SessionMessage | Exception
+ServerMessage = SessionMessage | Exception
 
 
-class StdioLink:
+class StdioTransport:
     """Both directions of one running server, as the streams that the library's session wants."""
 
-    def __init__(self, child: Child, name: str, veil: Veil) -> None:
-        self._child, self._name, self._veil = child, name, veil
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._arrived: MemoryObjectSendStream[FromServer]
+    def __init__(self, child: ServerProcess, name: str, veil: SecretRedactor) -> None:
+        self._child = child
+        self._name = name
+        self._veil = veil
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrived: MemoryObjectSendStream[ServerMessage]
         self._leaving: MemoryObjectReceiveStream[SessionMessage]
-        self._arrived, self.incoming = anyio.create_memory_object_stream[FromServer](_BUFFERED)
+        self._arrived, self.incoming = anyio.create_memory_object_stream[ServerMessage](_BUFFERED)
         self.outgoing, self._leaving = anyio.create_memory_object_stream[SessionMessage](_BUFFERED)
-        self._ends: dict[str | int, int] = {}  # request -> how many bytes must be read before the server can know it
+        self._ends: dict[
+            str | int, int
+        ] = {}  # request -> how many bytes must be read before the server can know it
         self._read = 0  # how many bytes a dead server has read
         self._garbage = 0
         self._last_words: deque[bytes] = deque(maxlen=5)
         self._stderr_read = asyncio.Event()
 
-    def unseen(self, request_id: str | int) -> bool:
+    def was_not_delivered(self, request_id: str | int) -> bool:
         """The server is gone and cannot have read this request."""
-        return self.gone.done() and self._ends.get(request_id, self._read + 1) > self._read
+        return self.closed.done() and self._ends.get(request_id, self._read + 1) > self._read
 
-    async def why(self) -> str:
+    async def explain_failure(self) -> str:
         """What a server that does not answer, or no longer, left as a reason; words for people."""
-        if not self.gone.done():
-            return "what it writes to its output is not MCP" if self._garbage else ""
-        code = await self._child.exited(within=1.0)
+        if not self.closed.done():
+            if self._garbage:
+                return "what it writes to its output is not MCP"
+            return ""
+        code = await self._child.wait_for_exit(within=1.0)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stderr_read.wait(), 0.5)
         if self._garbage > _MOST_GARBAGE:
             return "what it writes to its output is not MCP"
-        how = "it closed its output" if code is None else f"it was ended by signal {-code}" if code < 0 else f"it exited with code {code}"
+        if code is None:
+            how = "it closed its output"
+        elif code < 0:
+            how = f"it was ended by signal {-code}"
+        else:
+            how = f"it exited with code {code}"
         said = [words[:200] for line in self._last_words if (words := self._cleaned(line))]
-        return f"{how}: {' | '.join(said)}" if said else how
+        if said:
+            return f"{how}: {' | '.join(said)}"
+        return how
 
     @asynccontextmanager
-    async def pumping(self) -> AsyncIterator[None]:
-        reader, writer, errors = (asyncio.create_task(pump()) for pump in (self._read_messages, self._write_messages, self._read_stderr))
+    async def run_pumps(self) -> AsyncIterator[None]:
+        reader, writer, errors = (
+            asyncio.create_task(pump())
+            for pump in (self._read_messages, self._write_messages, self._read_stderr)
+        )
         try:
             yield
         finally:
             await _stopped(writer)  # before the pipe is closed under it
             try:
-                await self._child.end()
+                await self._child.terminate()
             finally:
                 await _stopped(reader, errors)
                 for stream in (self._arrived, self.incoming, self.outgoing, self._leaving):
@@ -82,7 +105,10 @@ class StdioLink:
         try:
             async for line in self._lines():
                 if (message := self._parsed(line)) is not None:
-                    if isinstance(message.root, JSONRPCResponse | JSONRPCError) and message.root.id is not None:
+                    if (
+                        isinstance(message.root, JSONRPCResponse | JSONRPCError)
+                        and message.root.id is not None
+                    ):
                         self._ends.pop(message.root.id, None)
                     await self._arrived.send(SessionMessage(message))
                 elif self._garbage > _MOST_GARBAGE:
@@ -115,7 +141,10 @@ class StdioLink:
                 return JSONRPCMessage.model_validate_json(line)
         if line:
             if not self._garbage:
-                log.warning("mcp %s: it writes something else than MCP to its output; such lines are skipped", self._name)
+                log.warning(
+                    "mcp %s: it writes something else than MCP to its output; such lines are skipped",
+                    self._name,
+                )
             self._garbage += len(line)
         return None
 
@@ -124,7 +153,7 @@ class StdioLink:
             async for message in self._leaving:
                 data = message.message.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
                 if isinstance(message.message.root, JSONRPCRequest):
-                    self._ends[message.message.root.id] = self._child.written + len(data)
+                    self._ends[message.message.root.id] = self._child.bytes_written + len(data)
                 await self._child.write(data)
         except OSError:
             pass  # it has stopped reading; the end of its output tells the rest
@@ -151,26 +180,30 @@ class StdioLink:
 
     def _cleaned(self, line: bytes) -> str:
         """A line without secrets and control characters, and not longer than a log wants it."""
-        return shown(self._veil(line.decode(errors="replace")), _LONGEST_LINE)
+        return sanitize_line(self._veil(line.decode(errors="replace")), _LONGEST_LINE)
 
     def _lose(self) -> None:
-        self._read = self._child.written - self._child.unread()
-        if not self.gone.done():
-            self.gone.set_result(None)
+        self._read = self._child.bytes_written - self._child.count_unread_bytes()
+        if not self.closed.done():
+            self.closed.set_result(None)
         self._arrived.close()
 
 
 @asynccontextmanager
-async def stdio_link(server: McpServer, ours: Mapping[str, str], guard: Guard, name: str, veil: Veil) -> AsyncIterator[StdioLink]:
+async def open_stdio_transport(
+    server: McpServer, ours: Mapping[str, str], guard: OrphanReaper, name: str, veil: SecretRedactor
+) -> AsyncIterator[StdioTransport]:
     """Starts the server and ends it afterwards. Raises OSError with words for people."""
-    found = program(server, ours)
+    found = find_executable(server, ours)
     if found is None:
         raise FileNotFoundError(f"the program {server.command} is not installed, or not on the PATH")
     if server.cwd is not None and not Path(server.cwd).is_dir():  # noqa: ASYNC240 - one look at a local folder, before a process is started
         raise FileNotFoundError(f"its folder {server.cwd} does not exist")
-    child = await Child.start(found, server.args, env=child_environment(server, ours), cwd=server.cwd, guard=guard)
-    link = StdioLink(child, name, veil)
-    async with link.pumping():
+    child = await ServerProcess.start(
+        found, server.args, env=child_environment(server, ours), cwd=server.cwd, guard=guard
+    )
+    link = StdioTransport(child, name, veil)
+    async with link.run_pumps():
         yield link
 
 

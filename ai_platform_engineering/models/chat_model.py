@@ -9,7 +9,12 @@ from ai_platform_engineering.core.errors import ConfigurationError, ModelNotConf
 from ai_platform_engineering.core.settings import ModelSettings
 
 # What people write -> what LangChain calls it, and the extra that brings the package.
-_PROVIDERS = {"bedrock": "bedrock_converse", "google": "google_genai", "gemini": "google_genai", "azure": "azure_openai"}
+_PROVIDERS = {
+    "bedrock": "bedrock_converse",
+    "google": "google_genai",
+    "gemini": "google_genai",
+    "azure": "azure_openai",
+}
 _EXTRAS = {
     "bedrock_converse": "bedrock",
     "bedrock": "bedrock",
@@ -21,14 +26,16 @@ _EXTRAS = {
 }
 
 
-def chat_model(settings: ModelSettings, name: str | None = None) -> BaseChatModel:
+def create_chat_model(settings: ModelSettings, name: str | None = None) -> BaseChatModel:
     """The configured model, or the named one (`provider:model`). Raises ModelNotConfigured or ConfigurationError."""
     wanted = name or settings.name
     if wanted is None:
         raise ModelNotConfigured()
     given, colon, model_name = wanted.partition(":")
     if not colon or not given or not model_name:
-        raise ConfigurationError(f'LLM_MODEL={wanted}: the form is "provider:model", for example "openai:gpt-5-mini".')
+        raise ConfigurationError(
+            f'LLM_MODEL={wanted}: the form is "provider:model", for example "openai:gpt-5-mini".'
+        )
     provider = _PROVIDERS.get(given, given)
     try:
         model: BaseChatModel = init_chat_model(f"{provider}:{model_name}", **_options(settings, provider))

@@ -17,7 +17,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from ai_platform_engineering.models.offline.compose import Call, Reply
+from ai_platform_engineering.models.offline.compose import RoutedCall, RouterReply
 from ai_platform_engineering.models.offline.conversation import read_conversation
 from ai_platform_engineering.models.offline.supervisor import supervise
 from ai_platform_engineering.models.offline.tools import ANSWER, offered
@@ -43,7 +43,11 @@ class OfflineModel(BaseChatModel):
         return _NAME
 
     def bind_tools(
-        self, tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool], *, tool_choice: str | None = None, **kwargs: Any
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: str | None = None,
+        **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
 
@@ -68,41 +72,59 @@ class OfflineModel(BaseChatModel):
         return self._generate(messages, stop, None, **kwargs)
 
     def _generate(
-        self, messages: list[BaseMessage], stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
     ) -> ChatResult:
         # The base class demands it; there is nothing to wait for.
         said = reply(messages, kwargs.get("tools") or [])
-        calls = [{"name": call.name, "args": dict(call.arguments), "id": call_id} for call, call_id in _with_ids(said, len(messages))]
-        message = AIMessage(content=said.text, tool_calls=calls, usage_metadata=_usage(), response_metadata=_metadata(said))
+        calls = [
+            {"name": call.name, "args": dict(call.arguments), "id": call_id}
+            for call, call_id in _with_ids(said, len(messages))
+        ]
+        message = AIMessage(
+            content=said.text, tool_calls=calls, usage_metadata=_usage(), response_metadata=_metadata(said)
+        )
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def reply(messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]) -> Reply:
+def reply(messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]) -> RouterReply:
     """What the model says to these messages with these tools bound."""
     conversation, offer = read_conversation(messages), offered(tools)
     if conversation.wants_summary and not tools:
-        return Reply()  # it cannot summarise; who asks keeps an outline instead
+        return RouterReply()  # it cannot summarise; who asks keeps an outline instead
     said = supervise(conversation, offer) if offer.delegates else work(conversation, offer)
     if offer.structured and not said.calls:
-        return Reply("", (Call(ANSWER, {"content": said.text, "citations": [dict(one) for one in said.citations]}),))
+        return RouterReply(
+            "",
+            (RoutedCall(ANSWER, {"content": said.text, "citations": [dict(one) for one in said.citations]}),),
+        )
     return said
 
 
-def _with_ids(said: Reply, position: int) -> Iterator[tuple[Call, str]]:
+def _with_ids(said: RouterReply, position: int) -> Iterator[tuple[RoutedCall, str]]:
     """Ids that are the same for the same turn and differ within a conversation."""
     for index, call in enumerate(said.calls):
         seed = json.dumps([position, index, call.name, call.arguments], sort_keys=True, default=str)
         yield call, f"call_{hashlib.sha256(seed.encode()).hexdigest()[:20]}"
 
 
-def _chunks(said: Reply, position: int) -> Iterator[AIMessageChunk]:
+def _chunks(said: RouterReply, position: int) -> Iterator[AIMessageChunk]:
     for piece in _pieces(said.text):
         yield AIMessageChunk(content=piece)
     for index, (call, call_id) in enumerate(_with_ids(said, position)):
-        yield AIMessageChunk(content="", tool_call_chunks=[tool_call_chunk(name=call.name, args="", id=call_id, index=index)])
+        yield AIMessageChunk(
+            content="", tool_call_chunks=[tool_call_chunk(name=call.name, args="", id=call_id, index=index)]
+        )
         for piece in _pieces(json.dumps(call.arguments, ensure_ascii=False)):
-            yield AIMessageChunk(content="", tool_call_chunks=[tool_call_chunk(name=None, args=piece, id=None, index=index)])
-    yield AIMessageChunk(content="", usage_metadata=_usage(), response_metadata=_metadata(said), chunk_position="last")
+            yield AIMessageChunk(
+                content="", tool_call_chunks=[tool_call_chunk(name=None, args=piece, id=None, index=index)]
+            )
+    yield AIMessageChunk(
+        content="", usage_metadata=_usage(), response_metadata=_metadata(said), chunk_position="last"
+    )
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -116,5 +138,5 @@ def _usage() -> UsageMetadata:
     return UsageMetadata(input_tokens=0, output_tokens=0, total_tokens=0)
 
 
-def _metadata(said: Reply) -> dict[str, Any]:
+def _metadata(said: RouterReply) -> dict[str, Any]:
     return {"model_name": _NAME, "finish_reason": "tool_calls" if said.calls else "stop"}

@@ -28,9 +28,17 @@ class AgentRegistry:
     """Belongs to one event loop. Without `checks` an agent's state is what the last delegation to it saw."""
 
     def __init__(
-        self, agents: Mapping[str, A2ARemoteAgentConnectTool], *, timeout: float = 3.0, every: float = 30.0, checks: bool = True
+        self,
+        agents: Mapping[str, A2ARemoteAgentConnectTool],
+        *,
+        timeout: float = 3.0,
+        every: float = 30.0,
+        checks: bool = True,
     ) -> None:
-        self._agents, self._timeout, self._every, self._checks = dict(agents), timeout, every, checks
+        self._agents = dict(agents)
+        self._timeout = timeout
+        self._every = every
+        self._checks = checks
         self._states = {name: Reachability() for name in agents}
         self._watching: asyncio.Task[None] | None = None
         self._looking: dict[str, asyncio.Task[None]] = {}
@@ -41,11 +49,17 @@ class AgentRegistry:
     def problem(self, name: str) -> str | None:
         return self.state(name).problem
 
-    def learned(self, name: str, problem: str | None) -> None:
+    def record_contact(self, name: str, problem: str | None) -> None:
         """What a delegation saw."""
         now = Reachability("unreachable", problem) if problem else Reachability("reachable")
         if now.status != self.state(name).status:
-            log.log(logging.WARNING if problem else logging.INFO, "agent %s is %s%s", name, now.status, f": {problem}" if problem else "")
+            log.log(
+                logging.WARNING if problem else logging.INFO,
+                "agent %s is %s%s",
+                name,
+                now.status,
+                f": {problem}" if problem else "",
+            )
         self._states[name] = now
 
     async def start(self) -> None:
@@ -68,7 +82,7 @@ class AgentRegistry:
     def hand_over(self) -> None:
         """From now on a delegation that is broken off leaves its task to the next start."""
         for agent in self._agents.values():
-            agent.hand_over()
+            agent.keep_tasks_running()
 
     async def aclose(self) -> None:
         tasks = [*self._looking.values(), *([self._watching] if self._watching else [])]
@@ -97,9 +111,9 @@ class AgentRegistry:
             try:
                 await self._agents[name].card(self._timeout)
             except CaipeError as error:
-                self.learned(name, str(error))
+                self.record_contact(name, str(error))
             except Exception as error:  # noqa: BLE001 - a check must not end the watch
                 log.warning("agent %s: its check broke: %s", name, format_traceback(error))
-                self.learned(name, f"its check broke ({type(error).__name__}).")
+                self.record_contact(name, f"its check broke ({type(error).__name__}).")
             else:
-                self.learned(name, None)
+                self.record_contact(name, None)

@@ -12,7 +12,15 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 
 from ai_platform_engineering.core.settings import is_loopback
-from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, IPAddress, Target, check_addresses, check_name, parse
+from ai_platform_engineering.net.url_policy import (
+    FetchFailed,
+    FetchRefused,
+    IPAddress,
+    ParsedUrl,
+    check_addresses,
+    check_name,
+    parse_url,
+)
 
 
 class Connector(Protocol):
@@ -36,7 +44,7 @@ class SystemConnector:
         return await httpcore.AnyIOBackend().connect_tcp(str(address), port)
 
 
-class Gate:
+class UrlChecker:
     """Says where may be connected to. Nothing is connected to here.
 
     With a proxy of the environment the proxy looks the name up again. So the name is looked up and checked here first, and what
@@ -45,32 +53,36 @@ class Gate:
     def __init__(self, *, allow_private: bool = False, connector: Connector | None = None) -> None:
         self._allow_private, self._connector = allow_private, connector or SystemConnector()
 
-    async def checked(self, url: str) -> tuple[Target, tuple[IPAddress, ...]]:
+    async def check(self, url: str) -> tuple[ParsedUrl, tuple[IPAddress, ...]]:
         """An address that may be reached, and where; no addresses: only the proxy knows them. Raises FetchRefused and FetchFailed."""
-        target = parse(url)
+        target = parse_url(url)
         check_name(target, allow_private=self._allow_private)
         found = (target.address,) if target.address is not None else await self._look_up(target)
         check_addresses(target, found, allow_private=self._allow_private)
         return target, found
 
-    async def _look_up(self, target: Target) -> tuple[IPAddress, ...]:
+    async def _look_up(self, target: ParsedUrl) -> tuple[IPAddress, ...]:
         try:
             if found := await self._connector.addresses(target.host):
                 return found
         except (OSError, UnicodeError, ValueError):
             pass
-        if proxy_for(target) is None:
+        if find_proxy(target) is None:
             raise FetchFailed(f"{target.host} cannot be looked up: no such name, or no network.")
         if self._allow_private:
             return ()
-        raise FetchRefused(f"{target.host} cannot be looked up here, only by the proxy, so it cannot be checked and is not fetched.")
+        raise FetchRefused(
+            f"{target.host} cannot be looked up here, only by the proxy, so it cannot be checked and is not fetched."
+        )
 
 
 class _Dialler(httpcore.AsyncNetworkBackend):
     """Connects to given addresses, whatever name is asked for: a second look-up could give others."""
 
     def __init__(self, connector: Connector, addresses: Sequence[IPAddress], seconds: float) -> None:
-        self._connector, self._addresses, self._seconds = connector, addresses, seconds
+        self._connector = connector
+        self._addresses = addresses
+        self._seconds = seconds
 
     async def connect_tcp(
         self,
@@ -82,14 +94,16 @@ class _Dialler(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         for address in self._addresses:
             try:
-                async with asyncio.timeout(self._seconds / len(self._addresses)):  # a silent one leaves time for the next
+                async with asyncio.timeout(
+                    self._seconds / len(self._addresses)
+                ):  # a silent one leaves time for the next
                     return await self._connector.connect(address, port)
             except (OSError, httpcore.ConnectError, httpcore.ConnectTimeout):  # TimeoutError is an OSError
                 continue
         raise httpcore.ConnectError("no address took the connection")
 
 
-def proxy_for(target: Target, tls: Callable[[], ssl.SSLContext] | None = None) -> httpcore.Proxy | None:
+def find_proxy(target: ParsedUrl, tls: Callable[[], ssl.SSLContext] | None = None) -> httpcore.Proxy | None:
     """The proxy of the environment for this address; one is for the way out, not for this machine."""
     if is_loopback(target.host) or proxy_bypass(f"{target.host}:{target.port}"):
         return None
@@ -106,11 +120,15 @@ def proxy_for(target: Target, tls: Callable[[], ssl.SSLContext] | None = None) -
     return httpcore.Proxy(url, auth=auth, ssl_context=tls() if tls and parts.scheme == "https" else None)
 
 
-async def pool_for(
-    target: Target, addresses: Sequence[IPAddress], connector: Connector, tls: Callable[[], ssl.SSLContext], seconds: float
+async def open_pool(
+    target: ParsedUrl,
+    addresses: Sequence[IPAddress],
+    connector: Connector,
+    tls: Callable[[], ssl.SSLContext],
+    seconds: float,
 ) -> httpcore.AsyncConnectionPool:
     """A pool that connects to the checked addresses, or to the proxy, whose address is the operator's word. TLS still asks for the name."""
-    proxy = proxy_for(target, tls)
+    proxy = find_proxy(target, tls)
     if proxy is not None:
         addresses = await _found(proxy.url.host.decode(), connector)
     backend = _Dialler(connector, addresses, seconds)

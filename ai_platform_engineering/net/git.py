@@ -15,7 +15,16 @@ from ai_platform_engineering.core.errors import SourceUnavailable
 # What git needs of our environment: not our keys, and no configuration, which could name programs to run.
 _KEPT = (
     *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SSH_AUTH_SOCK", "SYSTEMROOT"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *(
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "no_proxy",
+    ),
 )
 _OURS = {
     "GIT_TERMINAL_PROMPT": "0",
@@ -53,7 +62,7 @@ _HEAD = "refs/caipe/head"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GitTreeEntry:
     """A file of a commit; `kind` is blob, link or submodule."""
 
     kind: str
@@ -62,7 +71,7 @@ class Entry:
     path: str
 
 
-class Git:
+class GitRepository:
     """One bare repository in a folder of ours."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str], *, seconds: float = 900.0) -> None:
@@ -78,24 +87,40 @@ class Git:
         if not (self._folder / "HEAD").exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             await self._run("init", "--bare", "--quiet", "--template=", str(self._folder), inside=False)
-        wanted = ("fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--force", "--no-write-fetch-head")
+        wanted = (
+            "fetch",
+            "--quiet",
+            "--depth=1",
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--force",
+            "--no-write-fetch-head",
+        )
         await self._run(*wanted, "--", url, f"+{ref}:{_HEAD}", settings=settings, protocol=protocol)
         return (await self._run("rev-parse", "--verify", f"{_HEAD}^{{commit}}")).decode().strip()
 
-    async def entries(self, commit: str, below: str) -> list[Entry]:
-        listed = await self._run("ls-tree", "-r", "-z", "-l", "--full-tree", "--", commit, *((below,) if below else ()))
+    async def entries(self, commit: str, below: str) -> list[GitTreeEntry]:
+        listed = await self._run(
+            "ls-tree", "-r", "-z", "-l", "--full-tree", "--", commit, *((below,) if below else ())
+        )
         return [_entry(line) for line in listed.split(b"\0") if line]
 
     @contextlib.asynccontextmanager
-    async def reader(self) -> AsyncIterator["Blobs"]:
+    async def reader(self) -> AsyncIterator["GitBlobReader"]:
         """Hands out contents by object id, from one process."""
         process = await self._start("cat-file", "--batch", stdin=asyncio.subprocess.PIPE)
         try:
-            yield Blobs(process)
+            yield GitBlobReader(process)
         finally:
             await _end(process)
 
-    async def _run(self, *arguments: str, inside: bool = True, settings: Mapping[str, str] | None = None, protocol: str = "none") -> bytes:
+    async def _run(
+        self,
+        *arguments: str,
+        inside: bool = True,
+        settings: Mapping[str, str] | None = None,
+        protocol: str = "none",
+    ) -> bytes:
         process = await self._start(*arguments, inside=inside, settings=settings, protocol=protocol)
         try:
             async with asyncio.timeout(self._seconds):
@@ -105,7 +130,9 @@ class Git:
         finally:
             await _end(process)
         if process.returncode:
-            raise SourceUnavailable(f"The repository cannot be read: {_reason(said.decode('utf-8', 'replace'))}.")
+            raise SourceUnavailable(
+                f"The repository cannot be read: {_reason(said.decode('utf-8', 'replace'))}."
+            )
         return out
 
     async def _start(
@@ -118,20 +145,26 @@ class Git:
     ) -> asyncio.subprocess.Process:
         if self._program is None:
             raise SourceUnavailable("The program git is not installed, or not on the PATH.")
-        chosen = [part for name, value in {**_SETTINGS, **(settings or {})}.items() for part in ("-c", f"{name}={value}")]
+        chosen = [
+            part
+            for name, value in {**_SETTINGS, **(settings or {})}.items()
+            for part in ("-c", f"{name}={value}")
+        ]
         place = [f"--git-dir={self._folder}"] if inside else []
         return await asyncio.create_subprocess_exec(
             *(self._program, *chosen, *place, *arguments),
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE if stdin == asyncio.subprocess.DEVNULL else asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE
+            if stdin == asyncio.subprocess.DEVNULL
+            else asyncio.subprocess.DEVNULL,
             env={**self._environment, "GIT_ALLOW_PROTOCOL": protocol},
             cwd=self._folder,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Blobs:
+class GitBlobReader:
     process: asyncio.subprocess.Process
 
     async def read(self, object_id: str) -> bytes:
@@ -144,7 +177,9 @@ class Blobs:
             head = (await self.process.stdout.readuntil(b"\n")).split()
             content = await self.process.stdout.readexactly(int(head[2]) + 1)
         except (OSError, asyncio.IncompleteReadError, IndexError, ValueError):
-            raise SourceUnavailable("The fetched repository is damaged; remove it from the cache and try again.") from None
+            raise SourceUnavailable(
+                "The fetched repository is damaged; remove it from the cache and try again."
+            ) from None
         return content[:-1]
 
 
@@ -155,11 +190,18 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await process.communicate()
 
 
-def _entry(line: bytes) -> Entry:
+def _entry(line: bytes) -> GitTreeEntry:
     about, _, path = line.partition(b"\t")
     mode, kind, object_id, size = about.split()
-    name = "link" if mode == b"120000" else "submodule" if kind == b"commit" else "blob"
-    return Entry(name, object_id.decode(), int(size) if size.isdigit() else 0, path.decode("utf-8", "replace"))
+    if mode == b"120000":
+        name = "link"
+    elif kind == b"commit":
+        name = "submodule"
+    else:
+        name = "blob"
+    return GitTreeEntry(
+        name, object_id.decode(), int(size) if size.isdigit() else 0, path.decode("utf-8", "replace")
+    )
 
 
 def _reason(said: str) -> str:

@@ -36,12 +36,17 @@ _SPECIAL_6 = tuple(map(ipaddress.IPv6Network, "2001::/23 2001:db8::/32 2002::/16
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 # What `allow_private` opens: the networks that people run themselves.
 _INSIDE_4 = tuple(
-    map(ipaddress.IPv4Network, "10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.168.0.0/16 198.18.0.0/15".split())
+    map(
+        ipaddress.IPv4Network,
+        "10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.168.0.0/16 198.18.0.0/15".split(),
+    )
 )
 _INSIDE_6 = tuple(map(ipaddress.IPv6Network, "::1/128 fc00::/7 fe80::/10".split()))
 
 # Cloud metadata services hand out credentials; no setting makes documents of them.
-_METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"})
+_METADATA_NAMES = frozenset(
+    {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
+)
 _METADATA = frozenset(
     map(
         ipaddress.ip_address,
@@ -69,7 +74,7 @@ class FetchFailed(CaipeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ParsedUrl:
     """A web address, read once. `host` is an ASCII name in lower case without its last dot, or an address in its usual form."""
 
     scheme: str
@@ -81,7 +86,9 @@ class Target:
     @property
     def authority(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        if self.port == DEFAULT_PORTS[self.scheme]:
+            return host
+        return f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
@@ -92,29 +99,35 @@ class Target:
         return self.origin + self.path
 
 
-def parse(url: str) -> Target:
+def parse_url(url: str) -> ParsedUrl:
     """A URL without its fragment. Where programs read one form in two ways, it is refused."""
     text = url.strip()
     if len(text) > MAX_URL:
         raise FetchRefused(f"The address is longer than {MAX_URL} characters.")
     if _UNSAFE.search(text):
-        raise FetchRefused("The address holds spaces, control characters or backslashes. Write them percent-encoded.")
+        raise FetchRefused(
+            "The address holds spaces, control characters or backslashes. Write them percent-encoded."
+        )
     try:
         parts = urlsplit(text)
     except ValueError:
         raise FetchRefused("This is not a web address. Write one like https://example.com/page.") from None
     scheme = parts.scheme.lower()
     if scheme not in DEFAULT_PORTS:
-        raise FetchRefused("Only http and https addresses can be fetched, for example https://example.com/page.")
+        raise FetchRefused(
+            "Only http and https addresses can be fetched, for example https://example.com/page."
+        )
     if "@" in parts.netloc:
         raise FetchRefused("The address holds a user name or password. Write it without.")
     host, port = _host_and_port(parts.netloc)
     name, address = _host(host)
-    path = quote(parts.path or "/", safe=_KEPT_IN_PATH) + (f"?{quote(parts.query, safe=_KEPT_IN_PATH + '?')}" if parts.query else "")
-    return Target(scheme, name, _port(port, scheme), path, address)
+    path = quote(parts.path or "/", safe=_KEPT_IN_PATH) + (
+        f"?{quote(parts.query, safe=_KEPT_IN_PATH + '?')}" if parts.query else ""
+    )
+    return ParsedUrl(scheme, name, _port(port, scheme), path, address)
 
 
-def check_name(target: Target, *, allow_private: bool) -> None:
+def check_name(target: ParsedUrl, *, allow_private: bool) -> None:
     """Refuses names that are known without asking anybody."""
     if target.host in _METADATA_NAMES:
         raise _inner(target)
@@ -122,13 +135,13 @@ def check_name(target: Target, *, allow_private: bool) -> None:
         raise _inner(target)
 
 
-def check_addresses(target: Target, found: tuple[IPAddress, ...], *, allow_private: bool) -> None:
+def check_addresses(target: ParsedUrl, found: tuple[IPAddress, ...], *, allow_private: bool) -> None:
     """Refuses a host when one of its addresses may not be reached: a name with a public and a private answer is a trap."""
-    if not all(may_reach(address, allow_private=allow_private) for address in found):
+    if not all(is_allowed_address(address, allow_private=allow_private) for address in found):
         raise _inner(target)
 
 
-def may_reach(address: IPAddress, *, allow_private: bool) -> bool:
+def is_allowed_address(address: IPAddress, *, allow_private: bool) -> bool:
     """Whether an address is on the open web, or in a network that is allowed."""
     inner = _meant(address)
     if inner in _METADATA:
@@ -209,9 +222,13 @@ def _literal_6(text: str) -> tuple[str, IPAddress]:
 
 
 def _no_host() -> FetchRefused:
-    return FetchRefused("The address names no host that can be read. Write one like https://example.com/page.")
+    return FetchRefused(
+        "The address names no host that can be read. Write one like https://example.com/page."
+    )
 
 
-def _inner(target: Target) -> FetchRefused:
+def _inner(target: ParsedUrl) -> FetchRefused:
     named = f"{target.host} belongs" if target.address is None else "The address belongs"
-    return FetchRefused(f"{named} to a private, local or reserved network, which is not fetched. An operator can allow private networks.")
+    return FetchRefused(
+        f"{named} to a private, local or reserved network, which is not fetched. An operator can allow private networks."
+    )

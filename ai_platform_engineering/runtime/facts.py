@@ -35,19 +35,23 @@ class Facts:
         if not plain:
             raise Refused("There is no fact to remember: the text is empty.")
         if len(plain) > LONGEST:
-            raise Refused(f"A fact has at most {LONGEST} characters, and this one has {len(plain)}. Say it shorter.")
+            raise Refused(
+                f"A fact has at most {LONGEST} characters, and this one has {len(plain)}. Say it shorter."
+            )
         fact = Fact(_id_of(plain), plain, datetime.now(UTC))
         async with self._adding:
-            known = await self.of(user)
+            known = await self.list_facts(user)
             same = next((one for one in known if one.fact_id == fact.fact_id), None)
             if same is not None:
                 return same
             if len(known) >= MOST:
                 raise Refused(f"{MOST} facts are remembered, and that is the most. Have one forgotten first.")
-            await self._store().aput(_namespace(user), fact.fact_id, {"text": plain, "added": fact.added.isoformat()})
+            await self._store().aput(
+                _namespace(user), fact.fact_id, {"text": plain, "added": fact.added.isoformat()}
+            )
         return fact
 
-    async def of(self, user: str) -> list[Fact]:
+    async def list_facts(self, user: str) -> list[Fact]:
         """The user's facts, oldest first."""
         found = await self._store().asearch(_namespace(user), limit=MOST)
         return sorted(map(_fact, found), key=lambda fact: (fact.added, fact.fact_id))
@@ -71,7 +75,9 @@ def _id_of(text: str) -> str:
 
 def _plain(text: str) -> str:
     """One line without control characters: it stands in a list for the model, and on terminals."""
-    return " ".join("".join(" " if unicodedata.category(one) == "Cc" else one for one in clean_text(text)).split())
+    return " ".join(
+        "".join(" " if unicodedata.category(one) == "Cc" else one for one in clean_text(text)).split()
+    )
 
 
 def _fact(item: Item) -> Fact:

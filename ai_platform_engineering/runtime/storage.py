@@ -15,10 +15,10 @@ from langgraph.store.memory import InMemoryStore
 from ai_platform_engineering.core.settings import StorageSettings
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.checkpoints.checkpointer import Checkpoints, open_checkpoints
-from ai_platform_engineering.runtime.checkpoints.database_choice import chosen
+from ai_platform_engineering.runtime.checkpoints.database_choice import choose_checkpoint_database
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import FencedSaver
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import RunLog, thread_of
+from ai_platform_engineering.runtime.log.run_log import RunLog, make_thread_id
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 
 log = logging.getLogger(__name__)
@@ -30,20 +30,24 @@ class Storage:
     """The run log is there from the start; the checkpointer and the store are opened with the server."""
 
     def __init__(self, run_log: RunLog, settings: StorageSettings, home: Path | None) -> None:
-        self.log, self._settings, self._home = run_log, settings, home
+        self.log = run_log
+        self._settings = settings
+        self._home = home
         self._checkpoints: Checkpoints | None = None
         self._memory: tuple[BaseCheckpointSaver[Any], BaseStore] = (InMemorySaver(), InMemoryStore())
         self._cleaning: asyncio.Task[None] | None = None
-        self.saver = FencedSaver(lambda: self._checkpoints.saver if self._checkpoints else self._memory[0], run_log)
+        self.saver = FencedSaver(
+            lambda: self._checkpoints.saver if self._checkpoints else self._memory[0], run_log
+        )
 
     @classmethod
     def in_memory(cls) -> "Storage":
         return cls(MemoryLog(), StorageSettings(), None)
 
     @classmethod
-    def of(cls, settings: StorageSettings, home: Path, name: str) -> "Storage":
+    def from_settings(cls, settings: StorageSettings, home: Path, name: str) -> "Storage":
         """The storage of a server; `name` tells the servers apart that share a home. Raises ConfigurationError."""
-        if chosen(settings).backend == "memory":
+        if choose_checkpoint_database(settings).backend == "memory":
             return cls(MemoryLog(), settings, home / name)
         place = home / name
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -57,14 +61,20 @@ class Storage:
 
     @property
     def store(self) -> BaseStore:
-        return self._checkpoints.store if self._checkpoints else self._memory[1]
+        if self._checkpoints:
+            return self._checkpoints.store
+        return self._memory[1]
 
     def report(self) -> dict[str, Any]:
         """For `/ready`."""
         if self._checkpoints is None:
             return {"status": "ok", "backend": "memory"}
         problem = self._checkpoints.problem
-        return {"status": "degraded" if problem else "ok", "backend": self._checkpoints.backend, "message": problem or ""}
+        return {
+            "status": "degraded" if problem else "ok",
+            "backend": self._checkpoints.backend,
+            "message": problem or "",
+        }
 
     async def open(self) -> None:
         if self._home is not None:
@@ -91,10 +101,12 @@ class Storage:
         """Forgets the runs that ended before `RETENTION_DAYS`, and conversations of which no run is left; returns how many runs."""
         before = datetime.now(UTC) - timedelta(days=self._settings.retention_days)
         # The threads go first: after a crash in between, the runs still say which ones they were.
-        for owner, context_id in await self.log.expired(before):
-            if all(row.updated < before for row in await self.log.find(owner, context_id)):  # nobody has asked in the meantime
-                await self.saver.adelete_thread(thread_of(owner, context_id))
-        return await self.log.forget(before)
+        for owner, context_id in await self.log.find_expired_conversations(before):
+            if all(
+                row.updated < before for row in await self.log.find_runs(owner, context_id)
+            ):  # nobody has asked in the meantime
+                await self.saver.adelete_thread(make_thread_id(owner, context_id))
+        return await self.log.delete_runs(before)
 
     async def _keep_clean(self) -> None:
         while True:

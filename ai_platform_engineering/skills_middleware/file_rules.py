@@ -7,13 +7,13 @@ from pathlib import PurePosixPath
 
 from ai_platform_engineering.core.errors import CaipeError
 
-MAIN = "SKILL.md"
-FOLDERS = ("scripts", "references", "assets")
-LICENSES = frozenset({"LICENSE", "LICENSE.md", "LICENSE.txt"})
+SKILL_MD = "SKILL.md"
+EXPECTED_FOLDERS = ("scripts", "references", "assets")
+LICENSE_FILES = frozenset({"LICENSE", "LICENSE.md", "LICENSE.txt"})
 
-MAX_MAIN = 64 * 1024
-MAX_FILE = 256 * 1024
-MAX_SKILL = 2 * 1024 * 1024
+MAX_SKILL_MD_BYTES = 64 * 1024
+MAX_FILE_BYTES = 256 * 1024
+MAX_SKILL_BYTES = 2 * 1024 * 1024
 MAX_FILES = 100
 MAX_DEPTH = 4
 _MAX_PATH = 255
@@ -21,7 +21,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffd]"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class SkillProblem:
     """Why a skill cannot be used, and what to do about it. `field` is a key of the front matter, or empty."""
 
     file: str
@@ -31,7 +31,9 @@ class Problem:
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{where}: {self.field}: {self.message}" if self.field else f"{where}: {self.message}"
+        if self.field:
+            return f"{where}: {self.field}: {self.message}"
+        return f"{where}: {self.message}"
 
 
 class SkillErrors(CaipeError):
@@ -39,12 +41,12 @@ class SkillErrors(CaipeError):
 
     code = "skill_invalid"
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[SkillProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__(" ".join(map(str, self.problems)))
 
 
-def path_problem(path: str) -> str | None:
+def find_path_problem(path: str) -> str | None:
     """Why a path cannot be below a skill's folder; None when it can."""
     if not path or len(path) > _MAX_PATH:
         return f"A path has 1 to {_MAX_PATH} characters. Shorten it."
@@ -60,30 +62,50 @@ def path_problem(path: str) -> str | None:
     return None
 
 
-def shown(path: str) -> str:
+def to_printable(path: str) -> str:
     """A path for messages: one short line, whatever it is made of."""
     plain = _UNPRINTABLE.sub("?", path)
-    return plain if len(plain) <= 80 else f"{plain[:77]}..."
+    if len(plain) <= 80:
+        return plain
+    return f"{plain[:77]}..."
 
 
-def size_problems(sizes: Mapping[str, int]) -> list[Problem]:
+def find_size_problems(sizes: Mapping[str, int]) -> list[SkillProblem]:
     """What is wrong with files before they are read: their paths, number and sizes."""
-    problems = [Problem(shown(path), "", wrong) for path in sizes if (wrong := path_problem(path))]
+    problems = [
+        SkillProblem(to_printable(path), "", wrong) for path in sizes if (wrong := find_path_problem(path))
+    ]
     if len(sizes) > MAX_FILES:
-        problems.append(Problem(MAIN, "", f"The skill has {len(sizes)} files and may have {MAX_FILES}. Remove some."))
-    if sum(sizes.values()) > MAX_SKILL:
-        problems.append(Problem(MAIN, "", f"The skill's files are larger than {MAX_SKILL // 1024} KB together. Remove or shorten some."))
+        problems.append(
+            SkillProblem(
+                SKILL_MD, "", f"The skill has {len(sizes)} files and may have {MAX_FILES}. Remove some."
+            )
+        )
+    if sum(sizes.values()) > MAX_SKILL_BYTES:
+        problems.append(
+            SkillProblem(
+                SKILL_MD,
+                "",
+                f"The skill's files are larger than {MAX_SKILL_BYTES // 1024} KB together. Remove or shorten some.",
+            )
+        )
     for path, size in sizes.items():
-        limit = MAX_MAIN if path == MAIN else MAX_FILE
+        limit = MAX_SKILL_MD_BYTES if path == SKILL_MD else MAX_FILE_BYTES
         if size > limit:
-            problems.append(Problem(shown(path), "", f"The file is larger than {limit // 1024} KB. Shorten or split it."))
+            problems.append(
+                SkillProblem(
+                    to_printable(path),
+                    "",
+                    f"The file is larger than {limit // 1024} KB. Shorten or split it.",
+                )
+            )
     return problems
 
 
 def is_expected(path: str) -> bool:
     """Whether the convention has a place for the file; only such files are shown to a model."""
     parts = PurePosixPath(path).parts
-    return path in LICENSES or (len(parts) > 1 and parts[0] in FOLDERS)
+    return path in LICENSE_FILES or (len(parts) > 1 and parts[0] in EXPECTED_FOLDERS)
 
 
 def is_hidden(path: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from ai_platform_engineering.skills_middleware.file_rules import MAIN, Problem, SkillErrors
+from ai_platform_engineering.skills_middleware.file_rules import SKILL_MD, SkillErrors, SkillProblem
 
 Value = str | tuple[str, ...] | dict[str, str] | None
 
@@ -27,11 +27,14 @@ class FrontMatter:
     body_line: int
 
 
-def split(text: str) -> FrontMatter:
+def split_front_matter(text: str) -> FrontMatter:
     """Raises SkillErrors."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if not _FENCE.fullmatch(lines[0]):
-        raise _broken(1, "The file must begin with front matter: a line `---`, then name and description, then a line `---`.")
+        raise _broken(
+            1,
+            "The file must begin with front matter: a line `---`, then name and description, then a line `---`.",
+        )
     end = next((at for at, line in enumerate(lines[1:], 1) if _FENCE.fullmatch(line)), None)
     if end is None:
         raise _broken(1, "The front matter is not closed. Add a line `---` after its last field.")
@@ -50,7 +53,10 @@ def _composed(text: str) -> yaml.Node | None:
         mark = error.problem_mark or error.context_mark
         # Without what it quotes, which may be anything.
         said = re.sub(r"'[^']{2,}'", "'...'", error.problem or "it cannot be read")
-        raise _broken(mark.line + 2 if mark else 1, f"The front matter is not valid YAML: {said}. Put the value in quotes.") from None
+        raise _broken(
+            mark.line + 2 if mark else 1,
+            f"The front matter is not valid YAML: {said}. Put the value in quotes.",
+        ) from None
     except yaml.YAMLError:
         raise _broken(1, "The front matter holds a control character. Remove it.") from None
     return found
@@ -61,10 +67,16 @@ def _bounded(events: Iterator[yaml.Event]) -> None:
     depth = 0
     for event in events:
         if isinstance(event, yaml.AliasEvent):
-            raise _broken(_line(event), "Anchors and aliases (`&`, `*`) are not read here. Write the value out, or quote it.")
+            raise _broken(
+                _line(event),
+                "Anchors and aliases (`&`, `*`) are not read here. Write the value out, or quote it.",
+            )
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
-            raise _broken(_line(event), "The front matter is nested too deep. Fields are texts, `metadata` has texts below it.")
+            raise _broken(
+                _line(event),
+                "The front matter is nested too deep. Fields are texts, `metadata` has texts below it.",
+            )
 
 
 def _fields(node: yaml.Node | None) -> tuple[dict[str, Value], dict[str, int]]:
@@ -72,19 +84,26 @@ def _fields(node: yaml.Node | None) -> tuple[dict[str, Value], dict[str, int]]:
         raise _broken(2, "The front matter must have fields, each as `name: value`.")
     values: dict[str, Value] = {}
     lines: dict[str, int] = {}
-    problems: list[Problem] = []
+    problems: list[SkillProblem] = []
     for key, value in node.value:
         line = key.start_mark.line + 2
         if not isinstance(key, yaml.ScalarNode):
-            problems.append(Problem(MAIN, "", "A key must be text.", line))
+            problems.append(SkillProblem(SKILL_MD, "", "A key must be text.", line))
         elif key.value in values:
-            problems.append(Problem(MAIN, key.value[:64], f"The field is written twice, first on line {lines[key.value]}. Keep one.", line))
+            problems.append(
+                SkillProblem(
+                    SKILL_MD,
+                    key.value[:64],
+                    f"The field is written twice, first on line {lines[key.value]}. Keep one.",
+                    line,
+                )
+            )
         else:
             lines[key.value] = line
             try:
                 values[key.value] = _value(value)
             except ValueError as error:
-                problems.append(Problem(MAIN, key.value[:64], str(error), line))
+                problems.append(SkillProblem(SKILL_MD, key.value[:64], str(error), line))
     if problems:
         raise SkillErrors(problems)
     return values, lines
@@ -92,7 +111,9 @@ def _fields(node: yaml.Node | None) -> tuple[dict[str, Value], dict[str, int]]:
 
 def _value(node: yaml.Node) -> Value:
     if isinstance(node, yaml.ScalarNode):
-        return None if node.tag == _NULL else str(node.value)
+        if node.tag == _NULL:
+            return None
+        return str(node.value)
     if isinstance(node, yaml.SequenceNode):
         return tuple(_text(item) for item in node.value)
     pairs = [(_text(key), _text(value)) for key, value in node.value]
@@ -104,18 +125,22 @@ def _value(node: yaml.Node) -> Value:
 def _text(node: yaml.Node) -> str:
     if not isinstance(node, yaml.ScalarNode):
         raise ValueError("What is below it must be texts. Write it on one level.")
-    return "" if node.tag == _NULL else str(node.value)
+    if node.tag == _NULL:
+        return ""
+    return str(node.value)
 
 
 def _line(event: yaml.Event) -> int:
-    return event.start_mark.line + 2 if event.start_mark else 1
+    if event.start_mark:
+        return event.start_mark.line + 2
+    return 1
 
 
 def _broken(line: int, message: str) -> SkillErrors:
-    return SkillErrors([Problem(MAIN, "", message, line)])
+    return SkillErrors([SkillProblem(SKILL_MD, "", message, line)])
 
 
-def written(fields: dict[str, Any], body: str) -> str:
+def render_front_matter(fields: dict[str, Any], body: str) -> str:
     """A SKILL.md; what it says is read back as it was given."""
     # Quoted where YAML would take it for something else; never folded, so that lines are the author's.
     top = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=2**20)

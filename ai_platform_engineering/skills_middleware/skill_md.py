@@ -5,23 +5,33 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ai_platform_engineering.core.skills import Finding, Skill, SkillFile
+from ai_platform_engineering.core.skills import ScanFinding, Skill, SkillFile
 from ai_platform_engineering.skills_middleware import front_matter
-from ai_platform_engineering.skills_middleware.file_rules import MAIN, Problem, SkillErrors, is_expected, shown, size_problems
+from ai_platform_engineering.skills_middleware.file_rules import (
+    SKILL_MD,
+    SkillErrors,
+    SkillProblem,
+    find_size_problems,
+    is_expected,
+    to_printable,
+)
 from ai_platform_engineering.skills_middleware.front_matter import FrontMatter
 
-MAX_NAME, MAX_DESCRIPTION, MAX_COMPATIBILITY, MAX_BODY_LINES = 64, 1024, 500, 500
+MAX_NAME = 64
+MAX_DESCRIPTION = 1024
+MAX_COMPATIBILITY = 500
+MAX_BODY_LINES = 500
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _TOOL = re.compile(r"[^\s,()]+(?:\([^()]*\))?")
 _KNOWN = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 
 
-def parse(files: Mapping[str, bytes], folder: str | None = None) -> Skill:
+def parse_skill(files: Mapping[str, bytes], folder: str | None = None) -> Skill:
     """The skill of files below one folder, with what is odd about its format as findings; `folder` is its name, where it has one.
     Raises SkillErrors."""
-    if problems := size_problems({path: len(content) for path, content in files.items()}):
+    if problems := find_size_problems({path: len(content) for path, content in files.items()}):
         raise SkillErrors(problems)
-    top = front_matter.split(_text(files))
+    top = front_matter.split_front_matter(_text(files))
     fields = _Fields(top, folder)
     read: dict[str, Any] = {
         "name": fields.name(),
@@ -33,20 +43,32 @@ def parse(files: Mapping[str, bytes], folder: str | None = None) -> Skill:
     }
     if fields.problems:
         raise SkillErrors(fields.problems)
-    found = tuple(SkillFile(path=path, size=len(content)) for path, content in sorted(files.items()) if is_expected(path))
-    return Skill(**read, body=top.body, version=version_of(files), files=found, findings=(*_odd_text(top), *_odd_files(files)))
+    found = tuple(
+        SkillFile(path=path, size=len(content))
+        for path, content in sorted(files.items())
+        if is_expected(path)
+    )
+    return Skill(
+        **read,
+        body=top.body,
+        version=compute_version(files),
+        files=found,
+        findings=(*_odd_text(top), *_odd_files(files)),
+    )
 
 
-def version_of(files: Mapping[str, bytes]) -> str:
+def compute_version(files: Mapping[str, bytes]) -> str:
     """The same files have the same version, wherever they are kept."""
     digest = hashlib.sha256()
     for path, content in sorted(files.items()):
         for part in (path.encode(), content):
-            digest.update(len(part).to_bytes(8, "big") + part)  # with lengths: nothing can move from one to the next
+            digest.update(
+                len(part).to_bytes(8, "big") + part
+            )  # with lengths: nothing can move from one to the next
     return digest.hexdigest()[:12]
 
 
-def text_of(skill: Skill) -> str:
+def render_skill_md(skill: Skill) -> str:
     """The SKILL.md that gives this skill."""
     fields = {
         "name": skill.name,
@@ -56,20 +78,37 @@ def text_of(skill: Skill) -> str:
         "metadata": dict(skill.metadata),
         "allowed-tools": " ".join(skill.allowed_tools),
     }
-    return front_matter.written({key: value for key, value in fields.items() if value}, skill.body)
+    return front_matter.render_front_matter(
+        {key: value for key, value in fields.items() if value}, skill.body
+    )
 
 
 def _text(files: Mapping[str, bytes]) -> str:
-    if MAIN not in files:
-        other = next((path for path in files if path.lower() == MAIN.lower()), None)
-        said = f"Rename {other} to {MAIN}." if other else f"Add a {MAIN} with name and description in its front matter."
-        raise SkillErrors([Problem(MAIN, "", f"The file is missing. {said}")])
+    if SKILL_MD not in files:
+        other = next((path for path in files if path.lower() == SKILL_MD.lower()), None)
+        said = (
+            f"Rename {other} to {SKILL_MD}."
+            if other
+            else f"Add a {SKILL_MD} with name and description in its front matter."
+        )
+        raise SkillErrors([SkillProblem(SKILL_MD, "", f"The file is missing. {said}")])
     try:
-        text = files[MAIN].decode("utf-8-sig")
+        text = files[SKILL_MD].decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise SkillErrors([Problem(MAIN, "", "The file is not text in UTF-8. Save it in this encoding.")]) from None
+        raise SkillErrors(
+            [SkillProblem(SKILL_MD, "", "The file is not text in UTF-8. Save it in this encoding.")]
+        ) from None
     if "\0" in text:
-        raise SkillErrors([Problem(MAIN, "", "The file holds a NUL character. Remove it.", text.count("\n", 0, text.index("\0")) + 1)])
+        raise SkillErrors(
+            [
+                SkillProblem(
+                    SKILL_MD,
+                    "",
+                    "The file holds a NUL character. Remove it.",
+                    text.count("\n", 0, text.index("\0")) + 1,
+                )
+            ]
+        )
     return text
 
 
@@ -78,14 +117,20 @@ class _Fields:
 
     def __init__(self, top: FrontMatter, folder: str | None) -> None:
         self._top, self._folder = top, folder
-        self.problems: list[Problem] = []
+        self.problems: list[SkillProblem] = []
 
     def name(self) -> str:
         name = self.text("name", MAX_NAME, required=True) or ""
         if name and not _NAME.fullmatch(name):
-            self._wrong("name", "A name has lower-case letters, digits and single hyphens between them, for example incident-triage.")
+            self._wrong(
+                "name",
+                "A name has lower-case letters, digits and single hyphens between them, for example incident-triage.",
+            )
         elif name and self._folder is not None and name != self._folder:
-            self._wrong("name", f"The name must be that of the skill's folder, {shown(self._folder)}. Rename one of them.")
+            self._wrong(
+                "name",
+                f"The name must be that of the skill's folder, {to_printable(self._folder)}. Rename one of them.",
+            )
         return name
 
     def text(self, field: str, longest: int, *, required: bool = False) -> str | None:
@@ -95,7 +140,9 @@ class _Fields:
             return None
         text = (value or "").strip()
         if not text and required:
-            self._wrong(field, f"The field is missing or empty. Write {field}: and 1 to {longest} characters.")
+            self._wrong(
+                field, f"The field is missing or empty. Write {field}: and 1 to {longest} characters."
+            )
         if len(text) > longest:
             self._wrong(field, f"The text has {len(text)} characters and may have {longest}. Shorten it.")
         return text or None
@@ -103,7 +150,10 @@ class _Fields:
     def metadata(self) -> dict[str, str]:
         value = self._top.values.get("metadata")
         if isinstance(value, str | tuple):
-            self._wrong("metadata", "The value must be pairs of texts, one to a line, for example `author: platform-team`.")
+            self._wrong(
+                "metadata",
+                "The value must be pairs of texts, one to a line, for example `author: platform-team`.",
+            )
             return {}
         return value or {}
 
@@ -117,16 +167,23 @@ class _Fields:
             return ()
         names = tuple(dict.fromkeys(_TOOL.findall(text)))
         if not names:  # it would mean every tool, which nobody who writes this means
-            self._wrong("allowed-tools", "The field names no tool. Name at least one, or leave the field out to allow all.")
+            self._wrong(
+                "allowed-tools",
+                "The field names no tool. Name at least one, or leave the field out to allow all.",
+            )
         return names
 
     def _wrong(self, field: str, message: str) -> None:
-        self.problems.append(Problem(MAIN, field, message, self._top.lines.get(field)))
+        self.problems.append(SkillProblem(SKILL_MD, field, message, self._top.lines.get(field)))
 
 
-def _odd_text(top: FrontMatter) -> list[Finding]:
+def _odd_text(top: FrontMatter) -> list[ScanFinding]:
     found = [
-        _odd("unknown-field", f"The field {shown(key)} is not one of {', '.join(_KNOWN)}, and is ignored.", line=line)
+        _odd(
+            "unknown-field",
+            f"The field {to_printable(key)} is not one of {', '.join(_KNOWN)}, and is ignored.",
+            line=line,
+        )
         for key, line in top.lines.items()
         if key not in _KNOWN
     ]
@@ -139,10 +196,14 @@ def _odd_text(top: FrontMatter) -> list[Finding]:
     return found
 
 
-def _odd_files(files: Mapping[str, bytes]) -> list[Finding]:
+def _odd_files(files: Mapping[str, bytes]) -> list[ScanFinding]:
     said = "The file is kept, but not shown to a model: files belong below scripts/, references/ or assets/."
-    return [_odd("unexpected-file", said, file=path) for path in sorted(files) if path != MAIN and not is_expected(path)]
+    return [
+        _odd("unexpected-file", said, file=path)
+        for path in sorted(files)
+        if path != SKILL_MD and not is_expected(path)
+    ]
 
 
-def _odd(code: str, message: str, *, file: str = MAIN, line: int | None = None) -> Finding:
-    return Finding(code=code, severity="warn", file=file, line=line, message=message)
+def _odd(code: str, message: str, *, file: str = SKILL_MD, line: int | None = None) -> ScanFinding:
+    return ScanFinding(code=code, severity="warn", file=file, line=line, message=message)

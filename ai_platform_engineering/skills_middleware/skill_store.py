@@ -13,8 +13,8 @@ from typing import NamedTuple
 from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.core.skills import Origin
 from ai_platform_engineering.runtime.log.sqlite_schema import Step, migrate
-from ai_platform_engineering.skills_middleware.file_rules import Problem
-from ai_platform_engineering.skills_middleware.sources.source import Held
+from ai_platform_engineering.skills_middleware.file_rules import SkillProblem
+from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill
 
 _STEPS: tuple[Step, ...] = (
     (
@@ -46,10 +46,10 @@ class Hub:
     configured: bool = False
 
 
-class Key(NamedTuple):
+class SkillKey(NamedTuple):
     origin: Origin
     origin_id: str
-    place: str
+    location: str
 
 
 class SkillStore:
@@ -69,47 +69,67 @@ class SkillStore:
 
     # --- skills -------------------------------------------------------------------------------------------------------
 
-    def marks(self, origin: Origin, origin_id: str) -> dict[str, str]:
+    def fingerprints(self, origin: Origin, origin_id: str) -> dict[str, str]:
         with self._reading() as db:
-            rows = db.execute("SELECT place, mark FROM skills WHERE origin = ? AND origin_id = ? ORDER BY place", (origin, origin_id))
+            rows = db.execute(
+                "SELECT place, mark FROM skills WHERE origin = ? AND origin_id = ? ORDER BY place",
+                (origin, origin_id),
+            )
             return {row[0]: row[1] for row in rows}
 
-    def held(self, key: Key) -> Held | None:
+    def read_skill(self, key: SkillKey) -> RawSkill | None:
         with self._reading() as db:
-            query = "SELECT id, folder, mark, problems FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)"
+            query = (
+                "SELECT id, folder, mark, problems FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)"
+            )
             row = db.execute(query, key).fetchone()
             if row is None:
                 return None
-            files = {path: bytes(content) for path, content in db.execute("SELECT path, content FROM files WHERE skill = ?", (row[0],))}
-        return Held(key.place, row[1], row[2], files, tuple(Problem(*fields) for fields in json.loads(row[3])))
+            files = {
+                path: bytes(content)
+                for path, content in db.execute("SELECT path, content FROM files WHERE skill = ?", (row[0],))
+            }
+        return RawSkill(
+            key.location, row[1], row[2], files, tuple(SkillProblem(*fields) for fields in json.loads(row[3]))
+        )
 
-    def add(self, origin: Origin, held: Held) -> bool:
+    def add(self, origin: Origin, held: RawSkill) -> bool:
         """Whether it is new; otherwise nothing was stored."""
         with self._writing() as db:
-            if db.execute("SELECT 1 FROM skills WHERE (origin, origin_id, place) = (?, '', ?)", (origin, held.place)).fetchone():
+            if db.execute(
+                "SELECT 1 FROM skills WHERE (origin, origin_id, place) = (?, '', ?)", (origin, held.location)
+            ).fetchone():
                 return False
             _put(db, origin, "", held)
             return True
 
-    def change(self, origin: Origin, held: Held, before: str | None) -> bool:
+    def update(self, origin: Origin, held: RawSkill, before: str | None) -> bool:
         """Whether it was there, in the version `before` if one is given; otherwise nothing was stored."""
         with self._writing() as db:
-            mark = db.execute("SELECT mark FROM skills WHERE (origin, origin_id, place) = (?, '', ?)", (origin, held.place)).fetchone()
+            mark = db.execute(
+                "SELECT mark FROM skills WHERE (origin, origin_id, place) = (?, '', ?)",
+                (origin, held.location),
+            ).fetchone()
             if mark is None or (before is not None and mark[0] != before):
                 return False
             _put(db, origin, "", held)
             return True
 
-    def remove(self, key: Key, before: str | None = None) -> bool:
+    def remove(self, key: SkillKey, before: str | None = None) -> bool:
         """Whether it was there, in the version `before` if one is given. What people switched on it is forgotten with it."""
         with self._writing() as db:
-            mark = db.execute("SELECT mark FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", key).fetchone()
+            mark = db.execute(
+                "SELECT mark FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", key
+            ).fetchone()
             if before is not None and (mark is None or mark[0] != before):
                 return False
             db.execute("DELETE FROM switches WHERE (origin, origin_id, name) = (?, ?, ?)", key)
-            return db.execute("DELETE FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", key).rowcount > 0
+            return (
+                db.execute("DELETE FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", key).rowcount
+                > 0
+            )
 
-    def size(self, origin: Origin) -> int:
+    def total_size(self, origin: Origin) -> int:
         with self._reading() as db:
             query = "SELECT coalesce(sum(length(content)), 0) FROM files JOIN skills ON skill = id WHERE origin = ?"
             return int(db.execute(query, (origin,)).fetchone()[0])
@@ -118,20 +138,27 @@ class SkillStore:
 
     def switches(self) -> dict[tuple[str, str, str], bool]:
         with self._reading() as db:
-            return {(row[0], row[1], row[2]): bool(row[3]) for row in db.execute("SELECT origin, origin_id, name, enabled FROM switches")}
+            return {
+                (row[0], row[1], row[2]): bool(row[3])
+                for row in db.execute("SELECT origin, origin_id, name, enabled FROM switches")
+            }
 
-    def switch(self, origin: Origin, origin_id: str, name: str, *, enabled: bool) -> None:
+    def set_switch(self, origin: Origin, origin_id: str, name: str, *, enabled: bool) -> None:
         with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO switches VALUES (?, ?, ?, ?)", (origin, origin_id, name, enabled))
+            db.execute(
+                "INSERT OR REPLACE INTO switches VALUES (?, ?, ?, ?)", (origin, origin_id, name, enabled)
+            )
 
     # --- hubs ---------------------------------------------------------------------------------------------------------
 
     def hubs(self) -> list[Hub]:
         with self._reading() as db:
-            rows = db.execute("SELECT id, url, ref, path, pin, configured FROM hubs ORDER BY rowid").fetchall()
+            rows = db.execute(
+                "SELECT id, url, ref, path, pin, configured FROM hubs ORDER BY rowid"
+            ).fetchall()
         return [Hub(row[0], row[1], row[2], row[3], row[4], bool(row[5])) for row in rows]
 
-    def put_hub(self, hub: Hub, skills: Iterable[Held] | None = None) -> None:
+    def put_hub(self, hub: Hub, skills: Iterable[RawSkill] | None = None) -> None:
         """With what was fetched from it, all at once; without, its skills stay."""
         with self._writing() as db:
             _write_hub(db, hub)
@@ -192,15 +219,23 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise SourceUnavailable(f"The database of skills cannot be used ({error}). Look at skills.db in CAIPE_HOME.") from None
+        raise SourceUnavailable(
+            f"The database of skills cannot be used ({error}). Look at skills.db in CAIPE_HOME."
+        ) from None
 
 
-def _put(db: sqlite3.Connection, origin: Origin, origin_id: str, held: Held) -> None:
-    db.execute("DELETE FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", (origin, origin_id, held.place))
+def _put(db: sqlite3.Connection, origin: Origin, origin_id: str, held: RawSkill) -> None:
+    db.execute(
+        "DELETE FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", (origin, origin_id, held.location)
+    )
     problems = json.dumps([(one.file, one.field, one.message, one.line) for one in held.problems])
-    row = (origin, origin_id, held.place, held.folder, held.mark, problems)
-    skill = db.execute("INSERT INTO skills(origin, origin_id, place, folder, mark, problems) VALUES (?, ?, ?, ?, ?, ?)", row).lastrowid
-    db.executemany("INSERT INTO files VALUES (?, ?, ?)", [(skill, path, content) for path, content in held.files.items()])
+    row = (origin, origin_id, held.location, held.folder, held.fingerprint, problems)
+    skill = db.execute(
+        "INSERT INTO skills(origin, origin_id, place, folder, mark, problems) VALUES (?, ?, ?, ?, ?, ?)", row
+    ).lastrowid
+    db.executemany(
+        "INSERT INTO files VALUES (?, ?, ?)", [(skill, path, content) for path, content in held.files.items()]
+    )
 
 
 def _write_hub(db: sqlite3.Connection, hub: Hub) -> None:

@@ -4,16 +4,23 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ai_platform_engineering.a2a.client import A2AClient, Conversation, http_for
+from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, create_http_client
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.terminal.preset_answers import Given
-from ai_platform_engineering.terminal.progress import FAILED, INTERRUPTED, TIMED_OUT, Report, Server, check_address
+from ai_platform_engineering.terminal.preset_answers import PresetAnswers
+from ai_platform_engineering.terminal.run_reporter import (
+    FAILED,
+    INTERRUPTED,
+    TIMED_OUT,
+    RunReporter,
+    ServerContext,
+    check_server_url,
+)
 
 
 def ask_once(
     text: str,
     *,
-    server: Server,
+    server: ServerContext,
     token: str | None,
     context_id: str | None,
     as_json: bool,
@@ -21,29 +28,36 @@ def ask_once(
     values: Mapping[str, Any] | None = None,
 ) -> int:
     """Asks the server and prints; the exit code. Forms that come up are answered with the values."""
-    talk = Conversation(context_id) if context_id else Conversation()
+    talk = ClientConversation(context_id) if context_id else ClientConversation()
     try:
-        return asyncio.run(_ask(text, server, _Asking(token, talk, Given(values or {}), as_json=as_json), timeout))
+        return asyncio.run(
+            _ask(text, server, _Asking(token, talk, PresetAnswers(values or {}), as_json=as_json), timeout)
+        )
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-async def _ask(text: str, server: Server, asking: "_Asking", timeout: float | None) -> int:
+async def _ask(text: str, server: ServerContext, asking: "_Asking", timeout: float | None) -> int:
     async with server as url:
         return await asking.run(url, text, timeout)
 
 
 class _Asking:
-    def __init__(self, token: str | None, talk: Conversation, given: Given, *, as_json: bool) -> None:
-        self._token, self._talk, self._given, self._report = token, talk, given, Report(as_json=as_json)
+    def __init__(
+        self, token: str | None, talk: ClientConversation, given: PresetAnswers, *, as_json: bool
+    ) -> None:
+        self._token = token
+        self._talk = talk
+        self._given = given
+        self._report = RunReporter(as_json=as_json)
 
     async def run(self, url: str, text: str, timeout: float | None) -> int:
         try:
-            check_address(url)
-            async with http_for(url) as http:
+            check_server_url(url)
+            async with create_http_client(url) as http:
                 return await self._limited(A2AClient(url, http, token=self._token), text, timeout)
         except CaipeError as error:
-            return self._report.refuse(error)
+            return self._report.report_error(error)
 
     async def _limited(self, client: A2AClient, text: str, timeout: float | None) -> int:
         try:
@@ -51,18 +65,20 @@ class _Asking:
                 return await self._answer(client, text)
         except TimeoutError:
             await self._stop(client)
-            return self._report.say(f"No answer within {timeout:g} s; the task was stopped.", TIMED_OUT)
+            return self._report.print_message(
+                f"No answer within {timeout:g} s; the task was stopped.", TIMED_OUT
+            )
         except asyncio.CancelledError:
             await self._stop(client)
             raise
 
     async def _answer(self, client: A2AClient, text: str) -> int:
-        view = await self._report.follow(client.ask(text, self._talk), self._talk)
-        while view.state == "input-required" and (answers := self._given.answers(view.requests)):
-            view = await self._report.follow(client.answer(answers, self._talk), self._talk)
-        code = self._report.finish(view, self._talk)
-        for problem in self._given.problems(view.requests):
-            self._report.say(problem, code)
+        view = await self._report.show_events(client.ask(text, self._talk), self._talk)
+        while view.state == "input-required" and (answers := self._given.take_answers(view.requests)):
+            view = await self._report.show_events(client.answer(answers, self._talk), self._talk)
+        code = self._report.print_result(view, self._talk)
+        for problem in self._given.describe_problems(view.requests):
+            self._report.print_message(problem, code)
         return code
 
     async def _stop(self, client: A2AClient) -> None:
@@ -70,4 +86,4 @@ class _Asking:
             try:
                 await client.cancel(self._talk.task_id)
             except CaipeError as error:
-                self._report.say(f"The task could not be stopped: {error}", FAILED)
+                self._report.print_message(f"The task could not be stopped: {error}", FAILED)

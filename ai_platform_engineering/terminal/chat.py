@@ -12,16 +12,16 @@ from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from rich.console import Console
 
-from ai_platform_engineering.a2a.client import A2AClient, Conversation
-from ai_platform_engineering.a2a.codec import decode_task
+from ai_platform_engineering.a2a.client import A2AClient, ClientConversation
+from ai_platform_engineering.a2a.codec import decode_snapshot
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent
-from ai_platform_engineering.core.forms import asked_again
+from ai_platform_engineering.core.forms import next_request_id
 from ai_platform_engineering.core.transcript import Transcript, fold
-from ai_platform_engineering.terminal.key_bindings import newline_keys
-from ai_platform_engineering.terminal.prompts import Later, LeftAll, Person
-from ai_platform_engineering.terminal.request_text import headline, request_text
-from ai_platform_engineering.terminal.screen import Screen, printable
+from ai_platform_engineering.terminal.key_bindings import newline_key_bindings
+from ai_platform_engineering.terminal.prompts import AllRequestsPostponed, RequestPostponed, RequestPrompter
+from ai_platform_engineering.terminal.request_text import render_headline, render_request
+from ai_platform_engineering.terminal.screen import LiveScreen, sanitize_text
 from ai_platform_engineering.terminal.turn_view import TurnView
 
 _HELP = """/pending shows and answers what waits for you in this conversation.
@@ -32,10 +32,15 @@ _COMMANDS = ["/help", "/pending", "/new", "/context", "/task", "/quit", "/exit"]
 _OPEN = "Open for later: /pending here, or `caipe pending`."
 
 
-class Chat:
-    def __init__(self, client: A2AClient, console: Console, talk: Conversation, history: Path | None) -> None:
-        self._client, self._console, self._talk, self._history = client, console, talk, history
-        self._person = Person(console) if sys.stdin.isatty() else None
+class ChatSession:
+    def __init__(
+        self, client: A2AClient, console: Console, talk: ClientConversation, history: Path | None
+    ) -> None:
+        self._client = client
+        self._console = console
+        self._talk = talk
+        self._history = history
+        self._person = RequestPrompter(console) if sys.stdin.isatty() else None
 
     async def run(self) -> int:
         """Reads questions until the end of input; the exit code."""
@@ -50,45 +55,65 @@ class Chat:
         return 0
 
     async def _turn(self, events: AsyncIterator[AnyEvent]) -> Transcript:
-        with Screen(self._console) as screen:
+        with LiveScreen(self._console) as screen:
             view = TurnView(screen)
             async with self._interruptible():
                 async for event in events:
-                    (view.show if self._talk.seq > self._talk.before else view.take)(event)
+                    (view.show if self._talk.seq > self._talk.seq_at_send else view.apply_silently)(event)
             view.finish()
-        return view.seen
+        return view.transcript
 
     async def _people(self, view: Transcript) -> None:
         """Asks for what the run waits for, one request after the other; each answer is sent at once. What is left stays open."""
-        left, gone, listed = set[str](), set[str](), set[str]()
-        while view.state == "input-required" and (waiting := [one for one in view.requests if one.request_id not in left | gone]):
+        left = set[str]()
+        gone = set[str]()
+        listed = set[str]()
+        while view.state == "input-required" and (
+            waiting := [one for one in view.requests if one.request_id not in left | gone]
+        ):
             if self._person is None:
-                self._print("\n\n".join(map(request_text, waiting)))
+                self._print("\n\n".join(map(render_request, waiting)))
                 return
             if len(waiting) > 1 and not listed.issuperset(one.request_id for one in waiting):
-                self._print("\n".join([f"{len(waiting)} requests are open:", *(f"- {headline(one)}" for one in waiting)]))
+                self._print(
+                    "\n".join(
+                        [
+                            f"{len(waiting)} requests are open:",
+                            *(f"- {render_headline(one)}" for one in waiting),
+                        ]
+                    )
+                )
                 listed.update(one.request_id for one in waiting)
             request = waiting[0]
             try:
-                given = await self._person.answer(request, view.wrong.get(request.request_id, {}))
+                given = await self._person.ask_for_answer(request, view.wrong.get(request.request_id, {}))
                 view = await self._turn(self._client.answer({request.request_id: given}, self._talk))
-            except Later as later:
-                left.update(one.request_id for one in (waiting if isinstance(later, LeftAll) else waiting[:1]))
+            except RequestPostponed as later:
+                left.update(
+                    one.request_id
+                    for one in (waiting if isinstance(later, AllRequestsPostponed) else waiting[:1])
+                )
             except CaipeError as error:  # somebody else was faster, for example
                 self._complain(error)
                 gone.add(request.request_id)
-            if any(one.request_id == request.request_id and one.resolution == "expired" for one in view.resolved):
-                self._person.moved(request.request_id, asked_again(request.request_id))
+            if any(
+                one.request_id == request.request_id and one.resolution == "expired" for one in view.resolved
+            ):
+                self._person.move_draft(request.request_id, next_request_id(request.request_id))
         if view.state == "input-required" and left:
             self._say(_OPEN)
 
     async def _pending(self) -> None:
         """What is open in this conversation, from any client."""
-        wanted = {"contextId": self._talk.context_id, "status": "TASK_STATE_INPUT_REQUIRED", "includeArtifacts": True}
+        wanted = {
+            "contextId": self._talk.context_id,
+            "status": "TASK_STATE_INPUT_REQUIRED",
+            "includeArtifacts": True,
+        }
         tasks = (await self._client.call("ListTasks", wanted)).get("tasks") or ()
         for task in tasks:
             self._talk.task_id = str(task["id"])
-            await self._people(fold(item.event for item in decode_task(task)))
+            await self._people(fold(item.event for item in decode_snapshot(task)))
         if not tasks:
             self._say("Nothing waits for you in this conversation.")
 
@@ -126,7 +151,7 @@ class Chat:
             case "/pending":
                 await self._pending()
             case "/new":
-                self._talk = Conversation()
+                self._talk = ClientConversation()
                 self._say("A new conversation.")
             case "/context":
                 self._say(self._talk.context_id)
@@ -143,7 +168,7 @@ class Chat:
         self._print(str(error), "red")
 
     def _print(self, text: str, style: str = "") -> None:
-        self._console.print(printable(text), style=style, markup=False, highlight=False, emoji=False)
+        self._console.print(sanitize_text(text), style=style, markup=False, highlight=False, emoji=False)
 
     async def _questions(self) -> AsyncIterator[str]:
         if not sys.stdin.isatty():
@@ -154,7 +179,7 @@ class Chat:
         session: PromptSession[str] = PromptSession(
             history=FileHistory(str(self._history)) if self._history else InMemoryHistory(),
             completer=WordCompleter(_COMMANDS, sentence=True),
-            key_bindings=newline_keys(),
+            key_bindings=newline_key_bindings(),
         )
         self._say("Ask in plain words; /help for more.")
         while True:

@@ -3,7 +3,7 @@
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 
-def newline_keys() -> KeyBindings:
+def newline_key_bindings() -> KeyBindings:
     """Esc-Enter makes a new line; Enter sends."""
     keys = KeyBindings()
 

@@ -8,17 +8,19 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.events import Form
 from ai_platform_engineering.core.forms import check_form
-from ai_platform_engineering.core.transcript import Request
+from ai_platform_engineering.core.transcript import PendingInput
 
 
-class Given:
+class PresetAnswers:
     """A value is used for every field of its name. The same fields are never answered twice with the same values: a form that comes
     again with them says that they will not do."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values, self._sent, self._used = values, set[str](), set[str]()
+        self._values = values
+        self._sent = set[str]()
+        self._used = set[str]()
 
-    def answers(self, requests: Iterable[Request]) -> dict[str, dict[str, JsonValue]]:
+    def take_answers(self, requests: Iterable[PendingInput]) -> dict[str, dict[str, JsonValue]]:
         """The forms that the values answer, by request id."""
         found: dict[str, dict[str, JsonValue]] = {}
         for request in requests:
@@ -31,21 +33,27 @@ class Given:
                 found[request.request_id] = good
         return found
 
-    def problems(self, requests: Iterable[Request]) -> list[str]:
+    def describe_problems(self, requests: Iterable[PendingInput]) -> list[str]:
         """Why forms are still open, field by field, and what was given for nothing."""
         said: list[str] = []
-        for form in [request.asked for request in requests if isinstance(request.asked, Form) and self._values]:
+        for form in [
+            request.asked for request in requests if isinstance(request.asked, Form) and self._values
+        ]:
             mine = self._of(form)
             self._used |= mine.keys()
             wrong = check_form(form, mine)[1]
             said += [f"{name}: {sentence}" for name, sentence in wrong.items()]
             if not wrong and _key(form, mine) in self._sent:
-                said.append(f"{form.in_words()} is asked again: the values that were given did not do.")
+                said.append(f"{form.describe()} is asked again: the values that were given did not do.")
         unused = [name for name in self._values if name not in self._used]
         return [*said, *([f"Nothing asked for: {', '.join(unused)}."] if unused else [])]
 
     def _of(self, form: Form) -> dict[str, Any]:
-        return {field.field_name: self._values[field.field_name] for field in form.fields if field.field_name in self._values}
+        return {
+            field.field_name: self._values[field.field_name]
+            for field in form.fields
+            if field.field_name in self._values
+        }
 
 
 def _key(form: Form, values: Mapping[str, Any]) -> str:

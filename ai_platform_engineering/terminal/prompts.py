@@ -11,24 +11,37 @@ from rich.console import Console
 
 from ai_platform_engineering.core.events import Approval, Form, InputField
 from ai_platform_engineering.core.forms import REJECT, check_form
-from ai_platform_engineering.core.transcript import Request
-from ai_platform_engineering.terminal.key_bindings import newline_keys
-from ai_platform_engineering.terminal.request_text import field_words, request_text, standing, value_words
-from ai_platform_engineering.terminal.screen import one_line, printable, shown_json
+from ai_platform_engineering.core.transcript import PendingInput
+from ai_platform_engineering.terminal.key_bindings import newline_key_bindings
+from ai_platform_engineering.terminal.request_text import (
+    current_value,
+    describe_field,
+    format_value,
+    render_request,
+)
+from ai_platform_engineering.terminal.screen import render_json, sanitize_line, sanitize_text
 
 _DECLINE = "/decline"
-_LETTERS = {"y": "approve", "yes": "approve", "a": "always", "e": "edit", "n": "reject", "no": "reject", "l": "later"}
+_LETTERS = {
+    "y": "approve",
+    "yes": "approve",
+    "a": "always",
+    "e": "edit",
+    "n": "reject",
+    "no": "reject",
+    "l": "later",
+}
 _YES, _NO = ("", "y", "yes"), ("n", "no")
 _TRUTH = {"y": True, "n": False}
 
 Values = dict[str, JsonValue]
 
 
-class Later(Exception):
+class RequestPostponed(Exception):
     """The person leaves the request open."""
 
 
-class LeftAll(Later):
+class AllRequestsPostponed(RequestPostponed):
     """By Ctrl-C or Ctrl-D: nothing else is to be asked now, either."""
 
 
@@ -36,18 +49,20 @@ class _Declined(Exception):
     """With the reason, if there is one."""
 
 
-class Person:
+class RequestPrompter:
     """What was filled in is kept while the session lasts, so that a form that was left or sent back need not be filled in anew."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         # Not the history of questions, which is a file: what people fill in is nobody's business afterwards.
-        self._session: PromptSession[str] = PromptSession(history=InMemoryHistory(), key_bindings=newline_keys())
+        self._session: PromptSession[str] = PromptSession(
+            history=InMemoryHistory(), key_bindings=newline_key_bindings()
+        )
         self._kept: dict[str, Values] = {}
 
-    async def answer(self, request: Request, wrong: Mapping[str, str]) -> dict[str, Any]:
+    async def ask_for_answer(self, request: PendingInput, wrong: Mapping[str, str]) -> dict[str, Any]:
         """The answer to send. Raises Later."""
-        self._say(request_text(request, commands=False))
+        self._say(render_request(request, commands=False))
         for sentence in wrong.values():
             self._say(sentence, "red")
         try:
@@ -58,7 +73,7 @@ class Person:
             reason = str(declined)
             return {"type": REJECT, **({"message": reason} if reason else {})}
 
-    def moved(self, request_id: str, to: str) -> None:
+    def move_draft(self, request_id: str, to: str) -> None:
         """The same form is asked under another id."""
         if request_id in self._kept:
             self._kept[to] = self._kept.pop(request_id)
@@ -66,20 +81,38 @@ class Person:
     # --- forms --------------------------------------------------------------------------------------------------------
 
     async def _fill_in(self, form: Form, kept: Values) -> dict[str, Any]:
-        self._say("Enter takes what is in brackets; /decline REASON declines the form; Ctrl-C leaves it for later.", "dim")
+        self._say(
+            "Enter takes what is in brackets; /decline REASON declines the form; Ctrl-C leaves it for later.",
+            "dim",
+        )
         while True:
             for field in form.fields:
                 await self._field(field, kept)
-            self._say("\n".join(["", *(f"{_label(field)}: {value_words(kept.get(field.field_name)) or '-'}" for field in form.fields)]))
+            self._say(
+                "\n".join(
+                    [
+                        "",
+                        *(
+                            f"{_label(field)}: {format_value(kept.get(field.field_name)) or '-'}"
+                            for field in form.fields
+                        ),
+                    ]
+                )
+            )
             if await self._confirmed():
                 return dict(kept)
 
     async def _field(self, field: InputField, kept: Values) -> None:
         """Asks until the value will do."""
-        name, now = field.field_name, kept.get(field.field_name, standing(field))
+        name, now = field.field_name, kept.get(field.field_name, current_value(field))
         self._explain(field)
         yes_or_no = " (y/n)" if field.field_type == "boolean" else ""
-        shown = f" [{value_words(now)}]" if now is not None else "" if field.required else " [skip]"
+        if now is not None:
+            shown = f" [{format_value(now)}]"
+        elif field.required:
+            shown = ""
+        else:
+            shown = " [skip]"
         while True:
             typed = await self._typed(f"{_label(field)}{yes_or_no}{shown}: ")
             good, wrong = check_form(Form(fields=(field,)), {name: _meant(field, typed) if typed else now})
@@ -90,9 +123,14 @@ class Person:
             self._say(wrong[name], "red")
 
     def _explain(self, field: InputField) -> None:
-        about = printable(field.field_description).strip() if field.field_description else ""
-        choices = [f"  {number}. {one_line(choice)}" for number, choice in enumerate(field.field_values or (), 1)]
-        rules = field_words(field.model_copy(update={"field_values": None, "default_value": None, "value": None}))
+        about = sanitize_text(field.field_description).strip() if field.field_description else ""
+        choices = [
+            f"  {number}. {sanitize_line(choice)}"
+            for number, choice in enumerate(field.field_values or (), 1)
+        ]
+        rules = describe_field(
+            field.model_copy(update={"field_values": None, "default_value": None, "value": None})
+        )
         more = ", Esc-Enter makes a new line" if field.field_type == "textarea" else ""
         several = ", several with commas between them" if field.field_type == "multiselect" else ""
         self._say("\n".join([*([about] if about else []), f"({rules}{more}{several})", *choices]), "dim")
@@ -104,7 +142,7 @@ class Person:
             if said in _YES:
                 return True
             if said in _NO:
-                raise Later
+                raise RequestPostponed
             if said in ("e", "edit"):
                 return False
 
@@ -112,7 +150,9 @@ class Person:
 
     async def _decide(self, asked: Approval) -> dict[str, Any]:
         allowed = [*asked.allowed, *(["always"] if "approve" in asked.allowed else []), "later"]
-        choices = ", ".join(f"{word} ({letter})" for letter, word in _LETTERS.items() if len(letter) == 1 and word in allowed)
+        choices = ", ".join(
+            f"{word} ({letter})" for letter, word in _LETTERS.items() if len(letter) == 1 and word in allowed
+        )
         while True:
             word, _, rest = (await self._typed(f"{choices}: ")).partition(" ")
             match decision := _LETTERS.get(word.lower(), word.lower()):
@@ -128,12 +168,12 @@ class Person:
                     reason = rest.strip() or await self._typed("Reason [none]: ")
                     return {"type": REJECT, **({"message": reason} if reason else {})}
                 case _:
-                    raise Later
+                    raise RequestPostponed
 
     async def _edited(self, asked: Approval) -> dict[str, Any]:
         arguments: dict[str, Any] = asked.arguments
         while True:
-            typed = await self._typed("Arguments: ", default=shown_json(arguments))
+            typed = await self._typed("Arguments: ", default=render_json(arguments))
             try:
                 changed = json.loads(typed)
             except ValueError:
@@ -142,7 +182,7 @@ class Person:
                 self._say("The arguments are a JSON object with a value for each name.", "red")
                 continue
             arguments = changed
-            self._say(shown_json(arguments, indent=2))
+            self._say(render_json(arguments, indent=2))
             if await self._confirmed():
                 return arguments
 
@@ -152,18 +192,18 @@ class Person:
         try:
             typed = (await self._session.prompt_async(prompt, default=default)).strip()
         except (KeyboardInterrupt, EOFError):
-            raise LeftAll from None
+            raise AllRequestsPostponed from None
         word, _, rest = typed.partition(" ")
         if word == _DECLINE:
             raise _Declined(rest.strip())
         return typed
 
     def _say(self, text: str, style: str = "") -> None:
-        self._console.print(printable(text), style=style, markup=False, highlight=False, emoji=False)
+        self._console.print(sanitize_text(text), style=style, markup=False, highlight=False, emoji=False)
 
 
 def _label(field: InputField) -> str:
-    return one_line(field.field_label or field.field_name)
+    return sanitize_line(field.field_label or field.field_name)
 
 
 def _meant(field: InputField, typed: str) -> Any:
@@ -188,4 +228,6 @@ def _choice(field: InputField, typed: str) -> str:
     if typed.isascii() and typed.isdigit() and 0 < int(typed) <= len(choices):
         return choices[int(typed) - 1]
     alike = [choice for choice in choices if choice.casefold() == typed.casefold()]
-    return alike[0] if len(alike) == 1 else typed
+    if len(alike) == 1:
+        return alike[0]
+    return typed

@@ -12,7 +12,7 @@ from ai_platform_engineering.core.events import (
     ToolStarted,
 )
 from ai_platform_engineering.core.transcript import Transcript
-from ai_platform_engineering.terminal.screen import Screen
+from ai_platform_engineering.terminal.screen import LiveScreen
 
 _PLAN_LINES = 8
 
@@ -20,61 +20,65 @@ _PLAN_LINES = 8
 class TurnView:
     """Draws events; the plan and what runs stand below the text until the turn is over."""
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen, self.seen = screen, Transcript()
+    def __init__(self, screen: LiveScreen) -> None:
+        self._screen, self.transcript = screen, Transcript()
         self._plan_printed = False
 
-    def take(self, event: AnyEvent) -> None:
+    def apply_silently(self, event: AnyEvent) -> None:
         """What was there before the turn: known, and not drawn again."""
-        self.seen = self.seen.apply(event)
+        self.transcript = self.transcript.apply(event)
 
     def show(self, event: AnyEvent) -> None:
-        self.seen = self.seen.apply(event)
+        self.transcript = self.transcript.apply(event)
         match event:
             case TextDelta(parent_call=None):
-                if event.offset == 0 and self.seen.answering:
+                if event.offset == 0 and self.transcript.answering:
                     self._print_plan()
                 self._screen.write(event.text)
             case TextEnded(parent_call=None):
                 self._screen.end_text()
             case TextDiscarded(parent_call=None):
-                self._screen.drop_text()
+                self._screen.discard_text()
             case ToolStarted():
-                self._screen.line(notification_text.tool_started(event))
+                self._screen.print_line(notification_text.tool_started(event))
             case ToolFinished():
-                self._screen.line(notification_text.tool_finished(event), style="dim" if event.outcome == "ok" else "red")
+                self._screen.print_line(
+                    notification_text.tool_finished(event), style="dim" if event.outcome == "ok" else "red"
+                )
                 if event.error:
-                    self._screen.line(f"   {event.error}", style="red")
+                    self._screen.print_line(f"   {event.error}", style="red")
             case Notice(text=text):
-                self._screen.line(f"({text})", style="yellow")
+                self._screen.print_line(f"({text})", style="yellow")
             case InputRequested():
-                self._screen.line("Input is needed.", style="yellow")
+                self._screen.print_line("Input is needed.", style="yellow")
             case _:
                 pass
-        self._screen.status("" if self._plan_printed else self._plan())
+        self._screen.set_status("" if self._plan_printed else self._plan())
 
     def finish(self) -> None:
         """Says how the turn ended, unless the answer did."""
         self._print_plan()
-        match self.seen.state:
+        match self.transcript.state:
             case "failed":
-                self._screen.line(self.seen.error or "There was no answer.", style="red")
+                self._screen.print_line(self.transcript.error or "There was no answer.", style="red")
             case "canceled":
-                self._screen.line("Stopped.", style="yellow")
+                self._screen.print_line("Stopped.", style="yellow")
             case "input-required":
-                self._screen.line(self.seen.waiting_for, style="yellow")
-            case "completed" if self.seen.citations:
-                self._screen.line(notification_text.sources(self.seen.citations), style="dim")
+                self._screen.print_line(self.transcript.waiting_for, style="yellow")
+            case "completed" if self.transcript.citations:
+                self._screen.print_line(
+                    notification_text.format_sources(self.transcript.citations), style="dim"
+                )
             case _:
                 pass
 
     def _print_plan(self) -> None:
-        if self.seen.plan is not None and not self._plan_printed:
+        if self.transcript.plan is not None and not self._plan_printed:
             self._plan_printed = True
-            self._screen.line(notification_text.plan(self.seen.plan.event()))
+            self._screen.print_line(notification_text.plan(self.transcript.plan.to_event()))
 
     def _plan(self) -> str:
-        if self.seen.plan is None:
+        if self.transcript.plan is None:
             return ""
-        lines = notification_text.plan(self.seen.plan.event()).splitlines()
+        lines = notification_text.plan(self.transcript.plan.to_event()).splitlines()
         return "\n".join(lines[: _PLAN_LINES + 1] + (["…"] if len(lines) > _PLAN_LINES + 1 else []))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ai_platform_engineering.core.events import SUPERVISOR
-from ai_platform_engineering.core.templates import literal
+from ai_platform_engineering.core.templates import escape_template
 from ai_platform_engineering.core.workflows import RESULTS
 
 _OURSELVES = ("", "caipe", SUPERVISOR, "user_input")
@@ -15,7 +15,11 @@ _NEWER = {"name", "title", "steps", "form", "answer"}
 
 
 def is_older(data: Any) -> bool:
-    return isinstance(data, dict) and not _NEWER & data.keys() and any(isinstance(item, dict) and "tasks" in item for item in data.values())
+    return (
+        isinstance(data, dict)
+        and not _NEWER & data.keys()
+        and any(isinstance(item, dict) and "tasks" in item for item in data.values())
+    )
 
 
 def translated(data: Mapping[Any, Any]) -> Iterator[tuple[dict[str, Any], list[str]]]:
@@ -29,7 +33,10 @@ def translated(data: Mapping[Any, Any]) -> Iterator[tuple[dict[str, Any], list[s
         steps = [_step(task, at, f"`{title}`, task {at}", problems) for at, task in enumerate(tasks, 1)]
         done = "; ".join(step["title"] for step in steps)
         name = slug(str(title)) or f"workflow-{number}"
-        yield {"name": name, "title": str(title), "description": f"{title}: {done}.", "steps": steps}, problems
+        yield (
+            {"name": name, "title": str(title), "description": f"{title}: {done}.", "steps": steps},
+            problems,
+        )
 
 
 def _step(task: Any, at: int, place: str, problems: list[str]) -> dict[str, Any]:
@@ -52,8 +59,10 @@ def _step(task: Any, at: int, place: str, problems: list[str]) -> dict[str, Any]
 def _order(prompt: str, *, first: bool) -> str:
     """The prompt with what earlier steps gave; braces mean nothing in this shape, but for that one placeholder."""
     pieces = _HANDED_ON.split(prompt)
-    order = _PLACEHOLDER.join(literal(piece) for piece in pieces)
-    return order if first or len(pieces) > 1 else f"{order}\n\nWhat earlier steps gave:\n\n{_PLACEHOLDER}"
+    order = _PLACEHOLDER.join(escape_template(piece) for piece in pieces)
+    if first or len(pieces) > 1:
+        return order
+    return f"{order}\n\nWhat earlier steps gave:\n\n{_PLACEHOLDER}"
 
 
 def slug(title: str) -> str:

@@ -8,15 +8,15 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ai_platform_engineering.core.workflows import FieldSpec, FormSpec, Step, Workflow
+from ai_platform_engineering.core.workflows import FieldSpec, FormSpec, Workflow, WorkflowStep
 
 Loc = tuple[str | int, ...]
 
-_MODELS: Mapping[str, type[BaseModel]] = {"steps": Step, "form": FormSpec, "fields": FieldSpec}
+_MODELS: Mapping[str, type[BaseModel]] = {"steps": WorkflowStep, "form": FormSpec, "fields": FieldSpec}
 _LISTS = {"steps": "step", "fields": "field"}
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file that cannot be read as YAML; the text says why."""
 
 
@@ -31,7 +31,9 @@ class _Loader(yaml.SafeLoader):  # the slow one: libyaml's ends the process when
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if twice := next((key for key in keys if keys.count(key) > 1), None):
-            raise yaml.constructor.ConstructorError(None, None, f"`{twice}` is written twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"`{twice}` is written twice", node.start_mark
+            )
         return super().construct_mapping(node, deep)
 
 
@@ -40,14 +42,16 @@ def read(path: Path) -> Any:
     try:
         return yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_Loader)  # noqa: S506 - it is a safe one
     except OSError as error:
-        raise Unreadable(f"cannot be read: {error.strerror}") from None
+        raise UnreadableFile(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise Unreadable("is not UTF-8 text") from None
+        raise UnreadableFile("is not UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise Unreadable(f"is not valid YAML{f', line {mark.line + 1}' if mark else ''}: {_said(error)}") from None
+        raise UnreadableFile(
+            f"is not valid YAML{f', line {mark.line + 1}' if mark else ''}: {_said(error)}"
+        ) from None
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise Unreadable("is not valid YAML") from None
+        raise UnreadableFile("is not valid YAML") from None
 
 
 def _said(error: yaml.MarkedYAMLError) -> str:
@@ -56,14 +60,18 @@ def _said(error: yaml.MarkedYAMLError) -> str:
     return error.problem or error.context or "it ends too early"
 
 
-def checked(data: Any) -> tuple[Workflow | None, list[str]]:
+def check_workflow(data: Any) -> tuple[Workflow | None, list[str]]:
     """The workflow, or what is wrong with it."""
     if not isinstance(data, dict):
         return None, ["a workflow must be a mapping of keys and values"]
     try:
         return Workflow.model_validate(data), []
     except ValidationError as error:
-        return None, [text for detail in error.errors(include_input=False, include_url=False) for text in _in_words(data, detail)]
+        return None, [
+            text
+            for detail in error.errors(include_input=False, include_url=False)
+            for text in _in_words(data, detail)
+        ]
 
 
 def _in_words(data: Mapping[str, Any], detail: Any) -> Iterator[str]:
@@ -72,7 +80,9 @@ def _in_words(data: Mapping[str, Any], detail: Any) -> Iterator[str]:
     place = ", ".join(_places(data, loc))
     match detail["type"]:
         case "extra_forbidden":
-            known = _MODELS.get(next((str(part) for part in reversed(loc[:-1]) if isinstance(part, str)), ""), Workflow).model_fields
+            known = _MODELS.get(
+                next((str(part) for part in reversed(loc[:-1]) if isinstance(part, str)), ""), Workflow
+            ).model_fields
             around = ", ".join(_places(data, loc[:-1]))
             yield _joined(around, _unknown(key, known))
         case "missing":
@@ -85,13 +95,17 @@ def _in_words(data: Mapping[str, Any], detail: Any) -> Iterator[str]:
             yield _joined(place, "must be a mapping of keys and values")
         case "value_error":  # our own; those of the whole workflow stand one to a line and say their place
             around = ", ".join(part for part in _places(data, loc) if not part.startswith("`"))
-            yield from (_joined(around, text) for text in detail["msg"].removeprefix("Value error, ").splitlines())
+            yield from (
+                _joined(around, text) for text in detail["msg"].removeprefix("Value error, ").splitlines()
+            )
         case _:
             yield _joined(place, detail["msg"])
 
 
 def _joined(place: str, text: str) -> str:
-    return f"{place}: {text}" if place else text
+    if place:
+        return f"{place}: {text}"
+    return text
 
 
 def _places(data: Any, loc: Loc) -> Iterator[str]:
@@ -116,10 +130,18 @@ def _places(data: Any, loc: Loc) -> Iterator[str]:
 def _inside(data: Any, part: str | int) -> Any:
     if isinstance(data, dict):
         return data.get(part)
-    return data[part] if isinstance(data, list) and isinstance(part, int) and part < len(data) else None
+    if isinstance(data, list) and isinstance(part, int) and part < len(data):
+        return data[part]
+    return None
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    close = get_close_matches(key.removeprefix("field_"), known, n=1)  # the prefix that fields have on the wire
-    hint = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(f'`{other}`' for other in sorted(known))}"
+    close = get_close_matches(
+        key.removeprefix("field_"), known, n=1
+    )  # the prefix that fields have on the wire
+    hint = (
+        f"did you mean `{close[0]}`?"
+        if close
+        else f"known are {', '.join(f'`{other}`' for other in sorted(known))}"
+    )
     return f"unknown key `{key}`; {hint}"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ai_platform_engineering.a2a.codec import TaskRef, decode, decode_task, encode, snapshot
-from ai_platform_engineering.a2a.notification_text import title_form
-from ai_platform_engineering.a2a.wire import Renderer, result_json, task_json
+from ai_platform_engineering.a2a.codec import TaskRef, decode, decode_snapshot, encode, encode_snapshot
+from ai_platform_engineering.a2a.frame_json import FrameRenderer, frame_to_json, task_to_dict
+from ai_platform_engineering.a2a.notification_text import title_case
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
@@ -25,11 +25,11 @@ from ai_platform_engineering.core.events import (
     InputRequested,
     InputResolved,
     Notice,
-    Numbered,
     Paused,
     PlanStep,
     PlanUpdated,
     RunStarted,
+    StoredEvent,
     TextDelta,
     TextDiscarded,
     TextEnded,
@@ -48,13 +48,13 @@ BOTH = (True, False)  # is it protocol 0.3, else 1.0
 VERSIONS = pytest.mark.parametrize("is_v03", BOTH, ids=["0.3", "1.0"])
 
 
-def numbered(event: AnyEvent, seq: int = 7) -> Numbered:
+def numbered(event: AnyEvent, seq: int = 7) -> StoredEvent:
     return given_by.numbered([event], seq)[0]
 
 
 def results(event: AnyEvent, *, is_v03: bool) -> list[dict[str, Any]]:
     """The frames of an event as a client parses them."""
-    return [json.loads(result) for result in Renderer(REF, is_v03=is_v03).results(numbered(event))]
+    return [json.loads(result) for result in FrameRenderer(REF, is_v03=is_v03).render_event(numbered(event))]
 
 
 def body(result: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,9 @@ def body(result: dict[str, Any]) -> dict[str, Any]:
 
 def artifact(event: AnyEvent, *, is_v03: bool) -> dict[str, Any]:
     """The one artifact of an event."""
-    found = [body(result)["artifact"] for result in results(event, is_v03=is_v03) if "artifact" in body(result)]
+    found = [
+        body(result)["artifact"] for result in results(event, is_v03=is_v03) if "artifact" in body(result)
+    ]
     assert len(found) == 1
     return dict(found[0])
 
@@ -112,7 +114,7 @@ def test_what_is_decoded_is_what_was_encoded(kind: str, data: st.DataObject) -> 
     event = data.draw(given_by.EVENTS[kind])
     item = numbered(event, data.draw(st.integers(1, 2**40)))
     for is_v03 in BOTH:
-        sent = [result_json(frame, is_v03=is_v03) for frame in encode(REF, item)]
+        sent = [frame_to_json(frame, is_v03=is_v03) for frame in encode(REF, item)]
         assert [found for one in sent for found in decode(json.loads(one))] == [(item.seq, event)]
 
 
@@ -136,12 +138,16 @@ def test_tool_arguments_come_back_with_their_numbers_their_nesting_and_their_ord
     [(_, back)] = decode(results(event, is_v03=is_v03)[0])
     assert isinstance(back, ToolStarted)
     assert json.dumps(back.arguments) == json.dumps(REAL_ARGUMENTS)
-    assert [type(value) for value in back.arguments.values()] == [type(value) for value in REAL_ARGUMENTS.values()]
+    assert [type(value) for value in back.arguments.values()] == [
+        type(value) for value in REAL_ARGUMENTS.values()
+    ]
 
 
 @VERSIONS
 def test_what_no_database_holds_is_cleaned_before_it_is_sent(is_v03: bool) -> None:
-    event = ToolStarted(call_id="c", tool="t", arguments={"nul\x00": "a\x00b", "lone": "\ud83d!", "pair": "\ud83d\ude00"})
+    event = ToolStarted(
+        call_id="c", tool="t", arguments={"nul\x00": "a\x00b", "lone": "\ud83d!", "pair": "\ud83d\ude00"}
+    )
     expected = {"nul\ufffd": "a\ufffdb", "lone": "\ufffd!", "pair": "\N{GRINNING FACE}"}
     [(_, back)] = decode(results(event, is_v03=is_v03)[0])
     assert event.arguments == expected
@@ -153,10 +159,12 @@ def test_a_number_that_json_does_not_know_never_reaches_the_wire(number: float) 
     odd: list[AnyEvent] = [
         ToolProgress(call_id="c", tool="t", done=number, total=number),
         ToolStarted(call_id="c", tool="t", arguments={"n": [number]}),
-        InputRequested(request_id="r", asked=Form(fields=(InputField(field_name="n", minimum=number, value=number),))),
+        InputRequested(
+            request_id="r", asked=Form(fields=(InputField(field_name="n", minimum=number, value=number),))
+        ),
     ]
     for event in odd:
-        for result in Renderer(REF, is_v03=False).results(numbered(event)):
+        for result in FrameRenderer(REF, is_v03=False).render_event(numbered(event)):
             frame = body(strictly_parsed(result))
             metadata = frame.get("metadata") or frame["artifact"]["metadata"]
             strictly_parsed(metadata["caipe.event"])
@@ -186,7 +194,9 @@ def test_deep_arguments_break_no_reader(depth: int, is_v03: bool) -> None:
 
 @VERSIONS
 def test_an_integer_that_protobuf_would_round_is_shown_to_the_approver_digit_by_digit(is_v03: bool) -> None:
-    event = InputRequested(request_id="r", asked=Approval(tool="t", arguments={"id": 2**53 + 1, "small": 2**53, "huge": 10**400}))
+    event = InputRequested(
+        request_id="r", asked=Approval(tool="t", arguments={"id": 2**53 + 1, "small": 2**53, "huge": 10**400})
+    )
     shown = artifact(event, is_v03=is_v03)["parts"][0]["data"]["arguments"]
     assert int(shown["id"]) == 2**53 + 1
     assert int(shown["huge"]) == 10**400
@@ -198,7 +208,7 @@ def test_an_integer_that_protobuf_would_round_is_shown_to_the_approver_digit_by_
 @given(event=given_by.any_event)
 def test_the_wire_is_ascii(event: AnyEvent) -> None:
     for is_v03 in BOTH:
-        for result in Renderer(REF, is_v03=is_v03).results(numbered(event)):
+        for result in FrameRenderer(REF, is_v03=is_v03).render_event(numbered(event)):
             assert result.isascii()
             assert "\n" not in result
 
@@ -208,25 +218,35 @@ def test_the_wire_is_ascii(event: AnyEvent) -> None:
 def test_encoding_the_same_event_again_gives_the_same_bytes(event: AnyEvent) -> None:
     item = numbered(event)
     for is_v03 in BOTH:
-        first, again = ([result_json(frame, is_v03=is_v03) for frame in encode(REF, item)] for _ in range(2))
+        first, again = (
+            [frame_to_json(frame, is_v03=is_v03) for frame in encode(REF, item)] for _ in range(2)
+        )
         assert first == again
 
 
 @given_by.examples(60)
 @given(deltas=st.lists(given_by.EVENTS["text_delta"], min_size=1, max_size=5), first=st.integers(1, 2**50))
 @example(deltas=[TextDelta(message_id="918273645546372", offset=3, text="a")], first=1)
-@example(deltas=[TextDelta(message_id="m", offset=3, text="564738291192837", step_id="564738291192837")], first=1)
+@example(
+    deltas=[TextDelta(message_id="m", offset=3, text="564738291192837", step_id="564738291192837")], first=1
+)
 @example(deltas=[TextDelta(message_id="m", offset=3, text="\x01text\x01", agent="\x01text\x01")], first=1)
 @example(
-    deltas=[TextDelta(message_id="m", offset=3, text="seq"), TextDelta(message_id="m", offset=6, text="offset")], first=918273645546372
+    deltas=[
+        TextDelta(message_id="m", offset=3, text="seq"),
+        TextDelta(message_id="m", offset=6, text="offset"),
+    ],
+    first=918273645546372,
 )
-def test_the_prepared_envelope_of_a_delta_gives_the_same_json_as_the_slow_way(deltas: list[TextDelta], first: int) -> None:
+def test_the_prepared_envelope_of_a_delta_gives_the_same_json_as_the_slow_way(
+    deltas: list[TextDelta], first: int
+) -> None:
     for is_v03 in BOTH:
-        renderer = Renderer(REF, is_v03=is_v03)
+        renderer = FrameRenderer(REF, is_v03=is_v03)
         for item in given_by.numbered(deltas, first):
-            [fast] = renderer.results(item)
+            [fast] = renderer.render_event(item)
             [frame] = encode(REF, item)
-            assert json.loads(fast) == json.loads(result_json(frame, is_v03=is_v03))
+            assert json.loads(fast) == json.loads(frame_to_json(frame, is_v03=is_v03))
 
 
 # --- frames: how many, in which order, with which numbers -------------------------------------------------------------
@@ -236,7 +256,10 @@ FRAMES: list[tuple[AnyEvent, list[str]]] = [
     (RunStarted(message_id="m", parts=(TextPart(text="Hello"),)), ["task submitted", "status working event"]),
     (TextDelta(message_id="m", offset=0, text="a"), ["streaming_result event"]),
     (TextDelta(message_id="m", offset=1, text="b"), ["streaming_result append event"]),
-    (TextDelta(message_id="m", offset=0, text="a", agent="argocd", parent_call="c"), ["subagent_result event"]),
+    (
+        TextDelta(message_id="m", offset=0, text="a", agent="argocd", parent_call="c"),
+        ["subagent_result event"],
+    ),
     (TextEnded(message_id="m", role="narration"), ["status working event"]),
     (TextDiscarded(message_id="m", reason="x"), ["streaming_result event"]),
     (TextDiscarded(message_id="m", reason="x", agent="argocd", parent_call="c"), ["subagent_result event"]),
@@ -250,9 +273,15 @@ FRAMES: list[tuple[AnyEvent, list[str]]] = [
     (Paused(text="I need input.", requests=("r",)), ["status input-required final event says"]),
     (Answered(text="Done.", trace_id=TRACE), ["final_result last event", "status completed final"]),
     (Failed(message="It broke.", trace_id=TRACE), ["status failed final event says"]),
-    (Failed(message="It broke.", trace_id=TRACE, partial="So f"), ["partial_result last event", "status failed final says"]),
+    (
+        Failed(message="It broke.", trace_id=TRACE, partial="So f"),
+        ["partial_result last event", "status failed final says"],
+    ),
     (Cancelled(trace_id=TRACE), ["status canceled final event says"]),
-    (Cancelled(trace_id=TRACE, by="me", partial="So f"), ["partial_result last event", "status canceled final says"]),
+    (
+        Cancelled(trace_id=TRACE, by="me", partial="So f"),
+        ["partial_result last event", "status canceled final says"],
+    ),
 ]
 
 
@@ -268,7 +297,10 @@ def described(result: dict[str, Any]) -> str:
         flags = ["final" if result.get("final") else ""]
         name = f"{'task' if kind == 'task' else 'status'} {result['status']['state']}"
     assert metadata["caipe.seq"] == "7"
-    flags += ["event" if "caipe.event" in metadata else "", "says" if (result.get("status") or {}).get("message") else ""]
+    flags += [
+        "event" if "caipe.event" in metadata else "",
+        "says" if (result.get("status") or {}).get("message") else "",
+    ]
     return " ".join([name, *(flag for flag in flags if flag)])
 
 
@@ -287,14 +319,21 @@ def test_protocol_1_0_carries_the_same_frames(event: AnyEvent, expected: list[st
     assert len(new) == len(expected)
     for before, result in zip(old, new, strict=True):
         [(wrapper, update)] = result.items()
-        assert wrapper == {"task": "task", "status-update": "statusUpdate", "artifact-update": "artifactUpdate"}[before["kind"]]
+        assert (
+            wrapper
+            == {"task": "task", "status-update": "statusUpdate", "artifact-update": "artifactUpdate"}[
+                before["kind"]
+            ]
+        )
         if wrapper == "artifactUpdate":
             assert update.get("append", False) == before["append"]
             assert update.get("lastChunk", False) == before["lastChunk"]
             assert update["artifact"]["metadata"] == before["artifact"]["metadata"]
             assert update["artifact"].get("description") == before["artifact"].get("description")
         else:
-            assert update["status"]["state"] == "TASK_STATE_" + before["status"]["state"].upper().replace("-", "_")
+            assert update["status"]["state"] == "TASK_STATE_" + before["status"]["state"].upper().replace(
+                "-", "_"
+            )
             assert update["metadata"] == before["metadata"]
         assert "final" not in update  # 1.0 has no such field: the stream closes
 
@@ -302,7 +341,9 @@ def test_protocol_1_0_carries_the_same_frames(event: AnyEvent, expected: list[st
 @given_by.examples(50)
 @given(event=given_by.any_event)
 def test_in_0_3_a_status_is_final_exactly_when_the_stream_closes_after_it(event: AnyEvent) -> None:
-    final = [result.get("final") for result in results(event, is_v03=True) if result["kind"] == "status-update"]
+    final = [
+        result.get("final") for result in results(event, is_v03=True) if result["kind"] == "status-update"
+    ]
     assert final == ([True] if ends_turn(event) else [False] * len(final))
 
 
@@ -334,12 +375,19 @@ def test_a_text_is_in_the_text_part_alone(event: AnyEvent, is_v03: bool) -> None
 
 
 def test_the_task_event_holds_the_question_as_it_was_asked() -> None:
-    parts = (TextPart(text="Why?"), DataPart(data={"n": 3}), FilePart(name="a.yaml", media_type="text/yaml", text="a: é"))
+    parts = (
+        TextPart(text="Why?"),
+        DataPart(data={"n": 3}),
+        FilePart(name="a.yaml", media_type="text/yaml", text="a: é"),
+    )
     [task, working] = results(RunStarted(message_id="user-1", parts=parts), is_v03=True)
     assert (task["id"], task["contextId"]) == ("task-1", "context-1")
     [message] = task["history"]
     assert (message["role"], message["messageId"], message["taskId"]) == ("user", "user-1", "task-1")
-    kinds = [(part["kind"], part.get("text") or part.get("data") or part["file"]["name"]) for part in message["parts"]]
+    kinds = [
+        (part["kind"], part.get("text") or part.get("data") or part["file"]["name"])
+        for part in message["parts"]
+    ]
     assert kinds == [("text", "Why?"), ("data", {"n": 3}), ("file", "a.yaml")]
     assert (working["taskId"], working["contextId"]) == ("task-1", "context-1")
 
@@ -347,7 +395,12 @@ def test_the_task_event_holds_the_question_as_it_was_asked() -> None:
 # --- words on the wire ------------------------------------------------------------------------------------------------
 
 DELEGATED: dict[str, Any] = {"call_id": "c1", "tool": "argocd", "delegates": True}
-INNER: dict[str, Any] = {"call_id": "c1/c2", "tool": "version_service__version", "agent": "argocd", "parent_call": "c1"}
+INNER: dict[str, Any] = {
+    "call_id": "c1/c2",
+    "tool": "version_service__version",
+    "agent": "argocd",
+    "parent_call": "c1",
+}
 OWN: dict[str, Any] = {"call_id": "c3", "tool": "search", "knowledge": True}
 
 WORDS: list[tuple[AnyEvent, str]] = [
@@ -357,7 +410,10 @@ WORDS: list[tuple[AnyEvent, str]] = [
     (ToolFinished(**DELEGATED), "✅ Supervisor: Argocd completed\n"),
     (ToolStarted(**OWN), "🔧 Supervisor: Calling tool: Search\n"),
     (ToolFinished(**OWN), "✅ Supervisor: Tool Search completed\n"),
-    (ToolFinished(**INNER, outcome="error", error="boom"), "❌ Argocd: Tool Version_Service__Version failed\n"),
+    (
+        ToolFinished(**INNER, outcome="error", error="boom"),
+        "❌ Argocd: Tool Version_Service__Version failed\n",
+    ),
     (ToolFinished(**DELEGATED, outcome="error", error="boom"), "❌ Supervisor: Argocd failed\n"),
     (ToolFinished(**OWN, outcome="error", error="boom"), "❌ Supervisor: Tool Search failed\n"),
 ]
@@ -369,7 +425,9 @@ def test_a_notification_says_exactly(event: AnyEvent, said: str) -> None:
 
 
 def test_a_call_whose_end_is_not_known_is_not_called_completed() -> None:
-    assert words(ToolFinished(**INNER, outcome="unknown")) == "❌ Argocd: Tool Version_Service__Version failed\n"
+    assert (
+        words(ToolFinished(**INNER, outcome="unknown")) == "❌ Argocd: Tool Version_Service__Version failed\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -385,7 +443,7 @@ def test_a_call_whose_end_is_not_known_is_not_called_completed() -> None:
     ],
 )
 def test_names_are_in_title_form(name: str, title: str) -> None:
-    assert title_form(name) == title
+    assert title_case(name) == title
 
 
 @pytest.mark.parametrize("agent", ["argocd", "*bold*", "`code`"])
@@ -401,9 +459,15 @@ def test_the_plan_is_also_drawn_as_text() -> None:
         PlanStep(step_id="step-2", title="Sync", agent="argocd", status="failed"),
         PlanStep(step_id="step-3", title="Sum up", agent="supervisor"),
     )
-    drawn = str(artifact(PlanUpdated(title="Release", steps=steps), is_v03=True)["parts"][1]["text"]).splitlines()
+    drawn = str(
+        artifact(PlanUpdated(title="Release", steps=steps), is_v03=True)["parts"][1]["text"]
+    ).splitlines()
     assert drawn[0] == "⟦🎯 Execution Plan: Release⟧"
-    assert [line.partition(" ")[2] for line in drawn[1:]] == ["[Jira] Find tickets", "[Argocd] Sync", "Sum up"]
+    assert [line.partition(" ")[2] for line in drawn[1:]] == [
+        "[Jira] Find tickets",
+        "[Argocd] Sync",
+        "Sum up",
+    ]
 
 
 # --- artifacts --------------------------------------------------------------------------------------------------------
@@ -426,22 +490,44 @@ def open_metadata(found: dict[str, Any]) -> dict[str, Any]:
         (
             ToolStarted(**DELEGATED, step_id="step-1"),
             "Tool call started: argocd",
-            {"source_agent": "argocd", "sourceAgent": "argocd", "tool_name": "argocd", "tool_call_id": "c1", "plan_step_id": "step-1"},
+            {
+                "source_agent": "argocd",
+                "sourceAgent": "argocd",
+                "tool_name": "argocd",
+                "tool_call_id": "c1",
+                "plan_step_id": "step-1",
+            },
         ),
         (
             ToolStarted(**INNER),
             "Tool call started: version_service__version",
-            {"source_agent": "argocd", "sourceAgent": "argocd", "tool_name": "version_service__version", "tool_call_id": "c1/c2"},
+            {
+                "source_agent": "argocd",
+                "sourceAgent": "argocd",
+                "tool_name": "version_service__version",
+                "tool_call_id": "c1/c2",
+            },
         ),
         (
             ToolStarted(**OWN),
             "Tool call started: search",
-            {"source_agent": "supervisor", "sourceAgent": "supervisor", "tool_name": "search", "tool_call_id": "c3"},
+            {
+                "source_agent": "supervisor",
+                "sourceAgent": "supervisor",
+                "tool_name": "search",
+                "tool_call_id": "c3",
+            },
         ),
         (
             ToolFinished(**DELEGATED),
             "Tool call completed: argocd",
-            {"source_agent": "argocd", "sourceAgent": "argocd", "tool_name": "argocd", "tool_call_id": "c1", "status": "completed"},
+            {
+                "source_agent": "argocd",
+                "sourceAgent": "argocd",
+                "tool_name": "argocd",
+                "tool_call_id": "c1",
+                "status": "completed",
+            },
         ),
         (
             ToolFinished(**OWN, outcome="error", step_id="step-2"),
@@ -467,16 +553,31 @@ def open_metadata(found: dict[str, Any]) -> dict[str, Any]:
             },
         ),
     ],
-    ids=["delegation", "delegation of a step", "inner tool", "own tool", "delegation ended", "own tool failed", "end unknown"],
+    ids=[
+        "delegation",
+        "delegation of a step",
+        "inner tool",
+        "own tool",
+        "delegation ended",
+        "own tool failed",
+        "end unknown",
+    ],
 )
-def test_a_notification_names_who_runs_what(event: AnyEvent, description: str, metadata: dict[str, Any], is_v03: bool) -> None:
+def test_a_notification_names_who_runs_what(
+    event: AnyEvent, description: str, metadata: dict[str, Any], is_v03: bool
+) -> None:
     found = artifact(event, is_v03=is_v03)
     assert found["description"] == description
     assert open_metadata(found) == metadata
 
 
 def test_every_notification_has_an_artifact_of_its_own() -> None:
-    events: list[AnyEvent] = [ToolStarted(**DELEGATED), ToolStarted(**INNER), ToolFinished(**INNER), ToolFinished(**DELEGATED)]
+    events: list[AnyEvent] = [
+        ToolStarted(**DELEGATED),
+        ToolStarted(**INNER),
+        ToolFinished(**INNER),
+        ToolFinished(**DELEGATED),
+    ]
     assert len({artifact(event, is_v03=True)["artifactId"] for event in events}) == 4
 
 
@@ -485,18 +586,27 @@ def test_narration_names_its_message_and_step(is_v03: bool) -> None:
     first = artifact(TextDelta(message_id="m", offset=0, text="a"), is_v03=is_v03)
     assert open_metadata(first) == {"source_agent": "supervisor", "message_id": "m"}
     stepped = artifact(TextDelta(message_id="m", offset=1, text="b", step_id="step-1"), is_v03=is_v03)
-    assert open_metadata(stepped) == {"source_agent": "supervisor", "message_id": "m", "plan_step_id": "step-1"}
+    assert open_metadata(stepped) == {
+        "source_agent": "supervisor",
+        "message_id": "m",
+        "plan_step_id": "step-1",
+    }
 
 
 @VERSIONS
 def test_a_sub_agents_text_names_its_delegation(is_v03: bool) -> None:
-    found = artifact(TextDelta(message_id="m", offset=0, text="a", agent="argocd", parent_call="c1"), is_v03=is_v03)
+    found = artifact(
+        TextDelta(message_id="m", offset=0, text="a", agent="argocd", parent_call="c1"), is_v03=is_v03
+    )
     assert found["name"] == "subagent_result"
     assert open_metadata(found) == {"source_agent": "argocd", "message_id": "m", "tool_call_id": "c1"}
 
 
 def test_a_message_is_one_artifact_and_another_message_another() -> None:
-    ids = [artifact(TextDelta(message_id=m, offset=at, text="a"), is_v03=True)["artifactId"] for m, at in [("m", 0), ("m", 1), ("n", 0)]]
+    ids = [
+        artifact(TextDelta(message_id=m, offset=at, text="a"), is_v03=True)["artifactId"]
+        for m, at in [("m", 0), ("m", 1), ("n", 0)]
+    ]
     assert ids[0] == ids[1] != ids[2]
 
 
@@ -524,12 +634,20 @@ def test_what_follows_a_discarded_attempt_replaces_it_in_the_same_artifact() -> 
 @VERSIONS
 def test_the_plan_is_always_whole_and_always_the_same_artifact(is_v03: bool) -> None:
     steps = (STEP, PlanStep(step_id="step-2", title="Sync", agent="argocd"))
-    first, second = (artifact(PlanUpdated(title="Release", steps=some), is_v03=is_v03) for some in (steps[:1], steps))
+    first, second = (
+        artifact(PlanUpdated(title="Release", steps=some), is_v03=is_v03) for some in (steps[:1], steps)
+    )
     assert first["artifactId"] == second["artifactId"]
     assert second["parts"][0]["data"] == {
         "title": "Release",
         "steps": [
-            {"step_id": "step-1", "title": "Find tickets", "agent": "jira", "status": "in_progress", "order": 0},
+            {
+                "step_id": "step-1",
+                "title": "Find tickets",
+                "agent": "jira",
+                "status": "in_progress",
+                "order": 0,
+            },
             {"step_id": "step-2", "title": "Sync", "agent": "argocd", "status": "pending", "order": 1},
         ],
     }
@@ -538,12 +656,20 @@ def test_the_plan_is_always_whole_and_always_the_same_artifact(is_v03: bool) -> 
 
 @VERSIONS
 def test_the_answer_has_its_text_its_data_its_citations_and_its_trace(is_v03: bool) -> None:
-    cited = (Citation(title="Runbook", url="https://wiki.example/run"), Citation(title="Notes", document_id="d1"))
-    event = Answered(text="It is 3.", trace_id=TRACE, data={"content": "It is 3.", "citations": []}, citations=cited)
+    cited = (
+        Citation(title="Runbook", url="https://wiki.example/run"),
+        Citation(title="Notes", document_id="d1"),
+    )
+    event = Answered(
+        text="It is 3.", trace_id=TRACE, data={"content": "It is 3.", "citations": []}, citations=cited
+    )
     [result, status] = [body(one) for one in results(event, is_v03=is_v03)]
     text, data = result["artifact"]["parts"]
     assert text["text"] == "It is 3."
-    assert data["data"]["citations"] == [{"title": "Runbook", "url": "https://wiki.example/run"}, {"title": "Notes", "document_id": "d1"}]
+    assert data["data"]["citations"] == [
+        {"title": "Runbook", "url": "https://wiki.example/run"},
+        {"title": "Notes", "document_id": "d1"},
+    ]
     assert data["data"]["content"] == "It is 3."
     assert result["lastChunk"] is True
     assert open_metadata(result["artifact"]) == {"trace_id": TRACE}
@@ -576,23 +702,53 @@ def test_what_was_said_before_the_end_is_a_partial_result(event: AnyEvent, said:
 
 @VERSIONS
 def test_a_pause_says_what_is_asked(is_v03: bool) -> None:
-    [status] = [body(one) for one in results(Paused(text="Which repository?", requests=("r",)), is_v03=is_v03)]
+    [status] = [
+        body(one) for one in results(Paused(text="Which repository?", requests=("r",)), is_v03=is_v03)
+    ]
     assert status["status"]["message"]["parts"][0]["text"] == "Which repository?"
 
 
 # --- forms and approvals ----------------------------------------------------------------------------------------------
 
 REPO = InputField(
-    field_name="repo", field_label="Repository", field_description="Its name", pattern="[a-z0-9-]+", min_length=1, max_length=80
+    field_name="repo",
+    field_label="Repository",
+    field_description="Its name",
+    pattern="[a-z0-9-]+",
+    min_length=1,
+    max_length=80,
 )
-SIZE = InputField(field_name="size", field_type="select", field_values=("s", "m"), default_value="s", required=False, minimum=1, value=3)
+SIZE = InputField(
+    field_name="size",
+    field_type="select",
+    field_values=("s", "m"),
+    default_value="s",
+    required=False,
+    minimum=1,
+    value=3,
+)
 
 
 @VERSIONS
 def test_a_form_has_the_shape_that_clients_know(is_v03: bool) -> None:
-    form = Form(title="Create GitHub Repo", description="A new one", response="I need a few details.", fields=(REPO, SIZE))
+    form = Form(
+        title="Create GitHub Repo",
+        description="A new one",
+        response="I need a few details.",
+        fields=(REPO, SIZE),
+    )
     found = artifact(InputRequested(request_id="r1", asked=form), is_v03=is_v03)
-    empty = dict.fromkeys(("field_label", "field_description", "field_values", "default_value", "value", "placeholder", "pattern"))
+    empty = dict.fromkeys(
+        (
+            "field_label",
+            "field_description",
+            "field_values",
+            "default_value",
+            "value",
+            "placeholder",
+            "pattern",
+        )
+    )
     limits = dict.fromkeys(("minimum", "maximum", "min_length", "max_length"))
     assert found["parts"][0]["data"] == {
         "user_input": True,
@@ -632,9 +788,14 @@ def test_a_form_has_the_shape_that_clients_know(is_v03: bool) -> None:
 @VERSIONS
 def test_an_approval_has_the_shape_that_clients_know(is_v03: bool) -> None:
     asked = Approval(
-        tool="delete_pod", arguments={"name": "web", "grace": 3}, reason="It deletes.", expires_at=datetime(2026, 1, 2, tzinfo=UTC)
+        tool="delete_pod",
+        arguments={"name": "web", "grace": 3},
+        reason="It deletes.",
+        expires_at=datetime(2026, 1, 2, tzinfo=UTC),
     )
-    found = artifact(InputRequested(request_id="r1", asked=asked, agent="k8s", parent_call="c1"), is_v03=is_v03)
+    found = artifact(
+        InputRequested(request_id="r1", asked=asked, agent="k8s", parent_call="c1"), is_v03=is_v03
+    )
     assert found["parts"][0]["data"] == {
         "approval": True,
         "request_id": "r1",
@@ -648,7 +809,10 @@ def test_an_approval_has_the_shape_that_clients_know(is_v03: bool) -> None:
 
 
 def test_every_request_has_an_artifact_of_its_own() -> None:
-    one, other = (artifact(InputRequested(request_id=name, asked=Form()), is_v03=True)["artifactId"] for name in ("r1", "r2"))
+    one, other = (
+        artifact(InputRequested(request_id=name, asked=Form()), is_v03=True)["artifactId"]
+        for name in ("r1", "r2")
+    )
     assert one != other
 
 
@@ -657,8 +821,8 @@ def test_every_request_has_an_artifact_of_its_own() -> None:
 
 def reread(events: list[AnyEvent], *, is_v03: bool) -> list[AnyEvent]:
     """The events that a client finds in a snapshot of the task."""
-    task = snapshot(REF, given_by.numbered(events))
-    return [event for _, event in decode(json.loads(Renderer(REF, is_v03=is_v03).snapshot(task)))]
+    task = encode_snapshot(REF, given_by.numbered(events))
+    return [event for _, event in decode(json.loads(FrameRenderer(REF, is_v03=is_v03).render_snapshot(task)))]
 
 
 @given_by.examples(80)
@@ -682,7 +846,9 @@ def test_a_snapshot_reads_like_the_events_behind_it(events: list[AnyEvent]) -> N
 @given(events=given_by.run_events())
 def test_a_task_alone_reads_like_the_run(events: list[AnyEvent]) -> None:
     for is_v03 in BOTH:
-        task = json.loads(json.dumps(task_json(snapshot(REF, given_by.numbered(events)), is_v03=is_v03)))
+        task = json.loads(
+            json.dumps(task_to_dict(encode_snapshot(REF, given_by.numbered(events)), is_v03=is_v03))
+        )
         assert task["id"] == "task-1"
         assert fold(event for _, event in decode(task)) == fold(events)
 
@@ -691,7 +857,7 @@ def test_a_task_alone_reads_like_the_run(events: list[AnyEvent]) -> None:
 @given(events=given_by.run_events(), first=st.integers(1, 1000))
 def test_a_snapshot_names_its_number_and_those_of_its_events(events: list[AnyEvent], first: int) -> None:
     items = given_by.numbered(events, first)
-    result = json.loads(Renderer(REF, is_v03=False).snapshot(snapshot(REF, items)))
+    result = json.loads(FrameRenderer(REF, is_v03=False).render_snapshot(encode_snapshot(REF, items)))
     assert body(result)["metadata"]["caipe.seq"] == str(items[-1].seq)
     numbers = [seq for seq, _ in decode(result)]
     assert numbers == sorted(set(numbers))
@@ -704,29 +870,35 @@ def test_a_snapshot_keeps_when_its_events_happened(events: list[AnyEvent]) -> No
     items = given_by.numbered(events)
     times = {item.seq: item.stored_at for item in items}
     for is_v03 in BOTH:
-        task = json.loads(json.dumps(task_json(snapshot(REF, items), is_v03=is_v03)))
-        assert [item.stored_at for item in decode_task(task)] == [times[item.seq] for item in decode_task(task)]
-        assert [(item.seq, item.event) for item in decode_task(task)] == decode(task)
+        task = json.loads(json.dumps(task_to_dict(encode_snapshot(REF, items), is_v03=is_v03)))
+        assert [item.stored_at for item in decode_snapshot(task)] == [
+            times[item.seq] for item in decode_snapshot(task)
+        ]
+        assert [(item.seq, item.event) for item in decode_snapshot(task)] == decode(task)
 
 
 @given_by.examples(25)
 @given(events=given_by.run_events())
 def test_a_snapshot_sends_no_text_of_a_message_twice(events: list[AnyEvent]) -> None:
     marked = [
-        event.model_copy(update={"text": "x" * 40 + event.text}) if isinstance(event, TextDelta) and event.offset == 0 else event
+        event.model_copy(update={"text": "x" * 40 + event.text})
+        if isinstance(event, TextDelta) and event.offset == 0
+        else event
         for event in events
     ]
     alive = [span for span in fold(marked).spans if "x" * 40 in span.text]
-    assert Renderer(REF, is_v03=False).snapshot(snapshot(REF, given_by.numbered(marked))).count("x" * 40) == len(alive)
+    assert FrameRenderer(REF, is_v03=False).render_snapshot(
+        encode_snapshot(REF, given_by.numbered(marked))
+    ).count("x" * 40) == len(alive)
 
 
 def foreign_view(events: list[AnyEvent], *, is_v03: bool) -> dict[str, Any]:
     """What a client that knows nothing of us has after the frames: artifacts by append and replace, and the last status."""
     artifacts: dict[str, Any] = {}
     state, history = None, []
-    renderer = Renderer(REF, is_v03=is_v03)
+    renderer = FrameRenderer(REF, is_v03=is_v03)
     for item in given_by.numbered(events):
-        for result in renderer.results(item):
+        for result in renderer.render_event(item):
             update = body(json.loads(result))
             if "artifact" not in update:
                 state, history = update["status"], history + update.get("history", [])
@@ -737,7 +909,11 @@ def foreign_view(events: list[AnyEvent], *, is_v03: bool) -> dict[str, Any]:
                 artifacts[key]["parts"] += new["parts"]
             else:
                 artifacts[key] = {**new, "parts": list(new["parts"])}
-    return {"artifacts": [seen for one in artifacts.values() if (seen := as_seen(one))], "status": state, "history": history}
+    return {
+        "artifacts": [seen for one in artifacts.values() if (seen := as_seen(one))],
+        "status": state,
+        "history": history,
+    }
 
 
 def as_seen(found: dict[str, Any]) -> dict[str, Any] | None:
@@ -753,9 +929,19 @@ def as_seen(found: dict[str, Any]) -> dict[str, Any] | None:
 @given(events=given_by.run_events())
 def test_a_snapshot_shows_a_foreign_client_what_the_stream_would_have(events: list[AnyEvent]) -> None:
     for is_v03 in BOTH:
-        task = body(json.loads(Renderer(REF, is_v03=is_v03).snapshot(snapshot(REF, given_by.numbered(events)))))
+        task = body(
+            json.loads(
+                FrameRenderer(REF, is_v03=is_v03).render_snapshot(
+                    encode_snapshot(REF, given_by.numbered(events))
+                )
+            )
+        )
         seen = [as_seen(one) for one in task.get("artifacts", [])]
-        assert {"artifacts": seen, "status": task["status"], "history": task.get("history", [])} == foreign_view(events, is_v03=is_v03)
+        assert {
+            "artifacts": seen,
+            "status": task["status"],
+            "history": task.get("history", []),
+        } == foreign_view(events, is_v03=is_v03)
 
 
 @VERSIONS
@@ -765,12 +951,21 @@ def test_a_snapshot_shows_a_foreign_client_what_the_stream_would_have(events: li
         {},
         {"kind": "task", "id": "t", "contextId": "c", "status": {"state": "working"}},
         {"kind": "status-update", "taskId": "t", "status": {"state": "working"}, "final": False},
-        {"kind": "artifact-update", "taskId": "t", "artifact": {"artifactId": "a", "parts": [{"kind": "text", "text": "x"}]}},
+        {
+            "kind": "artifact-update",
+            "taskId": "t",
+            "artifact": {"artifactId": "a", "parts": [{"kind": "text", "text": "x"}]},
+        },
         {"kind": "message", "messageId": "m", "role": "agent", "parts": []},
     ],
     ids=["nothing", "task", "status", "artifact", "message"],
 )
 def test_a_foreign_result_holds_no_event_of_ours(result: dict[str, Any], is_v03: bool) -> None:
-    wrapped = {"task": "task", "status-update": "statusUpdate", "artifact-update": "artifactUpdate", "message": "message"}
+    wrapped = {
+        "task": "task",
+        "status-update": "statusUpdate",
+        "artifact-update": "artifactUpdate",
+        "message": "message",
+    }
     bare = {key: value for key, value in result.items() if key != "kind"}
     assert decode(result if is_v03 or not result else {wrapped[result["kind"]]: bare}) == []

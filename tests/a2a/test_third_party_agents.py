@@ -25,8 +25,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import network_guard
-from ai_platform_engineering.a2a.client import Conversation, Order, RequestRefused, Unreachable
-from ai_platform_engineering.a2a.third_party_client import ForeignClient
+from ai_platform_engineering.a2a.client import (
+    ClientConversation,
+    OutgoingMessage,
+    RequestRefused,
+    Unreachable,
+)
+from ai_platform_engineering.a2a.third_party_client import ThirdPartyClient
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
@@ -41,10 +46,10 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.transcript import Transcript, fold
 from tests.conftest import ROOT, need
-from tests.support.agent_services import remote
+from tests.support.agent_services import connect_remote_agent
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import PLAIN, agent, served
+from tests.support.harness import PLAIN, agent, serve_app
 from tests.support.storages import in_folder, supervisor_on
 
 TOKEN = "token-918273645"
@@ -68,10 +73,23 @@ def older_python() -> Path:
     with open(f"{folder}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            away = ("PYTHONPATH", network_guard.GUARD_FILE)  # installing goes out of this machine: it is no test
+            away = (
+                "PYTHONPATH",
+                network_guard.GUARD_FILE,
+            )  # installing goes out of this machine: it is no test
             env = {name: value for name, value in os.environ.items() if name not in away}
             venv = ["venv", "--clear", "--without-pip", str(folder)]
-            pip = ["pip", "--python", str(folder), "--no-input", "install", "--quiet", "--require-hashes", "-r", str(REQUIREMENTS)]
+            pip = [
+                "pip",
+                "--python",
+                str(folder),
+                "--no-input",
+                "install",
+                "--quiet",
+                "--require-hashes",
+                "-r",
+                str(REQUIREMENTS),
+            ]
             for command in (venv, pip):
                 done, reason = installed([sys.executable, "-m", *command], env)
                 need("a2a-sdk 0.3", done, f"{command[0]} failed: {reason}")
@@ -107,7 +125,10 @@ def running(version: str, *arguments: str) -> Iterator[Server]:
     if version == "1.0":
         command, folder = [sys.executable, "-m", "tests.support.fakes.a2a_10_server"], ROOT
     else:
-        command, folder = [str(older_python()), str(ROOT / "tests" / "support" / "fakes" / "a2a_03_server.py")], ROOT
+        command, folder = (
+            [str(older_python()), str(ROOT / "tests" / "support" / "fakes" / "a2a_03_server.py")],
+            ROOT,
+        )
     process = subprocess.Popen([*command, *arguments], cwd=folder, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -138,14 +159,16 @@ def unstreamed(version: str) -> Iterator[Server]:
 
 
 @contextlib.asynccontextmanager
-async def asking(url: str, card: AgentCard | None = None, **options: Any) -> AsyncIterator[ForeignClient]:
+async def asking(url: str, card: AgentCard | None = None, **options: Any) -> AsyncIterator[ThirdPartyClient]:
     async with httpx.AsyncClient(verify=PLAIN) as http:
         found = card or await A2ACardResolver(http, url).get_agent_card()
-        yield ForeignClient(found, http, agent="argocd", **{"poll": 0.05, "connect_timeout": 5.0, "token": TOKEN, **options})
+        yield ThirdPartyClient(
+            found, http, agent="argocd", **{"poll": 0.05, "connect_timeout": 5.0, "token": TOKEN, **options}
+        )
 
 
-def order(steps: Steps | str, **ids: str | None) -> Order:
-    return Order(str(uuid.uuid4()), steps if isinstance(steps, str) else json.dumps(steps), **ids)
+def order(steps: Steps | str, **ids: str | None) -> OutgoingMessage:
+    return OutgoingMessage(str(uuid.uuid4()), steps if isinstance(steps, str) else json.dumps(steps), **ids)
 
 
 async def heard(events: AsyncIterator[AnyEvent]) -> list[AnyEvent]:
@@ -154,7 +177,7 @@ async def heard(events: AsyncIterator[AnyEvent]) -> list[AnyEvent]:
 
 async def play(server: Server, steps: Steps, **options: Any) -> tuple[list[AnyEvent], Transcript]:
     async with asking(server.url, **options) as client:
-        events = await heard(client.send(order(steps), Conversation()))
+        events = await heard(client.send(order(steps), ClientConversation()))
     return events, fold(events)
 
 
@@ -180,16 +203,23 @@ async def test_an_answer_in_artifacts_is_streamed_and_is_the_answer(server: Serv
         {"artifact": "a", "text": answer[half:], "append": True, "last": True},
         {"status": "completed"},
     ]
-    talk, events = Conversation(), []
+    talk, events = ClientConversation(), []
     async with asking(server.url) as client:
         async for event in client.send(order(steps), talk):
             events.append(event)
             if isinstance(event, TextDelta) and event.text == answer[:half]:
                 assert talk.task_id
                 await server.open(gate)  # only who has seen the first half lets the second go
-    assert [event.text for event in events if isinstance(event, TextDelta)] == ["Let me look.", answer[:half], answer[half:]]
+    assert [event.text for event in events if isinstance(event, TextDelta)] == [
+        "Let me look.",
+        answer[:half],
+        answer[half:],
+    ]
     assert events[-1] == Answered(agent="argocd", text=answer, trace_id="")
-    assert [(span.text, span.role) for span in fold(events).spans] == [("Let me look.", "narration"), (answer, "answer")]
+    assert [(span.text, span.role) for span in fold(events).spans] == [
+        ("Let me look.", "narration"),
+        (answer, "answer"),
+    ]
 
 
 async def test_the_older_form_is_shown_once_and_is_the_answer(server: Server) -> None:
@@ -209,7 +239,11 @@ async def test_the_older_form_is_shown_once_and_is_the_answer(server: Server) ->
 
 async def test_the_older_form_without_a_stream(unstreamed: Server) -> None:
     answer = fact()
-    steps = [{"status": "working", "text": "Let me look."}, {"status": "working", "text": answer}, {"status": "completed"}]
+    steps = [
+        {"status": "working", "text": "Let me look."},
+        {"status": "working", "text": answer},
+        {"status": "completed"},
+    ]
     _, transcript = await play(unstreamed, steps)
     assert (shown(transcript), transcript.answer) == ([answer], answer)
 
@@ -247,9 +281,15 @@ async def test_a_lone_message_without_a_stream(unstreamed: Server) -> None:
 
 @pytest.mark.parametrize(("state", "retryable"), [("failed", True), ("rejected", False)])
 async def test_a_failure_in_the_agents_words(server: Server, state: str, retryable: bool) -> None:
-    events, transcript = await play(server, [{"status": "working", "text": "Let me look."}, {"status": state, "text": "No such cluster."}])
+    events, transcript = await play(
+        server, [{"status": "working", "text": "Let me look."}, {"status": state, "text": "No such cluster."}]
+    )
     assert isinstance(events[-1], Failed)
-    assert (events[-1].message, events[-1].code, events[-1].retryable) == ("No such cluster.", "agent_failed", retryable)
+    assert (events[-1].message, events[-1].code, events[-1].retryable) == (
+        "No such cluster.",
+        "agent_failed",
+        retryable,
+    )
     assert transcript.state == "failed"
 
 
@@ -262,7 +302,10 @@ async def test_an_end_without_a_result_is_a_failure(server: Server) -> None:
 async def test_credentials_that_the_agent_wants(server: Server) -> None:
     events, _ = await play(server, [{"status": "auth-required", "text": "Sign in at the portal."}])
     assert isinstance(events[-1], Failed)
-    assert events[-1].message == "The agent argocd wants credentials that it was not given. Sign in at the portal."
+    assert (
+        events[-1].message
+        == "The agent argocd wants credentials that it was not given. Sign in at the portal."
+    )
 
 
 async def test_a_question_of_the_agent_is_answered_by_text(server: Server, unstreamed: Server) -> None:
@@ -278,13 +321,16 @@ async def question_and_reply(server: Server) -> None:
         {"artifact": "a", "text": "It runs on {reply}."},
         {"status": "completed"},
     ]
-    talk = Conversation()
+    talk = ClientConversation()
     async with asking(server.url) as client:
         first = await heard(client.send(order(steps), talk))
         assert isinstance(first[-2], InputRequested)
         assert isinstance(first[-1], Paused)
         assert first[-1].requests == (first[-2].request_id,)
-        assert (first[-2].asked.response, [field.field_name for field in first[-2].asked.fields]) == ("Which cluster?", ["answer"])
+        assert (first[-2].asked.response, [field.field_name for field in first[-2].asked.fields]) == (
+            "Which cluster?",
+            ["answer"],
+        )
         task_id = talk.task_id
         second = await heard(client.send(order(reply, task_id=task_id, context_id=talk.context_id), talk))
     assert talk.task_id == task_id
@@ -292,22 +338,35 @@ async def question_and_reply(server: Server) -> None:
     assert shown(fold(second)) == [f"It runs on {reply}."]
 
 
-async def test_a_question_of_the_agent_is_answered_after_a_restart_of_the_supervisor(server: Server, tmp_path: Path) -> None:
+async def test_a_question_of_the_agent_is_answered_after_a_restart_of_the_supervisor(
+    server: Server, tmp_path: Path
+) -> None:
     reply = uuid.uuid4().hex
     steps = [
         {"status": "input-required", "text": "Which cluster?"},
         {"artifact": "a", "text": "It runs on {reply}."},
         {"status": "completed"},
     ]
-    turns = (Turn(Call("task", {"description": json.dumps(steps), "subagent_type": "argocd"})), Turn(Say("Done.")))
+    turns = (
+        Turn(Call("task", {"description": json.dumps(steps), "subagent_type": "argocd"})),
+        Turn(Say("Done.")),
+    )
     model = ScriptedChatModel(script=Script(*turns))
-    async with remote(agent("argocd", None), server.url) as far, supervisor_on(in_folder(tmp_path), model, agents=[far]) as client:
+    async with (
+        connect_remote_agent(agent("argocd", None), server.url) as far,
+        supervisor_on(in_folder(tmp_path), model, agents=[far]) as client,
+    ):
         paused = await client.ask("Where does it run?")
     assert fold(paused.events).state == "input-required"
-    async with remote(agent("argocd", None), server.url) as far, supervisor_on(in_folder(tmp_path), model, agents=[far]) as client:
+    async with (
+        connect_remote_agent(agent("argocd", None), server.url) as far,
+        supervisor_on(in_folder(tmp_path), model, agents=[far]) as client,
+    ):
         seen = await client.ask(reply, contextId=paused.context_id)
     assert seen.answer == "Done."
-    assert [message.text for message in model.requests[-1].since_user if message.role == "tool"] == [f"It runs on {reply}."]
+    assert [message.text for message in model.requests[-1].since_user if message.role == "tool"] == [
+        f"It runs on {reply}."
+    ]
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------------------------
@@ -326,7 +385,7 @@ async def test_a_dropped_stream_is_polled_to_the_right_text(server: Server) -> N
     ]
     events: list[AnyEvent] = []
     async with asking(server.url, token=token) as client:
-        async for event in client.send(order(steps), Conversation()):
+        async for event in client.send(order(steps), ClientConversation()):
             events.append(event)
             if isinstance(event, TextDelta) and event.text == pieces[1]:
                 await server.open(gate)
@@ -341,10 +400,15 @@ async def test_a_dropped_stream_is_polled_to_the_right_text(server: Server) -> N
 
 async def test_a_silent_stream_is_polled(server: Server) -> None:
     answer, gate = fact(), uuid.uuid4().hex
-    steps = [{"status": "working", "text": "Let me look."}, {"gate": gate}, {"artifact": "a", "text": answer}, {"status": "completed"}]
+    steps = [
+        {"status": "working", "text": "Let me look."},
+        {"gate": gate},
+        {"artifact": "a", "text": answer},
+        {"status": "completed"},
+    ]
     token = uuid.uuid4().hex
     async with asking(server.url, token=token, idle_timeout=0.5) as client:
-        listening = asyncio.create_task(heard(client.send(order(steps), Conversation())))
+        listening = asyncio.create_task(heard(client.send(order(steps), ClientConversation())))
         await server.called(token, 2)
         await server.open(gate)
         events = await listening
@@ -356,28 +420,35 @@ async def test_a_server_that_dies_is_unreachable(version: str) -> None:
     gate = uuid.uuid4().hex
     with running(version) as own:
         async with asking(own.url, poll=0.01, max_failures=2) as client:
-            asked = client.send(order([{"status": "working", "text": "One moment."}, {"gate": gate}]), Conversation())
+            asked = client.send(
+                order([{"status": "working", "text": "One moment."}, {"gate": gate}]), ClientConversation()
+            )
             assert isinstance(await anext(asked), TextDelta)
             own.process.kill()
             with pytest.raises(Unreachable) as raised:
                 await heard(asked)
             with pytest.raises(Unreachable) as refused:
-                await heard(client.send(order("Again?"), Conversation()))
+                await heard(client.send(order("Again?"), ClientConversation()))
     assert raised.value.accepted is True
     assert refused.value.accepted is False
 
 
 async def test_a_task_is_followed_to_its_end(server: Server) -> None:
     answer, gate = fact(), uuid.uuid4().hex
-    steps = [{"status": "working", "text": "One moment."}, {"gate": gate}, {"artifact": "a", "text": answer}, {"status": "completed"}]
-    talk = Conversation()
+    steps = [
+        {"status": "working", "text": "One moment."},
+        {"gate": gate},
+        {"artifact": "a", "text": answer},
+        {"status": "completed"},
+    ]
+    talk = ClientConversation()
     async with asking(server.url) as client:
         asked = client.send(order(steps), talk)
         await anext(asked)
         await asked.aclose()
         assert talk.task_id
         events: list[AnyEvent] = []
-        async for event in client.follow(talk.task_id, Conversation()):
+        async for event in client.follow(talk.task_id, ClientConversation()):
             events.append(event)
             await server.open(gate)
     transcript = fold(events)
@@ -386,9 +457,11 @@ async def test_a_task_is_followed_to_its_end(server: Server) -> None:
 
 async def test_a_cancelled_task_ends_the_stream(server: Server) -> None:
     """The older server leaves the stream open and silent: its end is found by polling."""
-    talk, events = Conversation(), []
+    talk, events = ClientConversation(), []
     async with asking(server.url, idle_timeout=1.0) as client:
-        async for event in client.send(order([{"status": "working", "text": "One moment."}, {"gate": "never"}]), talk):
+        async for event in client.send(
+            order([{"status": "working", "text": "One moment."}, {"gate": "never"}]), talk
+        ):
             events.append(event)
             if isinstance(event, TextDelta):
                 assert talk.task_id
@@ -400,8 +473,10 @@ async def test_an_agent_that_breaks_is_no_success(server: Server, version: str) 
     """The newer server says that the task failed; the older one leaves it as it was, and whoever asked waits as long as he likes."""
     token, events = uuid.uuid4().hex, []
 
-    async def listen(client: ForeignClient) -> None:
-        async for event in client.send(order([{"status": "working", "text": "One moment."}, {"raise": "boom"}]), Conversation()):
+    async def listen(client: ThirdPartyClient) -> None:
+        async for event in client.send(
+            order([{"status": "working", "text": "One moment."}, {"raise": "boom"}]), ClientConversation()
+        ):
             events.append(event)
 
     async with asking(server.url, token=token) as client:
@@ -421,9 +496,9 @@ async def test_errors_of_the_protocol_are_refusals(server: Server) -> None:
         with pytest.raises(RequestRefused, match=r"refused the request \(-32001\)"):
             await client.cancel("no-such-task")
         with pytest.raises(RequestRefused, match=r"refused the request \(-32001\)"):
-            await heard(client.follow("no-such-task", Conversation()))
+            await heard(client.follow("no-such-task", ClientConversation()))
         with pytest.raises(RequestRefused, match=r"refused the request \(-32001\)"):
-            await heard(client.send(order("Well?", task_id="no-such-task"), Conversation()))
+            await heard(client.send(order("Well?", task_id="no-such-task"), ClientConversation()))
 
 
 # --- servers that are none ---------------------------------------------------------------------------------------------
@@ -431,11 +506,15 @@ async def test_errors_of_the_protocol_are_refusals(server: Server) -> None:
 
 def card_of(url: str, protocol: str, streaming: bool) -> AgentCard:
     interface = AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=protocol)
-    return AgentCard(name="odd", supported_interfaces=[interface], capabilities=AgentCapabilities(streaming=streaming))
+    return AgentCard(
+        name="odd", supported_interfaces=[interface], capabilities=AgentCapabilities(streaming=streaming)
+    )
 
 
 def events_of(*bodies: Any) -> bytes:
-    return "".join(f"data: {body if isinstance(body, str) else json.dumps(body)}\n\n" for body in bodies).encode()
+    return "".join(
+        f"data: {body if isinstance(body, str) else json.dumps(body)}\n\n" for body in bodies
+    ).encode()
 
 
 def sse(*bodies: Any) -> Response:
@@ -447,14 +526,19 @@ def result(value: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def odd(answer: Any, protocol: str, *, streaming: bool = True, **options: Any) -> AsyncIterator[ForeignClient]:
+async def odd(
+    answer: Any, protocol: str, *, streaming: bool = True, **options: Any
+) -> AsyncIterator[ThirdPartyClient]:
     """A client of a server that gives this response to everything."""
 
     async def respond(_: Request) -> Response:
         return answer() if callable(answer) else answer
 
-    app, limits = Starlette(routes=[Route("/", respond, methods=["POST"])]), {"poll": 0.01, "max_failures": 2, **options}
-    async with served(app) as url, asking(url, card_of(url, protocol, streaming), **limits) as client:
+    app, limits = (
+        Starlette(routes=[Route("/", respond, methods=["POST"])]),
+        {"poll": 0.01, "max_failures": 2, **options},
+    )
+    async with serve_app(app) as url, asking(url, card_of(url, protocol, streaming), **limits) as client:
         yield client
 
 
@@ -481,7 +565,7 @@ NOT_A2A: dict[str, Any] = {
 async def test_what_is_not_a2a_is_refused_in_words(protocol: str, streaming: bool, what: str) -> None:
     async with odd(NOT_A2A[what], protocol, streaming=streaming) as client:
         with pytest.raises((RequestRefused, Unreachable)) as raised:
-            await heard(client.send(order("Well?"), Conversation()))
+            await heard(client.send(order("Well?"), ClientConversation()))
     # The SDK's reader of 0.3 streams leaves out frames that say nothing; then the stream is one that ended too early.
     skipped = protocol == "0.3" and streaming and what in ("nothing", "other words")
     assert isinstance(raised.value, Unreachable) if skipped else "did not answer in A2A" in str(raised.value)
@@ -491,10 +575,14 @@ async def test_what_is_not_a2a_is_refused_in_words(protocol: str, streaming: boo
 @protocols
 @both_ways
 async def test_an_error_answer_is_short_and_holds_no_token(protocol: str, streaming: bool) -> None:
-    error = {"jsonrpc": "2.0", "id": "1", "error": {"code": -32603, "message": f"{'x' * 290} {TOKEN} {'y' * 500}"}}
+    error = {
+        "jsonrpc": "2.0",
+        "id": "1",
+        "error": {"code": -32603, "message": f"{'x' * 290} {TOKEN} {'y' * 500}"},
+    }
     async with odd(lambda: JSONResponse(error), protocol, streaming=streaming) as client:
         with pytest.raises(RequestRefused) as raised:
-            await heard(client.send(order("Well?"), Conversation()))
+            await heard(client.send(order("Well?"), ClientConversation()))
     said = str(raised.value)
     assert said.startswith("The agent argocd refused the request (-32603): xxx")
     assert len(said) < 360
@@ -502,11 +590,13 @@ async def test_an_error_answer_is_short_and_holds_no_token(protocol: str, stream
 
 
 @protocols
-@pytest.mark.parametrize(("status", "kind"), [(401, RequestRefused), (403, RequestRefused), (500, Unreachable), (503, Unreachable)])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(401, RequestRefused), (403, RequestRefused), (500, Unreachable), (503, Unreachable)]
+)
 async def test_a_status_of_http(protocol: str, status: int, kind: type[Exception]) -> None:
     async with odd(lambda: Response("no", status_code=status), protocol) as client:
         with pytest.raises(kind, match=str(status)):
-            await heard(client.send(order("Well?"), Conversation()))
+            await heard(client.send(order("Well?"), ClientConversation()))
 
 
 @protocols
@@ -514,7 +604,7 @@ async def test_an_error_in_the_body_of_an_http_error_is_read(protocol: str) -> N
     error = {"jsonrpc": "2.0", "id": "1", "error": {"code": -32099, "message": "The quota is used up."}}
     async with odd(lambda: JSONResponse(error, status_code=400), protocol) as client:
         with pytest.raises(RequestRefused, match=r"\(-32099\): The quota is used up\."):
-            await heard(client.send(order("Well?"), Conversation()))
+            await heard(client.send(order("Well?"), ClientConversation()))
 
 
 @protocols
@@ -527,7 +617,7 @@ async def test_a_stream_without_a_word_is_not_sent_again(protocol: str) -> None:
 
     async with odd(nothing, protocol) as client:
         with pytest.raises(Unreachable) as raised:
-            await heard(client.send(order("Well?"), Conversation()))
+            await heard(client.send(order("Well?"), ClientConversation()))
     assert raised.value.accepted is None
     assert len(asked) == 1
 
@@ -542,38 +632,59 @@ async def test_a_server_that_hangs_is_unreachable(protocol: str) -> None:
             yield b": ping\n\n"
             await asyncio.sleep(0.02)
 
-    async with odd(lambda: StreamingResponse(pings(), media_type="text/event-stream"), protocol, idle_timeout=0.3) as client:
+    async with odd(
+        lambda: StreamingResponse(pings(), media_type="text/event-stream"), protocol, idle_timeout=0.3
+    ) as client:
         with pytest.raises(Unreachable, match="fell silent") as raised:
-            await heard(client.send(order("Well?"), Conversation()))
+            await heard(client.send(order("Well?"), ClientConversation()))
         released.set()
     assert raised.value.accepted is None
 
 
 async def test_an_old_pause_in_the_first_frame_is_not_taken_for_a_new_one() -> None:
-    status = {"state": "input-required", "message": {"kind": "message", "messageId": "m", "role": "agent", "parts": []}}
+    status = {
+        "state": "input-required",
+        "message": {"kind": "message", "messageId": "m", "role": "agent", "parts": []},
+    }
     task = {"kind": "task", "id": "t", "contextId": "c", "status": status}
     artifact = {"artifactId": "a", "parts": [{"kind": "text", "text": "Done."}]}
     update = {"kind": "artifact-update", "taskId": "t", "contextId": "c", "artifact": artifact}
-    end = {"kind": "status-update", "taskId": "t", "contextId": "c", "final": True, "status": {"state": "completed"}}
+    end = {
+        "kind": "status-update",
+        "taskId": "t",
+        "contextId": "c",
+        "final": True,
+        "status": {"state": "completed"},
+    }
     async with odd(lambda: sse(*map(result, (task, update, end))), "0.3") as client:
-        events = await heard(client.send(order("prod", task_id="t", context_id="c"), Conversation()))
-        paused = await heard(client.send(order("New."), Conversation()))
+        events = await heard(client.send(order("prod", task_id="t", context_id="c"), ClientConversation()))
+        paused = await heard(client.send(order("New."), ClientConversation()))
     assert events[-1] == Answered(agent="argocd", text="Done.", trace_id="")
     assert isinstance(paused[-1], Paused)
 
 
 WORKING = {"kind": "task", "id": "t", "contextId": "c", "status": {"state": "working"}}
-COMPLETED = {"kind": "task", "id": "t", "contextId": "c", "artifacts": [{"artifactId": "a", "parts": [{"kind": "text", "text": "Done."}]}]}
+COMPLETED = {
+    "kind": "task",
+    "id": "t",
+    "contextId": "c",
+    "artifacts": [{"artifactId": "a", "parts": [{"kind": "text", "text": "Done."}]}],
+}
 COMPLETED["status"] = {"state": "completed"}
 
 
 async def test_an_error_in_a_stream_counts_unless_the_task_has_ended() -> None:
     error = {"jsonrpc": "2.0", "id": "1", "error": {"code": -32603, "message": "Lost."}}
-    answers = [sse(result(WORKING), error), JSONResponse(result(WORKING)), sse(result(WORKING), error), JSONResponse(result(COMPLETED))]
+    answers = [
+        sse(result(WORKING), error),
+        JSONResponse(result(WORKING)),
+        sse(result(WORKING), error),
+        JSONResponse(result(COMPLETED)),
+    ]
     async with odd(lambda: answers.pop(0), "0.3") as client:
         with pytest.raises(RequestRefused, match=r"\(-32603\): Lost\."):
-            await heard(client.send(order("Well?"), Conversation()))
-        events = await heard(client.send(order("Well?"), Conversation()))
+            await heard(client.send(order("Well?"), ClientConversation()))
+        events = await heard(client.send(order("Well?"), ClientConversation()))
     assert events[-1] == Answered(agent="argocd", text="Done.", trace_id="")
 
 
@@ -587,9 +698,11 @@ async def test_a_stream_that_stays_open_after_the_end_is_left() -> None:
         finally:
             left.set()
 
-    async with odd(lambda: StreamingResponse(held_open(), media_type="text/event-stream"), "0.3", idle_timeout=600.0) as client:
+    async with odd(
+        lambda: StreamingResponse(held_open(), media_type="text/event-stream"), "0.3", idle_timeout=600.0
+    ) as client:
         async with asyncio.timeout(30):
-            events = await heard(client.send(order("Well?"), Conversation()))
+            events = await heard(client.send(order("Well?"), ClientConversation()))
             await left.wait()
     assert events[-1] == Answered(agent="argocd", text="Done.", trace_id="")
 
@@ -601,4 +714,8 @@ async def test_nothing_secret_is_logged(server: Server, caplog: pytest.LogCaptur
         with pytest.raises(RequestRefused):
             await client.cancel("no-such-task")
     assert TOKEN not in caplog.text
-    assert not [record for record in caplog.records if record.name.startswith("a2a") and record.levelno < logging.WARNING]
+    assert not [
+        record
+        for record in caplog.records
+        if record.name.startswith("a2a") and record.levelno < logging.WARNING
+    ]

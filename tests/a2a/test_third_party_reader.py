@@ -20,7 +20,7 @@ from google.protobuf.struct_pb2 import Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_platform_engineering.a2a.third_party_reader import ForeignReader
+from ai_platform_engineering.a2a.third_party_reader import ThirdPartyReader
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
@@ -41,7 +41,16 @@ from tests.support.strategies import awkward_text, examples, json_value, plain_t
 
 STATES = {
     name: TaskState.Value(f"TASK_STATE_{name.upper().replace('-', '_')}")
-    for name in ("submitted", "working", "completed", "failed", "canceled", "rejected", "input-required", "auth-required")
+    for name in (
+        "submitted",
+        "working",
+        "completed",
+        "failed",
+        "canceled",
+        "rejected",
+        "input-required",
+        "auth-required",
+    )
 }
 
 
@@ -62,7 +71,11 @@ def status(state: str, said: Any = None, message_id: str = "") -> TaskStatus:
 
 
 def told(state: str, said: Any = None, message_id: str = "") -> StreamResponse:
-    return StreamResponse(status_update=TaskStatusUpdateEvent(task_id="t", context_id="c", status=status(state, said, message_id)))
+    return StreamResponse(
+        status_update=TaskStatusUpdateEvent(
+            task_id="t", context_id="c", status=status(state, said, message_id)
+        )
+    )
 
 
 def says(said: Any, message_id: str = "") -> StreamResponse:
@@ -75,15 +88,23 @@ def made(artifact_id: str, said: Any, name: str = "", **metadata: str) -> Artifa
     return artifact
 
 
-def chunk(artifact_id: str, said: Any, name: str = "", *, append: bool = False, last: bool = False, **metadata: str) -> StreamResponse:
+def chunk(
+    artifact_id: str, said: Any, name: str = "", *, append: bool = False, last: bool = False, **metadata: str
+) -> StreamResponse:
     artifact = made(artifact_id, said, name, **metadata)
     return StreamResponse(
-        artifact_update=TaskArtifactUpdateEvent(task_id="t", context_id="c", artifact=artifact, append=append, last_chunk=last)
+        artifact_update=TaskArtifactUpdateEvent(
+            task_id="t", context_id="c", artifact=artifact, append=append, last_chunk=last
+        )
     )
 
 
-def task(state: str, *artifacts: Artifact, said: Any = None, history: tuple[Message, ...] = ()) -> StreamResponse:
-    return StreamResponse(task=Task(id="t", context_id="c", status=status(state, said), artifacts=artifacts, history=history))
+def task(
+    state: str, *artifacts: Artifact, said: Any = None, history: tuple[Message, ...] = ()
+) -> StreamResponse:
+    return StreamResponse(
+        task=Task(id="t", context_id="c", status=status(state, said), artifacts=artifacts, history=history)
+    )
 
 
 def message(said: Any, role: Role = Role.ROLE_AGENT) -> Message:
@@ -95,9 +116,9 @@ def lone(said: Any) -> StreamResponse:
 
 
 def read(*frames: StreamResponse) -> list[AnyEvent]:
-    reader = ForeignReader("argocd")
+    reader = ThirdPartyReader("argocd")
     events = [event for frame in frames for event in reader.read(frame)]
-    return [*events, *reader.ending()]
+    return [*events, *reader.closing_events()]
 
 
 def seen(*frames: StreamResponse) -> Transcript:
@@ -117,37 +138,93 @@ CASES: dict[str, tuple[list[StreamResponse], list[tuple[str, str]], str]] = {
     "a lone message": ([lone(ANSWER)], [(ANSWER, "answer")], ANSWER),
     "a lone message of data": ([lone(data({"pods": 3}))], [('{"pods": 3}', "answer")], '{"pods": 3}'),
     "one artifact": ([task("submitted"), chunk("a", ANSWER, last=True), DONE], [(ANSWER, "answer")], ANSWER),
-    "chunks": ([chunk("a", "Version "), chunk("a", "2.9 runs.", append=True), DONE], [(ANSWER, "answer")], ANSWER),
-    "an appended chunk without a first": ([chunk("a", ANSWER, append=True), DONE], [(ANSWER, "answer")], ANSWER),
+    "chunks": (
+        [chunk("a", "Version "), chunk("a", "2.9 runs.", append=True), DONE],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
+    "an appended chunk without a first": (
+        [chunk("a", ANSWER, append=True), DONE],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
     "parts are joined": ([chunk("a", ["Version ", "2.9 runs."]), DONE], [(ANSWER, "answer")], ANSWER),
-    "two artifacts": ([chunk("a", "One."), chunk("b", "Two."), DONE], [("One.", "narration"), ("Two.", "narration")], "One.\n\nTwo."),
-    "a whole text that grew": ([chunk("a", "Version"), chunk("a", ANSWER), DONE], [(ANSWER, "answer")], ANSWER),
+    "two artifacts": (
+        [chunk("a", "One."), chunk("b", "Two."), DONE],
+        [("One.", "narration"), ("Two.", "narration")],
+        "One.\n\nTwo.",
+    ),
+    "a whole text that grew": (
+        [chunk("a", "Version"), chunk("a", ANSWER), DONE],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
     "a replaced text": ([chunk("a", "Wrong."), chunk("a", ANSWER), DONE], [(ANSWER, "answer")], ANSWER),
-    "a text that was taken back": ([chunk("b", "Wrong."), chunk("b", ""), chunk("a", ANSWER), DONE], [(ANSWER, "answer")], ANSWER),
-    "an empty last chunk": ([chunk("a", ANSWER), chunk("a", "", last=True), DONE], [(ANSWER, "answer")], ANSWER),
+    "a text that was taken back": (
+        [chunk("b", "Wrong."), chunk("b", ""), chunk("a", ANSWER), DONE],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
+    "an empty last chunk": (
+        [chunk("a", ANSWER), chunk("a", "", last=True), DONE],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
     "an empty current_result": (
         [chunk("a", ANSWER, "current_result"), chunk("a", "", "current_result"), DONE],
         [(ANSWER, "answer")],
         ANSWER,
     ),
-    "narration and an artifact": ([says(LOOK), chunk("a", ANSWER), DONE], [(LOOK, "narration"), (ANSWER, "answer")], ANSWER),
+    "narration and an artifact": (
+        [says(LOOK), chunk("a", ANSWER), DONE],
+        [(LOOK, "narration"), (ANSWER, "answer")],
+        ANSWER,
+    ),
     "narration that is repeated": (
         [says(LOOK, "1"), says(LOOK, "2"), chunk("a", ANSWER), says(LOOK, "1"), DONE],
         [(LOOK, "narration"), (ANSWER, "answer")],
         ANSWER,
     ),
-    "the older form": ([says(ANSWER), chunk("r", "", "current_result", last=True), DONE], [(ANSWER, "answer")], ANSWER),
-    "the older form, then the end again": ([says(ANSWER), told("completed", ANSWER)], [(ANSWER, "answer")], ANSWER),
+    "the older form": (
+        [says(ANSWER), chunk("r", "", "current_result", last=True), DONE],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
+    "the older form, then the end again": (
+        [says(ANSWER), told("completed", ANSWER)],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
     "the last narration before a tool": (
         [says(ANSWER), says("🔧 Calling tool: log"), says("✅ Tool log completed"), DONE],
         [(ANSWER, "answer")],
         ANSWER,
     ),
-    "a status and the same as an artifact": ([says(ANSWER), chunk("a", ANSWER), DONE], [(ANSWER, "answer")], ANSWER),
-    "the last status": ([says(LOOK), told("completed", ANSWER)], [(LOOK, "narration"), (ANSWER, "answer")], ANSWER),
-    "a last status that repeats": ([chunk("a", ANSWER), told("completed", ANSWER)], [(ANSWER, "answer")], ANSWER),
-    "a last status with news": ([chunk("a", ANSWER), told("completed", "Done.")], [(ANSWER, "answer"), ("Done.", "narration")], ANSWER),
-    "a last status that goes on": ([chunk("a", "Version"), told("completed", ANSWER)], [(ANSWER, "answer")], ANSWER),
+    "a status and the same as an artifact": (
+        [says(ANSWER), chunk("a", ANSWER), DONE],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
+    "the last status": (
+        [says(LOOK), told("completed", ANSWER)],
+        [(LOOK, "narration"), (ANSWER, "answer")],
+        ANSWER,
+    ),
+    "a last status that repeats": (
+        [chunk("a", ANSWER), told("completed", ANSWER)],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
+    "a last status with news": (
+        [chunk("a", ANSWER), told("completed", "Done.")],
+        [(ANSWER, "answer"), ("Done.", "narration")],
+        ANSWER,
+    ),
+    "a last status that goes on": (
+        [chunk("a", "Version"), told("completed", ANSWER)],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
     "a final result": ([chunk("f", ANSWER, "final_result", last=True), DONE], [(ANSWER, "answer")], ANSWER),
     "a final result in chunks": (
         [chunk("f", "Version ", "final_result"), chunk("f", "2.9 runs.", "final_result", append=True), DONE],
@@ -174,7 +251,11 @@ CASES: dict[str, tuple[list[StreamResponse], list[tuple[str, str]], str]] = {
         [("Version ", "narration"), ("2.9 runs.", "narration")],
         ANSWER,
     ),
-    "a final result that goes on": ([chunk("s", "Version"), chunk("f", ANSWER, "final_result"), DONE], [(ANSWER, "answer")], ANSWER),
+    "a final result that goes on": (
+        [chunk("s", "Version"), chunk("f", ANSWER, "final_result"), DONE],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
     "a final result that differs": (
         [chunk("s", LOOK), chunk("f", ANSWER, "final_result"), told("completed", "Done.")],
         [(LOOK, "narration"), (ANSWER, "answer"), ("Done.", "narration")],
@@ -185,9 +266,21 @@ CASES: dict[str, tuple[list[StreamResponse], list[tuple[str, str]], str]] = {
         [(ANSWER, "answer")],
         ANSWER,
     ),
-    "a partial result": ([chunk("s", LOOK), chunk("p", ANSWER, "partial_result"), DONE], [(LOOK, "narration"), (ANSWER, "answer")], ANSWER),
-    "a plan is left out": ([chunk("p", "⟦🎯 Execution Plan: x⟧", PLAN), chunk("a", ANSWER), DONE], [(ANSWER, "answer")], ANSWER),
-    "data": ([chunk("d", data({"e": 3, "b": [1, 2.5], "d": 2, "a": None, "c": 1})), DONE], [(DATA, "answer")], DATA),
+    "a partial result": (
+        [chunk("s", LOOK), chunk("p", ANSWER, "partial_result"), DONE],
+        [(LOOK, "narration"), (ANSWER, "answer")],
+        ANSWER,
+    ),
+    "a plan is left out": (
+        [chunk("p", "⟦🎯 Execution Plan: x⟧", PLAN), chunk("a", ANSWER), DONE],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
+    "data": (
+        [chunk("d", data({"e": 3, "b": [1, 2.5], "d": 2, "a": None, "c": 1})), DONE],
+        [(DATA, "answer")],
+        DATA,
+    ),
     "data that is replaced": (
         [chunk("d", data(1)), chunk("d", data(2)), chunk("d", data(3), append=True), DONE],
         [("2\n3", "answer")],
@@ -195,7 +288,16 @@ CASES: dict[str, tuple[list[StreamResponse], list[tuple[str, str]], str]] = {
     ),
     "data beside text": ([chunk("d", [data({"a": 1}), ANSWER]), DONE], [(ANSWER, "answer")], ANSWER),
     "a file": (
-        [chunk("a", [ANSWER, Part(url="https://x/report.pdf", filename="report.pdf", media_type="application/pdf")]), DONE],
+        [
+            chunk(
+                "a",
+                [
+                    ANSWER,
+                    Part(url="https://x/report.pdf", filename="report.pdf", media_type="application/pdf"),
+                ],
+            ),
+            DONE,
+        ],
         [(f"{ANSWER}\n(file report.pdf, application/pdf)\n", "answer")],
         f"{ANSWER}\n(file report.pdf, application/pdf)\n",
     ),
@@ -215,9 +317,21 @@ CASES: dict[str, tuple[list[StreamResponse], list[tuple[str, str]], str]] = {
         [(ANSWER, "answer")],
         ANSWER,
     ),
-    "a snapshot that differs": ([chunk("a", "Versiom"), task("completed", made("a", ANSWER))], [(ANSWER, "answer")], ANSWER),
-    "a snapshot that lags behind": ([chunk("a", ANSWER), task("working", made("a", "Version")), DONE], [(ANSWER, "answer")], ANSWER),
-    "a snapshot without a text": ([chunk("b", "Wrong."), task("completed", made("a", ANSWER))], [(ANSWER, "answer")], ANSWER),
+    "a snapshot that differs": (
+        [chunk("a", "Versiom"), task("completed", made("a", ANSWER))],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
+    "a snapshot that lags behind": (
+        [chunk("a", ANSWER), task("working", made("a", "Version")), DONE],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
+    "a snapshot without a text": (
+        [chunk("b", "Wrong."), task("completed", made("a", ANSWER))],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
     "an early snapshot without a text": (
         [chunk("a", ANSWER), task("working", made("b", "Two.")), DONE],
         [(ANSWER, "narration"), ("Two.", "narration")],
@@ -230,11 +344,18 @@ CASES: dict[str, tuple[list[StreamResponse], list[tuple[str, str]], str]] = {
         ANSWER,
     ),
     "an answer that only the history has": (
-        [says(LOOK), task("completed", history=(message("Old."), ASKED, message(LOOK), message(ANSWER), FINISHED))],
+        [
+            says(LOOK),
+            task("completed", history=(message("Old."), ASKED, message(LOOK), message(ANSWER), FINISHED)),
+        ],
         [(LOOK, "narration"), (ANSWER, "answer")],
         ANSWER,
     ),
-    "nothing follows the end": ([chunk("a", ANSWER), DONE, chunk("b", "Late."), told("failed", "No.")], [(ANSWER, "answer")], ANSWER),
+    "nothing follows the end": (
+        [chunk("a", ANSWER), DONE, chunk("b", "Late."), told("failed", "No.")],
+        [(ANSWER, "answer")],
+        ANSWER,
+    ),
 }
 
 
@@ -261,42 +382,66 @@ def test_a_replaced_message_takes_the_slot_of_the_first() -> None:
 
 
 def test_a_text_that_goes_on_from_an_earlier_turn_is_a_message_of_its_own() -> None:
-    first, again, later = (read(chunk("a", "x", append=append))[0].message_id for append in (False, False, True))
+    first, again, later = (
+        read(chunk("a", "x", append=append))[0].message_id for append in (False, False, True)
+    )
     assert first == again
     assert later != first
 
 
 def test_ids_come_from_the_server_and_are_known_at_once() -> None:
-    reader = ForeignReader("argocd")
+    reader = ThirdPartyReader("argocd")
     assert (reader.task_id, reader.context_id, reader.state, reader.ended) == (None, None, None, False)
-    assert reader.ending() == []
+    assert reader.closing_events() == []
     reader.read(chunk("a", "x"))
     assert (reader.task_id, reader.context_id, reader.state) == ("t", "c", None)
     reader.read(told("working"))
     assert reader.state == TaskState.TASK_STATE_WORKING
     reader.read(DONE)
     assert (reader.ended, reader.state) == (True, TaskState.TASK_STATE_COMPLETED)
-    assert isinstance(reader.ending()[-1], Answered)
-    assert reader.ending() == []
+    assert isinstance(reader.closing_events()[-1], Answered)
+    assert reader.closing_events() == []
 
 
 TOOLS: dict[str, tuple[list[StreamResponse], list[tuple[str, str]]]] = {
-    "with markdown": ([says("🔧 Calling tool: **get_app**\n"), says("✅ Tool **get_app** completed\n")], [("get_app", "ok")]),
-    "with a prefix": ([says("🔧 Argocd: Calling tool: Get_App"), says("✅ Argocd: Tool Get_App completed")], [("Get_App", "ok")]),
-    "an agent": ([says("🔧 Supervisor: Calling Agent Jira..."), says("✅ Supervisor: Jira completed")], [("Jira", "ok")]),
+    "with markdown": (
+        [says("🔧 Calling tool: **get_app**\n"), says("✅ Tool **get_app** completed\n")],
+        [("get_app", "ok")],
+    ),
+    "with a prefix": (
+        [says("🔧 Argocd: Calling tool: Get_App"), says("✅ Argocd: Tool Get_App completed")],
+        [("Get_App", "ok")],
+    ),
+    "an agent": (
+        [says("🔧 Supervisor: Calling Agent Jira..."), says("✅ Supervisor: Jira completed")],
+        [("Jira", "ok")],
+    ),
     "short": ([says("\n🔧 Calling argocd...\n"), says("✅ argocd completed")], [("argocd", "ok")]),
-    "another case": ([says("🔧 Calling tool: get_app"), says("✅ Tool Get_App completed")], [("get_app", "ok")]),
+    "another case": (
+        [says("🔧 Calling tool: get_app"), says("✅ Tool Get_App completed")],
+        [("get_app", "ok")],
+    ),
     "a failure": ([says("🔧 Calling tool: x"), says("❌ Tool x failed: timeout")], [("x", "error")]),
     "a failure in a word": ([says("🔧 Calling tool: x"), says("✅ Tool x failed")], [("x", "error")]),
     "an end alone": ([says("✅ Tool x completed")], [("x", "ok")]),
     "no end": ([says("🔧 Calling tool: x")], [("x", "unknown")]),
     "two at once": (
-        [says("🔧 Calling tool: x\n🔧 Calling tool: x"), says("❌ Tool x failed"), says("✅ Tool x completed")],
+        [
+            says("🔧 Calling tool: x\n🔧 Calling tool: x"),
+            says("❌ Tool x failed"),
+            says("✅ Tool x completed"),
+        ],
         [("x", "error"), ("x", "ok")],
     ),
-    "artifacts": ([chunk("1", "🔧 Calling argocd...", START), chunk("2", "✅ argocd completed", END)], [("argocd", "ok")]),
+    "artifacts": (
+        [chunk("1", "🔧 Calling argocd...", START), chunk("2", "✅ argocd completed", END)],
+        [("argocd", "ok")],
+    ),
     "artifacts without words": (
-        [chunk("1", "Looking", START, tool_name="get_app"), chunk("2", "No", END, tool_name="get_app", status="failed")],
+        [
+            chunk("1", "Looking", START, tool_name="get_app"),
+            chunk("2", "No", END, tool_name="get_app", status="failed"),
+        ],
         [("get_app", "error")],
     ),
     "artifacts again in a snapshot": (
@@ -306,7 +451,10 @@ TOOLS: dict[str, tuple[list[StreamResponse], list[tuple[str, str]]]] = {
         ],
         [("argocd", "ok")],
     ),
-    "a status again in a snapshot": ([says("🔧 Calling tool: x"), task("working", said="🔧 Calling tool: x")], [("x", "unknown")]),
+    "a status again in a snapshot": (
+        [says("🔧 Calling tool: x"), task("working", said="🔧 Calling tool: x")],
+        [("x", "unknown")],
+    ),
 }
 
 
@@ -322,7 +470,14 @@ def test_tools_in_words_are_tools(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["✅ Sync completed", "🔧 Fixing it now", "✅ All good", "🔧 Calling tool: x\nand more", "Calling tool: x"]
+    "text",
+    [
+        "✅ Sync completed",
+        "🔧 Fixing it now",
+        "✅ All good",
+        "🔧 Calling tool: x\nand more",
+        "Calling tool: x",
+    ],
 )
 def test_plain_speech_is_no_tool(text: str) -> None:
     transcript = seen(says(text), DONE)
@@ -345,7 +500,11 @@ def test_a_failed_tool_says_why() -> None:
         (told("completed"), "The agent argocd finished without a result.", True),
         (told("completed", " \n"), "The agent argocd finished without a result.", True),
         (lone(""), "The agent argocd finished without a result.", True),
-        (task("completed", history=(message("Old."), ASKED)), "The agent argocd finished without a result.", True),
+        (
+            task("completed", history=(message("Old."), ASKED)),
+            "The agent argocd finished without a result.",
+            True,
+        ),
     ],
 )
 def test_failures(frame: StreamResponse, text: str, retryable: bool) -> None:
@@ -354,7 +513,9 @@ def test_failures(frame: StreamResponse, text: str, retryable: bool) -> None:
 
 
 def test_what_was_said_before_a_failure_stays() -> None:
-    events = read(chunk("a", "Half an"), chunk("p", "Half an answer", "partial_result"), told("failed", "Lost it."))
+    events = read(
+        chunk("a", "Half an"), chunk("p", "Half an answer", "partial_result"), told("failed", "Lost it.")
+    )
     assert isinstance(events[-1], Failed)
     assert events[-1].partial == "Half an answer"
     assert spans(fold(events)) == [("Half an answer", "narration")]
@@ -371,16 +532,26 @@ def test_a_question() -> None:
     *_, asked, paused = read(*frames)
     assert isinstance(asked, InputRequested)
     assert isinstance(paused, Paused)
-    assert (asked.asked.response, paused.text, paused.requests) == ("Which cluster?", "Which cluster?", (asked.request_id,))
+    assert (asked.asked.response, paused.text, paused.requests) == (
+        "Which cluster?",
+        "Which cluster?",
+        (asked.request_id,),
+    )
     assert [(field.field_name, field.field_type) for field in asked.asked.fields] == [("answer", "textarea")]
     assert read(*frames)[-2].request_id == asked.request_id
     assert read(told("input-required", "Which cluster?", "m2"))[-2].request_id != asked.request_id
 
 
 def test_a_question_that_is_also_a_result_is_not_shown_twice() -> None:
-    frames = [chunk("f", "Which cluster?", "final_result"), chunk("a", "Two are there."), told("input-required", "Which cluster?")]
+    frames = [
+        chunk("f", "Which cluster?", "final_result"),
+        chunk("a", "Two are there."),
+        told("input-required", "Which cluster?"),
+    ]
     assert spans(seen(*frames)) == [("Two are there.", "narration")]
-    assert ("Three.", "narration") in spans(seen(chunk("f", "Three.", "final_result"), told("input-required", "Which cluster?")))
+    assert ("Three.", "narration") in spans(
+        seen(chunk("f", "Three.", "final_result"), told("input-required", "Which cluster?"))
+    )
 
 
 def test_a_question_that_was_said_before() -> None:
@@ -431,7 +602,13 @@ any_part = st.one_of(
     texts.map(lambda text: Part(text=text)),
     json_value.map(lambda value: data(clean_json(value))),
     st.sampled_from(
-        [Part(), Part(data=Value(number_value=float("nan"))), Part(data=Value()), Part(raw=b"\xff", filename="f"), Part(url="u")]
+        [
+            Part(),
+            Part(data=Value(number_value=float("nan"))),
+            Part(data=Value()),
+            Part(raw=b"\xff", filename="f"),
+            Part(url="u"),
+        ]
     ),
 )
 some_parts = st.lists(any_part, max_size=3)
@@ -442,25 +619,40 @@ any_status = st.builds(
     ids,
 )
 any_artifact = st.builds(
-    lambda number, parts, name: Artifact(artifact_id=number, parts=parts, name=name), ids, some_parts, st.sampled_from(NAMES)
+    lambda number, parts, name: Artifact(artifact_id=number, parts=parts, name=name),
+    ids,
+    some_parts,
+    st.sampled_from(NAMES),
 )
 any_frame = st.one_of(
     st.just(StreamResponse()),
     st.builds(lambda parts: StreamResponse(message=Message(parts=parts)), some_parts),
-    st.builds(lambda found: StreamResponse(status_update=TaskStatusUpdateEvent(task_id="t", status=found)), any_status),
+    st.builds(
+        lambda found: StreamResponse(status_update=TaskStatusUpdateEvent(task_id="t", status=found)),
+        any_status,
+    ),
     st.builds(
         lambda found, append, last: StreamResponse(
-            artifact_update=TaskArtifactUpdateEvent(task_id="t", artifact=found, append=append, last_chunk=last)
+            artifact_update=TaskArtifactUpdateEvent(
+                task_id="t", artifact=found, append=append, last_chunk=last
+            )
         ),
         any_artifact,
         st.booleans(),
         st.booleans(),
     ),
     st.builds(
-        lambda found, artifacts, history: StreamResponse(task=Task(id="t", status=found, artifacts=artifacts, history=history)),
+        lambda found, artifacts, history: StreamResponse(
+            task=Task(id="t", status=found, artifacts=artifacts, history=history)
+        ),
         any_status,
         st.lists(any_artifact, max_size=3),
-        st.lists(st.builds(lambda parts, role: Message(role=role, parts=parts), some_parts, st.sampled_from([0, 1, 2])), max_size=3),
+        st.lists(
+            st.builds(
+                lambda parts, role: Message(role=role, parts=parts), some_parts, st.sampled_from([0, 1, 2])
+            ),
+            max_size=3,
+        ),
     ),
 )
 
@@ -468,10 +660,10 @@ any_frame = st.one_of(
 @examples(120)
 @given(st.lists(any_frame, max_size=12))
 def test_whatever_comes_is_read_in_order_and_ends_once(frames: list[StreamResponse]) -> None:
-    reader = ForeignReader("argocd")
+    reader = ThirdPartyReader("argocd")
     events = [event for frame in frames for event in reader.read(frame)]
     assert not any(ends_turn(event) for event in events)
-    closing = reader.ending()
+    closing = reader.closing_events()
     assert [ends_turn(event) for event in closing] == [False] * (len(closing) - 1) + [True] * reader.ended
     lengths: dict[str, int] = {}
     for event in [*events, *closing]:
@@ -490,7 +682,9 @@ def test_whatever_comes_is_read_in_order_and_ends_once(frames: list[StreamRespon
     assert [span.role for span in transcript.spans].count("answer") <= 1
 
 
-distinct = st.lists(st.sampled_from(["Alpha.", "Beta.", "Gamma.", "Delta."]), unique=True, min_size=1, max_size=4)
+distinct = st.lists(
+    st.sampled_from(["Alpha.", "Beta.", "Gamma.", "Delta."]), unique=True, min_size=1, max_size=4
+)
 
 
 @examples(300)
@@ -502,7 +696,9 @@ distinct = st.lists(st.sampled_from(["Alpha.", "Beta.", "Gamma.", "Delta."]), un
     st.booleans(),
     st.integers(0, 3),
 )
-def test_no_text_is_seen_twice(said: list[str], cuts: list[int], result: str, repeated: bool, snapshots: bool, lost: int) -> None:
+def test_no_text_is_seen_twice(
+    said: list[str], cuts: list[int], result: str, repeated: bool, snapshots: bool, lost: int
+) -> None:
     """An agent that narrates, streams its answer, repeats it as a result and in its last status, over a line that breaks."""
     *narration, answer = said
     frames = [says(text, text) for text in narration]

@@ -93,7 +93,11 @@ install: {pip: [tool==1.0], python: "3.12"}
 def test_a_file_may_hold_a_list_and_another_one_definition_and_another_nothing() -> None:
     both = "- name: one\n  description: One.\n- description: Two.\n  name: two\n"
     found = load({"list.yaml": both, "one.yml": GOOD, "none.yaml": "# nothing yet\n"})
-    assert [(entry.name, entry.source) for entry in found] == [("one", "list.yaml:1"), ("two", "list.yaml:4"), ("demo", "one.yml:1")]
+    assert [(entry.name, entry.source) for entry in found] == [
+        ("one", "list.yaml:1"),
+        ("two", "list.yaml:4"),
+        ("demo", "one.yml:1"),
+    ]
 
 
 def test_json_is_read_with_tabs_escapes_and_a_byte_order_mark() -> None:
@@ -103,7 +107,10 @@ def test_json_is_read_with_tabs_escapes_and_a_byte_order_mark() -> None:
 
 
 def test_definitions_may_share_parts_with_anchors() -> None:
-    text = GOOD + "mcpServers:\n  a:\n    command: x\n    env: &env {KEY: '${KEY}'}\n  b:\n    command: y\n    env: *env\n"
+    text = (
+        GOOD
+        + "mcpServers:\n  a:\n    command: x\n    env: &env {KEY: '${KEY}'}\n  b:\n    command: y\n    env: *env\n"
+    )
     entry = load({"a.yaml": text}, {"KEY": "k"}).get("demo")
     assert entry
     assert [server.env for server in entry.definition.mcp_servers.values()] == [{"KEY": "k"}] * 2
@@ -115,7 +122,12 @@ def test_definitions_may_share_parts_with_anchors() -> None:
 def test_each_server_of_a_plain_mcp_json_becomes_an_agent() -> None:
     servers = {
         "My Files": {"command": "files", "args": ["/data"], "env": {"DEPTH": 3}},
-        "docs": {"type": "http", "url": "https://docs.example/mcp", "headers": {"X-Key": "${DOCS_KEY}"}, "description": "Our docs."},
+        "docs": {
+            "type": "http",
+            "url": "https://docs.example/mcp",
+            "headers": {"X-Key": "${DOCS_KEY}"},
+            "description": "Our docs.",
+        },
         "old": {"command": "old", "disabled": True},
     }
     found = load({"mcp.json": json.dumps({"mcpServers": servers}, indent=2)}, {"DOCS_KEY": "k"})
@@ -166,10 +178,20 @@ def test_every_made_name_is_allowed(server: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(GOOD + "promt: hello\n", ["foo.yaml:3: unknown key `promt`; did you mean `prompt`?"], id="unknown key"),
-        pytest.param(GOOD + "mcp_servers: {}\n", ["foo.yaml:3: unknown key `mcp_servers`; did you mean `mcpServers`?"], id="field name"),
         pytest.param(
-            GOOD + "tools:\n  allow: [a]\n  allways: [b]\n", ["foo.yaml:5: unknown key `allways`; did you mean `allow`?"], id="nested key"
+            GOOD + "promt: hello\n",
+            ["foo.yaml:3: unknown key `promt`; did you mean `prompt`?"],
+            id="unknown key",
+        ),
+        pytest.param(
+            GOOD + "mcp_servers: {}\n",
+            ["foo.yaml:3: unknown key `mcp_servers`; did you mean `mcpServers`?"],
+            id="field name",
+        ),
+        pytest.param(
+            GOOD + "tools:\n  allow: [a]\n  allways: [b]\n",
+            ["foo.yaml:5: unknown key `allways`; did you mean `allow`?"],
+            id="nested key",
         ),
         pytest.param(
             GOOD + "mcpServers:\n  x:\n    command: y\n    timeout: 3\n",
@@ -179,7 +201,9 @@ def test_every_made_name_is_allowed(server: str) -> None:
             id="key of a server",
         ),
         pytest.param(
-            GOOD + "install: {pipx: [a], npm: [b]}\n", ["foo.yaml:3: unknown key `pipx`; did you mean `pip`?"], id="key of install"
+            GOOD + "install: {pipx: [a], npm: [b]}\n",
+            ["foo.yaml:3: unknown key `pipx`; did you mean `pip`?"],
+            id="key of install",
         ),
         pytest.param("name: demo\n", ["foo.yaml:1: the key `description` is missing"], id="missing key"),
         pytest.param("# c\n\ndescription: d\n", ["foo.yaml:1: the key `name` is missing"], id="missing name"),
@@ -188,16 +212,34 @@ def test_every_made_name_is_allowed(server: str) -> None:
             ["foo.yaml:2: `description` must be text; numbers, true and false need quotes"],
             id="number for text",
         ),
-        pytest.param(GOOD + "prompt:\n", ["foo.yaml:3: `prompt` must be text; numbers, true and false need quotes"], id="nothing for text"),
-        pytest.param(GOOD + "examples: one\n", ["foo.yaml:3: `examples` must be a list"], id="text for a list"),
+        pytest.param(
+            GOOD + "prompt:\n",
+            ["foo.yaml:3: `prompt` must be text; numbers, true and false need quotes"],
+            id="nothing for text",
+        ),
+        pytest.param(
+            GOOD + "examples: one\n", ["foo.yaml:3: `examples` must be a list"], id="text for a list"
+        ),
         pytest.param(
             GOOD + "examples:\n  - one\n  - 2\n",
             ["foo.yaml:5: every item of `examples` must be text; numbers, true and false need quotes"],
             id="number in a list",
         ),
-        pytest.param(GOOD + "tools: [a]\n", ["foo.yaml:3: `tools` must be a mapping of keys and values"], id="list for a mapping"),
-        pytest.param(GOOD + "mcpServers:\n  x: y\n", ["foo.yaml:4: `x` must be a mapping of keys and values"], id="text for a server"),
-        pytest.param(GOOD + "mcpServers: []\n", ["foo.yaml:3: `mcpServers` must be a mapping of keys and values"], id="list of servers"),
+        pytest.param(
+            GOOD + "tools: [a]\n",
+            ["foo.yaml:3: `tools` must be a mapping of keys and values"],
+            id="list for a mapping",
+        ),
+        pytest.param(
+            GOOD + "mcpServers:\n  x: y\n",
+            ["foo.yaml:4: `x` must be a mapping of keys and values"],
+            id="text for a server",
+        ),
+        pytest.param(
+            GOOD + "mcpServers: []\n",
+            ["foo.yaml:3: `mcpServers` must be a mapping of keys and values"],
+            id="list of servers",
+        ),
         pytest.param(
             GOOD + "mcpServers:\n  x:\n    args: [a]\n",
             ["foo.yaml:4: a server needs either `command` or `url`"],
@@ -219,9 +261,15 @@ def test_every_made_name_is_allowed(server: str) -> None:
             id="unknown type",
         ),
         pytest.param(
-            GOOD + "mcpServers:\n  x:\n    command: a\n    env:\n      KEY:\n", ["foo.yaml:7: `KEY` must be text"], id="empty env"
+            GOOD + "mcpServers:\n  x:\n    command: a\n    env:\n      KEY:\n",
+            ["foo.yaml:7: `KEY` must be text"],
+            id="empty env",
         ),
-        pytest.param(GOOD + "install: {}\n", ["foo.yaml:3: `install` needs either `pip` or `npm`, a list of packages"], id="empty install"),
+        pytest.param(
+            GOOD + "install: {}\n",
+            ["foo.yaml:3: `install` needs either `pip` or `npm`, a list of packages"],
+            id="empty install",
+        ),
         pytest.param(
             GOOD + "requires:\n  - OK|FINE\n  - not ok\n",
             ["foo.yaml:5: `requires` lists names of variables, alternatives as `A|B`"],
@@ -229,32 +277,66 @@ def test_every_made_name_is_allowed(server: str) -> None:
         ),
         pytest.param(
             "name: My Agent\ndescription: d\n",
-            ["foo.yaml:1: an agent's name is made of a-z, 0-9, _ and -, and starts with a letter; 'My Agent' is not"],
+            [
+                "foo.yaml:1: an agent's name is made of a-z, 0-9, _ and -, and starts with a letter; 'My Agent' is not"
+            ],
             id="bad name",
         ),
-        pytest.param("description: d\nname: task\n", ["foo.yaml:2: 'task' is reserved; choose another name"], id="reserved name"),
-        pytest.param("name: ${X}\ndescription: d\n", ["foo.yaml:1: an agent's name is made of"], id="variable as a name"),
-        pytest.param(GOOD + "title: a\ntitle: b\n", ["foo.yaml:4: `title` is written twice; the first is on line 3"], id="key twice"),
-        pytest.param(GOOD + "? [a]\n: b\n", ["foo.yaml:3: a key must be text"], id="odd key"),
-        pytest.param(GOOD + "title: !secret abc\n", ["foo.yaml:3: a value that YAML does not take as it is; put it in quotes"], id="tag"),
-        pytest.param(GOOD + "examples: &a [*a]\n", ["foo.yaml:3: a value that contains itself"], id="cycle"),
-        pytest.param("just text\n", ["foo.yaml:1: an agent's definition must be a mapping of keys and values"], id="text alone"),
         pytest.param(
-            "- name: a\n  description: b\n- 3\n", ["foo.yaml:3: an agent's definition must be a mapping"], id="number in the list"
+            "description: d\nname: task\n",
+            ["foo.yaml:2: 'task' is reserved; choose another name"],
+            id="reserved name",
         ),
-        pytest.param("name: demo\n  description: d\n", ["foo.yaml:2: is not valid YAML: "], id="invalid YAML"),
+        pytest.param(
+            "name: ${X}\ndescription: d\n",
+            ["foo.yaml:1: an agent's name is made of"],
+            id="variable as a name",
+        ),
+        pytest.param(
+            GOOD + "title: a\ntitle: b\n",
+            ["foo.yaml:4: `title` is written twice; the first is on line 3"],
+            id="key twice",
+        ),
+        pytest.param(GOOD + "? [a]\n: b\n", ["foo.yaml:3: a key must be text"], id="odd key"),
+        pytest.param(
+            GOOD + "title: !secret abc\n",
+            ["foo.yaml:3: a value that YAML does not take as it is; put it in quotes"],
+            id="tag",
+        ),
+        pytest.param(GOOD + "examples: &a [*a]\n", ["foo.yaml:3: a value that contains itself"], id="cycle"),
+        pytest.param(
+            "just text\n",
+            ["foo.yaml:1: an agent's definition must be a mapping of keys and values"],
+            id="text alone",
+        ),
+        pytest.param(
+            "- name: a\n  description: b\n- 3\n",
+            ["foo.yaml:3: an agent's definition must be a mapping"],
+            id="number in the list",
+        ),
+        pytest.param(
+            "name: demo\n  description: d\n", ["foo.yaml:2: is not valid YAML: "], id="invalid YAML"
+        ),
         pytest.param("name: [a\n", ["foo.yaml:2: is not valid YAML: "], id="open bracket"),
         pytest.param("name: demo\x00\n", ["foo.yaml:1: is not valid YAML: "], id="control character"),
         pytest.param("a: b\n---\nc: d\n", ["foo.yaml:2: is not valid YAML: "], id="two documents"),
-        pytest.param('{"name": "demo"\n "description": "d"}', ["foo.yaml:2: is not valid YAML: "], id="invalid JSON"),
+        pytest.param(
+            '{"name": "demo"\n "description": "d"}', ["foo.yaml:2: is not valid YAML: "], id="invalid JSON"
+        ),
         pytest.param(
             GOOD + "prompt: |\n  fine ${OK}\n  broken ${0}\n",
-            ["foo.yaml:5: `${` must be followed by the name of a variable; write `$${` for the characters themselves"],
+            [
+                "foo.yaml:5: `${` must be followed by the name of a variable; write `$${` for the characters themselves"
+            ],
             id="bad reference",
         ),
-        pytest.param(GOOD + "title: ${A:-x\n", ["foo.yaml:3: `${` is not closed by `}`"], id="open reference"),
         pytest.param(
-            GOOD + "title: ${input:key}\n", ["foo.yaml:3: a variable is written `${NAME}` or `${NAME:-default}`"], id="other client"
+            GOOD + "title: ${A:-x\n", ["foo.yaml:3: `${` is not closed by `}`"], id="open reference"
+        ),
+        pytest.param(
+            GOOD + "title: ${input:key}\n",
+            ["foo.yaml:3: a variable is written `${NAME}` or `${NAME:-default}`"],
+            id="other client",
         ),
     ],
 )
@@ -267,16 +349,38 @@ def test_a_mistake_is_told_with_file_and_line(text: str, expected: list[str]) ->
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param('{"mcpServers": {\n"x": {"command": "a", "autoApprove": []}}}', "mcp.json:2: unknown key `autoApprove`;", id="server"),
-        pytest.param('{"mcpServers": {},\n"inputs": []}', "mcp.json:2: unknown key `inputs`; known are `mcpServers`", id="top"),
-        pytest.param('{\n"servers": {}}', "mcp.json:2: unknown key `servers`; did you mean `mcpServers`?", id="other client"),
+        pytest.param(
+            '{"mcpServers": {\n"x": {"command": "a", "autoApprove": []}}}',
+            "mcp.json:2: unknown key `autoApprove`;",
+            id="server",
+        ),
+        pytest.param(
+            '{"mcpServers": {},\n"inputs": []}',
+            "mcp.json:2: unknown key `inputs`; known are `mcpServers`",
+            id="top",
+        ),
+        pytest.param(
+            '{\n"servers": {}}',
+            "mcp.json:2: unknown key `servers`; did you mean `mcpServers`?",
+            id="other client",
+        ),
         pytest.param('{"mcpServers":\n []}', "mcp.json:1: `mcpServers` must be a mapping", id="list"),
         pytest.param('{"mcpServers": {\n"x": 3}}', "mcp.json:2: `x` must be a mapping", id="number"),
-        pytest.param('{"mcpServers": {\n"x": {}}}', "mcp.json:2: a server needs either `command` or `url`", id="empty server"),
         pytest.param(
-            '{"mcpServers": {\n"x": {"command": "a",\n"disabled": "no"}}}', "mcp.json:3: `disabled` must be true or false", id="off"
+            '{"mcpServers": {\n"x": {}}}',
+            "mcp.json:2: a server needs either `command` or `url`",
+            id="empty server",
         ),
-        pytest.param('{"mcpServers": {\n"!": {"command": "a"}}}', "mcp.json:2: a server's name becomes an agent's name", id="name"),
+        pytest.param(
+            '{"mcpServers": {\n"x": {"command": "a",\n"disabled": "no"}}}',
+            "mcp.json:3: `disabled` must be true or false",
+            id="off",
+        ),
+        pytest.param(
+            '{"mcpServers": {\n"!": {"command": "a"}}}',
+            "mcp.json:2: a server's name becomes an agent's name",
+            id="name",
+        ),
         pytest.param(
             '{"mcpServers": {\n"A b": {"command": "a"},\n"a-b": {"command": "b"}}}',
             "mcp.json:3: the name `a-b` is taken by the agent at mcp.json:2",
@@ -295,7 +399,13 @@ def test_all_mistakes_of_all_files_are_told_together() -> None:
         "b.yaml": "name: [\n",
         "c.yaml": "- name: Bad\n  description: d\n- name: ok\n",
     }
-    assert [line.split(": ")[0] for line in problems(files)] == ["a.yaml:3", "a.yaml:4", "b.yaml:2", "c.yaml:1", "c.yaml:3"]
+    assert [line.split(": ")[0] for line in problems(files)] == [
+        "a.yaml:3",
+        "a.yaml:4",
+        "b.yaml:2",
+        "c.yaml:1",
+        "c.yaml:3",
+    ]
 
 
 def test_a_name_that_is_taken_names_both_places() -> None:
@@ -305,10 +415,15 @@ def test_a_name_that_is_taken_names_both_places() -> None:
 
 def test_two_names_with_the_same_variables_are_refused() -> None:
     text = "- {name: my-agent, description: a}\n- {name: my_agent, description: b}\n"
-    assert problems({"a.yaml": text}) == ["a.yaml:2: the name `my_agent` has the same variables as `my-agent` at a.yaml:1"]
+    assert problems({"a.yaml": text}) == [
+        "a.yaml:2: the name `my_agent` has the same variables as `my-agent` at a.yaml:1"
+    ]
 
 
-@pytest.mark.parametrize("broken", ["name: demo\ndescription: x\npromt: {}\n", "name: demo\ndescription: [{}\n", "title: *{}\n", "[{},\n"])
+@pytest.mark.parametrize(
+    "broken",
+    ["name: demo\ndescription: x\npromt: {}\n", "name: demo\ndescription: [{}\n", "title: *{}\n", "[{},\n"],
+)
 def test_no_mistake_quotes_a_value(broken: str) -> None:
     secret = secrets.token_hex(8)
     assert secret not in "\n".join(problems({"a.yaml": broken.format(secret)}))
@@ -318,19 +433,28 @@ def test_no_mistake_quotes_a_value(broken: str) -> None:
 
 
 def test_a_folder_gives_its_yaml_and_json_files_in_order() -> None:
-    files = {f"agents/{name}": f"name: {name[0]}\ndescription: d\n" for name in ("c.yml", "a.yaml", "d.txt", ".e.yaml", "sub/f.yaml")}
+    files = {
+        f"agents/{name}": f"name: {name[0]}\ndescription: d\n"
+        for name in ("c.yml", "a.yaml", "d.txt", ".e.yaml", "sub/f.yaml")
+    }
     found = load({**files, "agents/b.json": '{"name": "b", "description": "d"}'}, config="agents")
     assert [entry.source for entry in found] == ["agents/a.yaml:1", "agents/b.json:1", "agents/c.yml:1"]
 
 
 def test_files_and_folders_are_joined_by_the_path_separator() -> None:
-    files = {"one/a.yaml": "name: a\ndescription: d\n", "b.conf": "name: b\ndescription: d\n", "c.yaml": "name: c\ndescription: d\n"}
+    files = {
+        "one/a.yaml": "name: a\ndescription: d\n",
+        "b.conf": "name: b\ndescription: d\n",
+        "c.yaml": "name: c\ndescription: d\n",
+    }
     config = os.pathsep.join(["one", " b.conf ", "", "c.yaml"])
     assert [entry.name for entry in load(files, config=config)] == ["a", "b", "c"]
 
 
 def test_a_path_that_does_not_exist_is_told() -> None:
-    assert problems({}, config="nowhere") == ["nowhere:1: AGENTS_CONFIG names it, and there is no such file or folder"]
+    assert problems({}, config="nowhere") == [
+        "nowhere:1: AGENTS_CONFIG names it, and there is no such file or folder"
+    ]
 
 
 def test_a_file_that_is_not_text_is_told(tmp_path: Path) -> None:
@@ -338,7 +462,9 @@ def test_a_file_that_is_not_text_is_told(tmp_path: Path) -> None:
     assert problems({}, config="a.yaml") == ["a.yaml:1: is not UTF-8 text"]
 
 
-def test_a_folder_without_definitions_is_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_without_definitions_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "empty").mkdir()
     assert load({}, config="empty").entries == ()
     assert "AGENTS_CONFIG: empty holds no file" in caplog.text
@@ -357,6 +483,8 @@ def test_a_definition_replaces_the_shipped_one_of_its_name(caplog: pytest.LogCap
 
 
 def test_our_own_servers_run_with_our_own_python() -> None:
-    text = GOOD + "mcpServers:\n  ours: {command: python, args: [-m, ai_platform_engineering.mcp_servers.x]}\n"
+    text = (
+        GOOD + "mcpServers:\n  ours: {command: python, args: [-m, ai_platform_engineering.mcp_servers.x]}\n"
+    )
     [definition] = load({"a.yaml": text + "  theirs: {command: python, args: [-m, other.x]}\n"}).ready
     assert [server.command for server in definition.mcp_servers.values()] == [sys.executable, "python"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_platform_engineering.agents.variables import BadReference, Reference, expand, names, parse
+from ai_platform_engineering.agents.variables import BadReference, VariableReference, expand, names, parse
 from tests.support.agent_files import GOOD, load
 
 # Variables
@@ -44,12 +44,16 @@ from tests.support.agent_files import GOOD, load
         ("${URL}path", {"URL": "https://x/"}, "https://x/path", ()),
     ],
 )
-def test_variables_are_filled_in(text: str, variables: dict[str, str], expected: str, missing: tuple[str, ...]) -> None:
+def test_variables_are_filled_in(
+    text: str, variables: dict[str, str], expected: str, missing: tuple[str, ...]
+) -> None:
     filled = expand(text, variables)
     assert (filled.text, filled.missing) == (expected, missing)
 
 
-@pytest.mark.parametrize("text", ["${", "${}", "${A", "${1}", "${A-x}", "${A:x}", "${ A}", "${A:-${}}", "${A:-${B}", "${env:A}"])
+@pytest.mark.parametrize(
+    "text", ["${", "${}", "${A", "${1}", "${A-x}", "${A:x}", "${ A}", "${A:-${}}", "${A:-${B}", "${env:A}"]
+)
 def test_what_looks_like_a_variable_and_is_none_is_refused(text: str) -> None:
     with pytest.raises(BadReference):
         parse(text)
@@ -65,14 +69,18 @@ plain_texts = st.text(alphabet="abc $.}\n", min_size=1, max_size=8)
 inner_texts = st.text(alphabet="abc $.\n", min_size=1, max_size=8)  # a brace would close the default
 
 
-def templates(texts: st.SearchStrategy[str], depth: int) -> st.SearchStrategy[tuple[str | Reference, ...]]:
+def templates(
+    texts: st.SearchStrategy[str], depth: int
+) -> st.SearchStrategy[tuple[str | VariableReference, ...]]:
     defaults = st.none() if depth == 0 else st.one_of(st.none(), templates(inner_texts, depth - 1))
-    return st.lists(st.one_of(texts, st.builds(Reference, variable_names, defaults)), max_size=4).map(_joined)
+    return st.lists(st.one_of(texts, st.builds(VariableReference, variable_names, defaults)), max_size=4).map(
+        _joined
+    )
 
 
-def _joined(parts: list[str | Reference]) -> tuple[str | Reference, ...]:
+def _joined(parts: list[str | VariableReference]) -> tuple[str | VariableReference, ...]:
     """No two plain texts in a row, and none that ends in `$`, which would escape what follows."""
-    kept: list[str | Reference] = []
+    kept: list[str | VariableReference] = []
     for part in parts:
         if isinstance(part, str):
             part = part.rstrip("$")
@@ -82,8 +90,8 @@ def _joined(parts: list[str | Reference]) -> tuple[str | Reference, ...]:
     return tuple(kept)
 
 
-def written(template: tuple[str | Reference, ...]) -> str:
-    def one(part: str | Reference) -> str:
+def written(template: tuple[str | VariableReference, ...]) -> str:
+    def one(part: str | VariableReference) -> str:
         if isinstance(part, str):
             return part.replace("${", "$${")
         return f"${{{part.name}}}" if part.default is None else f"${{{part.name}:-{written(part.default)}}}"
@@ -92,12 +100,14 @@ def written(template: tuple[str | Reference, ...]) -> str:
 
 
 @given(templates(plain_texts, 2))
-def test_a_template_that_is_written_down_is_read_back(template: tuple[str | Reference, ...]) -> None:
+def test_a_template_that_is_written_down_is_read_back(template: tuple[str | VariableReference, ...]) -> None:
     assert parse(written(template)) == template
 
 
 @given(templates(plain_texts, 2), st.text(min_size=1).filter(lambda value: value == value.strip().strip("/")))
-def test_with_all_variables_set_nothing_is_missing_and_no_default_is_used(template: tuple[str | Reference, ...], value: str) -> None:
+def test_with_all_variables_set_nothing_is_missing_and_no_default_is_used(
+    template: tuple[str | VariableReference, ...], value: str
+) -> None:
     filled = expand(written(template), dict.fromkeys(names(template), value))
     assert filled.missing == ()
     assert filled.text == "".join(part if isinstance(part, str) else value for part in template)
@@ -119,8 +129,16 @@ tools: {allow: ["${WORD}_*"]}
 """
     [definition] = load({"a.yaml": text}, {"WORD": "salt"}).ready
     server = definition.mcp_servers["${WORD}"]
-    assert (definition.title, definition.description, definition.prompt) == ("salt", "A salt.", "Say salt and ${WORD}.")
-    assert (server.command, server.args, server.env) == ("salt-server", ("--word", "salt"), {"${WORD}": "salt"})
+    assert (definition.title, definition.description, definition.prompt) == (
+        "salt",
+        "A salt.",
+        "Say salt and ${WORD}.",
+    )
+    assert (server.command, server.args, server.env) == (
+        "salt-server",
+        ("--word", "salt"),
+        {"${WORD}": "salt"},
+    )
     assert (definition.examples, definition.tools.allow) == (("What is salt?",), ("salt_*",))
 
 
@@ -157,7 +175,19 @@ requires:
         ("EITHER|OR", "a.yaml:16"),
     )
     assert set(entry.variables) == {
-        *("IN_PROMPT", "IN_PROMPT_TOO", "TOKEN", "FIRST", "SECOND", "OPTIONAL", "NEEDED", "EITHER", "OR", "GIVEN", "NOT_GIVEN")
+        *(
+            "IN_PROMPT",
+            "IN_PROMPT_TOO",
+            "TOKEN",
+            "FIRST",
+            "SECOND",
+            "OPTIONAL",
+            "NEEDED",
+            "EITHER",
+            "OR",
+            "GIVEN",
+            "NOT_GIVEN",
+        )
     }
 
 
@@ -166,7 +196,11 @@ def test_what_is_missing_in_a_list_or_a_plain_mcp_json_has_its_line_too() -> Non
         "a.yaml": "- name: a\n  description: d\n- name: b\n  description: d\n  url: ${B_URL}\n",
         "mcp.json": '{"mcpServers": {\n"c": {\n"url": "https://x",\n"headers": {"K": "${C_KEY}"}}}}',
     }
-    assert [entry.missing for entry in load(files)] == [(), (("B_URL", "a.yaml:5"),), (("C_KEY", "mcp.json:4"),)]
+    assert [entry.missing for entry in load(files)] == [
+        (),
+        (("B_URL", "a.yaml:5"),),
+        (("C_KEY", "mcp.json:4"),),
+    ]
 
 
 def test_entries_whose_variables_are_not_set_are_left_out() -> None:
@@ -195,7 +229,9 @@ mcpServers:
 @pytest.mark.parametrize("key", ["command", "url"])
 def test_a_server_with_nothing_to_start_or_reach_is_not_configured(key: str) -> None:
     found = load({"a.yaml": GOOD + f"mcpServers:\n  a:\n    {key}: ${{WHERE:-}}\n"})
-    assert [(entry.status, entry.missing) for entry in found] == [("not_configured", (("WHERE", "a.yaml:5"),))]
+    assert [(entry.status, entry.missing) for entry in found] == [
+        ("not_configured", (("WHERE", "a.yaml:5"),))
+    ]
 
 
 # Status
@@ -224,7 +260,9 @@ NEEDY = GOOD + "requires: [KEY]\n"
 def test_the_status_follows_from_switch_variables_and_placement(
     enable: str | None, key: str | None, distributed: bool, status: str, missing: bool
 ) -> None:
-    variables = {name: value for name, value in {"ENABLE_DEMO": enable, "KEY": key}.items() if value is not None}
+    variables = {
+        name: value for name, value in {"ENABLE_DEMO": enable, "KEY": key}.items() if value is not None
+    }
     variables |= {"DEMO_AGENT_URL": "http://demo.example:8001"} if distributed else {}
     found = load({"a.yaml": NEEDY}, variables, distributed=lambda name: distributed and name == "demo")
     [entry] = found
@@ -234,19 +272,40 @@ def test_the_status_follows_from_switch_variables_and_placement(
 
 def test_an_agent_with_a_hyphen_has_variables_with_an_underscore() -> None:
     files = {"a.yaml": "- {name: my-agent, description: d}\n- {name: other, description: d, model: a:b}\n"}
-    found = load(files, {"ENABLE_MY_AGENT": "false", "ENABLE_TELEMETRY": "false", "OTHER_LLM_MODEL": "c:d", "LLM_MODEL": "e:f"})
-    assert [(entry.status, entry.definition.model) for entry in found] == [("disabled", None), ("ready", "c:d")]
+    found = load(
+        files,
+        {
+            "ENABLE_MY_AGENT": "false",
+            "ENABLE_TELEMETRY": "false",
+            "OTHER_LLM_MODEL": "c:d",
+            "LLM_MODEL": "e:f",
+        },
+    )
+    assert [(entry.status, entry.definition.model) for entry in found] == [
+        ("disabled", None),
+        ("ready", "c:d"),
+    ]
 
 
 def test_the_report_says_what_to_do() -> None:
-    text = "".join(f"- {{name: {name}, description: d, requires: [KEY, A|B]}}\n" for name in ("bare", "idle", "forced"))
+    text = "".join(
+        f"- {{name: {name}, description: d, requires: [KEY, A|B]}}\n" for name in ("bare", "idle", "forced")
+    )
     rows = load({"a.yaml": text}, {"ENABLE_IDLE": "false", "ENABLE_FORCED": "true"}).report()
     assert [(row.name, row.status, row.source, row.note) for row in rows] == [
         ("bare", "not_configured", "a.yaml:1", "set KEY (a.yaml:1) and A or B (a.yaml:1)"),
         ("idle", "disabled", "a.yaml:2", "switched off by ENABLE_IDLE"),
-        ("forced", "ready", "a.yaml:3", "offered because ENABLE_FORCED is true, without KEY (a.yaml:3) and A or B (a.yaml:3)"),
+        (
+            "forced",
+            "ready",
+            "a.yaml:3",
+            "offered because ENABLE_FORCED is true, without KEY (a.yaml:3) and A or B (a.yaml:3)",
+        ),
     ]
-    assert json.loads(json.dumps([asdict(row) for row in rows]))[0]["missing"] == [["KEY", "a.yaml:1"], ["A|B", "a.yaml:1"]]
+    assert json.loads(json.dumps([asdict(row) for row in rows]))[0]["missing"] == [
+        ["KEY", "a.yaml:1"],
+        ["A|B", "a.yaml:1"],
+    ]
 
 
 def test_no_value_of_a_variable_is_ever_shown(caplog: pytest.LogCaptureFixture) -> None:
@@ -267,10 +326,24 @@ install: {npm: ["a ${S}"]}
 requires: [T]
 """
     with caplog.at_level(logging.DEBUG):
-        found = load({"a.yaml": everywhere, "mcp.json": '{"mcpServers": {"c": {"command": "${S}"}}}'}, {"S": secret, "C_LLM_MODEL": secret})
+        found = load(
+            {"a.yaml": everywhere, "mcp.json": '{"mcpServers": {"c": {"command": "${S}"}}}'},
+            {"S": secret, "C_LLM_MODEL": secret},
+        )
     entry = found.get("demo")
     assert entry
     assert f"a {secret}" in entry.definition.mcp_servers["a"].env.values()
-    shown = [found, found.report(), entry, entry.definition, *entry.definition.mcp_servers.values(), entry.definition.tools]
-    assert all(secret not in text(one) for one in [*shown, entry.definition.install, expand("${S}", {"S": secret})] for text in (repr, str))
+    shown = [
+        found,
+        found.report(),
+        entry,
+        entry.definition,
+        *entry.definition.mcp_servers.values(),
+        entry.definition.tools,
+    ]
+    assert all(
+        secret not in text(one)
+        for one in [*shown, entry.definition.install, expand("${S}", {"S": secret})]
+        for text in (repr, str)
+    )
     assert secret not in caplog.text

@@ -7,40 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from ai_platform_engineering.agents.catalog import SHIPPED, Catalog, load_catalog
+from ai_platform_engineering.agents.agent_catalog import SHIPPED_FOLDER, AgentCatalog, load_catalog
 from ai_platform_engineering.core.agent_definition import AgentDefinition
-from ai_platform_engineering.core.policy import verdict
+from ai_platform_engineering.core.policy import decide_permission
 from tests.conftest import ROOT
 from tests.support.agent_files import load
 
 # The shipped agents
 
 
-def everything(found: Catalog) -> dict[str, str]:
+def everything(found: AgentCatalog) -> dict[str, str]:
     return {
-        variable: f"value-of-{variable.lower()}" for entry in found for variable in entry.variables if not variable.startswith("ENABLE_")
+        variable: f"value-of-{variable.lower()}"
+        for entry in found
+        for variable in entry.variables
+        if not variable.startswith("ENABLE_")
     }
 
 
 @pytest.fixture(scope="module")
-def shipped() -> Catalog:
+def shipped() -> AgentCatalog:
     return load_catalog({}, agents_config=None)
 
 
-def test_all_agents_are_shipped_in_a_file_of_their_name(shipped: Catalog) -> None:
-    expected = (
-        "argocd aws backstage confluence github gitlab jira komodor kubernetes netutils pagerduty slack splunk victorops weather webex"
-    )
+def test_all_agents_are_shipped_in_a_file_of_their_name(shipped: AgentCatalog) -> None:
+    expected = "argocd aws backstage confluence github gitlab jira komodor kubernetes netutils pagerduty slack splunk victorops weather webex"
     assert [entry.name for entry in shipped] == expected.split()
-    assert [entry.source.split(":")[0] for entry in shipped] == [f"agents/{entry.name}.yaml" for entry in shipped]
+    assert [entry.source.split(":")[0] for entry in shipped] == [
+        f"agents/{entry.name}.yaml" for entry in shipped
+    ]
 
 
-def test_without_any_variable_only_what_needs_none_is_offered(shipped: Catalog) -> None:
+def test_without_any_variable_only_what_needs_none_is_offered(shipped: AgentCatalog) -> None:
     assert [definition.name for definition in shipped.ready] == ["netutils"]
     assert all(entry.missing for entry in shipped if entry.status != "ready")
 
 
-def test_with_all_variables_every_shipped_agent_is_ready(shipped: Catalog) -> None:
+def test_with_all_variables_every_shipped_agent_is_ready(shipped: AgentCatalog) -> None:
     found = load_catalog({**everything(shipped), "ENABLE_WEATHER": "true"}, agents_config=None)
     assert {entry.status for entry in found} == {"ready"}
     assert {entry.missing for entry in found} == {()}
@@ -48,7 +51,7 @@ def test_with_all_variables_every_shipped_agent_is_ready(shipped: Catalog) -> No
     assert "${" not in texts
 
 
-def test_shipped_agents_say_what_they_do_how_and_with_what(shipped: Catalog) -> None:
+def test_shipped_agents_say_what_they_do_how_and_with_what(shipped: AgentCatalog) -> None:
     for entry in shipped:
         definition = entry.definition
         assert definition.title, entry.source
@@ -58,9 +61,13 @@ def test_shipped_agents_say_what_they_do_how_and_with_what(shipped: Catalog) -> 
         assert definition.mcp_servers, entry.source
 
 
-def test_a_program_that_is_not_ours_says_where_it_comes_from_with_its_version(shipped: Catalog) -> None:
+def test_a_program_that_is_not_ours_says_where_it_comes_from_with_its_version(shipped: AgentCatalog) -> None:
     for entry in shipped:
-        foreign = [server.command for server in entry.definition.mcp_servers.values() if server.command not in (None, sys.executable)]
+        foreign = [
+            server.command
+            for server in entry.definition.mcp_servers.values()
+            if server.command not in (None, sys.executable)
+        ]
         install = entry.definition.install
         assert bool(foreign) == (install is not None), entry.source
         if install:
@@ -112,7 +119,9 @@ def test_a_program_that_is_not_ours_says_where_it_comes_from_with_its_version(sh
         ("weather", "get_current_weather", "allow"),
     ],
 )
-def test_shipped_agents_read_and_ask_before_they_write(shipped: Catalog, agent: str, tool: str, permission: str) -> None:
+def test_shipped_agents_read_and_ask_before_they_write(
+    shipped: AgentCatalog, agent: str, tool: str, permission: str
+) -> None:
     entry = shipped.get(agent)
     assert entry
     assert entry.definition.tools.permission(tool) == permission
@@ -140,13 +149,13 @@ def test_shipped_agents_read_and_ask_before_they_write(shipped: Catalog, agent: 
     ],
 )
 def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_changed(
-    shipped: Catalog, agent: str, tool: str, reads: bool
+    shipped: AgentCatalog, agent: str, tool: str, reads: bool
 ) -> None:
     entry = shipped.get(agent)
     assert entry
     policy = entry.definition.tools
-    known = {"listed": policy.listed(tool), "annotations": None, "effect": policy.effect(tool)}
-    assert (verdict(known, read_only=True).permission == "allow") == reads
+    known = {"listed": policy.find_permission(tool), "annotations": None, "effect": policy.effect(tool)}
+    assert (decide_permission(known, read_only=True).permission == "allow") == reads
 
 
 @pytest.mark.parametrize(
@@ -162,19 +171,35 @@ def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_ch
             "jira",
             "jira",
             {"ATLASSIAN_TOKEN": "t", "ATLASSIAN_EMAIL": "e", "ATLASSIAN_API_URL": "https://a"},
-            {"JIRA_URL": "https://a", "JIRA_USERNAME": "e", "JIRA_API_TOKEN": "t", "READ_ONLY_MODE": "true", "TOOLSETS": "default"},
+            {
+                "JIRA_URL": "https://a",
+                "JIRA_USERNAME": "e",
+                "JIRA_API_TOKEN": "t",
+                "READ_ONLY_MODE": "true",
+                "TOOLSETS": "default",
+            },
         ),
         (
             "jira",
             "jira",
             {"JIRA_PERSONAL_TOKEN": "t", "ATLASSIAN_API_URL": "https://a", "JIRA_READ_ONLY": "false"},
-            {"JIRA_URL": "https://a", "JIRA_PERSONAL_TOKEN": "t", "READ_ONLY_MODE": "false", "TOOLSETS": "default"},
+            {
+                "JIRA_URL": "https://a",
+                "JIRA_PERSONAL_TOKEN": "t",
+                "READ_ONLY_MODE": "false",
+                "TOOLSETS": "default",
+            },
         ),
         (
             "confluence",
             "confluence",
             {"ATLASSIAN_TOKEN": "t", "ATLASSIAN_EMAIL": "e", "ATLASSIAN_API_URL": "https://a/"},
-            {"CONFLUENCE_URL": "https://a/wiki", "CONFLUENCE_USERNAME": "e", "CONFLUENCE_API_TOKEN": "t", "READ_ONLY_MODE": "true"},
+            {
+                "CONFLUENCE_URL": "https://a/wiki",
+                "CONFLUENCE_USERNAME": "e",
+                "CONFLUENCE_API_TOKEN": "t",
+                "READ_ONLY_MODE": "true",
+            },
         ),
         (
             "github",
@@ -185,7 +210,11 @@ def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_ch
         (
             "github",
             "github",
-            {"GITHUB_TOKEN": "u", "GITHUB_PERSONAL_ACCESS_TOKEN": "t", "GITHUB_API_URL": "https://git.example/api/v3"},
+            {
+                "GITHUB_TOKEN": "u",
+                "GITHUB_PERSONAL_ACCESS_TOKEN": "t",
+                "GITHUB_API_URL": "https://git.example/api/v3",
+            },
             {"GITHUB_TOKEN": "u", "GITHUB_API_URL": "https://git.example/api/v3"},
         ),
         (
@@ -200,8 +229,18 @@ def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_ch
             {"PAGERDUTY_API_KEY": "t"},
             {"PAGERDUTY_USER_API_KEY": "t", "PAGERDUTY_API_HOST": "https://api.pagerduty.com"},
         ),
-        ("komodor", "komodor", {"KOMODOR_TOKEN": "t"}, {"KOMODOR_API_KEY": "t", "KOMODOR_API_BASE_URL": "https://api.komodor.com"}),
-        ("slack", "slack", {"SLACK_BOT_TOKEN": "t"}, {"SLACK_MCP_XOXB_TOKEN": "t", "SLACK_MCP_LOG_LEVEL": "warn"}),
+        (
+            "komodor",
+            "komodor",
+            {"KOMODOR_TOKEN": "t"},
+            {"KOMODOR_API_KEY": "t", "KOMODOR_API_BASE_URL": "https://api.komodor.com"},
+        ),
+        (
+            "slack",
+            "slack",
+            {"SLACK_BOT_TOKEN": "t"},
+            {"SLACK_MCP_XOXB_TOKEN": "t", "SLACK_MCP_LOG_LEVEL": "warn"},
+        ),
         (
             "kubernetes",
             "kubernetes",
@@ -212,7 +251,12 @@ def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_ch
             "aws",
             "cloudwatch",
             {"AWS_REGION": "eu-west-1", "AWS_ROLE_ARN": "r", "AWS_WEB_IDENTITY_TOKEN_FILE": "f"},
-            {"AWS_REGION": "eu-west-1", "AWS_ROLE_ARN": "r", "AWS_WEB_IDENTITY_TOKEN_FILE": "f", "FASTMCP_LOG_LEVEL": "ERROR"},
+            {
+                "AWS_REGION": "eu-west-1",
+                "AWS_ROLE_ARN": "r",
+                "AWS_WEB_IDENTITY_TOKEN_FILE": "f",
+                "FASTMCP_LOG_LEVEL": "ERROR",
+            },
         ),
     ],
 )
@@ -227,12 +271,24 @@ def test_names_of_existing_deployments_reach_the_servers(
 @pytest.mark.parametrize(
     ("agent", "variables", "url", "authorization"),
     [
-        ("backstage", {"BACKSTAGE_URL": "https://b/", "BACKSTAGE_API_TOKEN": "t"}, "https://b/api/mcp-actions/v1", "Bearer t"),
-        ("splunk", {"SPLUNK_API_URL": "https://s:8089", "SPLUNK_TOKEN": "t"}, "https://s:8089/services/mcp", "Bearer t"),
+        (
+            "backstage",
+            {"BACKSTAGE_URL": "https://b/", "BACKSTAGE_API_TOKEN": "t"},
+            "https://b/api/mcp-actions/v1",
+            "Bearer t",
+        ),
+        (
+            "splunk",
+            {"SPLUNK_API_URL": "https://s:8089", "SPLUNK_TOKEN": "t"},
+            "https://s:8089/services/mcp",
+            "Bearer t",
+        ),
         ("webex", {"WEBEX_TOKEN": "t"}, "https://mcp.webexapis.com/mcp/webex-messaging", "Bearer t"),
     ],
 )
-def test_hosted_servers_get_the_token_in_a_header(agent: str, variables: dict[str, str], url: str, authorization: str) -> None:
+def test_hosted_servers_get_the_token_in_a_header(
+    agent: str, variables: dict[str, str], url: str, authorization: str
+) -> None:
     entry = load_catalog(variables, agents_config=None).get(agent)
     assert entry
     [server] = entry.definition.mcp_servers.values()
@@ -245,8 +301,8 @@ def test_the_kubernetes_server_runs_beside_the_file_that_denies_secrets() -> Non
     server = entry.definition.mcp_servers["kubernetes"]
     assert "--config=kubernetes.toml" in server.args
     assert server.cwd
-    assert Path(server.cwd) == SHIPPED
-    assert 'kind = "Secret"' in (SHIPPED / "kubernetes.toml").read_text(encoding="utf-8")
+    assert Path(server.cwd) == SHIPPED_FOLDER
+    assert 'kind = "Secret"' in (SHIPPED_FOLDER / "kubernetes.toml").read_text(encoding="utf-8")
 
 
 # The documentation
@@ -256,7 +312,7 @@ def documentation() -> str:
     return (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 
 
-def test_every_variable_of_shipped_agents_is_documented_with_its_agents(shipped: Catalog) -> None:
+def test_every_variable_of_shipped_agents_is_documented_with_its_agents(shipped: AgentCatalog) -> None:
     table = re.findall(r"^\| `([A-Z0-9_]+)` \| ([a-z, ]+) \| \S", documentation(), re.MULTILINE)
     used: dict[str, set[str]] = {}
     for entry in shipped:

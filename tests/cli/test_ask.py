@@ -10,28 +10,28 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from ai_platform_engineering.core.events import EVENT
+from ai_platform_engineering.core.events import EVENT_ADAPTER
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.runtime.server.test_a2a_input_required import form_tool
 from tests.support.dialects import V10
-from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Fail, Say, Script, Turn
-from tests.support.harness import Client, served, supervisor
-from tests.support.processes import Finished, invoked, run, started
+from tests.support.harness import Client, serve_app, supervisor
+from tests.support.processes import CommandResult, invoke_caipe, run_command, start_command
 
 OK, FAILED, USAGE, UNREACHABLE, INPUT_REQUIRED, TIMED_OUT, INTERRUPTED = 0, 1, 2, 3, 4, 124, 130
 
 
-async def ask(client: Client, *arguments: str, **env: str) -> Finished:
-    return await invoked("ask", *arguments, env={"CAIPE_URL": client.url, **env})
+async def ask(client: Client, *arguments: str, **env: str) -> CommandResult:
+    return await invoke_caipe("ask", *arguments, env={"CAIPE_URL": client.url, **env})
 
 
-async def ask_outside(client: Client, *arguments: str, stdin: str | None = None) -> Finished:
+async def ask_outside(client: Client, *arguments: str, stdin: str | None = None) -> CommandResult:
     """The same, as a process of its own."""
-    done = await run("caipe", "ask", *arguments, env={"CAIPE_URL": client.url}, stdin=stdin)
+    done = await run_command("caipe", "ask", *arguments, env={"CAIPE_URL": client.url}, stdin=stdin)
     assert "Traceback" not in done.err
     return done
 
@@ -43,7 +43,7 @@ async def the_task(client: Client) -> str:
 
 
 async def test_the_answer_alone_is_on_stdout_and_progress_on_stderr() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
         done = await ask_outside(client, "Which", "version?")
     assert (done.code, done.out) == (OK, f"{version.answer}\n")
@@ -58,15 +58,15 @@ async def test_stdin_is_joined_to_the_question() -> None:
     log = f"line one\nline {secrets.token_hex(4)}\n"
     async with supervisor(model) as client:
         assert (await ask_outside(client, "What", "is wrong?", stdin=log)).out == "Read.\n"
-        assert (await invoked("ask", env={"CAIPE_URL": client.url}, stdin=log)).out == "Read.\n"
+        assert (await invoke_caipe("ask", env={"CAIPE_URL": client.url}, stdin=log)).out == "Read.\n"
     assert [one.last_user for one in model.requests] == [f"What is wrong?\n\n{log.strip()}", log.strip()]
 
 
 async def test_json_is_one_event_per_line() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
         done = await ask(client, "--json", "Which version?")
-    events = [EVENT.validate_json(line) for line in done.out.splitlines()]
+    events = [EVENT_ADAPTER.validate_json(line) for line in done.out.splitlines()]
     assert (done.code, done.err) == (OK, "")
     assert events[0].kind == "run_started"
     assert events[-1].kind == "answered"
@@ -95,16 +95,25 @@ async def test_a_server_without_a_model_says_what_to_set() -> None:
     assert "LLM_MODEL" in done.err
 
 
-@pytest.mark.parametrize("arguments", [(), ("",), ("--timeout", "0", "x"), ("--timeout", "soon", "x"), ("--nothing", "x")])
+@pytest.mark.parametrize(
+    "arguments", [(), ("",), ("--timeout", "0", "x"), ("--timeout", "soon", "x"), ("--nothing", "x")]
+)
 async def test_a_wrong_command_line_is_code_two(arguments: tuple[str, ...]) -> None:
-    done = await invoked("ask", *arguments)
+    done = await invoke_caipe("ask", *arguments)
     assert (done.code, done.out) == (USAGE, "")
     assert "Usage: main ask" in done.err
 
 
 async def test_a_server_that_cannot_be_reached_is_code_three() -> None:
-    for url in ("http://127.0.0.1:1/", "ftp://127.0.0.1/", "nonsense", "http://[::1", "http://127.0.0.1:99999/", "http://127.0.0.1:x/"):
-        done = await invoked("ask", "--url", url, "Well?")
+    for url in (
+        "http://127.0.0.1:1/",
+        "ftp://127.0.0.1/",
+        "nonsense",
+        "http://[::1",
+        "http://127.0.0.1:99999/",
+        "http://127.0.0.1:x/",
+    ):
+        done = await invoke_caipe("ask", "--url", url, "Well?")
         assert (url, done.code, done.out) == (url, UNREACHABLE, "")
         assert url in done.err
         assert "caipe serve" in done.err
@@ -114,8 +123,8 @@ async def test_a_server_that_speaks_something_else_is_told_apart() -> None:
     async def page(_: object) -> PlainTextResponse:
         return PlainTextResponse("<html>hello</html>")
 
-    async with served(Starlette(routes=[Route("/", page, methods=["POST"])])) as url:
-        done = await invoked("ask", "--url", url, "Well?")
+    async with serve_app(Starlette(routes=[Route("/", page, methods=["POST"])])) as url:
+        done = await invoke_caipe("ask", "--url", url, "Well?")
     assert (done.code, done.out) == (FAILED, "")
     assert "not A2A" in done.err
 
@@ -130,7 +139,7 @@ async def test_a_task_that_asks_is_code_four_and_says_how_to_find_it() -> None:
 
 
 async def test_a_timeout_is_code_124_and_stops_the_task() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         done = await ask(client, "--timeout", "1", "Wait.")
         assert await the_task(client) == "canceled"
@@ -140,12 +149,12 @@ async def test_a_timeout_is_code_124_and_stops_the_task() -> None:
 
 
 async def test_an_interrupt_is_code_130_and_stops_the_task() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
-        async with started("caipe", "ask", "Wait.", env={"CAIPE_URL": client.url}) as program:
-            await program.said("Calling tool: Wait")
-            program.signal(signal.SIGINT)
-            done = await program.finished()
+        async with start_command("caipe", "ask", "Wait.", env={"CAIPE_URL": client.url}) as program:
+            await program.wait_for_stderr("Calling tool: Wait")
+            program.send_signal(signal.SIGINT)
+            done = await program.wait_for_exit()
         assert await the_task(client) == "canceled"
     assert (done.code, done.out) == (INTERRUPTED, "")
     assert waiting.cancelled.is_set()
@@ -153,7 +162,7 @@ async def test_an_interrupt_is_code_130_and_stops_the_task() -> None:
 
 
 async def test_a_task_that_somebody_stops_is_code_130() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         asking = asyncio.create_task(ask(client, "Wait."))
         await waiting.started.wait()
@@ -171,7 +180,9 @@ async def test_control_characters_never_reach_the_terminal() -> None:
         raw = await ask(client, "--json", "Paint.")
     assert done.code == OK
     for stream in (done.out, done.err, raw.out, raw.err):
-        assert [character for character in stream if not character.isprintable() and character not in "\n\t"] == []
+        assert [
+            character for character in stream if not character.isprintable() and character not in "\n\t"
+        ] == []
     assert done.out == "[31mred[0m bell 2J  tab\there  ]0;title end\nnext[2Jline\nlast\n"
     answered = json.loads(raw.out.splitlines()[-1])
     assert answered["text"].startswith("\x1b[31mred")
@@ -188,14 +199,16 @@ async def test_the_key_is_sent_from_the_environment_or_the_option() -> None:
 
 
 async def test_a_stream_that_breaks_off_is_followed_to_the_answer() -> None:
-    waiting = Waiting()
-    app = create_app(Settings.of({}), tools=[waiting.tool], model=ScriptedChatModel(script=waiting.script))
-    async with served(app) as url:
-        asking = asyncio.create_task(invoked("ask", "--json", "Wait.", env={"CAIPE_URL": url}))
+    waiting = BlockingScenario()
+    app = create_app(
+        Settings.from_variables({}), tools=[waiting.tool], model=ScriptedChatModel(script=waiting.script)
+    )
+    async with serve_app(app) as url:
+        asking = asyncio.create_task(invoke_caipe("ask", "--json", "Wait.", env={"CAIPE_URL": url}))
         await waiting.started.wait()
-        app.streams.end()
+        app.streams.cancel_all()
         waiting.released.set()
         done = await asking
-    events = [EVENT.validate_json(line) for line in done.out.splitlines()]
+    events = [EVENT_ADAPTER.validate_json(line) for line in done.out.splitlines()]
     assert (done.code, fold(events).answer) == (OK, waiting.answer)
     assert [event.kind for event in events].count("tool_started") == 1

@@ -9,18 +9,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ai_platform_engineering.core.events import EVENT, AnyEvent
+from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.runtime.storage import Storage
 from tests.runtime.server.test_a2a_input_required import SCRIPT, answered, form_tool, paused, request_id
 from tests.support.dialects import V10
-from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Fail, Say, Script, Turn
-from tests.support.harness import PLAIN, Client, Frame, Seen, served, supervisor
-from tests.support.processes import Finished, invoked, started
+from tests.support.harness import PLAIN, Client, Frame, ReceivedStream, serve_app, supervisor
+from tests.support.processes import CommandResult, invoke_caipe, start_command
 
 OK, FAILED, USAGE, UNREACHABLE, INPUT_REQUIRED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 ONE_BY_ONE = {"STREAM_COALESCE_SECONDS": "0"}
@@ -32,19 +32,19 @@ async def client_of(url: str) -> AsyncIterator[Client]:
         yield Client(url, http)
 
 
-async def follow(client: Client, *arguments: str) -> Finished:
-    return await invoked("follow", *arguments, env={"CAIPE_URL": client.url})
+async def follow(client: Client, *arguments: str) -> CommandResult:
+    return await invoke_caipe("follow", *arguments, env={"CAIPE_URL": client.url})
 
 
-async def begun(client: Client, waiting: Waiting) -> str:
+async def begun(client: Client, waiting: BlockingScenario) -> str:
     """A task that works; its id."""
     task = V10.sent(await client.call(V10.send, {**V10.message("Wait."), **V10.at_once}))
     await waiting.started.wait()
     return str(task["id"])
 
 
-def events(done: Finished) -> list[AnyEvent]:
-    return [EVENT.validate_json(line) for line in done.out.splitlines()]
+def events(done: CommandResult) -> list[AnyEvent]:
+    return [EVENT_ADAPTER.validate_json(line) for line in done.out.splitlines()]
 
 
 def from_wire(frames: list[Frame], after: int = 0) -> list[AnyEvent]:
@@ -59,9 +59,9 @@ async def whole(client: Client, task_id: str) -> list[Frame]:
 
 
 async def test_an_ended_task_is_shown_like_its_question_was() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
-        asked = await invoked("ask", "Which?", env={"CAIPE_URL": client.url})
+        asked = await invoke_caipe("ask", "Which?", env={"CAIPE_URL": client.url})
         (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
         done = await follow(client, task["id"])
     assert (done.code, done.out) == (OK, f"{version.answer}\n")
@@ -70,13 +70,13 @@ async def test_an_ended_task_is_shown_like_its_question_was() -> None:
 
 
 async def test_a_running_task_is_followed_from_its_start_to_its_answer() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         task_id = await begun(client, waiting)
-        async with started("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
-            await program.said("Calling tool: Wait")
+        async with start_command("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
+            await program.wait_for_stderr("Calling tool: Wait")
             waiting.released.set()
-            done = await program.finished()
+            done = await program.wait_for_exit()
     assert (done.code, done.out) == (OK, f"{waiting.answer}\n")
     assert [line.strip() for line in program.err.splitlines()] == [
         "Please wait.",
@@ -88,7 +88,7 @@ async def test_a_running_task_is_followed_from_its_start_to_its_answer() -> None
 
 @pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
 async def test_after_a_number_only_the_rest_is_shown(ended: bool) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool], env=ONE_BY_ONE) as client:
         task_id = await begun(client, waiting)
         before = (await client.call(V10.get, {"id": task_id}))["result"]["metadata"]["caipe.seq"]
@@ -107,7 +107,7 @@ async def test_after_a_number_only_the_rest_is_shown(ended: bool) -> None:
 
 
 async def test_an_ended_task_after_its_last_number_has_only_its_answer() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
         seen = await client.ask("Which?", version="1.0")
         done = await follow(client, seen.task_id, "--after", seen.last.id or "")
@@ -118,7 +118,7 @@ async def test_an_ended_task_after_its_last_number_has_only_its_answer() -> None
 
 
 async def test_json_of_an_ended_task_folds_to_what_was_seen() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool], env=ONE_BY_ONE) as client:
         seen = await client.ask("Which?", version="1.0")
         done = await follow(client, seen.task_id, "--json")
@@ -136,14 +136,16 @@ async def test_an_unknown_task_is_a_sentence_and_code_one() -> None:
 
 async def test_a_server_that_cannot_be_reached_is_code_three() -> None:
     for url in ("http://127.0.0.1:1/", "nonsense", "http://127.0.0.1:99999/"):
-        done = await invoked("follow", "--url", url, "some-task")
+        done = await invoke_caipe("follow", "--url", url, "some-task")
         assert (done.code, done.out) == (UNREACHABLE, "")
         assert url in done.err
 
 
-@pytest.mark.parametrize("arguments", [(), ("task", "--after", "-1"), ("task", "--after", "x"), ("one", "two")])
+@pytest.mark.parametrize(
+    "arguments", [(), ("task", "--after", "-1"), ("task", "--after", "x"), ("one", "two")]
+)
 async def test_a_wrong_command_line_is_code_two(arguments: tuple[str, ...]) -> None:
-    assert (await invoked("follow", *arguments)).code == USAGE
+    assert (await invoke_caipe("follow", *arguments)).code == USAGE
 
 
 async def test_a_failed_task_is_code_one_with_its_reason() -> None:
@@ -154,26 +156,26 @@ async def test_a_failed_task_is_code_one_with_its_reason() -> None:
 
 
 async def test_a_task_that_is_stopped_meanwhile_is_code_130() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         task_id = await begun(client, waiting)
-        async with started("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
-            await program.said("Calling tool: Wait")
+        async with start_command("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
+            await program.wait_for_stderr("Calling tool: Wait")
             await client.call(V10.cancel, {"id": task_id})
-            assert (await program.finished()).code == INTERRUPTED
+            assert (await program.wait_for_exit()).code == INTERRUPTED
     assert "The task was stopped." in program.err
 
 
 async def test_leaving_stops_nothing() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         task_id = await begun(client, waiting)
-        async with started("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
-            await program.said("Calling tool: Wait")
-            program.signal(signal.SIGINT)
-            done = await program.finished()
+        async with start_command("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
+            await program.wait_for_stderr("Calling tool: Wait")
+            program.send_signal(signal.SIGINT)
+            done = await program.wait_for_exit()
         waiting.released.set()
-        seen = Seen(await whole(client, task_id))
+        seen = ReceivedStream(await whole(client, task_id))
     assert (done.code, done.out) == (INTERRUPTED, "")
     assert "Traceback" not in program.err
     assert seen.answer == waiting.answer
@@ -204,17 +206,23 @@ async def test_a_paused_task_is_code_four_and_says_what_is_asked(after: int | st
 
 @pytest.mark.parametrize("running", [True, False], ids=["running", "ended"])
 async def test_a_pause_that_was_answered_is_passed(running: bool) -> None:
-    waiting = Waiting()
-    script = Script(Turn(Call("ask_form")), Turn(Call("wait")), Turn(Say("Made {{tool:ask_form.repo}} and {{tool:wait.waited}}.")))
+    waiting = BlockingScenario()
+    script = Script(
+        Turn(Call("ask_form")),
+        Turn(Call("wait")),
+        Turn(Say("Made {{tool:ask_form.repo}} and {{tool:wait.waited}}.")),
+    )
     async with supervisor(script, tools=[form_tool(), waiting.tool], env=ONE_BY_ONE) as client:
         seen = await paused(client, V10)
         answering = asyncio.create_task(answered(client, V10, V10.data({"repo": "one"}), taskId=seen.task_id))
         await waiting.started.wait()
         if running:
-            async with started("caipe", "follow", seen.task_id, env={"CAIPE_URL": client.url}) as program:
-                await program.said("Calling tool: Wait")
+            async with start_command(
+                "caipe", "follow", seen.task_id, env={"CAIPE_URL": client.url}
+            ) as program:
+                await program.wait_for_stderr("Calling tool: Wait")
                 waiting.released.set()
-                done = await program.finished()
+                done = await program.wait_for_exit()
         else:
             waiting.released.set()
             await answering
@@ -222,7 +230,11 @@ async def test_a_pause_that_was_answered_is_passed(running: bool) -> None:
         rest = await answering
     assert (done.code, done.out) == (OK, f"Made one and {waiting.value}.\n")
     shown = [line for line in done.err.splitlines() if line == "Input is needed." or "Wait" in line]
-    assert shown == ["Input is needed.", "🔧 Supervisor: Calling tool: Wait", "✅ Supervisor: Tool Wait completed"]
+    assert shown == [
+        "Input is needed.",
+        "🔧 Supervisor: Calling tool: Wait",
+        "✅ Supervisor: Tool Wait completed",
+    ]
     assert rest.answer == f"Made one and {waiting.value}."
 
 
@@ -230,30 +242,39 @@ async def test_a_pause_that_was_answered_is_passed(running: bool) -> None:
 
 
 async def test_a_dropped_line_is_taken_up_again() -> None:
-    waiting = Waiting()
-    app = create_app(Settings.of(ONE_BY_ONE), tools=[waiting.tool], model=ScriptedChatModel(script=waiting.script))
-    async with served(app) as url, client_of(url) as client:
+    waiting = BlockingScenario()
+    app = create_app(
+        Settings.from_variables(ONE_BY_ONE),
+        tools=[waiting.tool],
+        model=ScriptedChatModel(script=waiting.script),
+    )
+    async with serve_app(app) as url, client_of(url) as client:
         task_id = await begun(client, waiting)
-        async with started("caipe", "follow", "--json", task_id, env={"CAIPE_URL": url}) as program:
+        async with start_command("caipe", "follow", "--json", task_id, env={"CAIPE_URL": url}) as program:
             assert program.process.stdout is not None
             head = b""
             while b"tool_started" not in head:
                 head += await program.process.stdout.readline()
-            app.streams.end()
+            app.streams.cancel_all()
             waiting.released.set()
-            done = await program.finished()
+            done = await program.wait_for_exit()
         stored = await whole(client, task_id)
-    assert events(Finished(OK, head.decode() + done.out, "")) == from_wire(stored)
+    assert events(CommandResult(OK, head.decode() + done.out, "")) == from_wire(stored)
     assert done.code == OK
 
 
 async def test_a_task_of_a_process_that_is_gone_is_found_in_its_storage(tmp_path: Path) -> None:
-    version = Versions()
+    version = VersionScenario()
     answers: list[str] = []
     for _ in range(2):
-        kept = Storage.of(Settings.of({}).storage, tmp_path, "supervisor")
-        app = create_app(Settings.of({}), tools=[version.tool], model=ScriptedChatModel(script=version.script), storage=kept)
-        async with served(app) as url, client_of(url) as client:
+        kept = Storage.from_settings(Settings.from_variables({}).storage, tmp_path, "supervisor")
+        app = create_app(
+            Settings.from_variables({}),
+            tools=[version.tool],
+            model=ScriptedChatModel(script=version.script),
+            storage=kept,
+        )
+        async with serve_app(app) as url, client_of(url) as client:
             if not answers:
                 answers.append((await client.ask("Which?")).task_id)
             answers.append((await follow(client, answers[0])).out)

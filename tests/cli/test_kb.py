@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 
-from ai_platform_engineering.knowledge_bases.owner_file import Owner
+from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess
 from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
-from tests.support.harness import served
-from tests.support.knowledge import added, opened, written
-from tests.support.processes import Finished, invoked, run
-from tests.support.terminals import in_terminal
+from tests.support.harness import serve_app
+from tests.support.knowledge import add_datasource, open_knowledge_base, write_files
+from tests.support.processes import CommandResult, invoke_caipe, run_command
+from tests.support.terminals import start_in_terminal
 
 OK, FAILED, UNREACHABLE = 0, 1, 3
 QUIET = {"RAG_EMBEDDINGS": "off"}
@@ -22,11 +22,15 @@ QUIET = {"RAG_EMBEDDINGS": "off"}
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    return written(tmp_path / "docs", guide="# Guide\n\nPull the lever, gently.\n", zoo="# Zoo\n\nThe giraffes are fed at noon.\n")
+    return write_files(
+        tmp_path / "docs",
+        guide="# Guide\n\nPull the lever, gently.\n",
+        zoo="# Zoo\n\nThe giraffes are fed at noon.\n",
+    )
 
 
-async def caipe(*arguments: str, **env: str) -> Finished:
-    return await invoked("kb", *arguments, env={**QUIET, **env})
+async def caipe(*arguments: str, **env: str) -> CommandResult:
+    return await invoke_caipe("kb", *arguments, env={**QUIET, **env})
 
 
 async def test_from_adding_to_removing(tmp_path: Path, docs: Path) -> None:
@@ -52,14 +56,16 @@ async def test_from_adding_to_removing(tmp_path: Path, docs: Path) -> None:
     assert snippet == ["   # Zoo", "   ", "   The giraffes are fed at noon.", ""]
     document_id = where.split()[-1]
     assert (await caipe("show", document_id)).out == "# Zoo\n\nThe giraffes are fed at noon.\n"
-    (result,) = json.loads((await caipe("search", "giraffes", "--datasource", "docs", "--mode", "lexical", "--json")).out)
+    (result,) = json.loads(
+        (await caipe("search", "giraffes", "--datasource", "docs", "--mode", "lexical", "--json")).out
+    )
     assert result["document_id"] == document_id
 
     (docs / "zoo.md").unlink()
     again = await caipe("refresh", "docs")
     assert again.err.splitlines()[0] == "docs: done, 0 read, 1 unchanged, 1 removed, 1 left out."
-    assert await caipe("remove", "docs") == Finished(OK, "", "docs is removed, with its documents.\n")
-    assert await caipe("search", "giraffes") == Finished(OK, "", "Nothing was found.\n")
+    assert await caipe("remove", "docs") == CommandResult(OK, "", "docs is removed, with its documents.\n")
+    assert await caipe("search", "giraffes") == CommandResult(OK, "", "Nothing was found.\n")
 
 
 async def test_a_fresh_installation_knows_itself_and_forgets_when_told(tmp_path: Path) -> None:
@@ -70,7 +76,9 @@ async def test_a_fresh_installation_knows_itself_and_forgets_when_told(tmp_path:
     assert (empty.code, empty.out) == (OK, "")
     assert "There are no documents yet." in empty.err
     assert (await caipe("add", "built-in")).code == OK
-    assert (await caipe("search", "move an agent to another machine", "--limit", "1")).out.startswith("1. Where agents run")
+    assert (await caipe("search", "move an agent to another machine", "--limit", "1")).out.startswith(
+        "1. Where agents run"
+    )
 
 
 async def test_mistakes_are_sentences_and_exit_codes(tmp_path: Path) -> None:
@@ -101,10 +109,10 @@ async def test_a_source_that_fails_is_an_error(tmp_path: Path, docs: Path) -> No
 @contextlib.asynccontextmanager
 async def owning_server(home: Path) -> AsyncIterator[KnowledgeApi]:
     """A server that has the knowledge base open, and has said so."""
-    async with opened(home) as kb:
+    async with open_knowledge_base(home) as kb:
         api = KnowledgeApi(kb)
-        async with served(Starlette(routes=api.routes())) as url:
-            Owner(url, api.local_key).announce(home)
+        async with serve_app(Starlette(routes=api.routes())) as url:
+            OwnerProcess(url, api.local_key).write(home)
             yield api
 
 
@@ -119,16 +127,18 @@ async def test_commands_go_through_the_server_that_has_the_knowledge_base(tmp_pa
 
 
 async def test_a_named_server_is_given_no_key_that_is_not_its_own(tmp_path: Path, docs: Path) -> None:
-    async with owning_server(tmp_path / "elsewhere") as api, served(Starlette(routes=api.routes())) as url:
-        Owner("http://127.0.0.1:1/", api.local_key).announce(tmp_path / "caipe-home")
+    async with owning_server(tmp_path / "elsewhere") as api, serve_app(Starlette(routes=api.routes())) as url:
+        OwnerProcess("http://127.0.0.1:1/", api.local_key).write(tmp_path / "caipe-home")
         done = await caipe("add", str(docs), "--url", url)
     assert done.code == FAILED
     assert "RAG_INGEST_FOLDERS" in done.err
 
 
-async def test_beside_a_process_that_is_no_server_one_can_search_but_not_change(tmp_path: Path, docs: Path) -> None:
-    async with opened(tmp_path / "caipe-home") as kb:
-        await added(kb, docs)
+async def test_beside_a_process_that_is_no_server_one_can_search_but_not_change(
+    tmp_path: Path, docs: Path
+) -> None:
+    async with open_knowledge_base(tmp_path / "caipe-home") as kb:
+        await add_datasource(kb, docs)
         assert (await caipe("search", "giraffes")).out.startswith("1. Zoo")
         done = await caipe("add", str(docs))
     assert done.code == FAILED
@@ -136,15 +146,18 @@ async def test_beside_a_process_that_is_no_server_one_can_search_but_not_change(
 
 
 async def test_on_a_terminal_there_is_a_bar(tmp_path: Path, docs: Path) -> None:
-    async with in_terminal("caipe", "kb", "add", str(docs), env=QUIET) as screen:
-        await screen.shows("docs: done, 2 read")
+    async with start_in_terminal("caipe", "kb", "add", str(docs), env=QUIET) as screen:
+        await screen.wait_for_text("docs: done, 2 read")
     assert "0:00:0" in screen.text
     assert "━" in screen.text
 
 
 async def test_elsewhere_there_is_a_line_now_and_then(tmp_path: Path) -> None:
-    many = written(tmp_path / "many", **{f"page{number}": f"# Page {number}\n\nText {number}.\n" for number in range(230)})
-    done = await run("caipe", "kb", "add", str(many), env=QUIET)
+    many = write_files(
+        tmp_path / "many",
+        **{f"page{number}": f"# Page {number}\n\nText {number}.\n" for number in range(230)},
+    )
+    done = await run_command("caipe", "kb", "add", str(many), env=QUIET)
     assert done.err.splitlines()[-1] == "many: done, 230 read, 0 unchanged, 0 removed, 0 left out."
     assert "━" not in done.err
 
@@ -158,16 +171,22 @@ async def test_how_well_documents_are_found(tmp_path: Path, docs: Path) -> None:
     assert heading.split() == ["mode", "queries", "nDCG@10", "recall@10", "p50", "ms", "p95", "ms"]
     assert line.split()[:4] == ["lexical", "3", "0.667", "0.667"]
     (tmp_path / "qrels").write_text("1 0 missing 1\n")
-    assert (await caipe("eval", "qrels", "--queries", "queries")).err.startswith("None of the judged documents is in the knowledge base.")
+    assert (await caipe("eval", "qrels", "--queries", "queries")).err.startswith(
+        "None of the judged documents is in the knowledge base."
+    )
     (tmp_path / "qrels").write_text("nonsense\n")
     assert (await caipe("eval", "qrels", "--queries", "queries")).code == FAILED
 
 
-async def test_the_model_is_installed_by_the_installer_that_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_model_is_installed_by_the_installer_that_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An installer that writes down what it is asked for stands in the place of pip's interpreter."""
     log = tmp_path / "asked"
     installer = tmp_path / "installer"
-    installer.write_text(f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\n[ -f "$last" ] && cat "$last" >> {log}\nexit $CODE\n')
+    installer.write_text(
+        f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\n[ -f "$last" ] && cat "$last" >> {log}\nexit $CODE\n'
+    )
     installer.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(installer))
     done = await caipe("embeddings", "install", CODE="0")

@@ -10,21 +10,30 @@ import pytest
 from langchain_core.tools import StructuredTool
 from langgraph.types import interrupt
 
-from ai_platform_engineering.core.events import EVENT
-from tests.runtime.server.test_a2a_input_required import SCRIPT, form_tool
-from tests.support.asking_agent import DELEGATING, Repos, answered, asked, asking, github, request_ids
+from ai_platform_engineering.core.events import EVENT_ADAPTER
+from tests.runtime.server.test_a2a_input_required import SCRIPT
+from tests.runtime.server.test_a2a_input_required import form_tool as ask_form_tool
+from tests.support.asking_agent import (
+    DELEGATING,
+    Repos,
+    ask_until_paused,
+    form_tool,
+    github,
+    request_ids,
+    send_answers,
+)
 from tests.support.echo_supervisor import FORM
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import Client, agent, supervisor
-from tests.support.processes import Finished, invoked, run
+from tests.support.processes import CommandResult, invoke_caipe, run_command
 
 OK, FAILED, USAGE, UNREACHABLE, INPUT_REQUIRED = 0, 1, 2, 3, 4
 CAI = {"name": "cai", "private": True, "stars": 1}
 
 
-async def caipe(client: Client, *arguments: str) -> Finished:
-    return await invoked(*arguments, env={"CAIPE_URL": client.url})
+async def caipe(client: Client, *arguments: str) -> CommandResult:
+    return await invoke_caipe(*arguments, env={"CAIPE_URL": client.url})
 
 
 async def status(client: Client, request_id: str) -> str:
@@ -35,22 +44,24 @@ async def status(client: Client, request_id: str) -> str:
 
 
 async def test_nothing_pending_is_said_and_is_no_error() -> None:
-    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        assert await caipe(client, "pending") == Finished(OK, "", "Nothing waits for you.\n")
+    async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
+        assert await caipe(client, "pending") == CommandResult(OK, "", "Nothing waits for you.\n")
         assert (await caipe(client, "pending", "--json")).out == "[]\n"
-    gone = await invoked("pending", "--url", "http://127.0.0.1:1/")
+    gone = await invoke_caipe("pending", "--url", "http://127.0.0.1:1/")
     assert (gone.code, gone.out) == (UNREACHABLE, "")
 
 
 async def test_pending_shows_what_is_asked_and_the_commands_that_answer_it() -> None:
     repos = Repos()
-    async with supervisor(DELEGATING, agents=[github(repos, CAI)], tools=[form_tool()]) as client:
-        seen = await asked(client)
+    async with supervisor(DELEGATING, agents=[github(repos, CAI)], tools=[ask_form_tool()]) as client:
+        seen = await ask_until_paused(client)
         (request_id,) = request_ids(seen)
         listed = await caipe(client, "pending")
         (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
     heading, *lines = listed.out.splitlines()
-    assert heading in (f"Github wants to run create_repo (expires in {span})" for span in ("23 h 59 min", "1 d 0 h"))
+    assert heading in (
+        f"Github wants to run create_repo (expires in {span})" for span in ("23 h 59 min", "1 d 0 h")
+    )
     assert lines == [
         *[f"  {line}" for line in json.dumps(CAI, indent=2).splitlines()],
         "  The definition of its agent wants a person's approval for it.",
@@ -65,8 +76,8 @@ async def test_pending_shows_what_is_asked_and_the_commands_that_answer_it() -> 
 
 
 async def test_a_question_that_ends_in_a_form_shows_it_and_how_to_answer() -> None:
-    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        done = await run("caipe", "ask", "Create a repo.", env={"CAIPE_URL": client.url})
+    async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
+        done = await run_command("caipe", "ask", "Create a repo.", env={"CAIPE_URL": client.url})
         (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
         listed = await caipe(client, "pending")
     assert (done.code, done.out) == (INPUT_REQUIRED, "")
@@ -80,14 +91,20 @@ async def test_nothing_of_a_request_can_control_the_terminal_and_no_argument_hid
     evil, repos = "\x1b[2J\u202eevil\x9b", Repos()
     hidden = {"name": "ok\u202e\u200b\x7f\U000e0041", "private": False}
     fields = [
-        {"field_name": f"a{evil}", "field_label": f"{evil}\nlabel", "field_description": evil, "default_value": evil, "placeholder": evil}
+        {
+            "field_name": f"a{evil}",
+            "field_label": f"{evil}\nlabel",
+            "field_description": evil,
+            "default_value": evil,
+            "placeholder": evil,
+        }
     ]
     async with supervisor(DELEGATING, agents=[github(repos, hidden)]) as client:
         done, listed = await caipe(client, "ask", "Go."), await caipe(client, "pending")
         for text in (done.err, listed.out):
             assert '"name": "ok\\u202e\\u200b\\u007f\\udb40\\udc41"' in text
     script = Script(Turn(Call("repo")), Turn(Say("Done.")))
-    async with supervisor(script, tools=[asking("repo", fields, description=evil)]) as client:
+    async with supervisor(script, tools=[form_tool("repo", fields, description=evil)]) as client:
         form, forms = await caipe(client, "ask", "Go."), await caipe(client, "pending")
     for text in (done.err, listed.out, form.err, forms.out):
         assert [one for one in text if not one.isprintable() and one != "\n"] == []
@@ -98,9 +115,11 @@ async def test_nothing_of_a_request_can_control_the_terminal_and_no_argument_hid
 
 
 async def test_an_answer_to_a_form_is_followed_to_the_end_and_counts_once() -> None:
-    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        (request_id,) = request_ids(await asked(client))
-        done = await run("caipe", "answer", request_id[:6], "repo=cai", "stars=3", env={"CAIPE_URL": client.url})
+    async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
+        (request_id,) = request_ids(await ask_until_paused(client))
+        done = await run_command(
+            "caipe", "answer", request_id[:6], "repo=cai", "stars=3", env={"CAIPE_URL": client.url}
+        )
         again = await caipe(client, "answer", request_id, "repo=other")
     assert (done.code, done.out) == (OK, "Made cai.\n")
     assert "One moment." not in done.err, "what happened before is not told again"
@@ -110,11 +129,15 @@ async def test_an_answer_to_a_form_is_followed_to_the_end_and_counts_once() -> N
 
 
 async def test_wrong_values_leave_the_form_open_with_a_sentence_for_each() -> None:
-    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        (request_id,) = request_ids(await asked(client))
+    async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
+        (request_id,) = request_ids(await ask_until_paused(client))
         wrong = await caipe(client, "answer", request_id, "repo=NO", "stars=many", "more=1")
         assert (wrong.code, wrong.out) == (INPUT_REQUIRED, "")
-        for sentence in ("Repository must have the form [a-z0-9-]+.", "stars must be a whole number.", "There is no field more;"):
+        for sentence in (
+            "Repository must have the form [a-z0-9-]+.",
+            "stars must be a whole number.",
+            "There is no field more;",
+        ):
             assert sentence in wrong.err
         assert f"caipe answer {request_id} " in wrong.err
         assert (await caipe(client, "answer", request_id, "repo=cai")).out == "Made cai.\n"
@@ -123,16 +146,16 @@ async def test_wrong_values_leave_the_form_open_with_a_sentence_for_each() -> No
 async def test_a_repeated_name_is_a_list() -> None:
     fields = [{"field_name": "topics", "field_type": "multiselect", "field_values": ["a", "b,c", "d"]}]
     script = Script(Turn(Call("pick")), Turn(Say("{{tool:pick}}")))
-    async with supervisor(script, tools=[asking("pick", fields)]) as client:
-        (request_id,) = request_ids(await asked(client))
+    async with supervisor(script, tools=[form_tool("pick", fields)]) as client:
+        (request_id,) = request_ids(await ask_until_paused(client))
         done = await caipe(client, "answer", request_id, "topics=b,c", "topics=a")
     assert json.loads(done.out) == {"topics": ["b,c", "a"]}
 
 
 async def test_a_form_can_be_declined_with_a_reason() -> None:
     script = Script(Turn(Call("pick")), Turn(Say("{{tool:pick}}")))
-    async with supervisor(script, tools=[asking("pick", [{"field_name": "name"}])]) as client:
-        (request_id,) = request_ids(await asked(client))
+    async with supervisor(script, tools=[form_tool("pick", [{"field_name": "name"}])]) as client:
+        (request_id,) = request_ids(await ask_until_paused(client))
         done = await caipe(client, "reject", request_id, "--reason", "Not today.")
     told = json.loads(done.out)
     assert (done.code, told["type"], told["message"]) == (OK, "reject", "Not today.")
@@ -142,16 +165,21 @@ async def test_a_form_can_be_declined_with_a_reason() -> None:
     ("arguments", "made"),
     [
         (["approve"], CAI),
-        (["approve", "--set", "name=1.10", "--set", "private=false", "--set", "stars=7"], {"name": "1.10", "private": False, "stars": 7}),
+        (
+            ["approve", "--set", "name=1.10", "--set", "private=false", "--set", "stars=7"],
+            {"name": "1.10", "private": False, "stars": 7},
+        ),
         (["approve", "--set", 'name="a \\"b\\""'], {**CAI, "name": 'a "b"'}),
         (["approve", "--set", "name=a=b"], {**CAI, "name": "a=b"}),
     ],
     ids=["as it is", "changed", "a text as JSON", "a text with ="],
 )
-async def test_an_approval_runs_the_call_as_it_was_shown_or_changed(arguments: list[str], made: dict[str, Any]) -> None:
+async def test_an_approval_runs_the_call_as_it_was_shown_or_changed(
+    arguments: list[str], made: dict[str, Any]
+) -> None:
     repos = Repos()
     async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
-        (request_id,) = request_ids(await asked(client))
+        (request_id,) = request_ids(await ask_until_paused(client))
         done = await caipe(client, arguments[0], request_id, *arguments[1:])
         later = await caipe(client, "reject", request_id)
     assert (done.code, repos.made) == (OK, [made])
@@ -162,7 +190,7 @@ async def test_an_approval_runs_the_call_as_it_was_shown_or_changed(arguments: l
 async def test_a_rejection_and_its_reason_reach_the_model() -> None:
     repos = Repos()
     async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
-        (request_id,) = request_ids(await asked(client))
+        (request_id,) = request_ids(await ask_until_paused(client))
         done = await caipe(client, "reject", request_id, "--reason", "The name is taken")
     assert (done.code, repos.made) == (OK, [])
     assert "rejected this call of create_repo: The name is taken." in done.out
@@ -171,7 +199,7 @@ async def test_a_rejection_and_its_reason_reach_the_model() -> None:
 async def test_always_is_visible_and_can_be_taken_back() -> None:
     repos = Repos()
     async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
-        seen = await asked(client, contextId="talk")
+        seen = await ask_until_paused(client, contextId="talk")
         assert (await caipe(client, "allowances", "talk")).out == ""
         assert (await caipe(client, "approve", request_ids(seen)[0], "--always")).out == "So: cai is there.\n"
         assert (await caipe(client, "ask", "--context", "talk", "Again.")).code == OK
@@ -189,9 +217,9 @@ async def test_always_is_visible_and_can_be_taken_back() -> None:
 
 async def test_pending_tells_of_the_allowances_of_its_conversations() -> None:
     repos, script = Repos(), Script(Turn(Call("create_repo", CAI)), Turn(Call("repo")), Turn(Say("Done.")))
-    tools = [repos.tool, asking("repo", [{"field_name": "name"}])]
+    tools = [repos.tool, form_tool("repo", [{"field_name": "name"}])]
     async with supervisor(script, tools=tools) as client:
-        seen = await asked(client, contextId="talk")
+        seen = await ask_until_paused(client, contextId="talk")
         done = await caipe(client, "approve", request_ids(seen)[0], "--always")
         assert done.code == INPUT_REQUIRED, "the next request of the same run"
         assert "caipe answer" in done.err
@@ -201,10 +229,13 @@ async def test_pending_tells_of_the_allowances_of_its_conversations() -> None:
 async def test_what_is_no_answer_to_the_request_is_not_sent() -> None:
     repos = Repos()
     async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
-        (request_id,) = request_ids(await asked(client))
+        (request_id,) = request_ids(await ask_until_paused(client))
         for arguments, said in (
             (("answer", request_id, "name=x"), f"caipe approve {request_id}"),
-            (("approve", request_id, "--set", "nmae=x"), "create_repo is not called with nmae; its arguments are name, private, stars."),
+            (
+                ("approve", request_id, "--set", "nmae=x"),
+                "create_repo is not called with nmae; its arguments are name, private, stars.",
+            ),
             (("approve", "nothing"), "There is no request nothing."),
             (("approve", ""), "There is no id."),
         ):
@@ -214,8 +245,8 @@ async def test_what_is_no_answer_to_the_request_is_not_sent() -> None:
             assert (await caipe(client, *wrong)).code == USAGE
         assert (await caipe(client, "approve", request_id, "--always", "--set", "name=x")).code == USAGE
         assert await status(client, request_id) == "pending"
-    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        (request_id,) = request_ids(await asked(client))
+    async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
+        (request_id,) = request_ids(await ask_until_paused(client))
         done = await caipe(client, "approve", request_id)
         assert (done.code, f"caipe answer {request_id} " in done.err) == (FAILED, True)
         assert await status(client, request_id) == "pending"
@@ -223,16 +254,22 @@ async def test_what_is_no_answer_to_the_request_is_not_sent() -> None:
 
 
 async def test_a_beginning_that_two_requests_share_answers_neither() -> None:
-    repos, calls = Repos(), [{**CAI, "name": f"r{number}"} for number in range(17)]  # more than there are hexadecimal digits
+    repos, calls = (
+        Repos(),
+        [{**CAI, "name": f"r{number}"} for number in range(17)],
+    )  # more than there are hexadecimal digits
     async with supervisor(DELEGATING, agents=[github(repos, *calls)]) as client:
-        ids = sorted(request_ids(await asked(client)))
+        ids = sorted(request_ids(await ask_until_paused(client)))
         first, second = next(pair for pair in itertools.pairwise(ids) if pair[0][0] == pair[1][0])
         done = await caipe(client, "approve", first[0])
         assert (done.code, first in done.err, second in done.err) == (FAILED, True, True)
         assert {await status(client, one) for one in ids} == {"pending"}
         one = await caipe(client, "approve", first)
         assert one.code == INPUT_REQUIRED
-        assert (f"caipe approve {first}\n" in one.err, f"caipe approve {second}\n" in one.err) == (False, True)
+        assert (f"caipe approve {first}\n" in one.err, f"caipe approve {second}\n" in one.err) == (
+            False,
+            True,
+        )
         assert await status(client, first) == "answered"
     assert len(repos.made) == 1
 
@@ -252,10 +289,10 @@ async def test_an_answer_to_a_run_that_works_is_followed_until_it_was_taken_in()
     calls = [Call("create_repo", {"name": name}, id=name) for name in ("slow", "fast")]
     script = Script(Turn(*calls), Turn(Say("All is there.")))
     async with supervisor(DELEGATING, agents=[agent("github", script, tool)]) as client:
-        seen = await asked(client)
+        seen = await ask_until_paused(client)
         data = [frame.artifact["parts"][0]["data"] for frame in seen.named("UserInputMetaData")]
         ids = {one["arguments"]["name"]: one["request_id"] for one in data}
-        slow = asyncio.create_task(answered(client, seen, {ids["slow"]: {"type": "approve"}}))
+        slow = asyncio.create_task(send_answers(client, seen, {ids["slow"]: {"type": "approve"}}))
         await begun.wait()
         fast = asyncio.create_task(caipe(client, "approve", ids["fast"]))
         while await status(client, ids["fast"]) != "answered":
@@ -268,16 +305,16 @@ async def test_an_answer_to_a_run_that_works_is_followed_until_it_was_taken_in()
 
 
 async def test_an_answer_can_be_followed_as_events() -> None:
-    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        (request_id,) = request_ids(await asked(client))
+    async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
+        (request_id,) = request_ids(await ask_until_paused(client))
         done = await caipe(client, "answer", request_id, "repo=cai", "--json")
-    kinds = [EVENT.validate_json(line).kind for line in done.out.splitlines()]
+    kinds = [EVENT_ADAPTER.validate_json(line).kind for line in done.out.splitlines()]
     assert (kinds[0], kinds[-1], done.code) == ("input_resolved", "answered", OK)
 
 
 async def test_a_text_to_the_conversation_is_an_answer_by_the_servers_rules() -> None:
-    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        await asked(client, contextId="talk")
+    async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
+        await ask_until_paused(client, contextId="talk")
         unclear = await caipe(client, "ask", "--context", "talk", "Which one?")
         done = await caipe(client, "ask", "--context", "talk", "repo: cai")
     assert (unclear.code, unclear.out) == (INPUT_REQUIRED, "")
@@ -290,13 +327,16 @@ async def test_a_text_to_the_conversation_is_an_answer_by_the_servers_rules() ->
 
 async def test_forms_are_answered_with_the_values_that_were_given() -> None:
     tools = [
-        asking("first", [{"field_name": "name"}, {"field_name": "stars", "field_type": "integer"}]),
-        asking("second", [{"field_name": "name"}, {"field_name": "private", "field_type": "boolean", "required": False}]),
+        form_tool("first", [{"field_name": "name"}, {"field_name": "stars", "field_type": "integer"}]),
+        form_tool(
+            "second",
+            [{"field_name": "name"}, {"field_name": "private", "field_type": "boolean", "required": False}],
+        ),
     ]
     script = Script(Turn(Call("first")), Turn(Call("second")), Turn(Say("{{tool:first}} {{tool:second}}")))
     async with supervisor(script, tools=tools) as client:
         given = ("--answer", "name=cai", "--answer", "stars=3", "--answer", "private=yes")
-        done = await run("caipe", "ask", *given, "Go.", env={"CAIPE_URL": client.url})
+        done = await run_command("caipe", "ask", *given, "Go.", env={"CAIPE_URL": client.url})
     assert (done.code, done.out) == (OK, '{"name": "cai", "stars": 3} {"name": "cai", "private": true}\n')
 
 
@@ -304,9 +344,11 @@ async def test_values_may_come_from_a_file_and_the_command_line_wins(tmp_path: P
     file, broken = tmp_path / "values.json", tmp_path / "broken.json"
     file.write_text(json.dumps({"repo": "from-file", "stars": 4}))
     broken.write_text("[1]")
-    async with supervisor(ScriptedChatModel(script=SCRIPT), tools=[form_tool()]) as client:
+    async with supervisor(ScriptedChatModel(script=SCRIPT), tools=[ask_form_tool()]) as client:
         assert (await caipe(client, "ask", "--answers", str(file), "Go.")).out == "Made from-file.\n"
-        assert (await caipe(client, "ask", "--answers", str(file), "--answer", "repo=mine", "Go.")).out == "Made mine.\n"
+        assert (
+            await caipe(client, "ask", "--answers", str(file), "--answer", "repo=mine", "Go.")
+        ).out == "Made mine.\n"
         assert (await caipe(client, "ask", "--answers", str(broken), "Go.")).code == USAGE
         assert (await caipe(client, "ask", "--answers", str(tmp_path / "none.json"), "Go.")).code == USAGE
         assert (await caipe(client, "ask", "--answer", "repo", "Go.")).code == USAGE
@@ -321,8 +363,10 @@ async def test_values_may_come_from_a_file_and_the_command_line_wins(tmp_path: P
         (["--answer", "name=cai"], "Nothing asked for: name."),
     ],
 )
-async def test_a_missing_or_wrong_value_is_code_four_and_nothing_is_sent(given: list[str], sentence: str) -> None:
-    async with supervisor(SCRIPT, tools=[form_tool()]) as client:
+async def test_a_missing_or_wrong_value_is_code_four_and_nothing_is_sent(
+    given: list[str], sentence: str
+) -> None:
+    async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
         done = await caipe(client, "ask", *given, "Go.")
         (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
         task = (await client.call("GetTask", {"id": entry["task_id"]}))["result"]
@@ -334,8 +378,11 @@ async def test_a_missing_or_wrong_value_is_code_four_and_nothing_is_sent(given: 
 
 async def test_a_form_for_which_nothing_was_given_is_not_answered() -> None:
     script = Script(Turn(Call("pick")), Turn(Say("Done.")))
-    fields: list[dict[str, Any]] = [{"field_name": "name", "required": False}, {"field_name": "size", "default_value": "small"}]
-    async with supervisor(script, tools=[asking("pick", fields)]) as client:
+    fields: list[dict[str, Any]] = [
+        {"field_name": "name", "required": False},
+        {"field_name": "size", "default_value": "small"},
+    ]
+    async with supervisor(script, tools=[form_tool("pick", fields)]) as client:
         assert (await caipe(client, "ask", "--answer", "other=1", "Go.")).code == INPUT_REQUIRED
         assert (await caipe(client, "ask", "--answer", "size=big", "Go.")).code == OK
 
@@ -348,7 +395,9 @@ async def test_a_form_that_comes_again_is_not_answered_with_the_same_values() ->
         return str(name)
 
     tool = StructuredTool.from_function(coroutine=pick, name="pick")
-    async with supervisor(Script(Turn(Call("pick")), Turn(Say("Made {{tool:pick}}."))), tools=[tool]) as client:
+    async with supervisor(
+        Script(Turn(Call("pick")), Turn(Say("Made {{tool:pick}}."))), tools=[tool]
+    ) as client:
         done = await caipe(client, "ask", "--answer", "repo=taken", "Go.")
         (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
         assert (done.code, "Create GitHub Repo is asked again" in done.err) == (INPUT_REQUIRED, True)

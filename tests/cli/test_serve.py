@@ -15,7 +15,7 @@ from tests.support.dialects import V03, V10
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
 from tests.support.fakes.script import Hang, Say, Script, Turn
 from tests.support.harness import PLAIN, Client
-from tests.support.processes import Program, invoked, run, started
+from tests.support.processes import Program, invoke_caipe, run_command, start_command
 
 ECHO = Script(Turn(Say("You said {{user}}.")))
 
@@ -27,20 +27,28 @@ def model_of(server: OpenAIServer) -> dict[str, str]:
 @asynccontextmanager
 async def serving(*command: str, **env: str) -> AsyncIterator[tuple[Program, Client]]:
     """A server process on a port of its own choice, and a client for it."""
-    async with started(*command, env=env) as program, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
-        found = await program.said(r"serving on (http://\S+)")
+    async with (
+        start_command(*command, env=env) as program,
+        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+    ):
+        found = await program.wait_for_stderr(r"serving on (http://\S+)")
         yield program, Client(found[1], http)
 
 
 async def test_a_question_is_answered_with_all_settings_in_a_file(tmp_path: Path) -> None:
     text, key = secrets.token_hex(8), secrets.token_urlsafe()
     async with serve_openai(ECHO) as model:
-        lines = {**model_of(model), "A2A_AUTH_SHARED_KEY": key, "A2A_PORT": "abc", "A2A_AGENT_NAME": "From the file"}
+        lines = {
+            **model_of(model),
+            "A2A_AUTH_SHARED_KEY": key,
+            "A2A_PORT": "abc",
+            "A2A_AGENT_NAME": "From the file",
+        }
         (tmp_path / ".env").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         async with serving("platform-engineer", A2A_PORT="0") as (program, client):  # the environment wins
             with (tmp_path / ".env").open("a") as file:
                 file.write(f"CAIPE_URL={client.url}\n")
-            done = await run("caipe", "ask", text)
+            done = await run_command("caipe", "ask", text)
             card = (await client.http.get(client.url + ".well-known/agent-card.json")).json()
             refused = await client.http.get(client.url + "tools")
             ready = await client.http.get(client.url + "ready")
@@ -55,8 +63,8 @@ async def test_a_question_is_answered_with_all_settings_in_a_file(tmp_path: Path
 async def test_without_a_model_the_server_starts_and_says_so_and_ends_at_an_interrupt() -> None:
     async with serving("caipe", "serve", "--port", "0") as (program, client):
         ready = await client.http.get(client.url + "ready")
-        program.signal(signal.SIGINT)
-        done = await program.finished()
+        program.send_signal(signal.SIGINT)
+        done = await program.wait_for_exit()
     assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
     assert "LLM_MODEL" in ready.json()["components"]["model"]["message"]
     assert done.code == 0
@@ -75,14 +83,14 @@ async def test_a_signal_ends_the_streams_the_waiting_and_the_work() -> None:
         ),
     ):
         blocking = asyncio.create_task(client.call(V03.send, V03.message("Well?")))
-        await program.said("run .* started")
+        await program.wait_for_stderr("run .* started")
         frames = []
         async for frame in client.open(V10.stream, V10.message("Well?")):
             frames.append(frame)
             if len(frames) == 3:
-                program.signal(signal.SIGTERM)
+                program.send_signal(signal.SIGTERM)
         answer = await blocking
-        done = await program.finished()
+        done = await program.wait_for_exit()
     assert frames[-1].name == "streaming_result"  # no end was sent: come back with the number
     assert V03.state(V03.sent(answer)) == "working"  # the task as it stands
     assert done.code in (0, -signal.SIGTERM)
@@ -94,7 +102,7 @@ async def test_a_signal_ends_the_streams_the_waiting_and_the_work() -> None:
 async def test_a_port_in_use_is_told_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = await run("platform-engineer", env={"A2A_PORT": port})
+        done = await run_command("platform-engineer", env={"A2A_PORT": port})
     assert done.code == 1
     assert f"port {port}" in done.err
     assert "A2A_PORT" in done.err
@@ -113,7 +121,9 @@ async def test_a_port_in_use_is_told_in_a_sentence() -> None:
     ],
 )
 async def test_a_wrong_setting_is_told_in_a_sentence(variable: str, value: str) -> None:
-    done = await invoked("serve", env={"A2A_PORT": "0", "A2A_AUTH_SHARED_KEY": "very-secret", variable: value})
+    done = await invoke_caipe(
+        "serve", env={"A2A_PORT": "0", "A2A_AUTH_SHARED_KEY": "very-secret", variable: value}
+    )
     said = done.out + done.err  # of a process all of it would be on stderr
     assert done.code == 1
     assert variable in said
@@ -122,14 +132,14 @@ async def test_a_wrong_setting_is_told_in_a_sentence(variable: str, value: str) 
 
 
 async def test_a_wrong_setting_leaves_no_traceback() -> None:
-    done = await run("platform-engineer", env={"A2A_PORT": "abc"})
+    done = await run_command("platform-engineer", env={"A2A_PORT": "abc"})
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("Settings are wrong. A2A_PORT:")
     assert len(done.err.splitlines()) == 1
 
 
 async def test_the_help_names_the_commands() -> None:
-    done = await invoked("--help")
+    done = await invoke_caipe("--help")
     assert done.code == 0
     for name in ("ask", "serve"):
         assert f"  {name} " in done.out

@@ -12,9 +12,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from tests.support.fakes.git_server import commit, git_server, repository
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Say, Script, Turn
-from tests.support.harness import FAST, served, supervisor
-from tests.support.processes import Finished, invoked, run
-from tests.support.skill_files import BLOCKED, catalog_in, skill_files, skill_md, write_skill
+from tests.support.harness import FAST, serve_app, supervisor
+from tests.support.processes import CommandResult, invoke_caipe, run_command
+from tests.support.skill_files import BLOCKED, build_catalog, skill_files, skill_md, write_skill
 
 OK, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3
 KEY = "a-key-of-the-tests"
@@ -23,11 +23,14 @@ SHIPPED = ["argocd-sync-failure", "cost-check", "incident-triage", "on-call-hand
 
 @pytest.fixture
 def triage(tmp_path: Path) -> Path:
-    return write_skill(tmp_path / "triage", {**skill_files("triage", references__guide="Guide."), "assets/x.png": b"\x89PNG\xff"})
+    return write_skill(
+        tmp_path / "triage",
+        {**skill_files("triage", references__guide="Guide."), "assets/x.png": b"\x89PNG\xff"},
+    )
 
 
-async def caipe(*arguments: str, **env: str) -> Finished:
-    return await invoked("skills", *arguments, env=env)
+async def caipe(*arguments: str, **env: str) -> CommandResult:
+    return await invoke_caipe("skills", *arguments, env=env)
 
 
 async def names(*arguments: str, **env: str) -> list[str]:
@@ -36,8 +39,12 @@ async def names(*arguments: str, **env: str) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def server(home: Path, **env: str) -> AsyncIterator[str]:
-    app = create_app(Settings.of({**FAST, **env}), model=ScriptedChatModel(script=Script(Turn(Say("Here.")))), skills=catalog_in(home))
-    async with served(app) as url:
+    app = create_app(
+        Settings.from_variables({**FAST, **env}),
+        model=ScriptedChatModel(script=Script(Turn(Say("Here.")))),
+        skills=build_catalog(home),
+    )
+    async with serve_app(app) as url:
         yield url
 
 
@@ -56,7 +63,7 @@ async def test_from_adding_to_removing(triage: Path) -> None:
         ["triage", version, "stored", "enabled", "The", "skill", "triage."],
     ]
     shown = await caipe("show", "triage")
-    assert shown == Finished(
+    assert shown == CommandResult(
         OK,
         skill_md("triage"),
         f"triage  {version}  stored, enabled\n  assets/x.png  5 bytes\n  references/guide.md  6 bytes\n",
@@ -74,13 +81,17 @@ async def test_from_adding_to_removing(triage: Path) -> None:
     again = await caipe("add", str(triage))
     assert (again.code, again.err.startswith("A skill triage is stored already.")) == (FAILED, True)
     write_skill(triage, skill_files("triage", "Second."))
-    replaced = await caipe("add", "--replace", str(triage / "SKILL.md"))  # the file means its skill, with all its files
+    replaced = await caipe(
+        "add", "--replace", str(triage / "SKILL.md")
+    )  # the file means its skill, with all its files
     assert (replaced.code, replaced.err.split()[2:]) == (OK, ["is", "replaced,", "enabled."])
     assert (await caipe("show", "triage", "--file", "references/guide.md")).out == "Guide.\n"
     assert (await caipe("show", "triage")).out == skill_md("triage", "Second.")
-    assert await caipe("remove", "triage") == Finished(OK, "", "triage is removed.\n")
-    assert await caipe("remove", "triage") == Finished(FAILED, "", "There is no skill triage.\n")
-    assert await caipe("list", "triage", "--source", "stored") == Finished(OK, "", "There is no such skill.\n")
+    assert await caipe("remove", "triage") == CommandResult(OK, "", "triage is removed.\n")
+    assert await caipe("remove", "triage") == CommandResult(FAILED, "", "There is no skill triage.\n")
+    assert await caipe("list", "triage", "--source", "stored") == CommandResult(
+        OK, "", "There is no such skill.\n"
+    )
 
 
 async def test_a_folder_of_skills_is_added_as_a_whole(tmp_path: Path) -> None:
@@ -91,14 +102,19 @@ async def test_a_folder_of_skills_is_added_as_a_whole(tmp_path: Path) -> None:
     write_skill(tmp_path / "many" / "broken", {"SKILL.md": b"x"})
     write_skill(tmp_path / "many" / "three", skill_files("three"))
     broken = await caipe("add", str(tmp_path / "many"))
-    assert (broken.code, broken.err.startswith("  SKILL.md:1: The file must begin with front matter")) == (FAILED, True)
+    assert (broken.code, broken.err.startswith("  SKILL.md:1: The file must begin with front matter")) == (
+        FAILED,
+        True,
+    )
     assert await names("--source", "stored") == ["one", "two"]  # all, or none
     (tmp_path / "flat--SKILL.md").write_text(skill_md("flat"))
     assert (await caipe("add", str(tmp_path / "flat--SKILL.md"))).code == OK
     (tmp_path / "empty").mkdir()
     assert "There is no SKILL.md in" in (await caipe("add", str(tmp_path / "empty"))).err
     nowhere = await caipe("add", "nowhere")
-    assert nowhere == Finished(FAILED, "", "nowhere is neither a file or folder here nor the address of a git repository.\n")
+    assert nowhere == CommandResult(
+        FAILED, "", "nowhere is neither a file or folder here nor the address of a git repository.\n"
+    )
     assert (await caipe("add", str(tmp_path / "many"), "--ref", "main")).code == USAGE
 
 
@@ -119,7 +135,11 @@ async def test_validating_needs_nothing(tmp_path: Path, triage: Path) -> None:
     assert (fine.code, fine.err.split()[0], fine.err.split()[-1]) == (OK, "triage", "valid")
     write_skill(tmp_path / "wrong", {"SKILL.md": skill_md("other").encode()})
     wrong = await caipe("validate", str(tmp_path / "wrong"))
-    assert wrong == Finished(FAILED, "", "  SKILL.md:2: name: The name must be that of the skill's folder, wrong. Rename one of them.\n")
+    assert wrong == CommandResult(
+        FAILED,
+        "",
+        "  SKILL.md:2: name: The name must be that of the skill's folder, wrong. Rename one of them.\n",
+    )
     blocked = await caipe("validate", str(write_skill(tmp_path / "bad", skill_files("bad", BLOCKED))))
     assert (blocked.code, blocked.err.splitlines()[0].split()[-1]) == (FAILED, "blocked")
     route = await caipe("validate", str(write_skill(tmp_path / "hubs", skill_files("hubs"))))
@@ -140,11 +160,17 @@ async def test_sources_that_cannot_be_read_are_said(tmp_path: Path) -> None:
     assert refreshed.code == FAILED
     assert refreshed.err.splitlines()[0] == "5 skills can be used. 1 sources could not be read."
     assert (await caipe("refresh")).err == "5 skills can be used.\n"
-    assert (await caipe("disable", "cost-check", READ_ONLY="true")).err == "Nothing may be changed here: READ_ONLY is set.\n"
+    assert (
+        await caipe("disable", "cost-check", READ_ONLY="true")
+    ).err == "Nothing may be changed here: READ_ONLY is set.\n"
 
 
 async def test_a_git_repository_from_adding_to_removing(tmp_path: Path) -> None:
-    files = {"skills/hubbed/SKILL.md": skill_md("hubbed"), "skills/bad/SKILL.md": skill_md("bad", BLOCKED), "other/SKILL.md": skill_md("x")}
+    files = {
+        "skills/hubbed/SKILL.md": skill_md("hubbed"),
+        "skills/bad/SKILL.md": skill_md("bad", BLOCKED),
+        "other/SKILL.md": skill_md("x"),
+    }
     origin = repository(tmp_path / "origin", files)
     env = {"SKILL_HUBS_ALLOW_PRIVATE_ADDRESSES": "true"}
     async with git_server(origin) as git:
@@ -160,7 +186,9 @@ async def test_a_git_repository_from_adding_to_removing(tmp_path: Path) -> None:
         assert (await caipe("refresh", "--hubs", **env)).err == "7 skills can be used.\n"
     assert await names("--source", "hub") == ["bad", "hubbed", "new"]
     assert (await caipe("list", "hubbed")).out.splitlines()[1].split()[2:4] == ["hub", "team-skills"]
-    assert await caipe("remove", "--hub", "team-skills") == Finished(OK, "", "team-skills is removed, with its skills.\n")
+    assert await caipe("remove", "--hub", "team-skills") == CommandResult(
+        OK, "", "team-skills is removed, with its skills.\n"
+    )
     assert await names("--source", "hub") == []
 
 
@@ -195,11 +223,13 @@ async def test_a_skill_of_a_stranger_does_not_steer_the_terminal(tmp_path: Path)
 
 async def test_a_name_with_a_slash_reaches_the_server_and_commands_of_the_chat_do_not(tmp_path: Path) -> None:
     script = Script(Turn(Say("Followed.")))
-    catalog = catalog_in(tmp_path / "home")
+    catalog = build_catalog(tmp_path / "home")
     write_skill(tmp_path / "home" / "folder" / "triage", skill_files("triage"))
-    typed = "/help\n/context\n/triage payments are slow\n/unknown thing\n/etc/hosts is odd\n/exit\nnever sent\n"
+    typed = (
+        "/help\n/context\n/triage payments are slow\n/unknown thing\n/etc/hosts is odd\n/exit\nnever sent\n"
+    )
     async with supervisor(script, skills=catalog) as client:
-        done = await run("caipe", "chat", "--url", client.url, stdin=typed)
+        done = await run_command("caipe", "chat", "--url", client.url, stdin=typed)
         tasks = (await client.call("ListTasks", {"historyLength": 5}))["result"]["tasks"]
     assert done.code == OK
     assert "/quit leaves" in done.out

@@ -10,18 +10,28 @@ from hypothesis import strategies as st
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import interrupt
 
-from ai_platform_engineering.core.events import Approval, DataPart, Form, InputField, InputRequested, InputResolved, TextPart
+from ai_platform_engineering.core.events import (
+    Approval,
+    DataPart,
+    Form,
+    InputField,
+    InputRequested,
+    InputResolved,
+    TextPart,
+)
 from ai_platform_engineering.core.forms import check_form
-from ai_platform_engineering.runtime.runs.answers import Answers, read_answers
+from ai_platform_engineering.runtime.runs.answers import ParsedAnswers, read_answers
 from tests.support.dialects import V10, Dialect, both_versions
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import Client, Seen, supervisor
+from tests.support.harness import Client, ReceivedStream, supervisor
 
 CHOICE = {"field_values": ("dev", "prod")}
 
 
 def asked(field_type: str = "text", **more: Any) -> InputField:
-    return InputField.model_validate({"field_name": "it", "field_label": "It", "field_type": field_type, **more})
+    return InputField.model_validate(
+        {"field_name": "it", "field_label": "It", "field_type": field_type, **more}
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,11 +105,17 @@ def test_a_field_that_does_not_exist_is_told() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 
 
-@given(st.sampled_from(["text", "textarea", "select", "multiselect", "boolean", "integer", "number", "date", "url", "email"]), JSON)
+@given(
+    st.sampled_from(
+        ["text", "textarea", "select", "multiselect", "boolean", "integer", "number", "date", "url", "email"]
+    ),
+    JSON,
+)
 def test_whatever_is_answered_is_taken_or_told(field_type: str, value: Any) -> None:
     good, wrong = check_form(Form(fields=(asked(field_type, **CHOICE),)), {"it": value})
     assert len(good) + len(wrong) == 1
@@ -108,7 +124,10 @@ def test_whatever_is_answered_is_taken_or_told(field_type: str, value: Any) -> N
 
 # --- which request is meant -------------------------------------------------------------------------------------------
 
-CREATE, DELETE = (InputRequested(request_id=tool, asked=Approval(tool=tool, arguments={"n": 1})) for tool in ("create", "delete"))
+CREATE, DELETE = (
+    InputRequested(request_id=tool, asked=Approval(tool=tool, arguments={"n": 1}))
+    for tool in ("create", "delete")
+)
 FORM = InputRequested(request_id="form", asked=Form(title="Form", fields=(asked(),)))
 NOTE = InputRequested(request_id="note", asked=Form(title="Note", fields=(asked("textarea"),)))
 YES, NO = {"type": "approve"}, {"type": "reject"}
@@ -119,7 +138,7 @@ def inputs(**values: Any) -> dict[str, Any]:
     return {"type": "edit", "args": {"args": {"user_inputs": values}}}
 
 
-def read(data: Any, *pending: InputRequested) -> Answers:
+def read(data: Any, *pending: InputRequested) -> ParsedAnswers:
     return read_answers([DataPart(data=data)], pending)
 
 
@@ -127,13 +146,25 @@ def read(data: Any, *pending: InputRequested) -> Answers:
     ("decisions", "pending", "values"),
     [
         ([{**YES, "action_name": "delete"}], (CREATE, DELETE, FORM), {"delete": YES}),
-        ([{**NO, "action_name": "delete"}, {**YES, "action_name": "create"}], (CREATE, DELETE), {"create": YES, "delete": NO}),
-        ([{"type": "accept"}, {"type": "response", "message": "no"}], (CREATE, DELETE), {"create": YES, "delete": {**NO, "message": "no"}}),
+        (
+            [{**NO, "action_name": "delete"}, {**YES, "action_name": "create"}],
+            (CREATE, DELETE),
+            {"create": YES, "delete": NO},
+        ),
+        (
+            [{"type": "accept"}, {"type": "response", "message": "no"}],
+            (CREATE, DELETE),
+            {"create": YES, "delete": {**NO, "message": "no"}},
+        ),
         ([YES], (CREATE,), {"create": YES}),
         ([YES], (FORM, CREATE), {"create": YES}),
         ([inputs(it="x"), YES], (FORM, CREATE), {"form": {"it": "x"}, "create": YES}),
         ([{**inputs(it="x"), "action_name": "CAIPEAgentResponse"}], (CREATE, FORM), {"form": {"it": "x"}}),
-        ([{**NO, "action_name": "CAIPEAgentResponse", "message": "no"}], (CREATE, FORM), {"form": {**NO, "message": "no"}}),
+        (
+            [{**NO, "action_name": "CAIPEAgentResponse", "message": "no"}],
+            (CREATE, FORM),
+            {"form": {**NO, "message": "no"}},
+        ),
         (
             [{"type": "edit", "edited_action": {"name": "create", "args": {"n": 2}}}],
             (DELETE, CREATE),
@@ -142,7 +173,9 @@ def read(data: Any, *pending: InputRequested) -> Answers:
         ([{**YES, "action_name": "create", "args": {"args": {"n": 1}}}], (CREATE, DELETE), {"create": YES}),
     ],
 )
-def test_a_decision_is_for_the_request_that_it_names_or_that_alone_can_be_meant(decisions: Any, pending: Any, values: Any) -> None:
+def test_a_decision_is_for_the_request_that_it_names_or_that_alone_can_be_meant(
+    decisions: Any, pending: Any, values: Any
+) -> None:
     found = read({"resume": {"decisions": decisions}}, *pending)
     assert (found.values, found.wrong, found.stray) == (values, {}, [])
 
@@ -152,16 +185,26 @@ def test_a_decision_is_for_the_request_that_it_names_or_that_alone_can_be_meant(
     [
         ([{**YES, "action_name": "destroy"}], (CREATE,), ["No open request is called destroy."]),
         ([{**YES, "action_name": "destroy"}], (CREATE, DELETE, FORM), ["No open request is called destroy."]),
-        ([{"type": "edit", "edited_action": {"name": "destroy", "args": {}}}], (CREATE,), ["No open request is called destroy."]),
+        (
+            [{"type": "edit", "edited_action": {"name": "destroy", "args": {}}}],
+            (CREATE,),
+            ["No open request is called destroy."],
+        ),
         ([YES], (CREATE, DELETE), [WHICH]),
         ([YES, YES, YES], (CREATE, DELETE), [WHICH, WHICH, WHICH]),
         ([inputs(it="x")], (FORM, NOTE), [WHICH]),
         ([inputs(it="x")], (CREATE,), [WHICH]),
-        ([{**NO, "action_name": "CAIPEAgentResponse"}], (CREATE,), ["No open request is called CAIPEAgentResponse."]),
+        (
+            [{**NO, "action_name": "CAIPEAgentResponse"}],
+            (CREATE,),
+            ["No open request is called CAIPEAgentResponse."],
+        ),
         (["approve"], (CREATE,), ["A decision is an object with a `type`."]),
     ],
 )
-def test_a_decision_that_fits_nothing_is_given_to_no_other_request(decisions: Any, pending: Any, stray: list[str]) -> None:
+def test_a_decision_that_fits_nothing_is_given_to_no_other_request(
+    decisions: Any, pending: Any, stray: list[str]
+) -> None:
     found = read({"resume": {"decisions": decisions}}, *pending)
     assert (found.values, found.wrong, found.stray) == ({}, {}, stray)
     assert found.complaints() == " ".join(stray)
@@ -184,7 +227,9 @@ def test_two_calls_of_one_tool_are_decided_in_their_order() -> None:
         ({"type": "edit"}, {"arguments": "An edit of create needs its `arguments`."}),
         (
             {"type": "approve", "arguments": {"n": 2}},
-            {"arguments": "An approval of create changes no arguments: to change them, send the type `edit`."},
+            {
+                "arguments": "An approval of create changes no arguments: to change them, send the type `edit`."
+            },
         ),
     ],
 )
@@ -194,15 +239,22 @@ def test_a_decision_that_is_none_leaves_the_request_open(given: Any, wrong: Any)
 
 
 def test_a_decision_has_no_more_than_it_needs() -> None:
-    given = {"create": {**YES, "arguments": {"n": 1}, "always": True, "by": "somebody else"}, "delete": {**NO, "always": True}}
+    given = {
+        "create": {**YES, "arguments": {"n": 1}, "always": True, "by": "somebody else"},
+        "delete": {**NO, "always": True},
+    }
     assert read({"resume": given}, CREATE, DELETE).values == {"create": {**YES, "always": True}, "delete": NO}
 
 
 def test_a_form_is_declined_unless_it_asks_for_a_type() -> None:
     typed = FORM.model_copy(update={"asked": Form(fields=(InputField(field_name="type"),))})
-    assert read({"resume": {"form": {"type": "reject", "message": "no"}}}, FORM).values == {"form": {**NO, "message": "no"}}
+    assert read({"resume": {"form": {"type": "reject", "message": "no"}}}, FORM).values == {
+        "form": {**NO, "message": "no"}
+    }
     assert read({"resume": {"form": {"type": "reject"}}}, typed).values == {"form": {"type": "reject"}}
-    assert read({"resume": {"form": "x"}}, FORM).wrong == {"form": {"": "The answer to a form holds a value for each field by its name."}}
+    assert read({"resume": {"form": "x"}}, FORM).wrong == {
+        "form": {"": "The answer to a form holds a value for each field by its name."}
+    }
 
 
 @pytest.mark.parametrize(
@@ -237,13 +289,24 @@ NEEDS = "I still need your input: "
 def form_tool() -> BaseTool:
     async def ask_form() -> str:
         """Asks."""
-        return json.dumps(interrupt({"type": "form", "title": "Create a repository", "response": "A few details.", "fields": FIELDS}))
+        return json.dumps(
+            interrupt(
+                {
+                    "type": "form",
+                    "title": "Create a repository",
+                    "response": "A few details.",
+                    "fields": FIELDS,
+                }
+            )
+        )
 
     return StructuredTool.from_function(coroutine=ask_form, name="ask_form")
 
 
-async def told(client: Client, dialect: Dialect, *parts: Any, **named: Any) -> Seen:
-    return Seen([frame async for frame in client.open(dialect.stream, dialect.message(*parts, **named))])
+async def told(client: Client, dialect: Dialect, *parts: Any, **named: Any) -> ReceivedStream:
+    return ReceivedStream(
+        [frame async for frame in client.open(dialect.stream, dialect.message(*parts, **named))]
+    )
 
 
 def decision(**fields: Any) -> dict[str, Any]:
@@ -257,10 +320,20 @@ def decision(**fields: Any) -> dict[str, Any]:
         lambda request_id, values: {"resume": {request_id: values}},
         lambda request_id, values: values,
         lambda request_id, values: decision(type="edit", args={"args": {"user_inputs": values}}),
-        lambda request_id, values: decision(type="edit", edited_action={"name": "CAIPEAgentResponse", "args": {"user_inputs": values}}),
+        lambda request_id, values: decision(
+            type="edit", edited_action={"name": "CAIPEAgentResponse", "args": {"user_inputs": values}}
+        ),
         lambda request_id, values: decision(
             type="edit",
-            args={"args": {"metadata": {"input_fields": [{"field_name": name, "value": value} for name, value in values.items()]}}},
+            args={
+                "args": {
+                    "metadata": {
+                        "input_fields": [
+                            {"field_name": name, "value": value} for name, value in values.items()
+                        ]
+                    }
+                }
+            },
         ),
     ],
     ids=["by id", "bare", "decision", "edited action", "beside the fields"],
@@ -270,7 +343,9 @@ async def test_every_shape_of_an_answer_continues_the_run(dialect: Dialect, shap
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
         seen = await told(client, dialect, "Create a repo.")
         request_id = seen.named("UserInputMetaData")[0].artifact["parts"][0]["data"]["request_id"]
-        more = await told(client, dialect, dialect.data(shape(request_id, {"repo": repo, "stars": 3})), taskId=seen.task_id)
+        more = await told(
+            client, dialect, dialect.data(shape(request_id, {"repo": repo, "stars": 3})), taskId=seen.task_id
+        )
     assert more.answer == f"Made {repo}."
 
 
@@ -285,20 +360,27 @@ async def test_lines_of_text_answer_a_form_too() -> None:
 async def test_a_wrong_answer_names_each_field_and_leaves_the_request_open(dialect: Dialect) -> None:
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
         seen = await told(client, dialect, "Create a repo.")
-        wrong = await told(client, dialect, dialect.data({"repo": "Not good", "stars": -1, "colour": "red"}), taskId=seen.task_id)
+        wrong = await told(
+            client,
+            dialect,
+            dialect.data({"repo": "Not good", "stars": -1, "colour": "red"}),
+            taskId=seen.task_id,
+        )
         unclear = await told(client, dialect, "I do not know.", taskId=seen.task_id)
         right = await told(client, dialect, dialect.data({"repo": "good"}), taskId=seen.task_id)
     assert wrong.last.state == unclear.last.state == "input-required"
-    assert wrong.last.said.startswith(
+    assert wrong.last.status_text.startswith(
         f"{NEEDS}Repository must have the form [a-z0-9-]+. Stars must be at least 0. There is no field colour; the fields are repo, stars."
     )
-    assert unclear.last.said.startswith(f"{NEEDS}Create a repository.")
+    assert unclear.last.status_text.startswith(f"{NEEDS}Create a repository.")
     assert right.answer == "Made good."
 
 
 @both_versions
 async def test_a_declined_form_continues_the_run_without_values(dialect: Dialect) -> None:
-    script = Script(Turn(Call("ask_form")), Turn(Say("It said {{tool:ask_form.type}}, {{tool:ask_form.message}}.")))
+    script = Script(
+        Turn(Call("ask_form")), Turn(Say("It said {{tool:ask_form.type}}, {{tool:ask_form.message}}."))
+    )
     async with supervisor(script, tools=[form_tool()]) as client:
         seen = await told(client, dialect, "Create a repo.")
         request_id = seen.named("UserInputMetaData")[0].artifact["parts"][0]["data"]["request_id"]

@@ -7,15 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_platform_engineering.core.events import AnyEvent, PlanStep, PlanUpdated, StepStatus, ToolFinished, ToolStarted
-from ai_platform_engineering.core.plan import DelegationEnded, Plan, PlanState, Reset, WriteSteps, change_plan, read_steps
+from ai_platform_engineering.core.events import (
+    AnyEvent,
+    PlanStep,
+    PlanUpdated,
+    StepStatus,
+    ToolFinished,
+    ToolStarted,
+)
+from ai_platform_engineering.core.plan import (
+    DelegationEnded,
+    Plan,
+    PlanState,
+    ResetPlan,
+    WriteSteps,
+    change_plan,
+    read_steps,
+)
 from tests.support import strategies as given_by
 from tests.support.fakes.script import Call, Fail, Say, Script, Turn
-from tests.support.graph_runner import Talk, scripted
+from tests.support.graph_runner import GraphConversation, scripted_model
 from tests.support.harness import agent
 
 
-def step(number: int, status: StepStatus = "pending", agent: str = "argocd", title: str | None = None) -> PlanStep:
+def step(
+    number: int, status: StepStatus = "pending", agent: str = "argocd", title: str | None = None
+) -> PlanStep:
     return PlanStep(step_id=f"step-{number}", title=title or f"Step {number}", agent=agent, status=status)
 
 
@@ -123,7 +140,10 @@ def test_ids_are_given_on_first_sight_in_order() -> None:
 
 
 def test_a_reworded_step_keeps_its_id_when_it_names_it() -> None:
-    state = after(write(LOOK, FIND), write({**LOOK, "id": "step-1", "title": "Look closer"}, {**FIND, "step_id": "step-2"}))
+    state = after(
+        write(LOOK, FIND),
+        write({**LOOK, "id": "step-1", "title": "Look closer"}, {**FIND, "step_id": "step-2"}),
+    )
     assert ids(state) == ["step-1", "step-2"]
     assert state.plan.steps[0].title == "Look closer"
 
@@ -147,7 +167,10 @@ def test_an_id_that_was_never_given_is_not_taken_over() -> None:
 
 def test_two_steps_with_the_same_words_are_two_steps() -> None:
     assert ids(after(write(LOOK, LOOK))) == ["step-1", "step-2"]
-    assert ids(after(write(LOOK, LOOK), write({**LOOK, "id": "step-2"}, {**LOOK, "id": "step-2"}))) == ["step-2", "step-1"]
+    assert ids(after(write(LOOK, LOOK), write({**LOOK, "id": "step-2"}, {**LOOK, "id": "step-2"}))) == [
+        "step-2",
+        "step-1",
+    ]
 
 
 def test_two_steps_with_the_same_words_keep_their_ids_when_they_are_written_again() -> None:
@@ -156,7 +179,10 @@ def test_two_steps_with_the_same_words_keep_their_ids_when_they_are_written_agai
 
 def test_a_step_that_names_its_id_goes_before_one_that_has_its_old_words() -> None:
     state = after(write(LOOK), write(LOOK, {**LOOK, "id": "step-1", "title": "Look closer"}))
-    assert [(one.step_id, one.title) for one in state.plan.steps] == [("step-2", "Look"), ("step-1", "Look closer")]
+    assert [(one.step_id, one.title) for one in state.plan.steps] == [
+        ("step-2", "Look"),
+        ("step-1", "Look closer"),
+    ]
 
 
 def test_a_title_stays_until_another_is_given() -> None:
@@ -195,7 +221,11 @@ def test_in_any_sequence_of_plans_an_id_means_one_step(plans: list[list[PlanStep
 
 
 def test_the_end_of_a_delegation_is_the_end_of_its_step() -> None:
-    state = after(write(LOOK, FIND), DelegationEnded(agent="argocd", status="completed"), DelegationEnded(agent="jira", status="failed"))
+    state = after(
+        write(LOOK, FIND),
+        DelegationEnded(agent="argocd", status="completed"),
+        DelegationEnded(agent="jira", status="failed"),
+    )
     assert statuses(state.plan) == ["completed", "failed"]
 
 
@@ -205,7 +235,9 @@ def test_a_delegation_without_a_step_changes_nothing() -> None:
 
 
 def test_a_failed_step_is_not_completed_by_a_models_word() -> None:
-    state = after(write(LOOK), DelegationEnded(agent="argocd", status="failed"), write({**LOOK, "status": "completed"}))
+    state = after(
+        write(LOOK), DelegationEnded(agent="argocd", status="failed"), write({**LOOK, "status": "completed"})
+    )
     assert statuses(state.plan) == ["failed"]
 
 
@@ -220,7 +252,7 @@ def test_a_failed_step_that_is_tried_again_can_be_completed() -> None:
 
 
 def test_a_new_question_starts_without_the_old_plan() -> None:
-    assert after(write(LOOK, FIND, title="Release"), Reset()) == PlanState()
+    assert after(write(LOOK, FIND, title="Release"), ResetPlan()) == PlanState()
 
 
 @pytest.mark.parametrize(
@@ -254,8 +286,10 @@ def test_a_new_question_starts_without_the_old_plan() -> None:
         "no plan",
     ],
 )
-def test_a_delegation_belongs_to(steps: list[PlanStep], agent: str, given_id: str | None, expected: str | None) -> None:
-    assert plan_of(*steps).step_for(agent, given_id) == expected
+def test_a_delegation_belongs_to(
+    steps: list[PlanStep], agent: str, given_id: str | None, expected: str | None
+) -> None:
+    assert plan_of(*steps).find_step(agent, given_id) == expected
 
 
 @pytest.mark.parametrize(
@@ -273,22 +307,31 @@ def test_the_current_step_is_the_only_one_in_progress(of: list[StepStatus], curr
 
 @pytest.mark.parametrize(
     ("answered", "expected"),
-    [(True, ["completed", "skipped", "completed", "failed", "skipped"]), (False, ["failed", "skipped", "completed", "failed", "skipped"])],
+    [
+        (True, ["completed", "skipped", "completed", "failed", "skipped"]),
+        (False, ["failed", "skipped", "completed", "failed", "skipped"]),
+    ],
     ids=["answered", "broken off"],
 )
 def test_a_closed_plan_has_no_open_step(answered: bool, expected: list[str]) -> None:
-    plan = plan_of(step(1, "in_progress"), step(2), step(3, "completed"), step(4, "failed"), step(5, "skipped"))
-    closed = plan.closed(answered=answered)
+    plan = plan_of(
+        step(1, "in_progress"), step(2), step(3, "completed"), step(4, "failed"), step(5, "skipped")
+    )
+    closed = plan.close(answered=answered)
     assert statuses(closed) == expected
     assert closed.open_steps() == ()
-    assert closed.closed(answered=answered) == closed
+    assert closed.close(answered=answered) == closed
 
 
 # --- in the graph ---------------------------------------------------------------------------------------------------------
 
 
 def plans(events: list[AnyEvent]) -> list[list[tuple[str, str]]]:
-    return [[(one.step_id, one.status) for one in event.steps] for event in events if isinstance(event, PlanUpdated)]
+    return [
+        [(one.step_id, one.status) for one in event.steps]
+        for event in events
+        if isinstance(event, PlanUpdated)
+    ]
 
 
 def told(talk: Any, request: int) -> list[dict[str, str]]:
@@ -300,27 +343,41 @@ def told(talk: Any, request: int) -> list[dict[str, str]]:
 async def test_a_model_gets_the_ids_back_and_keeps_them() -> None:
     def reworded(request: Any) -> Turn:
         first = json.loads(request.tool_results["write_todos"][-1])["steps"][0]["id"]
-        return Turn(Call("write_todos", {"todos": [{"id": first, "agent": "argocd", "title": "Look closer"}, "[Jira] Find tickets"]}))
+        return Turn(
+            Call(
+                "write_todos",
+                {"todos": [{"id": first, "agent": "argocd", "title": "Look closer"}, "[Jira] Find tickets"]},
+            )
+        )
 
-    model = scripted(Turn(Call("write_todos", {"title": "Release", "todos": [LOOK, FIND]})), reworded, Turn(Say("Done.")))
-    events = await Talk(model).ask()
+    model = scripted_model(
+        Turn(Call("write_todos", {"title": "Release", "todos": [LOOK, FIND]})), reworded, Turn(Say("Done."))
+    )
+    events = await GraphConversation(model).ask()
     assert told(model, 1) == [
         {"id": "step-1", "agent": "argocd", "title": "Look", "status": "pending"},
         {"id": "step-2", "agent": "jira", "title": "Find tickets", "status": "pending"},
     ]
-    assert [(one["id"], one["title"]) for one in told(model, 2)] == [("step-1", "Look closer"), ("step-2", "Find tickets")]
+    assert [(one["id"], one["title"]) for one in told(model, 2)] == [
+        ("step-1", "Look closer"),
+        ("step-2", "Find tickets"),
+    ]
     assert plans(events) == [[("step-1", "pending"), ("step-2", "pending")]] * 2
     assert [event.title for event in events if isinstance(event, PlanUpdated)] == ["Release", "Release"]
 
 
 @pytest.mark.parametrize(
     "todos",
-    [[{"content": "[Argocd] Look", "status": "pending"}], ["[Argocd] Look"], [{"agent": "argocd", "title": "Look", "status": "pending"}]],
+    [
+        [{"content": "[Argocd] Look", "status": "pending"}],
+        ["[Argocd] Look"],
+        [{"agent": "argocd", "title": "Look", "status": "pending"}],
+    ],
     ids=["plain todos", "strings", "typed"],
 )
 async def test_a_model_may_write_its_plan_as(todos: list[Any]) -> None:
-    model = scripted(Turn(Call("write_todos", {"todos": todos})), Turn(Say("Done.")))
-    await Talk(model).ask()
+    model = scripted_model(Turn(Call("write_todos", {"todos": todos})), Turn(Say("Done.")))
+    await GraphConversation(model).ask()
     assert told(model, 1) == [{"id": "step-1", "agent": "argocd", "title": "Look", "status": "pending"}]
 
 
@@ -328,29 +385,40 @@ async def test_delegations_move_their_steps_and_a_failed_one_stays_failed() -> N
     agents = [agent("argocd", Script(Turn(Say("It is up.")))), agent("jira", Script(Turn(Fail(401))))]
     both = [Call("task", {"description": "Go.", "subagent_type": name}) for name in ("argocd", "jira")]
     done = [{**LOOK, "status": "completed"}, {**FIND, "status": "completed"}]
-    model = scripted(
-        Turn(Call("write_todos", {"todos": [LOOK, FIND]})), Turn(*both), Turn(Call("write_todos", {"todos": done})), Turn(Say("Done."))
+    model = scripted_model(
+        Turn(Call("write_todos", {"todos": [LOOK, FIND]})),
+        Turn(*both),
+        Turn(Call("write_todos", {"todos": done})),
+        Turn(Say("Done.")),
     )
-    events = await Talk(model, agents).ask()
+    events = await GraphConversation(model, agents).ask()
     assert plans(events)[0] == [("step-1", "pending"), ("step-2", "pending")]
     assert [("step-1", "in_progress"), ("step-2", "in_progress")] in plans(events)
     assert plans(events)[-1] == [("step-1", "completed"), ("step-2", "failed")]
     assert [one["status"] for one in told(model, 3)] == ["completed", "failed"]
-    of_calls = {(event.tool, event.step_id) for event in events if isinstance(event, ToolStarted | ToolFinished)}
+    of_calls = {
+        (event.tool, event.step_id) for event in events if isinstance(event, ToolStarted | ToolFinished)
+    }
     assert of_calls == {("argocd", "step-1"), ("jira", "step-2")}
 
 
 async def test_a_plan_and_a_delegation_in_the_same_breath_belong_together() -> None:
-    at_once = Turn(Call("write_todos", {"todos": [LOOK, FIND]}), Call("task", {"description": "Go.", "subagent_type": "argocd"}))
-    model = scripted(at_once, Turn(Say("Done.")))
-    events = await Talk(model, [agent("argocd", Script(Turn(Say("It is up."))))]).ask()
+    at_once = Turn(
+        Call("write_todos", {"todos": [LOOK, FIND]}),
+        Call("task", {"description": "Go.", "subagent_type": "argocd"}),
+    )
+    model = scripted_model(at_once, Turn(Say("Done.")))
+    events = await GraphConversation(model, [agent("argocd", Script(Turn(Say("It is up."))))]).ask()
     assert plans(events)[-1] == [("step-1", "completed"), ("step-2", "pending")]
     assert [event.step_id for event in events if isinstance(event, ToolFinished)] == ["step-1"]
 
 
 async def test_the_next_question_of_a_conversation_has_a_plan_of_its_own() -> None:
-    model = scripted(lambda request: Turn(Call("write_todos", {"todos": [f"[Jira] {request.last_user}"]})), Turn(Say("Done.")))
-    talk = Talk(model)
+    model = scripted_model(
+        lambda request: Turn(Call("write_todos", {"todos": [f"[Jira] {request.last_user}"]})),
+        Turn(Say("Done.")),
+    )
+    talk = GraphConversation(model)
     for question in ("one", "two"):
         events = await talk.ask(question)
         assert plans(events) == [[("step-1", "pending")]]

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from ai_platform_engineering.core.agent_definition import Effect, Permission, ToolPolicy
-from ai_platform_engineering.core.policy import NOT_ALLOWED, READ_ONLY, Verdict, effect_of, verdict
+from ai_platform_engineering.core.policy import (
+    NOT_ALLOWED,
+    READ_ONLY,
+    PolicyDecision,
+    decide_permission,
+    read_effect,
+)
 
 LISTED = "The definition of its agent wants a person's approval for it."
 DESTRUCTIVE = "Its server says that it can destroy or overwrite something."
@@ -20,7 +26,9 @@ NOTHING: dict[str, Any] = {}
 HINTS = (READS, ADDS, DESTROYS, REPEATS, NOTHING)
 
 
-def known(listed: Permission | None = None, hints: Any = None, effect: Effect | None = None) -> dict[str, Any]:
+def known(
+    listed: Permission | None = None, hints: Any = None, effect: Effect | None = None
+) -> dict[str, Any]:
     """What is known of a tool of an MCP server."""
     return {"listed": listed, "annotations": hints, **({"effect": effect} if effect else {})}
 
@@ -64,8 +72,12 @@ def known(listed: Permission | None = None, hints: Any = None, effect: Effect | 
         ("deny", DESTROYS, None, "deny", NOT_ALLOWED),
     ],
 )
-def test_who_decides(listed: Permission | None, hints: Any, effect: Effect | None, permission: Permission, reason: str) -> None:
-    assert verdict(known(listed, hints, effect), read_only=False) == Verdict(permission, reason)
+def test_who_decides(
+    listed: Permission | None, hints: Any, effect: Effect | None, permission: Permission, reason: str
+) -> None:
+    assert decide_permission(known(listed, hints, effect), read_only=False) == PolicyDecision(
+        permission, reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,8 +102,12 @@ def test_who_decides(listed: Permission | None, hints: Any, effect: Effect | Non
         ("deny", DESTROYS, None, "deny", NOT_ALLOWED),
     ],
 )
-def test_what_read_only_leaves(listed: Permission | None, hints: Any, effect: Effect | None, permission: Permission, reason: str) -> None:
-    assert verdict(known(listed, hints, effect), read_only=True) == Verdict(permission, reason)
+def test_what_read_only_leaves(
+    listed: Permission | None, hints: Any, effect: Effect | None, permission: Permission, reason: str
+) -> None:
+    assert decide_permission(known(listed, hints, effect), read_only=True) == PolicyDecision(
+        permission, reason
+    )
 
 
 def test_every_combination_keeps_the_rules() -> None:
@@ -100,7 +116,7 @@ def test_every_combination_keeps_the_rules() -> None:
     effects: tuple[Effect | None, ...] = (None, "read", "idempotent", "write")
     for listed, hints, effect, read_only in product(listings, HINTS, effects, (False, True)):
         tool = known(listed, hints, effect)
-        found, reads = verdict(tool, read_only=read_only), effect_of(tool) == "read"
+        found, reads = decide_permission(tool, read_only=read_only), read_effect(tool) == "read"
         may_run = listed == "allow" or (listed is None and (reads or hints == ADDS))
         assert (found.permission == "allow") == (may_run and (reads or not read_only)), tool
         assert (found.permission == "deny") == (listed == "deny" or (read_only and not reads)), tool
@@ -108,15 +124,15 @@ def test_every_combination_keeps_the_rules() -> None:
 
 
 def test_a_tool_of_the_program_runs_unless_something_else_is_said() -> None:
-    assert verdict({}, read_only=False) == Verdict("allow")
-    assert verdict({"effect": "write"}, read_only=False) == Verdict("allow")
-    assert verdict({"listed": "ask"}, read_only=False) == Verdict("ask", LISTED)
-    assert verdict({}, read_only=True) == Verdict("deny", READ_ONLY)
-    assert verdict({"effect": "read"}, read_only=True) == Verdict("allow")
+    assert decide_permission({}, read_only=False) == PolicyDecision("allow")
+    assert decide_permission({"effect": "write"}, read_only=False) == PolicyDecision("allow")
+    assert decide_permission({"listed": "ask"}, read_only=False) == PolicyDecision("ask", LISTED)
+    assert decide_permission({}, read_only=True) == PolicyDecision("deny", READ_ONLY)
+    assert decide_permission({"effect": "read"}, read_only=True) == PolicyDecision("allow")
 
 
 def test_what_the_program_needs_itself_always_runs() -> None:
-    assert verdict({"own": True, "effect": "write"}, read_only=True) == Verdict("allow")
+    assert decide_permission({"own": True, "effect": "write"}, read_only=True) == PolicyDecision("allow")
 
 
 # --- what calling again would do ------------------------------------------------------------------------------------------
@@ -142,7 +158,7 @@ def test_what_the_program_needs_itself_always_runs() -> None:
     ],
 )
 def test_what_calling_again_would_do(metadata: dict[str, Any], effect: Effect) -> None:
-    assert effect_of(metadata) == effect
+    assert read_effect(metadata) == effect
 
 
 # --- what a definition says -------------------------------------------------------------------------------------------
@@ -168,9 +184,11 @@ def test_what_calling_again_would_do(metadata: dict[str, Any], effect: Effect) -
         ({"deny": ("delete_?",)}, "delete_app", None),
     ],
 )
-def test_what_a_definition_says_of_a_tool(policy: dict[str, Any], tool: str, listed: Permission | None) -> None:
+def test_what_a_definition_says_of_a_tool(
+    policy: dict[str, Any], tool: str, listed: Permission | None
+) -> None:
     said = ToolPolicy(**policy)
-    assert said.listed(tool) == listed
+    assert said.find_permission(tool) == listed
     assert said.permission(tool) == (listed or "allow")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_platform_engineering.a2a.snapshot import compact
+from ai_platform_engineering.a2a.snapshot_events import join_deltas
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
@@ -38,7 +38,7 @@ from ai_platform_engineering.core.settings import StreamSettings
 from ai_platform_engineering.core.transcript import Span, Transcript, fold
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import NewRun
-from ai_platform_engineering.runtime.runs.closing_events import closing
+from ai_platform_engineering.runtime.runs.closing_events import closing_events
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter
 from tests.support import strategies as given_by
 
@@ -61,7 +61,10 @@ def tool(name: str = "search", call_id: str = "c9", **more: Any) -> list[AnyEven
 
 
 def plan(*statuses: StepStatus) -> PlanUpdated:
-    steps = (PlanStep(step_id=f"step-{n}", title=f"Step {n}", agent="argocd", status=status) for n, status in enumerate(statuses, 1))
+    steps = (
+        PlanStep(step_id=f"step-{n}", title=f"Step {n}", agent="argocd", status=status)
+        for n, status in enumerate(statuses, 1)
+    )
     return PlanUpdated(title="Plan", steps=tuple(steps))
 
 
@@ -75,20 +78,24 @@ def span_of(events: Sequence[AnyEvent], message_id: str = "m") -> Span:
 
 @given_by.examples(60)
 @given(data=st.data(), events=given_by.any_events)
-def test_the_transcript_is_the_same_however_deltas_are_split_or_joined(data: st.DataObject, events: list[AnyEvent]) -> None:
+def test_the_transcript_is_the_same_however_deltas_are_split_or_joined(
+    data: st.DataObject, events: list[AnyEvent]
+) -> None:
     assert fold(data.draw(given_by.resplit(events))) == fold(events)
 
 
 @given_by.examples(40)
 @given(data=st.data(), events=given_by.run_events())
-def test_a_run_reads_the_same_however_its_deltas_are_split_or_joined(data: st.DataObject, events: list[AnyEvent]) -> None:
+def test_a_run_reads_the_same_however_its_deltas_are_split_or_joined(
+    data: st.DataObject, events: list[AnyEvent]
+) -> None:
     assert fold(data.draw(given_by.resplit(events))) == fold(events)
 
 
 @given_by.examples(60)
 @given(events=given_by.any_events)
 def test_joining_each_message_where_it_began_changes_nothing(events: list[AnyEvent]) -> None:
-    assert fold(item.event for item in compact(given_by.numbered(events))) == fold(events)
+    assert fold(item.event for item in join_deltas(given_by.numbered(events))) == fold(events)
 
 
 @given_by.examples(25)
@@ -97,7 +104,9 @@ async def test_what_the_writer_stores_reads_like_what_was_said(events: list[AnyE
     log, started = MemoryLog(), events[0]
     assert isinstance(started, RunStarted)
     row, _ = await log.create(NewRun("run", "context", "me", "q", "digest", started, lasting_id=True))
-    writer = RunWriter(log, row.run_id, row.epoch, StreamSettings.model_validate({"every": 3600, "size": size}))
+    writer = RunWriter(
+        log, row.run_id, row.epoch, StreamSettings.model_validate({"every": 3600, "size": size})
+    )
     for event in events[1:]:
         await writer.write(event)
     await writer.close()
@@ -134,11 +143,11 @@ def test_a_delta_that_comes_twice_does_no_harm(events: list[AnyEvent], data: st.
 @given(events=given_by.any_events, answered=st.booleans())
 def test_closing_leaves_nothing_open(events: list[AnyEvent], answered: bool) -> None:
     seen = fold(events)
-    after = fold(closing(seen, answered=answered), seen)
+    after = fold(closing_events(seen, answered=answered), seen)
     assert after.running == ()
     assert after.requests == ()
     assert after.plan is None or after.plan.open_steps() == ()
-    assert list(closing(after, answered=answered)) == []
+    assert list(closing_events(after, answered=answered)) == []
 
 
 # --- every kind does something ----------------------------------------------------------------------------------------
@@ -153,11 +162,22 @@ EFFECTS: list[tuple[AnyEvent, dict[str, Any]]] = [
     (ToolFinished(call_id="running", tool="x"), {"running": []}),
     (plan("pending"), {"plan": "Plan"}),
     (InputRequested(request_id="r2", asked=Form(response="Which?")), {"pending": ["r1", "r2"]}),
-    (InputResolved(request_id="r1", resolution="answered"), {"pending": [], "state": "working", "waiting_for": ""}),
-    (Notice(code="info", text="Hm."), {"notices": ["Hm."]}),
-    (Paused(text="I need input.", requests=("r1",)), {"state": "input-required", "waiting_for": "I need input."}),
     (
-        Paused(text="I need input.", requests=("r1",), wrong={"r1": {"repo": "Repository is required."}}, held="What?"),
+        InputResolved(request_id="r1", resolution="answered"),
+        {"pending": [], "state": "working", "waiting_for": ""},
+    ),
+    (Notice(code="info", text="Hm."), {"notices": ["Hm."]}),
+    (
+        Paused(text="I need input.", requests=("r1",)),
+        {"state": "input-required", "waiting_for": "I need input."},
+    ),
+    (
+        Paused(
+            text="I need input.",
+            requests=("r1",),
+            wrong={"r1": {"repo": "Repository is required."}},
+            held="What?",
+        ),
         {
             "state": "input-required",
             "waiting_for": "I need input.",
@@ -166,14 +186,37 @@ EFFECTS: list[tuple[AnyEvent, dict[str, Any]]] = [
         },
     ),
     (
-        Answered(text="3.2", trace_id=TRACE, data={"n": 1}, citations=(Citation(title="Doc"),), usage=Usage(input_tokens=1)),
-        {"state": "completed", "answer": "3.2", "trace_id": TRACE, "data": {"n": 1}, "citations": (Citation(title="Doc"),), "pending": []},
+        Answered(
+            text="3.2",
+            trace_id=TRACE,
+            data={"n": 1},
+            citations=(Citation(title="Doc"),),
+            usage=Usage(input_tokens=1),
+        ),
+        {
+            "state": "completed",
+            "answer": "3.2",
+            "trace_id": TRACE,
+            "data": {"n": 1},
+            "citations": (Citation(title="Doc"),),
+            "pending": [],
+        },
     ),
     (
         Failed(message="It broke.", trace_id=TRACE, retryable=True, partial="So f"),
-        {"state": "failed", "error": "It broke.", "retryable": True, "partial": "So f", "trace_id": TRACE, "pending": []},
+        {
+            "state": "failed",
+            "error": "It broke.",
+            "retryable": True,
+            "partial": "So f",
+            "trace_id": TRACE,
+            "pending": [],
+        },
     ),
-    (Cancelled(trace_id=TRACE, partial="So f"), {"state": "canceled", "partial": "So f", "trace_id": TRACE, "pending": []}),
+    (
+        Cancelled(trace_id=TRACE, partial="So f"),
+        {"state": "canceled", "partial": "So f", "trace_id": TRACE, "pending": []},
+    ),
 ]
 
 BEFORE: list[AnyEvent] = [
@@ -185,7 +228,10 @@ BEFORE: list[AnyEvent] = [
 
 def view(seen: Transcript) -> dict[str, Any]:
     """What a surface would draw."""
-    fields = {name: getattr(seen, name) for name in ("state", "question", "spans", "waiting_for", "answer", "data", "citations", "partial")}
+    fields = {
+        name: getattr(seen, name)
+        for name in ("state", "question", "spans", "waiting_for", "answer", "data", "citations", "partial")
+    }
     return fields | {
         "wrong": seen.wrong,
         "held": seen.held,
@@ -247,7 +293,13 @@ def test_text_after_a_knowledge_tool_shows(name: str) -> None:
 
 
 def test_text_after_a_knowledge_tool_shows_also_after_an_earlier_delegation() -> None:
-    events = [QUESTION, *delegation(), said("Argo CD says 3.2.", "m1"), *tool(knowledge=True), said("The documents agree.", "m2")]
+    events = [
+        QUESTION,
+        *delegation(),
+        said("Argo CD says 3.2.", "m1"),
+        *tool(knowledge=True),
+        said("The documents agree.", "m2"),
+    ]
     assert span_of(events, "m1").echo
     assert not span_of(events, "m2").echo
 
@@ -311,12 +363,25 @@ def test_once_the_answer_has_begun_nothing_is_an_echo() -> None:
 
 
 def test_once_the_answer_has_begun_text_is_no_steps_thinking() -> None:
-    seen = fold([QUESTION, plan("in_progress"), said("Answer.", "m1"), plan("in_progress", "pending"), said("More.", "m2")])
+    seen = fold(
+        [
+            QUESTION,
+            plan("in_progress"),
+            said("Answer.", "m1"),
+            plan("in_progress", "pending"),
+            said("More.", "m2"),
+        ]
+    )
     assert [span.thinking_of for span in seen.spans] == [None, None]
 
 
 def test_the_label_is_given_when_a_message_begins() -> None:
-    events = [QUESTION, said("I ask ", "m"), *delegation(), TextDelta(message_id="m", offset=6, text="Argo CD.")]
+    events = [
+        QUESTION,
+        said("I ask ", "m"),
+        *delegation(),
+        TextDelta(message_id="m", offset=6, text="Argo CD."),
+    ]
     assert span_of(events) == Span("m", "I ask Argo CD.", echo=False)
 
 
@@ -325,8 +390,18 @@ def test_the_label_is_given_when_a_message_begins() -> None:
 
 def test_running_calls_are_those_without_an_end_inner_ones_included() -> None:
     inner = ToolStarted(call_id="c1/c2", tool="version", agent="argocd", parent_call="c1")
-    seen = fold([delegation()[0], inner, ToolStarted(call_id="c3", tool="search"), ToolFinished(call_id="c3", tool="search")])
-    assert [(call.call_id, call.agent, call.delegates) for call in seen.running] == [("c1", "supervisor", True), ("c1/c2", "argocd", False)]
+    seen = fold(
+        [
+            delegation()[0],
+            inner,
+            ToolStarted(call_id="c3", tool="search"),
+            ToolFinished(call_id="c3", tool="search"),
+        ]
+    )
+    assert [(call.call_id, call.agent, call.delegates) for call in seen.running] == [
+        ("c1", "supervisor", True),
+        ("c1/c2", "argocd", False),
+    ]
 
 
 def test_an_end_without_a_start_is_a_call_that_ended() -> None:
@@ -335,7 +410,10 @@ def test_an_end_without_a_start_is_a_call_that_ended() -> None:
 
 
 def test_the_end_of_a_call_keeps_its_arguments_and_step() -> None:
-    events = [ToolStarted(call_id="c", tool="x", arguments={"b": 1, "a": 2}, step_id="step-1"), ToolFinished(call_id="c", tool="x")]
+    events = [
+        ToolStarted(call_id="c", tool="x", arguments={"b": 1, "a": 2}, step_id="step-1"),
+        ToolFinished(call_id="c", tool="x"),
+    ]
     [call] = fold(events).calls
     assert (list(call.arguments), call.step_id) == (["b", "a"], "step-1")
 
@@ -370,7 +448,9 @@ def test_several_requests_can_be_pending_and_each_is_resolved_alone() -> None:
 )
 def test_what_was_wrong_with_an_answer_is_shown_until_something_else_happens(event: AnyEvent) -> None:
     asked = InputRequested(request_id="r1", asked=Form(response="Name?"))
-    told = fold([asked, Paused(text="?", requests=("r1",), wrong={"r1": {"name": "Name is required."}}, held="What?")])
+    told = fold(
+        [asked, Paused(text="?", requests=("r1",), wrong={"r1": {"name": "Name is required."}}, held="What?")]
+    )
     assert (told.wrong, told.held) == ({"r1": {"name": "Name is required."}}, "What?")
     after = told.apply(Notice(code="info", text="Hm.")).apply(event)
     assert (after.wrong, after.held) == ({}, None)
@@ -390,7 +470,9 @@ def test_a_discarded_message_is_gone_and_what_replaces_it_stands_alone() -> None
 
 def test_what_was_being_written_is_the_unfinished_text() -> None:
     inner = said("Inner", "m9", agent="argocd", parent_call="c1")
-    seen = fold([said("Done.", "m1"), TextEnded(message_id="m1", role="narration"), said("The answ", "m2"), inner])
+    seen = fold(
+        [said("Done.", "m1"), TextEnded(message_id="m1", role="narration"), said("The answ", "m2"), inner]
+    )
     assert seen.unfinished_text() == "The answ"
 
 
@@ -399,24 +481,39 @@ def test_what_was_being_written_is_the_unfinished_text() -> None:
 
 def test_closing_ends_inner_calls_before_the_delegation_around_them() -> None:
     inner = ToolStarted(call_id="c1/c2", tool="version", agent="argocd", parent_call="c1", step_id="step-1")
-    ends = list(closing(fold([delegation()[0], inner]), answered=False))
+    ends = list(closing_events(fold([delegation()[0], inner]), answered=False))
     assert [end.call_id for end in ends if isinstance(end, ToolFinished)] == ["c1/c2", "c1"]
     first = ends[0]
     assert isinstance(first, ToolFinished)
-    assert (first.agent, first.parent_call, first.step_id, first.outcome) == ("argocd", "c1", "step-1", "unknown")
+    assert (first.agent, first.parent_call, first.step_id, first.outcome) == (
+        "argocd",
+        "c1",
+        "step-1",
+        "unknown",
+    )
 
 
 def test_closing_withdraws_what_was_asked() -> None:
-    ends = list(closing(fold([InputRequested(request_id="r1", asked=Form(), agent="k8s")]), answered=False))
+    ends = list(
+        closing_events(fold([InputRequested(request_id="r1", asked=Form(), agent="k8s")]), answered=False)
+    )
     assert ends == [InputResolved(request_id="r1", resolution="withdrawn", agent="k8s")]
 
 
 @pytest.mark.parametrize(("answered", "status"), [(True, "completed"), (False, "failed")])
 def test_closing_settles_the_plan(answered: bool, status: StepStatus) -> None:
-    ends = list(closing(fold([plan("completed", "failed", "in_progress", "pending")]), answered=answered))
+    ends = list(
+        closing_events(fold([plan("completed", "failed", "in_progress", "pending")]), answered=answered)
+    )
     assert ends == [plan("completed", "failed", status, "skipped")]
 
 
 def test_closing_says_nothing_when_nothing_is_open() -> None:
-    events = [QUESTION, plan("completed", "failed"), *delegation(), said("3.2."), TextEnded(message_id="m", role="answer")]
-    assert list(closing(fold(events), answered=True)) == []
+    events = [
+        QUESTION,
+        plan("completed", "failed"),
+        *delegation(),
+        said("3.2."),
+        TextEnded(message_id="m", role="answer"),
+    ]
+    assert list(closing_events(fold(events), answered=True)) == []

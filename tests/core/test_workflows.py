@@ -12,25 +12,40 @@ from ai_platform_engineering.core.events import SUPERVISOR, Form
 from ai_platform_engineering.core.templates import (
     BadTemplate,
     MissingValue,
-    Scope,
+    TemplateScope,
+    escape_template,
     fill,
     fill_text,
     fill_tree,
-    literal,
     read_value,
     split_data,
 )
-from ai_platform_engineering.core.workflow_actions import Ask, Call, Fail, Finish, Order, Outcome, Think, next_move, plan_of
+from ai_platform_engineering.core.workflow_actions import (
+    AskModel,
+    AskPerson,
+    DelegateTask,
+    DirectToolCall,
+    FailStep,
+    FinishWorkflow,
+    StepOutcome,
+    build_plan_steps,
+    next_action,
+)
 from ai_platform_engineering.core.workflows import Workflow
-from ai_platform_engineering.workflows.workflow_reader import checked
+from ai_platform_engineering.workflows.workflow_reader import check_workflow
 from tests.support.strategies import examples, json_value, text
 
 # Templates
 
-KNOWN = Scope(
+KNOWN = TemplateScope(
     {
         "input": {"repo": "web", "private": False, "count": 0, "note": "", "tags": ["a", "b"], "none": None},
-        "create": {"full_name": "octo/web", "owner": {"login": "octo"}, "topics": [{"name": "x"}], "size": 12.5},
+        "create": {
+            "full_name": "octo/web",
+            "owner": {"login": "octo"},
+            "topics": [{"name": "x"}],
+            "size": 12.5,
+        },
         "port": 'Port 80 is open.\n{"ports":[{"state":"open"}],"open":[80]}',
         "plain": "just words",
         "results": "",
@@ -104,7 +119,18 @@ def test_a_lookup_that_finds_nothing_names_the_step_and_the_name(template: str, 
 
 
 @pytest.mark.parametrize(
-    "template", ["{{", "{{ }}", "{{ a b }}", "{{ a | upper }}", "{{ f() }}", "{{ a or b }}", "{{ a.b ", "{{ 1 + 1 }}", '{{ "\\q" }}']
+    "template",
+    [
+        "{{",
+        "{{ }}",
+        "{{ a b }}",
+        "{{ a | upper }}",
+        "{{ f() }}",
+        "{{ a or b }}",
+        "{{ a.b ",
+        "{{ 1 + 1 }}",
+        '{{ "\\q" }}',
+    ],
 )
 def test_what_is_no_placeholder_is_a_mistake(template: str) -> None:
     with pytest.raises(BadTemplate, match="one is written as"):
@@ -112,7 +138,10 @@ def test_what_is_no_placeholder_is_a_mistake(template: str) -> None:
 
 
 def test_all_texts_of_a_tree_are_filled() -> None:
-    tree: JsonValue = {"{{ input.repo }}": ["{{ input.private }}", 3, {"deep": "x-{{ input.repo }}"}], "none": None}
+    tree: JsonValue = {
+        "{{ input.repo }}": ["{{ input.private }}", 3, {"deep": "x-{{ input.repo }}"}],
+        "none": None,
+    }
     assert fill_tree(tree, KNOWN) == {"{{ input.repo }}": [False, 3, {"deep": "x-web"}], "none": None}
 
 
@@ -138,14 +167,14 @@ def test_a_result_is_read(said: str, value: JsonValue, words: str) -> None:
 
 @given(text | st.text(alphabet='{} "a', max_size=12))
 def test_any_text_survives_as_a_literal(anything: str) -> None:
-    assert fill_text(literal(anything), Scope()) == anything
+    assert fill_text(escape_template(anything), TemplateScope()) == anything
 
 
 @given(st.text(alphabet='{}" .ab[0]or\n\\', max_size=30) | text)
 @examples(300)
 def test_a_template_is_filled_or_refused(template: str) -> None:
     with contextlib.suppress(BadTemplate, MissingValue):
-        fill(template, Scope({"a": {"b": [1]}}))
+        fill(template, TemplateScope({"a": {"b": [1]}}))
 
 
 # What may be written
@@ -161,7 +190,14 @@ REPO: dict[str, Any] = {
         "fields": [
             {"name": "repo", "label": "Repository", "pattern": "[a-z-]+", "max_length": 8},
             {"name": "private", "type": "boolean", "default": True},
-            {"name": "size", "type": "select", "values": ["s", "m"], "default": "s", "description": "How big?", "required": False},
+            {
+                "name": "size",
+                "type": "select",
+                "values": ["s", "m"],
+                "default": "s",
+                "description": "How big?",
+                "required": False,
+            },
         ],
     },
     "steps": [
@@ -170,9 +206,18 @@ REPO: dict[str, Any] = {
             "title": "Create it",
             "agent": "github",
             "tool": "create_repository",
-            "arguments": {"name": "{{ input.repo }}", "private": "{{ input.private }}", "team": "{{ input.size or null }}"},
+            "arguments": {
+                "name": "{{ input.repo }}",
+                "private": "{{ input.private }}",
+                "team": "{{ input.size or null }}",
+            },
         },
-        {"name": "announce", "agent": "github", "prompt": "Announce {{ create.full_name }}.", "on_error": "continue"},
+        {
+            "name": "announce",
+            "agent": "github",
+            "prompt": "Announce {{ create.full_name }}.",
+            "on_error": "continue",
+        },
         {
             "name": "more",
             "title": "More",
@@ -208,14 +253,20 @@ def with_field(**more: Any) -> dict[str, Any]:
     ("data", "problem"),
     [
         (changed(stages=[]), "unknown key `stages`; did you mean `steps`?"),
-        (changed(name="Create Repo"), "`name` is made of a-z, 0-9 and -, and starts with a letter or a digit"),
+        (
+            changed(name="Create Repo"),
+            "`name` is made of a-z, 0-9 and -, and starts with a letter or a digit",
+        ),
         ({"name": "x", "title": "X", "steps": [{"name": "a", "prompt": "b"}]}, "`description` is missing"),
         (changed(form=None, steps=[], answer=None), "it needs a `form` or `steps`"),
         (changed(steps="all"), "`steps`: must be a list"),
         (changed(steps=["all"]), "step 1: must be a mapping of keys and values"),
         (changed(title=7), "`title`: must be text; numbers, true, false and what begins with { need quotes"),
         (with_step(promt="x"), "step `one`: unknown key `promt`; did you mean `prompt`?"),
-        (with_step(prompt=3), "step `one`, `prompt`: must be text; numbers, true, false and what begins with { need quotes"),
+        (
+            with_step(prompt=3),
+            "step `one`, `prompt`: must be text; numbers, true, false and what begins with { need quotes",
+        ),
         (with_step(), "step `one`: it needs exactly one of `form`, `tool` and `prompt`, and has none"),
         (
             with_step(agent="x", tool="y", prompt="z"),
@@ -224,21 +275,42 @@ def with_field(**more: Any) -> dict[str, Any]:
         (with_step(tool="y"), "step `one`: `tool` is one tool of an agent: it needs an `agent`"),
         (with_step(agent="x", prompt="z", arguments={"a": 1}), "step `one`: `arguments` go with `tool`"),
         (with_step(prompt=" "), "step `one`: `prompt` is empty"),
-        (with_step(agent="Git Hub", prompt="z"), "step `one`: `agent` is the name of an agent: a-z, 0-9, _ and -, starting with a letter"),
+        (
+            with_step(agent="Git Hub", prompt="z"),
+            "step `one`: `agent` is the name of an agent: a-z, 0-9, _ and -, starting with a letter",
+        ),
         (
             with_step(agent="x", form={"fields": [{"name": "a"}]}),
             "step `one`: `form` asks a person: it goes without `agent` and `arguments`",
         ),
-        (with_step(prompt="x", on_error="ignore"), "step `one`, `on_error`: Input should be 'stop' or 'continue'"),
-        (with_step(name="input", prompt="x"), "step `input`: the name is that of the workflow's own `form`; choose another"),
-        (with_step(name="results", prompt="x"), "step `results`: the name means what all steps gave; choose another"),
-        (with_step(name="One", prompt="x"), "step `One`: `name` is made of a-z, 0-9, _ and -, and starts with a letter"),
-        (changed(steps=[{"name": "a", "prompt": "x"}] * 2, answer=None), "step `a`: the name is taken by a step before it"),
+        (
+            with_step(prompt="x", on_error="ignore"),
+            "step `one`, `on_error`: Input should be 'stop' or 'continue'",
+        ),
+        (
+            with_step(name="input", prompt="x"),
+            "step `input`: the name is that of the workflow's own `form`; choose another",
+        ),
+        (
+            with_step(name="results", prompt="x"),
+            "step `results`: the name means what all steps gave; choose another",
+        ),
+        (
+            with_step(name="One", prompt="x"),
+            "step `One`: `name` is made of a-z, 0-9, _ and -, and starts with a letter",
+        ),
+        (
+            changed(steps=[{"name": "a", "prompt": "x"}] * 2, answer=None),
+            "step `a`: the name is taken by a step before it",
+        ),
         (
             with_step(prompt="{{ two.x }}"),
             "step `one`, `prompt`: `two.x` names no form and no step before it; there are `input`, `results`",
         ),
-        (with_step(prompt="{{ one }}"), "step `one`, `prompt`: `one` names no form and no step before it; there are `input`, `results`"),
+        (
+            with_step(prompt="{{ one }}"),
+            "step `one`, `prompt`: `one` names no form and no step before it; there are `input`, `results`",
+        ),
         (
             with_step(agent="x", tool="y", arguments={"a": [{"b": "{{ input.owner }}"}]}),
             "step `one`, `arguments.a[0].b`: `input.owner`: the form has no such field; its fields are `private`, `repo`, `size`",
@@ -259,23 +331,56 @@ def with_field(**more: Any) -> dict[str, Any]:
             changed(form={"response": "{{ results }}", "fields": [{"name": "it"}]}, steps=[], answer=None),
             "the form, `response`: `results` names no form and no step before it; there are none",
         ),
-        (changed(answer="{{ more.nope }}"), "`answer`: `more.nope`: the form has no such field; its fields are `count`, `repo`, `topic`"),
+        (
+            changed(answer="{{ more.nope }}"),
+            "`answer`: `more.nope`: the form has no such field; its fields are `count`, `repo`, `topic`",
+        ),
         (with_step(form={"fields": []}), "step `one`: `fields` is empty"),
-        (with_field(field_type="text"), "the form, field `it`: unknown key `field_type`; did you mean `type`?"),
+        (
+            with_field(field_type="text"),
+            "the form, field `it`: unknown key `field_type`; did you mean `type`?",
+        ),
         (with_field(type="secret"), "the form, field `it`, `type`: Input should be"),
-        (with_field(pattern="[a-z"), "the form, field `it`: `pattern` is no regular expression: unterminated character set"),
-        (with_field(type="select"), "the form, field `it`: `values` is missing: a select needs what can be chosen"),
-        (with_field(type="select", values=["a"], default="b"), "the form, field `it`: `default`: it must be one of a."),
-        (with_field(type="integer", default="many"), "the form, field `it`: `default`: it must be a whole number."),
-        (with_field(type="integer", default=10**400), "the form, field `it`: `default`: it must be a whole number."),
-        (with_field(pattern="[a-z]+", default="B"), "the form, field `it`: `default`: it must have the form [a-z]+."),
-        (with_field(values=[1]), "the form, field `it`, `values`: must be text; numbers, true, false and what begins with { need quotes"),
-        (changed(form={"fields": [{"name": "a"}] * 2}, steps=[], answer=None), "the form: `fields`: the name `a` is taken twice"),
-        (changed(form={"fields": [{"name": "a b"}]}), "the form, field `a b`: `name` is made of letters, digits, _ and -, and starts"),
+        (
+            with_field(pattern="[a-z"),
+            "the form, field `it`: `pattern` is no regular expression: unterminated character set",
+        ),
+        (
+            with_field(type="select"),
+            "the form, field `it`: `values` is missing: a select needs what can be chosen",
+        ),
+        (
+            with_field(type="select", values=["a"], default="b"),
+            "the form, field `it`: `default`: it must be one of a.",
+        ),
+        (
+            with_field(type="integer", default="many"),
+            "the form, field `it`: `default`: it must be a whole number.",
+        ),
+        (
+            with_field(type="integer", default=10**400),
+            "the form, field `it`: `default`: it must be a whole number.",
+        ),
+        (
+            with_field(pattern="[a-z]+", default="B"),
+            "the form, field `it`: `default`: it must have the form [a-z]+.",
+        ),
+        (
+            with_field(values=[1]),
+            "the form, field `it`, `values`: must be text; numbers, true, false and what begins with { need quotes",
+        ),
+        (
+            changed(form={"fields": [{"name": "a"}] * 2}, steps=[], answer=None),
+            "the form: `fields`: the name `a` is taken twice",
+        ),
+        (
+            changed(form={"fields": [{"name": "a b"}]}),
+            "the form, field `a b`: `name` is made of letters, digits, _ and -, and starts",
+        ),
     ],
 )
 def test_a_mistake_names_the_step_and_the_field(data: dict[str, Any], problem: str) -> None:
-    workflow, problems = checked(data)
+    workflow, problems = check_workflow(data)
     assert workflow is None
     assert len(problems) == 1
     assert problems[0].startswith(problem)
@@ -283,7 +388,7 @@ def test_a_mistake_names_the_step_and_the_field(data: dict[str, Any], problem: s
 
 def test_all_mistakes_are_told_at_once() -> None:
     steps = [{"name": "a", "prompt": "{{ x }}"}, {"name": "a", "prompt": "{{ y"}]
-    assert [problem.partition(": ")[0] for problem in checked(changed(steps=steps))[1]] == [
+    assert [problem.partition(": ")[0] for problem in check_workflow(changed(steps=steps))[1]] == [
         "step `a`, `prompt`",
         "step `a`",
         "step `a`, `prompt`",
@@ -296,21 +401,21 @@ def test_all_mistakes_are_told_at_once() -> None:
 # What comes next
 
 WORKFLOW = Workflow.model_validate(REPO)
-FILLED = Outcome("input", ok=True, value={"repo": "web", "private": False})
-CREATED = Outcome("create", ok=True, value='{"full_name": "octo/web"}')
-ANNOUNCED = Outcome("announce", ok=True, value='Done.\n{"topic": "infra"}')
-NOT_ANNOUNCED = Outcome("announce", ok=False, value="The chat is closed.")
-MORE = Outcome("more", ok=True, value={"repo": "docs"})
-REPORTED = Outcome("report", ok=True, value="All is well.")
+FILLED = StepOutcome("input", ok=True, value={"repo": "web", "private": False})
+CREATED = StepOutcome("create", ok=True, value='{"full_name": "octo/web"}')
+ANNOUNCED = StepOutcome("announce", ok=True, value='Done.\n{"topic": "infra"}')
+NOT_ANNOUNCED = StepOutcome("announce", ok=False, value="The chat is closed.")
+MORE = StepOutcome("more", ok=True, value={"repo": "docs"})
+REPORTED = StepOutcome("report", ok=True, value="All is well.")
 
 
-def statuses(*outcomes: Outcome) -> list[str]:
-    return [step.status for step in plan_of(WORKFLOW, outcomes)]
+def statuses(*outcomes: StepOutcome) -> list[str]:
+    return [step.status for step in build_plan_steps(WORKFLOW, outcomes)]
 
 
-def asked(*outcomes: Outcome, **given: JsonValue) -> Form:
-    move = next_move(WORKFLOW, given, outcomes)
-    assert isinstance(move, Ask)
+def asked(*outcomes: StepOutcome, **given: JsonValue) -> Form:
+    move = next_action(WORKFLOW, given, outcomes)
+    assert isinstance(move, AskPerson)
     return move.form
 
 
@@ -318,26 +423,47 @@ def test_a_story_that_goes_well() -> None:
     form = asked()
     assert (form.title, form.description, form.response) == ("Repo", None, "Details, please.")
     repo, private, size = form.fields
-    assert (repo.field_name, repo.field_label, repo.pattern, repo.max_length, repo.required) == ("repo", "Repository", "[a-z-]+", 8, True)
+    assert (repo.field_name, repo.field_label, repo.pattern, repo.max_length, repo.required) == (
+        "repo",
+        "Repository",
+        "[a-z-]+",
+        8,
+        True,
+    )
     assert (private.field_type, private.default_value, private.value) == ("boolean", True, None)
-    assert (size.field_values, size.default_value, size.field_description, size.required) == (("s", "m"), "s", "How big?", False)
+    assert (size.field_values, size.default_value, size.field_description, size.required) == (
+        ("s", "m"),
+        "s",
+        "How big?",
+        False,
+    )
 
-    call = Call("create_repository", {"name": "web", "private": False})
-    assert next_move(WORKFLOW, {}, [FILLED]) == Order("create", "github", 'Create it: create_repository(name="web", private=false)', call)
-    assert next_move(WORKFLOW, {}, [FILLED, CREATED]) == Order("announce", "github", "Announce octo/web.")
+    call = DirectToolCall("create_repository", {"name": "web", "private": False})
+    assert next_action(WORKFLOW, {}, [FILLED]) == DelegateTask(
+        "create", "github", 'Create it: create_repository(name="web", private=false)', call
+    )
+    assert next_action(WORKFLOW, {}, [FILLED, CREATED]) == DelegateTask(
+        "announce", "github", "Announce octo/web."
+    )
 
     more = asked(FILLED, CREATED, ANNOUNCED)
     assert (more.title, more.description) == ("More", "For octo/web.")
-    assert [(field.field_name, field.default_value) for field in more.fields] == [("topic", "infra"), ("repo", "web-docs"), ("count", 3)]
+    assert [(field.field_name, field.default_value) for field in more.fields] == [
+        ("topic", "infra"),
+        ("repo", "web-docs"),
+        ("count", 3),
+    ]
 
     results = 'Create it: {"full_name": "octo/web"}\n\nAnnounce: Done.\n{"topic": "infra"}'
-    assert next_move(WORKFLOW, {}, [FILLED, CREATED, ANNOUNCED, MORE]) == Think("report", f"Report docs from:\n{results}")
-    ended = next_move(WORKFLOW, {}, [FILLED, CREATED, ANNOUNCED, MORE, REPORTED])
-    assert ended == Finish("Created octo/web (no topic). All is well.", failed=False)
+    assert next_action(WORKFLOW, {}, [FILLED, CREATED, ANNOUNCED, MORE]) == AskModel(
+        "report", f"Report docs from:\n{results}"
+    )
+    ended = next_action(WORKFLOW, {}, [FILLED, CREATED, ANNOUNCED, MORE, REPORTED])
+    assert ended == FinishWorkflow("Created octo/web (no topic). All is well.", failed=False)
 
 
 def test_the_plan_of_a_story() -> None:
-    first = [(step.step_id, step.title, step.agent) for step in plan_of(WORKFLOW, [])]
+    first = [(step.step_id, step.title, step.agent) for step in build_plan_steps(WORKFLOW, [])]
     assert first == [
         ("input", "Repo", SUPERVISOR),
         ("create", "Create it", "github"),
@@ -347,41 +473,56 @@ def test_the_plan_of_a_story() -> None:
     ]
     assert statuses() == ["in_progress", *["pending"] * 4]
     assert statuses(FILLED, CREATED) == ["completed", "completed", "in_progress", "pending", "pending"]
-    assert statuses(FILLED, CREATED, NOT_ANNOUNCED) == ["completed", "completed", "failed", "in_progress", "pending"]
-    assert statuses(FILLED, Outcome("create", ok=False, value="no")) == ["completed", "failed", *["skipped"] * 3]
+    assert statuses(FILLED, CREATED, NOT_ANNOUNCED) == [
+        "completed",
+        "completed",
+        "failed",
+        "in_progress",
+        "pending",
+    ]
+    assert statuses(FILLED, StepOutcome("create", ok=False, value="no")) == [
+        "completed",
+        "failed",
+        *["skipped"] * 3,
+    ]
     assert statuses(FILLED, CREATED, ANNOUNCED, MORE, REPORTED) == ["completed"] * 5
 
 
 def test_a_failed_step_stops_the_story_and_says_what_was_done_and_what_not() -> None:
-    failed = Outcome("report", ok=False, value="No model.")
-    move = next_move(WORKFLOW, {}, [FILLED, CREATED, NOT_ANNOUNCED, MORE, failed])
-    assert move == Finish(
+    failed = StepOutcome("report", ok=False, value="No model.")
+    move = next_action(WORKFLOW, {}, [FILLED, CREATED, NOT_ANNOUNCED, MORE, failed])
+    assert move == FinishWorkflow(
         "Create Repo stopped: the step “Report” failed: No model.\n\nBefore that:\n\nCreate it: full_name: octo/web\n\n"
         "Announce (failed): The chat is closed.",
         failed=True,
     )
-    early = next_move(WORKFLOW, {}, [FILLED, Outcome("create", ok=False, value=None)])
-    assert early == Finish(
-        "Create Repo stopped: the step “Create it” failed: no reason was given\n\nNot done: Announce, More, Report.", failed=True
+    early = next_action(WORKFLOW, {}, [FILLED, StepOutcome("create", ok=False, value=None)])
+    assert early == FinishWorkflow(
+        "Create Repo stopped: the step “Create it” failed: no reason was given\n\nNot done: Announce, More, Report.",
+        failed=True,
     )
 
 
 def test_a_step_that_may_fail_is_passed_over_but_not_in_silence() -> None:
     more = asked(FILLED, CREATED, NOT_ANNOUNCED)
     assert [field.default_value for field in more.fields] == [None, "web-docs", 3]
-    ended = next_move(WORKFLOW, {}, [FILLED, CREATED, NOT_ANNOUNCED, MORE, REPORTED])
-    assert ended == Finish("Created octo/web (no topic). All is well.\n\nAnnounce (failed): The chat is closed.", failed=False)
+    ended = next_action(WORKFLOW, {}, [FILLED, CREATED, NOT_ANNOUNCED, MORE, REPORTED])
+    assert ended == FinishWorkflow(
+        "Created octo/web (no topic). All is well.\n\nAnnounce (failed): The chat is closed.", failed=False
+    )
 
 
 def test_a_step_that_needs_the_value_of_a_failed_one_fails_untried() -> None:
     data = with_step(agent="x", prompt="One", on_error="continue")
     data["steps"].append({"name": "two", "agent": "x", "prompt": "Two {{ one.id }}", "on_error": "continue"})
     workflow = Workflow.model_validate({**data, "answer": "{{ one }} {{ two }}"})
-    story = [FILLED, Outcome("one", ok=False, value="Too late.")]
-    fail = next_move(workflow, {}, story)
-    assert fail == Fail("two", "The step `one` failed, so there is no `one.id`.")
-    assert isinstance(fail, Fail)
-    assert next_move(workflow, {}, [*story, Outcome("two", ok=False, value=fail.reason)]) == Finish(
+    story = [FILLED, StepOutcome("one", ok=False, value="Too late.")]
+    fail = next_action(workflow, {}, story)
+    assert fail == FailStep("two", "The step `one` failed, so there is no `one.id`.")
+    assert isinstance(fail, FailStep)
+    assert next_action(
+        workflow, {}, [*story, StepOutcome("two", ok=False, value=fail.reason)]
+    ) == FinishWorkflow(
         "Create Repo: done, but not every step worked.\n\nOne (failed): Too late.\n\nTwo (failed): The step `one` failed, "
         "so there is no `one.id`.",
         failed=False,
@@ -390,15 +531,20 @@ def test_a_step_that_needs_the_value_of_a_failed_one_fails_untried() -> None:
 
 def test_a_form_that_was_not_filled_in_is_told() -> None:
     workflow = Workflow.model_validate(with_step(form={"fields": [{"name": "a"}]}, on_error="continue"))
-    move = next_move(workflow, {}, [FILLED, Outcome("one", ok=False, value="Nobody answered.")])
-    assert move == Finish("Create Repo: done, but not every step worked.\n\nOne (failed): Nobody answered.", failed=False)
+    move = next_action(workflow, {}, [FILLED, StepOutcome("one", ok=False, value="Nobody answered.")])
+    assert move == FinishWorkflow(
+        "Create Repo: done, but not every step worked.\n\nOne (failed): Nobody answered.", failed=False
+    )
 
 
 def test_without_an_answer_every_step_is_told_in_words_and_bounded() -> None:
     workflow = Workflow.model_validate(changed(answer=None))
-    long = Outcome("report", ok=True, value="x" * 5000)
-    move = next_move(workflow, {}, [FILLED, CREATED, ANNOUNCED, MORE, long])
-    assert move == Finish(f"Create Repo: done.\n\nCreate it: full_name: octo/web\n\nAnnounce: Done.\n\nReport: {'x' * 2000}…", failed=False)
+    long = StepOutcome("report", ok=True, value="x" * 5000)
+    move = next_action(workflow, {}, [FILLED, CREATED, ANNOUNCED, MORE, long])
+    assert move == FinishWorkflow(
+        f"Create Repo: done.\n\nCreate it: full_name: octo/web\n\nAnnounce: Done.\n\nReport: {'x' * 2000}…",
+        failed=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -411,40 +557,52 @@ def test_a_step_is_left_out_when_its_condition_gives_nothing(value: JsonValue, w
         {"name": "two", "prompt": '{{ one or "left out" }}'},
     ]
     workflow = Workflow.model_validate(changed(steps=steps, answer=None))
-    story = [Outcome("input", ok=True, value={"repo": value})]
-    expected = (Order("one", "x", "One"), "in_progress") if wanted else (Think("two", "left out"), "skipped")
-    assert (next_move(workflow, {}, story), plan_of(workflow, story)[1].status) == expected
+    story = [StepOutcome("input", ok=True, value={"repo": value})]
+    expected = (
+        (DelegateTask("one", "x", "One"), "in_progress")
+        if wanted
+        else (AskModel("two", "left out"), "skipped")
+    )
+    assert (next_action(workflow, {}, story), build_plan_steps(workflow, story)[1].status) == expected
 
 
 def test_what_is_known_is_filled_in_and_asked_all_the_same() -> None:
     form = asked(repo="docs", private="no", size="huge", stranger=1)
     assert [field.value for field in form.fields] == ["docs", False, None]
     assert [field.value for field in asked(repo="Not a name").fields] == [None, None, None]
-    assert [field.value for field in asked(FILLED, CREATED, ANNOUNCED, repo="docs").fields] == [None, "docs", None]
+    assert [field.value for field in asked(FILLED, CREATED, ANNOUNCED, repo="docs").fields] == [
+        None,
+        "docs",
+        None,
+    ]
 
 
 def test_what_a_person_typed_stays_text() -> None:
-    story = [Outcome("input", ok=True, value={"repo": "12", "private": True})]
-    move = next_move(WORKFLOW, {}, story)
-    assert isinstance(move, Order)
-    assert move.call == Call("create_repository", {"name": "12", "private": True})
+    story = [StepOutcome("input", ok=True, value={"repo": "12", "private": True})]
+    move = next_action(WORKFLOW, {}, story)
+    assert isinstance(move, DelegateTask)
+    assert move.call == DirectToolCall("create_repository", {"name": "12", "private": True})
 
 
 def test_outcomes_of_steps_that_do_not_exist_count_for_nothing() -> None:
-    assert next_move(WORKFLOW, {}, [Outcome("", ok=False, value=None), Outcome("later", ok=True, value=1)]) == next_move(WORKFLOW, {}, [])
+    assert next_action(
+        WORKFLOW, {}, [StepOutcome("", ok=False, value=None), StepOutcome("later", ok=True, value=1)]
+    ) == next_action(WORKFLOW, {}, [])
     assert statuses(CREATED, REPORTED) == statuses()
 
 
 names = st.sampled_from(["input", "create", "announce", "more", "report", "results", ""]) | text
-outcome = st.builds(Outcome, step=names, ok=st.booleans() | st.just(True), value=json_value)
+outcome = st.builds(StepOutcome, step=names, ok=st.booleans() | st.just(True), value=json_value)
 
 
 @given(st.dictionaries(names, json_value, max_size=3), st.lists(outcome, max_size=8))
 @examples(60)
-def test_there_is_always_a_next_move_and_a_plan(given: dict[str, JsonValue], outcomes: list[Outcome]) -> None:
-    move = next_move(WORKFLOW, given, outcomes)
-    assert not isinstance(move, Finish) or move.text
-    plan = plan_of(WORKFLOW, outcomes)
+def test_there_is_always_a_next_move_and_a_plan(
+    given: dict[str, JsonValue], outcomes: list[StepOutcome]
+) -> None:
+    move = next_action(WORKFLOW, given, outcomes)
+    assert not isinstance(move, FinishWorkflow) or move.text
+    plan = build_plan_steps(WORKFLOW, outcomes)
     assert [step.step_id for step in plan] == [step.name for step in WORKFLOW.sequence]
     running = [step.step_id for step in plan if step.status == "in_progress"]
-    assert running == ([] if isinstance(move, Finish) else [move.step])
+    assert running == ([] if isinstance(move, FinishWorkflow) else [move.step])

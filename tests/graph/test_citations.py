@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_platform_engineering.core.events import Answered, Citation
-from ai_platform_engineering.graph.citations import CitedText, Sources
+from ai_platform_engineering.graph.citations import CitedText, RetrievedSources
 from ai_platform_engineering.models.offline_model import OfflineModel
 from tests.runtime.server.test_a2a_streams import reading
-from tests.support.approving_agent import Person, only
+from tests.support.approving_agent import Person, only_request_id
 from tests.support.dialects import V10
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Gate, Hang, Say, Script, Turn, unique_pieces
-from tests.support.fakes.site import Page, site
-from tests.support.harness import Client, Frame, Seen, agent
-from tests.support.knowing_supervisor import DOCS, Library
-from tests.support.knowledge import added
-from tests.support.processes import invoked
+from tests.support.fakes.site import Page, serve_site
+from tests.support.harness import Client, Frame, ReceivedStream, agent
+from tests.support.knowing_supervisor import DOCS, KnowledgeFolder
+from tests.support.knowledge import add_datasource
+from tests.support.processes import invoke_caipe
 from tests.support.scenarios import data_of, token, tool
 from tests.support.storages import in_folder
 
@@ -37,12 +37,22 @@ SEARCH = Turn(Say("I look."), Call("search", {"query": "agntcy slim"}))
 
 
 def row(mark: str, title: str, **more: Any) -> dict[str, Any]:
-    return {"document_id": mark * 4, "title": title, "link": None, "snippet": "…", "cite": f"[kb:{mark}]", **more}
+    return {
+        "document_id": mark * 4,
+        "title": title,
+        "link": None,
+        "snippet": "…",
+        "cite": f"[kb:{mark}]",
+        **more,
+    }
 
 
-def sources() -> Sources:
-    known = Sources()
-    known.learn(json.dumps({"results": [row(SLIM, "SLIM", link="https://docs.example/slim"), row(KEYS, "Keys")]}), knowledge=True)
+def sources() -> RetrievedSources:
+    known = RetrievedSources()
+    known.add_result(
+        json.dumps({"results": [row(SLIM, "SLIM", link="https://docs.example/slim"), row(KEYS, "Keys")]}),
+        knowledge=True,
+    )
     return known
 
 
@@ -86,19 +96,27 @@ def test_however_a_text_is_cut_it_is_shown_the_same(text: str, data: st.DataObje
     whole = shown(text)
     assert shown(*pieces) == whole
     assert shown(*text) == whole
-    assert sources().shown(text) == shown(text.lstrip())[0]
+    assert sources().number_citations(text) == shown(text.lstrip())[0]
     assert f"[kb:{SLIM}]" not in whole[0]
 
 
 @pytest.mark.parametrize(
     ("text", "expected", "titles"),
     [
-        (f"Agents [kb:{KEYS}] talk [kb:{SLIM}] safely [kb:{KEYS}].", "Agents [1] talk [2] safely [1].", ["Keys", "SLIM"]),
+        (
+            f"Agents [kb:{KEYS}] talk [kb:{SLIM}] safely [kb:{KEYS}].",
+            "Agents [1] talk [2] safely [1].",
+            ["Keys", "SLIM"],
+        ),
         (f"So {INVENTED}[kb:{SLIM}]{INVENTED}.", "So [1].", ["SLIM"]),
         (f"So [kb:{SLIM}, kb:{KEYS}; kb:deadbeef,kb:{SLIM}].", "So [1][2].", ["SLIM", "Keys"]),
         (f"So [kb:{SLIM} ,\nkb:{KEYS}].", "So [1][2].", ["SLIM", "Keys"]),
         ("Only [kb:deadbeef, kb:deadbee1].", "Only .", []),
-        ("`a[1] = b[k]`, [a link](https://docs.example/[x]), [ ] todo", "`a[1] = b[k]`, [a link](https://docs.example/[x]), [ ] todo", []),
+        (
+            "`a[1] = b[k]`, [a link](https://docs.example/[x]), [ ] todo",
+            "`a[1] = b[k]`, [a link](https://docs.example/[x]), [ ] todo",
+            [],
+        ),
         ("[kb:xyz] [kb: 0123abcd] [KB:0123abcd] [kb]", "[kb:xyz] [kb: 0123abcd] [KB:0123abcd] [kb]", []),
         (f"An end [kb:{SLIM}", f"An end [kb:{SLIM}", []),
     ],
@@ -111,7 +129,16 @@ def test_marks_become_numbers_and_the_rest_stays(text: str, expected: str, title
 def test_only_what_may_become_a_mark_is_held_back() -> None:
     cited = CitedText(sources())
     fed = ["Agents ", "use a[", "1], [kb", ":0123", "abcd", "] and ", "[kbx", "[x]"]
-    assert [cited.feed(piece) for piece in fed] == ["Agents ", "use a", "[1], ", "", "", "[1] and ", "[kbx", "[x]"]
+    assert [cited.feed(piece) for piece in fed] == [
+        "Agents ",
+        "use a",
+        "[1], ",
+        "",
+        "",
+        "[1] and ",
+        "[kbx",
+        "[x]",
+    ]
     assert cited.end() == ""
 
 
@@ -119,58 +146,85 @@ def test_only_what_may_become_a_mark_is_held_back() -> None:
 
 
 def test_a_result_that_was_cut_or_has_words_behind_it_is_known_all_the_same() -> None:
-    whole = json.dumps({"query": "x", "results": [row(SLIM, "SLIM", link="https://docs.example/slim"), row(KEYS, "Keys")]})
-    page = json.dumps({"document_id": "d" * 32, "title": "Page", "link": None, "cite": f"[kb:{KEYS}]", "text": "long " * 9})
+    whole = json.dumps(
+        {"query": "x", "results": [row(SLIM, "SLIM", link="https://docs.example/slim"), row(KEYS, "Keys")]}
+    )
+    page = json.dumps(
+        {"document_id": "d" * 32, "title": "Page", "link": None, "cite": f"[kb:{KEYS}]", "text": "long " * 9}
+    )
     for said in (f"{whole}\n\n[This is the same call.]", f"{whole[:-90]}\n[Output truncated]"):
-        known = Sources()
-        known.learn(said, knowledge=True)
-        assert known.get(SLIM) == Citation(title="SLIM", url="https://docs.example/slim", document_id=SLIM * 4)
-    read = Sources()
-    read.learn(f"{page[:-20]}\n[Output truncated]", knowledge=True)
+        known = RetrievedSources()
+        known.add_result(said, knowledge=True)
+        assert known.get(SLIM) == Citation(
+            title="SLIM", url="https://docs.example/slim", document_id=SLIM * 4
+        )
+    read = RetrievedSources()
+    read.add_result(f"{page[:-20]}\n[Output truncated]", knowledge=True)
     assert read.get(KEYS) == Citation(title="Page", document_id="d" * 32)
 
 
 @pytest.mark.parametrize(
     "said",
-    ['{"results": null}', '{"results": 5}', '{"results": [1, "x", null]}', "[]", "5", "", '{"cite": 7}', '{"results": [{"cite": "[kb:"}]}'],
+    [
+        '{"results": null}',
+        '{"results": 5}',
+        '{"results": [1, "x", null]}',
+        "[]",
+        "5",
+        "",
+        '{"cite": 7}',
+        '{"results": [{"cite": "[kb:"}]}',
+    ],
 )
 def test_what_a_strange_server_says_does_no_harm(said: str) -> None:
-    known = Sources()
-    known.learn(said, knowledge=True)
-    assert known.shown(f"So [kb:{SLIM}].") == "So ."
+    known = RetrievedSources()
+    known.add_result(said, knowledge=True)
+    assert known.number_citations(f"So [kb:{SLIM}].") == "So ."
 
 
 def test_odd_values_are_texts_and_a_text_with_marks_is_known_by_them() -> None:
-    known = Sources()
-    known.learn(json.dumps({"title": 5, "link": ["x"], "document_id": None, "cite": f"[kb:{SLIM}]"}), knowledge=True)
-    known.learn(f"In plain words [kb:{KEYS}]", knowledge=True)
+    known = RetrievedSources()
+    known.add_result(
+        json.dumps({"title": 5, "link": ["x"], "document_id": None, "cite": f"[kb:{SLIM}]"}), knowledge=True
+    )
+    known.add_result(f"In plain words [kb:{KEYS}]", knowledge=True)
     assert known.get(SLIM) == Citation(title="5", url="['x']")
     assert known.get(KEYS) == Citation(title=KEYS)
 
 
 def test_marks_in_results_of_other_tools_are_none() -> None:
-    known = Sources()
-    known.learn(json.dumps(row(SLIM, "SLIM")), knowledge=False)
-    assert known.shown(f"So [kb:{SLIM}].") == "So ."
+    known = RetrievedSources()
+    known.add_result(json.dumps(row(SLIM, "SLIM")), knowledge=False)
+    assert known.number_citations(f"So [kb:{SLIM}].") == "So ."
 
 
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
-        ({"title": "X", "document_id": SLIM * 4, "url": "https://evil.example/"}, ("SLIM", "https://docs.example/slim", SLIM * 4)),
+        (
+            {"title": "X", "document_id": SLIM * 4, "url": "https://evil.example/"},
+            ("SLIM", "https://docs.example/slim", SLIM * 4),
+        ),
         ({"title": "X", "url": "https://docs.example/slim"}, ("SLIM", "https://docs.example/slim", SLIM * 4)),
         ({"title": "Run 7", "url": "https://ci.example/7"}, ("Run 7", "https://ci.example/7", None)),
-        ({"title": "Run 7", "url": "https://ci.example/7", "document_id": "invented"}, ("Run 7", "https://ci.example/7", None)),
+        (
+            {"title": "Run 7", "url": "https://ci.example/7", "document_id": "invented"},
+            ("Run 7", "https://ci.example/7", None),
+        ),
         ({"title": "X", "url": "https://ci.example/8"}, None),
         ({"title": "X", "document_id": "invented"}, None),
         ({"title": "SLIM"}, None),
     ],
     ids=json.dumps,
 )
-def test_a_named_source_is_what_was_seen_or_nothing(named: dict[str, str], expected: tuple[str, str, str] | None) -> None:
+def test_a_named_source_is_what_was_seen_or_nothing(
+    named: dict[str, str], expected: tuple[str, str, str] | None
+) -> None:
     known = sources()
-    known.learn("See https://ci.example/7.", knowledge=False)
-    cited = [(one.title, one.url, one.document_id) for one in known.cited("", {"citations": [named, named]})]
+    known.add_result("See https://ci.example/7.", knowledge=False)
+    cited = [
+        (one.title, one.url, one.document_id) for one in known.citations_in("", {"citations": [named, named]})
+    ]
     assert cited == ([expected] if expected else [])
 
 
@@ -178,8 +232,8 @@ def test_a_named_source_is_what_was_seen_or_nothing(named: dict[str, str], expec
 
 
 @pytest.fixture
-async def library(tmp_path: Path) -> Library:
-    return await Library.of(tmp_path / "library")
+async def library(tmp_path: Path) -> KnowledgeFolder:
+    return await KnowledgeFolder.of(tmp_path / "library")
 
 
 def model(*steps: Any) -> ScriptedChatModel:
@@ -199,7 +253,7 @@ def quoting(request: Request) -> Turn:
 QUOTED = "Groups [1], layers [2]; groups [1], a[1]."
 
 
-def cited(seen: Seen) -> list[dict[str, str]]:
+def cited(seen: ReceivedStream) -> list[dict[str, str]]:
     """The citations as data of the answer."""
     return [one for data in data_of(seen.named("final_result")[0]) for one in data["citations"]]
 
@@ -209,19 +263,23 @@ def as_found(one: dict[str, Any]) -> dict[str, str]:
     return {key: value for key, value in named.items() if value is not None}
 
 
-async def test_marks_stream_as_numbers_and_the_answer_carries_what_they_mean(library: Library) -> None:
+async def test_marks_stream_as_numbers_and_the_answer_carries_what_they_mean(
+    library: KnowledgeFolder,
+) -> None:
     text = f"<html><head><title>SLIM on the web</title></head><body><p>{DOCS['slim'][8:]}</p></body></html>"
-    async with site({"/": Page(text)}) as served:
-        async with library.opened() as kb:
-            assert (await added(kb, served.url, name="web")).done == 1
+    async with serve_site({"/": Page(text)}) as served:
+        async with library.open_knowledge_base() as kb:
+            assert (await add_datasource(kb, served.url, name="web")).done == 1
         own = model(SEARCH, quoting)
-        async with library.served(own) as client:
+        async with library.run_supervisor(own) as client:
             seen = await client.ask(QUESTION)
             again = await client.ask(QUESTION, version="1.0")
     for one in (seen, again):
-        assert one.streamed == ["I look.", QUOTED]
+        assert one.streamed_texts == ["I look.", QUOTED]
         assert one.answer == QUOTED
-        assert "".join(one.texts("streaming_result")) == f"I look.{QUOTED}", "nothing was taken back on the way"
+        assert "".join(one.texts("streaming_result")) == f"I look.{QUOTED}", (
+            "nothing was taken back on the way"
+        )
         assert b"deadbeef" not in one.raw
     first, second, *_ = found(own.requests[1])
     assert cited(seen) == cited(again) == [as_found(second), as_found(first)]
@@ -231,30 +289,36 @@ async def test_marks_stream_as_numbers_and_the_answer_carries_what_they_mean(lib
     assert [one.document_id for one in ended.citations] == [second["document_id"], first["document_id"]]
 
 
-async def test_an_answer_without_citations_has_none(library: Library) -> None:
-    async with library.served(model(SEARCH, Turn(Say(f"Nobody knows {INVENTED}.")))) as client:
+async def test_an_answer_without_citations_has_none(library: KnowledgeFolder) -> None:
+    async with library.run_supervisor(model(SEARCH, Turn(Say(f"Nobody knows {INVENTED}.")))) as client:
         seen = await client.ask(QUESTION)
-    assert (seen.answer, seen.streamed[-1]) == ("Nobody knows .", "Nobody knows .")
+    assert (seen.answer, seen.streamed_texts[-1]) == ("Nobody knows .", "Nobody knows .")
     assert data_of(seen.named("final_result")[0]) == []
 
 
-async def test_marks_that_come_from_anywhere_else_are_removed(library: Library) -> None:
+async def test_marks_that_come_from_anywhere_else_are_removed(library: KnowledgeFolder) -> None:
     look = tool("look", json.dumps(row(SLIM, "A forgery")))
-    wiki = agent("wiki", Script(Turn(Call("search")), Turn(Say("Found."))), tool("search", json.dumps({"results": [row(KEYS, "Another")]})))
+    wiki = agent(
+        "wiki",
+        Script(Turn(Call("search")), Turn(Say("Found."))),
+        tool("search", json.dumps({"results": [row(KEYS, "Another")]})),
+    )
     asking = Turn(Call("look"), Call("task", {"description": "Look", "subagent_type": "wiki"}))
-    async with library.served(model(asking, Turn(Say(f"So [kb:{SLIM}, kb:{KEYS}]."))), agents=[wiki], tools=[look]) as client:
+    async with library.run_supervisor(
+        model(asking, Turn(Say(f"So [kb:{SLIM}, kb:{KEYS}]."))), agents=[wiki], tools=[look]
+    ) as client:
         seen = await client.ask(QUESTION)
     assert (seen.answer, data_of(seen.named("final_result")[0])) == ("So .", [])
 
 
-async def test_what_an_earlier_question_found_is_not_cited_without_a_look(library: Library) -> None:
+async def test_what_an_earlier_question_found_is_not_cited_without_a_look(library: KnowledgeFolder) -> None:
     def step(request: Request) -> Turn:
         if request.last_user == QUESTION:
             return SEARCH if request.position == 0 else quoting(request)
         [mark, *_] = re.findall(r"\[kb:[0-9a-f]{8}\]", " ".join(one.text for one in request.messages))
         return Turn(Say(f"As I said {mark}."))
 
-    async with library.served(model(step)) as client:
+    async with library.run_supervisor(model(step)) as client:
         first = await client.ask(QUESTION)
         seen = await client.ask("Again?", contextId=first.context_id)
     assert (seen.answer, data_of(seen.named("final_result")[0])) == ("As I said .", [])
@@ -263,101 +327,124 @@ async def test_what_an_earlier_question_found_is_not_cited_without_a_look(librar
 def structured(request: Request, *more: dict[str, Any]) -> Turn:
     first, second, *_ = found(request)
     content = f"Groups {second['cite']}{INVENTED}, layers."
-    named = [{"title": "whatever", "document_id": first["document_id"]}, {"title": "no", "document_id": "0" * 32}, *more]
+    named = [
+        {"title": "whatever", "document_id": first["document_id"]},
+        {"title": "no", "document_id": "0" * 32},
+        *more,
+    ]
     text = json.dumps({"content": content, "citations": named})
     return Turn(Call("PlatformEngineerResponse", arg_pieces=tuple(text)))
 
 
-async def test_a_structured_answer_cites_in_the_same_way(library: Library) -> None:
+async def test_a_structured_answer_cites_in_the_same_way(library: KnowledgeFolder) -> None:
     own = model(SEARCH, lambda request: structured(request, {"title": "no", "url": "https://evil.example/"}))
-    async with library.served(own, env={"USE_STRUCTURED_RESPONSE": "true"}) as client:
+    async with library.run_supervisor(own, env={"USE_STRUCTURED_RESPONSE": "true"}) as client:
         seen = await client.ask(QUESTION)
     first, second, *_ = found(own.requests[1])
     assert seen.answer == "Groups [1], layers."
-    assert seen.streamed == ["I look.", seen.answer]
+    assert seen.streamed_texts == ["I look.", seen.answer]
     [data] = data_of(seen.named("final_result")[0])
     assert data == {"content": seen.answer, "citations": [as_found(second), as_found(first)]}
     assert b"evil.example" not in seen.raw
     assert b"deadbeef" not in seen.raw
 
 
-async def test_a_structured_answer_that_cites_only_inventions_cites_nothing(library: Library) -> None:
-    answer = Turn(Call("PlatformEngineerResponse", {"content": "So.", "citations": [{"title": "no", "url": "https://evil.example/"}]}))
-    async with library.served(model(SEARCH, answer), env={"USE_STRUCTURED_RESPONSE": "true"}) as client:
+async def test_a_structured_answer_that_cites_only_inventions_cites_nothing(library: KnowledgeFolder) -> None:
+    answer = Turn(
+        Call(
+            "PlatformEngineerResponse",
+            {"content": "So.", "citations": [{"title": "no", "url": "https://evil.example/"}]},
+        )
+    )
+    async with library.run_supervisor(
+        model(SEARCH, answer), env={"USE_STRUCTURED_RESPONSE": "true"}
+    ) as client:
         seen = await client.ask(QUESTION)
     assert data_of(seen.named("final_result")[0]) == [{"content": "So.", "citations": []}]
     assert b"evil.example" not in seen.raw
 
 
 @pytest.mark.parametrize("env", [{}, {"USE_STRUCTURED_RESPONSE": "true"}], ids=["plain", "structured"])
-async def test_what_was_found_before_a_pause_and_a_restart_can_be_cited(library: Library, tmp_path: Path, env: dict[str, str]) -> None:
+async def test_what_was_found_before_a_pause_and_a_restart_can_be_cited(
+    library: KnowledgeFolder, tmp_path: Path, env: dict[str, str]
+) -> None:
     asking = Turn(Call("CAIPEAgentResponse", {"response": "Which one?"}))
     own = model(SEARCH, asking, structured if env else quoting)
-    async with library.served(own, storage=(storage := in_folder(tmp_path)), env=env) as client:
+    async with library.run_supervisor(own, storage=(storage := in_folder(tmp_path)), env=env) as client:
         paused = await Person(client, storage).ask(QUESTION)
         assert paused.last.state == "input-required"
-    async with library.served(own, storage=(storage := in_folder(tmp_path)), env=env) as client:
-        seen = await Person(client, storage).answer(paused, {only(paused): {"answer": "that"}})
+    async with library.run_supervisor(own, storage=(storage := in_folder(tmp_path)), env=env) as client:
+        seen = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "that"}})
     first, second, *_ = found(own.requests[-1])
     assert seen.answer == ("Groups [1], layers." if env else QUOTED)
     assert cited(seen) == [as_found(second), as_found(first)]
 
 
-async def test_what_was_found_before_the_server_was_stopped_can_be_cited(library: Library, tmp_path: Path) -> None:
-    async with library.served(model(SEARCH, Turn(Hang())), storage=in_folder(tmp_path)) as client:
+async def test_what_was_found_before_the_server_was_stopped_can_be_cited(
+    library: KnowledgeFolder, tmp_path: Path
+) -> None:
+    async with library.run_supervisor(model(SEARCH, Turn(Hang())), storage=in_folder(tmp_path)) as client:
         seen: list[Frame] = []
         async for frame in client.stream(QUESTION, version="1.0"):
             seen.append(frame)
             if frame.text.startswith("✅"):
                 break
     own = model(quoting)
-    async with library.served(own, storage=in_folder(tmp_path)) as client, reading(client, V10, Seen(seen).task_id, "0") as (reader,):
+    async with (
+        library.run_supervisor(own, storage=in_folder(tmp_path)) as client,
+        reading(client, V10, ReceivedStream(seen).task_id, "0") as (reader,),
+    ):
         pass
-    whole = Seen(reader.frames)
+    whole = ReceivedStream(reader.frames)
     first, second, *_ = found(own.requests[-1])
     assert len(library.counts.searches) == 1
-    assert (whole.last.state, whole.answer, whole.streamed[-1]) == ("completed", QUOTED, QUOTED)
+    assert (whole.last.state, whole.answer, whole.streamed_texts[-1]) == ("completed", QUOTED, QUOTED)
     assert cited(whole) == [as_found(second), as_found(first)]
 
 
 # --- "what is agntcy slim?" ---------------------------------------------------------------------------------------------
 
 
-async def resolved(library: Library, seen: Seen) -> list[str]:
+async def resolved(library: KnowledgeFolder, seen: ReceivedStream) -> list[str]:
     """The documents that the answer's numbers lead to."""
     named = cited(seen)
     numbers = {int(number) for number in re.findall(r"\[(\d+)\]", seen.answer)}
     assert numbers == set(range(1, len(named) + 1))
-    async with library.opened() as kb:
+    async with library.open_knowledge_base() as kb:
         return [(await kb.fetch_document(one["document_id"])).text for one in named]
 
 
-async def test_the_embedded_router_answers_from_documents(library: Library) -> None:
-    async with library.served(None, router=OfflineModel()) as client:
+async def test_the_embedded_router_answers_from_documents(library: KnowledgeFolder) -> None:
+    async with library.run_supervisor(None, router=OfflineModel()) as client:
         seen = await client.ask(QUESTION)
     assert seen.last.state == "completed"
     assert FACT in seen.answer
-    assert seen.streamed[-1] == seen.answer
-    assert seen.words == ["🔧 Supervisor: Calling tool: Search\n", "✅ Supervisor: Tool Search completed\n"]
+    assert seen.streamed_texts[-1] == seen.answer
+    assert seen.notifications == [
+        "🔧 Supervisor: Calling tool: Search\n",
+        "✅ Supervisor: Tool Search completed\n",
+    ]
     first, *_ = await resolved(library, seen)
     assert FACT in first
 
 
 @pytest.mark.parametrize("version", ["0.3", "1.0"])
-async def test_a_model_answers_from_documents_and_nothing_is_held_back(library: Library, version: str) -> None:
+async def test_a_model_answers_from_documents_and_nothing_is_held_back(
+    library: KnowledgeFolder, version: str
+) -> None:
     gate, mark = Gate(), "{{tool:search.results.0.cite}}"
     one, two, three, four = unique_pieces("answer", 4, random.Random())
     pieces = (f"{one} ", f"{two}{mark}", f" {three}{INVENTED}", f" {four}{mark}")
     own = model(SEARCH, Turn(Say(*pieces), gate=gate))
     kept: list[Frame] = []
-    async with library.served(own) as client:
+    async with library.run_supervisor(own) as client:
         async for frame in client.stream(QUESTION, version=version):
             kept.append(frame)
             if frame.name == "streaming_result" and frame.text:
                 known = found(own.requests[1])[0]["cite"] if len(own.requests) > 1 else ""
                 # The gate waits for what the model wrote; people see something else in the place of marks.
                 gate.seen(frame.text.replace("[1]", known).replace(three, f"{three}{INVENTED}"))
-    seen = Seen(kept)
+    seen = ReceivedStream(kept)
     assert gate.failure is None
     assert len(gate.sent) == len(pieces)
     assert seen.answer == f"{one} {two}[1] {three} {four}[1]"
@@ -368,21 +455,29 @@ async def test_a_model_answers_from_documents_and_nothing_is_held_back(library: 
 
 
 async def asked(client: Client, *arguments: str) -> str:
-    done = await invoked("ask", *arguments, QUESTION, env={"CAIPE_URL": client.url})
+    done = await invoke_caipe("ask", *arguments, QUESTION, env={"CAIPE_URL": client.url})
     assert done.code == 0, done.err
     return done.out
 
 
-async def test_the_command_prints_the_sources_behind_the_answer(library: Library) -> None:
+async def test_the_command_prints_the_sources_behind_the_answer(library: KnowledgeFolder) -> None:
     title = token("page")
-    async with site({"/": Page(f"<title>{title}</title><p>Agents on SLIM, the agntcy SLIM.</p>")}) as served:
-        async with library.opened() as kb:
-            await added(kb, served.url, name="web")
+    async with serve_site(
+        {"/": Page(f"<title>{title}</title><p>Agents on SLIM, the agntcy SLIM.</p>")}
+    ) as served:
+        async with library.open_knowledge_base() as kb:
+            await add_datasource(kb, served.url, name="web")
         own = model(SEARCH, quoting)
-        async with library.served(own) as client:
+        async with library.run_supervisor(own) as client:
             printed, lines = await asked(client), await asked(client, "--json")
     first, second, *_ = found(own.requests[1])
-    named = [f"[{n}] {one['title']}{f' <{served.url}/>' if one['link'] else ''}" for n, one in enumerate((second, first), 1)]
+    named = [
+        f"[{n}] {one['title']}{f' <{served.url}/>' if one['link'] else ''}"
+        for n, one in enumerate((second, first), 1)
+    ]
     assert printed == "\n".join([QUOTED, "", "Sources:", *named, ""])
     assert title in printed
-    assert [one["title"] for one in json.loads(lines.splitlines()[-1])["citations"]] == [second["title"], first["title"]]
+    assert [one["title"] for one in json.loads(lines.splitlines()[-1])["citations"]] == [
+        second["title"],
+        first["title"],
+    ]

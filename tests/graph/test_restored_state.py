@@ -4,9 +4,16 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from ai_platform_engineering.core.events import AnyEvent, TextDelta, TextDiscarded, TextEnded, ToolFinished, ToolStarted
+from ai_platform_engineering.core.events import (
+    AnyEvent,
+    TextDelta,
+    TextDiscarded,
+    TextEnded,
+    ToolFinished,
+    ToolStarted,
+)
 from ai_platform_engineering.core.transcript import fold
-from ai_platform_engineering.graph.restored_state import Restored, RestoredGraph
+from ai_platform_engineering.graph.restored_state import Restored, StoredGraph
 
 SUBGRAPH = ("tools:1",)
 
@@ -19,7 +26,11 @@ ROOT: tuple[AnyMessage, ...] = (
     HumanMessage("Look.", id="q"),
     AIMessage("I plan.", id="a0", tool_calls=[made("write_todos", "p")]),
     ToolMessage("Planned.", tool_call_id="p", name="write_todos"),
-    AIMessage("I ask the keeper.", id="a1", tool_calls=[made("task", "d", subagent_type="keeper", description="Look.")]),
+    AIMessage(
+        "I ask the keeper.",
+        id="a1",
+        tool_calls=[made("task", "d", subagent_type="keeper", description="Look.")],
+    ),
 )
 INSIDE: tuple[AnyMessage, ...] = (
     HumanMessage("Look.", id="i"),
@@ -31,7 +42,7 @@ DONE = ToolMessage("I have seen it.", tool_call_id="d", name="task")
 
 
 def restored(*root: AnyMessage, inside: tuple[AnyMessage, ...] = INSIDE) -> Restored:
-    return Restored([RestoredGraph((), None, root), RestoredGraph(SUBGRAPH, "d", inside)])
+    return Restored([StoredGraph((), None, root), StoredGraph(SUBGRAPH, "d", inside)])
 
 
 def told(events: list[AnyEvent]) -> list[str]:
@@ -86,10 +97,18 @@ def test_what_was_told_is_not_told_again_wherever_the_log_broke_off() -> None:
 
 def test_a_call_of_which_only_the_start_was_told_ends_with_its_result() -> None:
     begun = [*list(restored(*ROOT).events(fold([])))[:8]]
-    failed = ToolMessage("No.", tool_call_id="c", name="look", status="error", additional_kwargs={"outcome": "unknown"})
+    failed = ToolMessage(
+        "No.", tool_call_id="c", name="look", status="error", additional_kwargs={"outcome": "unknown"}
+    )
     first, *_ = restored(*ROOT, inside=(*INSIDE[:2], failed)).events(fold(begun))
     assert isinstance(first, ToolFinished)
-    assert (first.call_id, first.parent_call, first.outcome, first.error, first.result) == ("d/c", "d", "unknown", "No.", "No.")
+    assert (first.call_id, first.parent_call, first.outcome, first.error, first.result) == (
+        "d/c",
+        "d",
+        "unknown",
+        "No.",
+        "No.",
+    )
 
 
 def test_a_call_without_a_result_is_left_to_the_graph() -> None:
@@ -103,8 +122,14 @@ def test_an_id_that_the_model_uses_again_is_another_call() -> None:
         AIMessage("Again.", id="k3", tool_calls=[made("look", "c", key="y")]),
         ToolMessage("2", tool_call_id="c", name="look"),
     )
-    calls = [one for one in told(list(restored(*ROOT, inside=again).events(fold([])))) if "look" in one and "d/c" in one]
-    assert calls == [f"keeper: look {call_id} {what}" for call_id in ("d/c", "d/c#2") for what in ("starts", "ends, ok")]
+    calls = [
+        one
+        for one in told(list(restored(*ROOT, inside=again).events(fold([]))))
+        if "look" in one and "d/c" in one
+    ]
+    assert calls == [
+        f"keeper: look {call_id} {what}" for call_id in ("d/c", "d/c#2") for what in ("starts", "ends, ok")
+    ]
 
 
 def test_a_text_that_is_in_no_state_is_taken_back() -> None:

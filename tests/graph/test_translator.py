@@ -35,13 +35,13 @@ from ai_platform_engineering.core.events import (
     is_terminal,
 )
 from ai_platform_engineering.core.transcript import fold
-from ai_platform_engineering.graph.translator import MODES, Translator
-from ai_platform_engineering.runtime.runs.runs import trace_of
+from ai_platform_engineering.graph.translator import STREAM_MODES, Translator
+from ai_platform_engineering.runtime.runs.runs import derive_trace_id
 from tests.support import strategies as given_by
 from tests.support.fakes.corpora import CORPORA, Corpus, CorpusChatModel
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Attempts, Call, Die, Fail, Say, Script, Think, Turn
-from tests.support.graph_runner import Talk, scripted
+from tests.support.graph_runner import GraphConversation, scripted_model
 from tests.support.harness import agent
 
 
@@ -72,8 +72,14 @@ def _check_calls(events: Sequence[AnyEvent]) -> None:
                 running[event.call_id] = event
             case ToolFinished():
                 started = running.pop(event.call_id)  # it runs: it has started, and it ends once
-                assert (event.tool, event.agent, event.parent_call) == (started.tool, started.agent, started.parent_call)
-                assert not any(inner.parent_call == event.call_id for inner in running.values()), "what it started has ended"
+                assert (event.tool, event.agent, event.parent_call) == (
+                    started.tool,
+                    started.agent,
+                    started.parent_call,
+                )
+                assert not any(inner.parent_call == event.call_id for inner in running.values()), (
+                    "what it started has ended"
+                )
             case InputRequested():
                 asking[event.request_id] = event.agent
             case Answered():
@@ -106,11 +112,15 @@ def _check_texts(events: Sequence[AnyEvent]) -> None:
 def roles(events: Sequence[AnyEvent], agent: str = SUPERVISOR) -> list[tuple[str, str]]:
     """The texts of an agent that count, each with its role."""
     ended = {event.message_id: event.role for event in events if isinstance(event, TextEnded)}
-    return [(ended.get(span.message_id, "open"), span.text) for span in fold(events).spans if span.agent == agent]
+    return [
+        (ended.get(span.message_id, "open"), span.text) for span in fold(events).spans if span.agent == agent
+    ]
 
 
 def calls(events: Sequence[AnyEvent]) -> list[tuple[str, str, dict[str, Any]]]:
-    return [(event.agent, event.tool, dict(event.arguments)) for event in events if isinstance(event, ToolStarted)]
+    return [
+        (event.agent, event.tool, dict(event.arguments)) for event in events if isinstance(event, ToolStarted)
+    ]
 
 
 def outcomes(events: Sequence[AnyEvent]) -> list[tuple[str, str]]:
@@ -155,7 +165,17 @@ async def ask_person(question: str = "Sure?") -> str:
 
 STRUCTURED = {"USE_STRUCTURED_RESPONSE": "true"}
 INNER_TOOLS = ("version", "broken", "ask_person")
-OUTER_TOOLS = ("look", "broken", "ask_person", "nothing_like_it", "argocd", "argocd", "jira", "nobody", "write_todos")
+OUTER_TOOLS = (
+    "look",
+    "broken",
+    "ask_person",
+    "nothing_like_it",
+    "argocd",
+    "argocd",
+    "jira",
+    "nobody",
+    "write_todos",
+)
 ANSWER_TOOLS = (*OUTER_TOOLS, "answer", "half an answer")
 
 
@@ -171,10 +191,18 @@ class Plays:
     breaks: int = 0  # 0: no; 1: at once; 2: in the middle of other words; 3: after everything was said
 
     def turn(self) -> Turn | Attempts:
-        called = [_call(name, str(number) if self.counted else None) for number, name in enumerate(self.calls)]
-        items = [*([Think("Let me see.")] if self.thinks else []), *([Say(self.says)] if self.says else []), *called]
+        called = [
+            _call(name, str(number) if self.counted else None) for number, name in enumerate(self.calls)
+        ]
+        items = [
+            *([Think("Let me see.")] if self.thinks else []),
+            *([Say(self.says)] if self.says else []),
+            *called,
+        ]
         whole = Turn(*items, id="same" if self.same_id else None)
-        broken_off = (None, Turn(Die()), Turn(Say("Broken ", "off "), Die()), Turn(*items, Fail(503)))[self.breaks]
+        broken_off = (None, Turn(Die()), Turn(Say("Broken ", "off "), Die()), Turn(*items, Fail(503)))[
+            self.breaks
+        ]
         return Attempts(broken_off, whole) if broken_off else whole
 
 
@@ -182,9 +210,17 @@ def _call(name: str, call_id: str | None) -> Call:
     if name in ("argocd", "jira", "nobody"):
         return Call("task", {"description": f"Ask {name}.", "subagent_type": name}, id=call_id)
     if name == "write_todos":
-        return Call("write_todos", {"todos": [{"agent": "argocd", "title": "Look"}, "[Jira] Find tickets"]}, id=call_id)
+        return Call(
+            "write_todos",
+            {"todos": [{"agent": "argocd", "title": "Look"}, "[Jira] Find tickets"]},
+            id=call_id,
+        )
     if name in ("answer", "half an answer"):
-        return Call("PlatformEngineerResponse", {"content": name, "citations": [] if name == "answer" else "none"}, id=call_id)
+        return Call(
+            "PlatformEngineerResponse",
+            {"content": name, "citations": [] if name == "answer" else "none"},
+            id=call_id,
+        )
     return Call(name, {}, id=call_id)
 
 
@@ -202,7 +238,9 @@ def plays(tools: Sequence[str], most: int = 3) -> st.SearchStrategy[Plays]:
 
 def parts_of(tools: Sequence[str], most: int = 3) -> st.SearchStrategy[list[Plays]]:
     """A script as data: some messages with calls, and a last one without."""
-    return st.tuples(st.lists(plays(tools, most), max_size=2), plays(())).map(lambda found: [*found[0], found[1]])
+    return st.tuples(st.lists(plays(tools, most), max_size=2), plays(())).map(
+        lambda found: [*found[0], found[1]]
+    )
 
 
 def script_of(messages: Sequence[Plays], *, stubborn: bool = False) -> Script:
@@ -218,10 +256,12 @@ def script_of(messages: Sequence[Plays], *, stubborn: bool = False) -> Script:
 GRAPHS = settings(given_by.examples(30), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
-async def played(outer: Sequence[Plays], argocd: Sequence[Plays], jira: Sequence[Plays], env: dict[str, str], **how: bool) -> Talk:
+async def played(
+    outer: Sequence[Plays], argocd: Sequence[Plays], jira: Sequence[Plays], env: dict[str, str], **how: bool
+) -> GraphConversation:
     """A run to its end, with every question of it answered."""
     inner = [ask_person, broken, version_tool()[1]]
-    talk = Talk(
+    talk = GraphConversation(
         ScriptedChatModel(script=script_of(outer, stubborn=how["stubborn"]), streaming=how["streaming"]),
         [agent("argocd", script_of(argocd), *inner), agent("jira", script_of(jira), *inner)],
         [version_tool("look")[1], broken, ask_person],
@@ -231,15 +271,21 @@ async def played(outer: Sequence[Plays], argocd: Sequence[Plays], jira: Sequence
     for _ in range(100):
         if is_terminal(talk.events[-1]):
             break
-        pending = talk.seen.requests
+        pending = talk.transcript.requests
         assert pending, "a pause waits for something"
         await talk.answer({pending[0].request_id: {"answer": "yes"}})
     last = talk.events[-1]
     assert is_terminal(last)
     check_whole(talk.events)
     if isinstance(last, Answered):
-        started = [event.tool for event in talk.events if isinstance(event, ToolStarted) and event.parent_call is None]
-        assert sorted(started) == sorted(set_aside(await talk.called())), "every call of the model is told once"
+        started = [
+            event.tool
+            for event in talk.events
+            if isinstance(event, ToolStarted) and event.parent_call is None
+        ]
+        assert sorted(started) == sorted(set_aside(await talk.called_names())), (
+            "every call of the model is told once"
+        )
     return talk
 
 
@@ -263,12 +309,17 @@ async def test_every_run_ends_once_and_says_and_does_everything_once(
     last = talk.events[-1]
     if isinstance(last, Answered):
         said = [text for _, text in roles(talk.events)]
-        assert said == await talk.kept()
+        assert said == await talk.stored_texts()
         assert last.text == (said[-1] if roles(talk.events)[-1][0] == "answer" else "\n\n".join(said))
 
 
 @GRAPHS
-@given(outer=parts_of(ANSWER_TOOLS), argocd=parts_of(INNER_TOOLS, 1), streaming=st.booleans(), stubborn=st.booleans())
+@given(
+    outer=parts_of(ANSWER_TOOLS),
+    argocd=parts_of(INNER_TOOLS, 1),
+    streaming=st.booleans(),
+    stubborn=st.booleans(),
+)
 async def test_every_run_with_structured_answers_ends_once_and_says_everything_once(
     outer: list[Plays], argocd: list[Plays], streaming: bool, stubborn: bool
 ) -> None:
@@ -297,40 +348,59 @@ async def argocd_get_app(name: str) -> str:
 CLOSING = Corpus("closing", CORPORA[0].stream, CORPORA[0].text)
 
 
-@pytest.mark.parametrize("corpus", [corpus for corpus in CORPORA if corpus.calls], ids=lambda corpus: corpus.name)
+@pytest.mark.parametrize(
+    "corpus", [corpus for corpus in CORPORA if corpus.calls], ids=lambda corpus: corpus.name
+)
 async def test_a_providers_message_with_calls_becomes_narration_and_calls(corpus: Corpus) -> None:
-    talk = Talk(CorpusChatModel(replies=(corpus, CLOSING)), tools=[github_list_repos, argocd_get_app])
+    talk = GraphConversation(
+        CorpusChatModel(replies=(corpus, CLOSING)), tools=[github_list_repos, argocd_get_app]
+    )
     events = await talk.ask()
     check_whole(events)
     narration = [("narration", corpus.text)] if corpus.text else []
     assert roles(events) == [*narration, ("answer", CLOSING.text)]
     assert calls(events) == [(SUPERVISOR, call.name, dict(call.args)) for call in corpus.calls]
-    assert [event.call_id for event in events if isinstance(event, ToolStarted)] == [call.id for call in corpus.calls]
+    assert [event.call_id for event in events if isinstance(event, ToolStarted)] == [
+        call.id for call in corpus.calls
+    ]
     assert [outcome for _, outcome in outcomes(events)] == ["ok"] * len(corpus.calls)
     assert answer_of(events) == CLOSING.text
 
 
-@pytest.mark.parametrize("corpus", [corpus for corpus in CORPORA if corpus.text and not corpus.calls], ids=lambda corpus: corpus.name)
+@pytest.mark.parametrize(
+    "corpus",
+    [corpus for corpus in CORPORA if corpus.text and not corpus.calls],
+    ids=lambda corpus: corpus.name,
+)
 async def test_a_providers_message_without_calls_becomes_the_answer(corpus: Corpus) -> None:
-    events = await Talk(CorpusChatModel(replies=(corpus,))).ask()
+    events = await GraphConversation(CorpusChatModel(replies=(corpus,))).ask()
     check_whole(events)
     assert roles(events) == [("answer", corpus.text)]
     assert answer_of(events) == corpus.text
 
 
-@pytest.mark.parametrize("corpus", [corpus for corpus in CORPORA if not corpus.text and not corpus.calls], ids=lambda corpus: corpus.name)
+@pytest.mark.parametrize(
+    "corpus",
+    [corpus for corpus in CORPORA if not corpus.text and not corpus.calls],
+    ids=lambda corpus: corpus.name,
+)
 async def test_a_providers_message_without_words_is_no_answer(corpus: Corpus) -> None:
-    events = await Talk(CorpusChatModel(replies=(corpus,))).ask()
+    events = await GraphConversation(CorpusChatModel(replies=(corpus,))).ask()
     check_whole(events)
     assert roles(events) == []
     assert isinstance(events[-1], Failed)
 
 
-@pytest.mark.parametrize("corpus", [corpus for corpus in CORPORA if corpus.reasoning], ids=lambda corpus: corpus.name)
+@pytest.mark.parametrize(
+    "corpus", [corpus for corpus in CORPORA if corpus.reasoning], ids=lambda corpus: corpus.name
+)
 async def test_reasoning_never_reaches_anybody_not_even_in_a_delegation(corpus: Corpus) -> None:
-    supervisor = scripted(Turn(Call("task", {"description": "Look.", "subagent_type": "argocd"})), Turn(Say("Done: {{tool:argocd}}")))
+    supervisor = scripted_model(
+        Turn(Call("task", {"description": "Look.", "subagent_type": "argocd"})),
+        Turn(Say("Done: {{tool:argocd}}")),
+    )
     inner = agent("argocd", CorpusChatModel(replies=(corpus, CLOSING)), github_list_repos, argocd_get_app)
-    events = await Talk(supervisor, [inner]).ask()
+    events = await GraphConversation(supervisor, [inner]).ask()
     check_whole(events)
     assert corpus.reasoning not in "".join(event.model_dump_json() for event in events)
     texts = [text for text in (corpus.text, CLOSING.text if corpus.calls else "") if text]
@@ -343,7 +413,9 @@ async def test_reasoning_never_reaches_anybody_not_even_in_a_delegation(corpus: 
 async def test_call_ids_that_a_provider_uses_again_are_told_apart() -> None:
     value, look = version_tool("look")
     same = [Turn(Call("look", {"app": name}, id="call_0")) for name in ("one", "two")]
-    events = await Talk(scripted(*same, Turn(Say("{{tool:look.app}} has {{tool:look.version}}"))), tools=[look]).ask()
+    events = await GraphConversation(
+        scripted_model(*same, Turn(Say("{{tool:look.app}} has {{tool:look.version}}"))), tools=[look]
+    ).ask()
     check_whole(events)
     assert [arguments["app"] for _, _, arguments in calls(events)] == ["one", "two"]
     assert answer_of(events) == f"two has {value}"
@@ -353,10 +425,14 @@ async def test_the_same_call_ids_in_two_delegations_and_outside_are_told_apart()
     value, version = version_tool()
     inner = Script(Turn(Call("version", {}, id="call_0")), Turn(Say("{{tool:version.version}}")))
     delegate = Turn(
-        *(Call("task", {"description": "Go.", "subagent_type": name}, id=f"call_{n}") for n, name in enumerate(["argocd", "jira"]))
+        *(
+            Call("task", {"description": "Go.", "subagent_type": name}, id=f"call_{n}")
+            for n, name in enumerate(["argocd", "jira"])
+        )
     )
-    talk = Talk(
-        scripted(delegate, Turn(Say("{{tool:argocd}} and {{tool:jira}}"))), [agent("argocd", inner, version), agent("jira", inner, version)]
+    talk = GraphConversation(
+        scripted_model(delegate, Turn(Say("{{tool:argocd}} and {{tool:jira}}"))),
+        [agent("argocd", inner, version), agent("jira", inner, version)],
     )
     events = await talk.ask()
     check_whole(events)
@@ -372,18 +448,23 @@ async def test_the_same_call_ids_in_two_delegations_and_outside_are_told_apart()
 
 async def test_message_ids_that_a_provider_uses_again_are_told_apart() -> None:
     value, look = version_tool("look")
-    turns = [Turn(Say("I look."), Call("look", {}), id="same"), Turn(Say("It is {{tool:look.version}}."), id="same")]
-    talk = Talk(scripted(*turns), tools=[look])
+    turns = [
+        Turn(Say("I look."), Call("look", {}), id="same"),
+        Turn(Say("It is {{tool:look.version}}."), id="same"),
+    ]
+    talk = GraphConversation(scripted_model(*turns), tools=[look])
     events = await talk.ask()
     check_whole(events)
     assert roles(events) == [("narration", "I look."), ("answer", f"It is {value}.")]
-    assert await talk.kept() == ["I look.", f"It is {value}."]
+    assert await talk.stored_texts() == ["I look.", f"It is {value}."]
 
 
 async def test_message_ids_that_a_provider_uses_again_break_no_longer_run() -> None:
     value, look = version_tool("look")
     looks = [Turn(Say(f"Look {n}."), Call("look", {"app": f"app-{n}"}), id="same") for n in (1, 2, 3)]
-    talk = Talk(scripted(*looks, Turn(Say("It is {{tool:look.version}}."), id="same")), tools=[look])
+    talk = GraphConversation(
+        scripted_model(*looks, Turn(Say("It is {{tool:look.version}}."), id="same")), tools=[look]
+    )
     events = await talk.ask()
     check_whole(events)
     assert answer_of(events) == f"It is {value}."
@@ -391,13 +472,19 @@ async def test_message_ids_that_a_provider_uses_again_break_no_longer_run() -> N
 
 
 async def test_a_message_id_of_an_earlier_question_does_not_rewrite_the_past() -> None:
-    model = scripted(Turn(Say("You said: {{user}}"), id="same"))
-    talk = Talk(model)
+    model = scripted_model(Turn(Say("You said: {{user}}"), id="same"))
+    talk = GraphConversation(model)
     await talk.ask("one")
     events = await talk.ask("two")
     assert answer_of(events) == "You said: two"
     await talk.ask("three")
-    assert [message.text for message in model.requests[-1].messages] == ["one", "You said: one", "two", "You said: two", "three"]
+    assert [message.text for message in model.requests[-1].messages] == [
+        "one",
+        "You said: one",
+        "two",
+        "You said: two",
+        "three",
+    ]
 
 
 # --- models that do not stream, and models inside tools ---------------------------------------------------------------------
@@ -407,17 +494,22 @@ async def test_a_model_that_does_not_stream_says_everything_too() -> None:
     value, look = version_tool("look")
     inner = agent("argocd", ScriptedChatModel(script=Script(Turn(Say("It is up."))), streaming=False))
     turns = [
-        Turn(Think("Hm."), Say("I look."), Call("look", {}), Call("task", {"description": "Up?", "subagent_type": "argocd"})),
+        Turn(
+            Think("Hm."),
+            Say("I look."),
+            Call("look", {}),
+            Call("task", {"description": "Up?", "subagent_type": "argocd"}),
+        ),
         Turn(Say("{{tool:look.version}}: {{tool:argocd}}")),
     ]
-    events = await Talk(scripted(*turns, streaming=False), [inner], [look]).ask()
+    events = await GraphConversation(scripted_model(*turns, streaming=False), [inner], [look]).ask()
     check_whole(events)
     assert roles(events) == [("narration", "I look."), ("answer", f"{value}: It is up.")]
     assert roles(events, "argocd") == [("delegated", "It is up.")]
 
 
 async def test_what_a_model_inside_a_tool_says_is_nobodys_text() -> None:
-    inner = scripted(Turn(Say("inner-words-of-a-tool")))
+    inner = scripted_model(Turn(Say("inner-words-of-a-tool")))
 
     @tool
     async def ask_model() -> str:
@@ -425,7 +517,10 @@ async def test_what_a_model_inside_a_tool_says_is_nobodys_text() -> None:
         await inner.ainvoke("Hello")
         return f"asked {len(inner.requests)}"
 
-    events = await Talk(scripted(Turn(Say("I ask."), Call("ask_model", {})), Turn(Say("{{tool:ask_model}}"))), tools=[ask_model]).ask()
+    events = await GraphConversation(
+        scripted_model(Turn(Say("I ask."), Call("ask_model", {})), Turn(Say("{{tool:ask_model}}"))),
+        tools=[ask_model],
+    ).ask()
     check_whole(events)
     assert roles(events) == [("narration", "I ask."), ("answer", "asked 1")]
     assert "inner-words" not in "".join(event.model_dump_json() for event in events)
@@ -433,7 +528,9 @@ async def test_what_a_model_inside_a_tool_says_is_nobodys_text() -> None:
 
 async def test_what_an_agent_inside_a_tool_says_and_does_is_nobodys_text_and_call() -> None:
     value, look = version_tool("look")
-    inner = create_agent(scripted(Turn(Say("inner-words"), Call("look", {})), Turn(Say("inner-answer"))), [look])
+    inner = create_agent(
+        scripted_model(Turn(Say("inner-words"), Call("look", {})), Turn(Say("inner-answer"))), [look]
+    )
 
     @tool
     async def ask_agent() -> str:
@@ -442,14 +539,14 @@ async def test_what_an_agent_inside_a_tool_says_and_does_is_nobodys_text_and_cal
         return str(state["messages"][-2].text)
 
     turns = [Turn(Say("I ask."), Call("ask_agent", {})), Turn(Say("It is {{tool:ask_agent.version}}."))]
-    events = await Talk(scripted(*turns), tools=[ask_agent]).ask()
+    events = await GraphConversation(scripted_model(*turns), tools=[ask_agent]).ask()
     check_whole(events)
     assert roles(events) == [("narration", "I ask."), ("answer", f"It is {value}.")]
     assert calls(events) == [(SUPERVISOR, "ask_agent", {})]
 
 
 async def test_an_agent_inside_a_tool_of_a_sub_agent_is_not_the_sub_agent() -> None:
-    inner = create_agent(scripted(Turn(Say("inner-words"))), [])
+    inner = create_agent(scripted_model(Turn(Say("inner-words"))), [])
 
     @tool
     async def ask_agent() -> str:
@@ -457,9 +554,14 @@ async def test_an_agent_inside_a_tool_of_a_sub_agent_is_not_the_sub_agent() -> N
         await inner.ainvoke({"messages": "Hello"})
         return "asked"
 
-    argocd = agent("argocd", Script(Turn(Call("ask_agent", {})), Turn(Say("I {{tool:ask_agent}}."))), ask_agent)
-    turns = [Turn(Call("task", {"description": "Go.", "subagent_type": "argocd"})), Turn(Say("{{tool:argocd}}"))]
-    events = await Talk(scripted(*turns), [argocd]).ask()
+    argocd = agent(
+        "argocd", Script(Turn(Call("ask_agent", {})), Turn(Say("I {{tool:ask_agent}}."))), ask_agent
+    )
+    turns = [
+        Turn(Call("task", {"description": "Go.", "subagent_type": "argocd"})),
+        Turn(Say("{{tool:argocd}}")),
+    ]
+    events = await GraphConversation(scripted_model(*turns), [argocd]).ask()
     check_whole(events)
     assert roles(events, "argocd") == [("delegated", "I asked.")]
     assert roles(events) == [("answer", "I asked.")]
@@ -469,7 +571,9 @@ async def test_an_agent_inside_a_tool_of_a_sub_agent_is_not_the_sub_agent() -> N
 
 
 async def test_what_a_broken_attempt_said_is_discarded_and_its_place_is_taken() -> None:
-    events = await Talk(scripted(Attempts(Turn(Say("The answer ", "is 4"), Die()), Turn(Say("The answer is 3."))))).ask()
+    events = await GraphConversation(
+        scripted_model(Attempts(Turn(Say("The answer ", "is 4"), Die()), Turn(Say("The answer is 3."))))
+    ).ask()
     check_whole(events)
     [void] = [event for event in events if isinstance(event, TextDiscarded)]
     assert roles(events) == [("answer", "The answer is 3.")]
@@ -480,8 +584,11 @@ async def test_what_a_broken_attempt_said_is_discarded_and_its_place_is_taken() 
 
 async def test_a_broken_attempt_of_a_sub_agent_leaves_the_supervisors_words_alone() -> None:
     argocd = agent("argocd", Script(Attempts(Turn(Say("Broken "), Die()), Turn(Say("It is up.")))))
-    turns = [Turn(Say("I ask."), Call("task", {"description": "Go.", "subagent_type": "argocd"})), Turn(Say("{{tool:argocd}}"))]
-    events = await Talk(scripted(*turns), [argocd]).ask()
+    turns = [
+        Turn(Say("I ask."), Call("task", {"description": "Go.", "subagent_type": "argocd"})),
+        Turn(Say("{{tool:argocd}}")),
+    ]
+    events = await GraphConversation(scripted_model(*turns), [argocd]).ask()
     check_whole(events)
     assert [event.agent for event in events if isinstance(event, TextDiscarded)] == ["argocd"]
     assert roles(events) == [("narration", "I ask."), ("answer", "It is up.")]
@@ -489,7 +596,7 @@ async def test_a_broken_attempt_of_a_sub_agent_leaves_the_supervisors_words_alon
 
 
 async def test_a_model_that_never_recovers_fails_the_run_once() -> None:
-    events = await Talk(scripted(Turn(Say("So "), Die()))).ask()
+    events = await GraphConversation(scripted_model(Turn(Say("So "), Die()))).ask()
     check_whole(events)
     last = events[-1]
     assert isinstance(last, Failed)
@@ -498,7 +605,9 @@ async def test_a_model_that_never_recovers_fails_the_run_once() -> None:
 
 
 async def test_a_failing_tool_is_an_outcome_and_the_run_goes_on() -> None:
-    events = await Talk(scripted(Turn(Call("broken", {})), Turn(Say("It failed: {{tool:broken}}"))), tools=[broken]).ask()
+    events = await GraphConversation(
+        scripted_model(Turn(Call("broken", {})), Turn(Say("It failed: {{tool:broken}}"))), tools=[broken]
+    ).ask()
     check_whole(events)
     assert outcomes(events) == [("broken", "error")]
     assert "secret text" not in "".join(event.model_dump_json() for event in events)
@@ -510,7 +619,9 @@ async def test_a_failing_tool_is_an_outcome_and_the_run_goes_on() -> None:
 async def test_a_pause_asks_each_request_once_and_the_run_goes_on_from_there() -> None:
     value, look = version_tool("look")
     argocd = agent(
-        "argocd", Script(Turn(Call("ask_person", {"question": "Which app?"})), Turn(Say("{{tool:ask_person.answer}}"))), ask_person
+        "argocd",
+        Script(Turn(Call("ask_person", {"question": "Which app?"})), Turn(Say("{{tool:ask_person.answer}}"))),
+        ask_person,
     )
     first = Turn(
         Say("I ask."),
@@ -518,12 +629,19 @@ async def test_a_pause_asks_each_request_once_and_the_run_goes_on_from_there() -
         Call("ask_person", {"question": "Sure?"}),
         Call("task", {"description": "Go.", "subagent_type": "argocd"}),
     )
-    talk = Talk(
-        scripted(first, Turn(Say("{{tool:look.version}}, {{tool:ask_person.answer}}, {{tool:argocd}}"))), [argocd], [look, ask_person]
+    talk = GraphConversation(
+        scripted_model(
+            first, Turn(Say("{{tool:look.version}}, {{tool:ask_person.answer}}, {{tool:argocd}}"))
+        ),
+        [argocd],
+        [look, ask_person],
     )
     await talk.ask()
     asked = {event.asked.response: event for event in talk.events if isinstance(event, InputRequested)}  # type: ignore[union-attr]
-    assert {text: event.agent for text, event in asked.items()} == {"Sure?": SUPERVISOR, "Which app?": "argocd"}
+    assert {text: event.agent for text, event in asked.items()} == {
+        "Sure?": SUPERVISOR,
+        "Which app?": "argocd",
+    }
     assert isinstance(talk.events[-1], Paused)
     assert set(talk.events[-1].requests) == {event.request_id for event in asked.values()}
     await talk.answer({asked["Sure?"].request_id: {"answer": "yes"}})
@@ -537,28 +655,36 @@ async def test_a_pause_asks_each_request_once_and_the_run_goes_on_from_there() -
 
 
 async def test_after_a_pause_what_runs_still_belongs_to_its_step_and_the_step_is_still_in_progress() -> None:
-    inner = Script(Turn(Call("ask_person", {"question": "{{user}}"})), Turn(Say("{{tool:ask_person.answer}}")))
+    inner = Script(
+        Turn(Call("ask_person", {"question": "{{user}}"})), Turn(Say("{{tool:ask_person.answer}}"))
+    )
     agents = [agent(name, inner, ask_person) for name in ("argocd", "jira")]
     steps = Turn(Call("write_todos", {"todos": ["[Argocd] Look", "[Jira] Find"]}))
     both = Turn(*(Call("task", {"description": name, "subagent_type": name}) for name in ("argocd", "jira")))
-    talk = Talk(scripted(steps, both, Turn(Say("{{tool:argocd}}, {{tool:jira}}"))), agents)
+    talk = GraphConversation(scripted_model(steps, both, Turn(Say("{{tool:argocd}}, {{tool:jira}}"))), agents)
     await talk.ask()
-    asked = {request.agent: request.request_id for request in talk.seen.requests}
+    asked = {request.agent: request.request_id for request in talk.transcript.requests}
     events = await talk.answer({asked["jira"]: {"answer": "two"}})
     shown = [[step.status for step in event.steps] for event in events if isinstance(event, PlanUpdated)]
     assert shown == [["in_progress", "completed"]]
     events += await talk.answer({asked["argocd"]: {"answer": "one"}})
     assert answer_of(events) == "one, two"
-    texts = [(event.agent, event.step_id) for event in events if isinstance(event, TextDelta) and event.parent_call]
-    ends = [(event.tool, event.step_id) for event in events if isinstance(event, ToolFinished) and event.delegates]
+    texts = [
+        (event.agent, event.step_id) for event in events if isinstance(event, TextDelta) and event.parent_call
+    ]
+    ends = [
+        (event.tool, event.step_id) for event in events if isinstance(event, ToolFinished) and event.delegates
+    ]
     assert texts == ends == [("jira", "step-2"), ("argocd", "step-1")]
 
 
 async def test_the_id_of_a_message_that_was_discarded_before_a_pause_is_not_used_again() -> None:
-    first = Attempts(Turn(Say("Broken "), Die(), id="same"), Turn(Say("I ask."), Call("ask_person", {}), id="other"))
-    talk = Talk(scripted(first, Turn(Say("Done."), id="same")), tools=[ask_person])
+    first = Attempts(
+        Turn(Say("Broken "), Die(), id="same"), Turn(Say("I ask."), Call("ask_person", {}), id="other")
+    )
+    talk = GraphConversation(scripted_model(first, Turn(Say("Done."), id="same")), tools=[ask_person])
     await talk.ask()
-    [pending] = talk.seen.requests
+    [pending] = talk.transcript.requests
     await talk.answer({pending.request_id: {"answer": "yes"}})
     check_whole(talk.events)
     assert roles(talk.events) == [("narration", "I ask."), ("answer", "Done.")]
@@ -567,20 +693,25 @@ async def test_the_id_of_a_message_that_was_discarded_before_a_pause_is_not_used
 async def test_a_plan_that_was_written_before_a_pause_is_neither_told_again_nor_forgotten() -> None:
     first = Turn(Call("write_todos", {"todos": ["[Argocd] Look", "[Jira] Find"]}), Call("ask_person", {}))
     more = Turn(Call("write_todos", {"todos": ["[Argocd] Look", "[Jira] Find", "Sum up"]}))
-    talk = Talk(scripted(first, more, Turn(Say("Done."))), tools=[ask_person])
+    talk = GraphConversation(scripted_model(first, more, Turn(Say("Done."))), tools=[ask_person])
     await talk.ask()
-    [pending] = talk.seen.requests
+    [pending] = talk.transcript.requests
     await talk.answer({pending.request_id: {"answer": "yes"}})
-    plans = [[step.step_id for step in event.steps] for event in talk.events if isinstance(event, PlanUpdated)]
+    plans = [
+        [step.step_id for step in event.steps] for event in talk.events if isinstance(event, PlanUpdated)
+    ]
     assert plans == [["step-1", "step-2"], ["step-1", "step-2", "step-3"]]
 
 
 async def test_an_answer_to_something_else_leaves_the_requests_pending() -> None:
-    talk = Talk(scripted(Turn(Call("ask_person", {})), Turn(Say("{{tool:ask_person.answer}}"))), tools=[ask_person])
+    talk = GraphConversation(
+        scripted_model(Turn(Call("ask_person", {})), Turn(Say("{{tool:ask_person.answer}}"))),
+        tools=[ask_person],
+    )
     await talk.ask()
     await talk.answer({"somebody-elses": {"answer": "no"}}, taken=False)
     assert isinstance(talk.events[-1], Paused)
-    [pending] = talk.seen.requests
+    [pending] = talk.transcript.requests
     await talk.answer({pending.request_id: {"answer": "yes"}})
     assert answer_of(talk.events) == "yes"
 
@@ -597,8 +728,13 @@ async def test_a_structured_answers_content_is_the_answer(streaming: bool) -> No
     value, look = version_tool("look")
     cited = [{"title": "Runbook", "url": "https://wiki.example/run"}]
     seen = {"app": cited[0]["url"]}  # the tool says it again: only what was returned can be cited
-    turns = [Turn(Say("I look."), Call("look", seen)), Turn(final('It is "{{tool:look.version}}".\n\u00e9 😀', citations=cited))]
-    events = await Talk(scripted(*turns, streaming=streaming), tools=[look], env=STRUCTURED).ask()
+    turns = [
+        Turn(Say("I look."), Call("look", seen)),
+        Turn(final('It is "{{tool:look.version}}".\n\u00e9 😀', citations=cited)),
+    ]
+    events = await GraphConversation(
+        scripted_model(*turns, streaming=streaming), tools=[look], env=STRUCTURED
+    ).ask()
     check_whole(events)
     answer = f'It is "{value}".\né 😀'
     assert roles(events) == [("narration", "I look."), ("answer", answer)]
@@ -612,15 +748,21 @@ async def test_a_structured_answers_content_is_the_answer(streaming: bool) -> No
 
 async def test_a_structured_answer_streams_as_it_grows() -> None:
     pieces = ('{"citations": [{"title": "content\\": \\"no"}], "con', 'tent": "One ', "two ", 'three."}')
-    events = await Talk(scripted(Turn(Call("PlatformEngineerResponse", arg_pieces=pieces))), env=STRUCTURED).ask()
+    events = await GraphConversation(
+        scripted_model(Turn(Call("PlatformEngineerResponse", arg_pieces=pieces))), env=STRUCTURED
+    ).ask()
     check_whole(events)
     assert [event.text for event in events if isinstance(event, TextDelta)] == ["One ", "two ", "three."]
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_an_invalid_structured_answer_is_discarded_and_the_next_takes_its_place(streaming: bool) -> None:
+async def test_an_invalid_structured_answer_is_discarded_and_the_next_takes_its_place(
+    streaming: bool,
+) -> None:
     wrong = Call("PlatformEngineerResponse", {"content": "Half an ans", "citations": "none"})
-    events = await Talk(scripted(Turn(wrong), Turn(final("The whole answer.")), streaming=streaming), env=STRUCTURED).ask()
+    events = await GraphConversation(
+        scripted_model(Turn(wrong), Turn(final("The whole answer.")), streaming=streaming), env=STRUCTURED
+    ).ask()
     check_whole(events)
     assert roles(events) == [("answer", "The whole answer.")]
     assert answer_of(events) == "The whole answer."
@@ -633,7 +775,9 @@ async def test_an_invalid_structured_answer_is_discarded_and_the_next_takes_its_
 
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_words_next_to_a_structured_answer_are_narration(streaming: bool) -> None:
-    events = await Talk(scripted(Turn(Say("Here it is."), final("It is 3.")), streaming=streaming), env=STRUCTURED).ask()
+    events = await GraphConversation(
+        scripted_model(Turn(Say("Here it is."), final("It is 3.")), streaming=streaming), env=STRUCTURED
+    ).ask()
     check_whole(events)
     assert roles(events) == [("narration", "Here it is."), ("answer", "It is 3.")]
     assert answer_of(events) == "It is 3."
@@ -643,9 +787,11 @@ async def test_a_structured_answer_that_was_given_before_a_pause_is_the_answer_a
     cited = [{"title": "Runbook", "url": "https://wiki.example/run"}]
     looked = Turn(Call("look", {"app": cited[0]["url"]}))
     turn = Turn(Say("Here it is."), final("It is 3.", citations=cited), Call("ask_person", {}))
-    talk = Talk(scripted(looked, turn, Turn()), tools=[version_tool("look")[1], ask_person], env=STRUCTURED)
+    talk = GraphConversation(
+        scripted_model(looked, turn, Turn()), tools=[version_tool("look")[1], ask_person], env=STRUCTURED
+    )
     await talk.ask()
-    [pending] = talk.seen.requests
+    [pending] = talk.transcript.requests
     await talk.answer({pending.request_id: {"answer": "yes"}})
     check_whole(talk.events)
     last = talk.events[-1]
@@ -655,14 +801,16 @@ async def test_a_structured_answer_that_was_given_before_a_pause_is_the_answer_a
 
 
 async def test_with_structured_answers_on_a_plain_message_is_an_answer_too() -> None:
-    events = await Talk(scripted(Turn(Say("It is 3."))), env=STRUCTURED).ask()
+    events = await GraphConversation(scripted_model(Turn(Say("It is 3."))), env=STRUCTURED).ask()
     check_whole(events)
     assert answer_of(events) == "It is 3."
 
 
 async def test_a_broken_structured_attempt_is_discarded() -> None:
     begun = Call("PlatformEngineerResponse", arg_pieces=('{"content": "It is ', "4 "))
-    events = await Talk(scripted(Attempts(Turn(begun, Die()), Turn(final("It is 3.")))), env=STRUCTURED).ask()
+    events = await GraphConversation(
+        scripted_model(Attempts(Turn(begun, Die()), Turn(final("It is 3.")))), env=STRUCTURED
+    ).ask()
     check_whole(events)
     assert roles(events) == [("answer", "It is 3.")]
     assert sum(isinstance(event, TextDiscarded) for event in events) == 1
@@ -673,7 +821,7 @@ async def test_a_broken_structured_attempt_is_discarded() -> None:
 
 async def test_planning_is_a_plan_and_no_call() -> None:
     turns = [Turn(Call("write_todos", {"title": "T", "todos": ["[Argocd] Look"]})), Turn(Say("Done."))]
-    events = await Talk(scripted(*turns)).ask()
+    events = await GraphConversation(scripted_model(*turns)).ask()
     check_whole(events)
     assert calls(events) == []
     [plan] = [event for event in events if isinstance(event, PlanUpdated)]
@@ -681,20 +829,22 @@ async def test_planning_is_a_plan_and_no_call() -> None:
 
 
 async def test_the_trace_of_a_run_is_on_its_end() -> None:
-    talk = Talk(scripted(Turn(Say("Done."))))
+    talk = GraphConversation(scripted_model(Turn(Say("Done."))))
     events = await talk.ask()
     last = events[-1]
     assert isinstance(last, Answered)
-    assert last.trace_id == trace_of(talk.run_id)
+    assert last.trace_id == derive_trace_id(talk.run_id)
 
 
 # --- other people's graphs ------------------------------------------------------------------------------------------------
 
 
-async def translated(model: ScriptedChatModel, tools: Sequence[BaseTool], *middleware: AgentMiddleware[Any, Any, Any]) -> list[AnyEvent]:
+async def translated(
+    model: ScriptedChatModel, tools: Sequence[BaseTool], *middleware: AgentMiddleware[Any, Any, Any]
+) -> list[AnyEvent]:
     """The events of an agent that is not ours."""
     graph = create_agent(model, list(tools), middleware=list(middleware))
-    items = graph.astream({"messages": "Which?"}, stream_mode=MODES, subgraphs=True, version="v2")
+    items = graph.astream({"messages": "Which?"}, stream_mode=STREAM_MODES, subgraphs=True, version="v2")
     events = [event async for event in Translator(run_id="run", trace_id="0" * 32).events(items)]
     check_whole(events)
     return events
@@ -704,10 +854,12 @@ async def test_a_message_that_was_corrected_after_it_was_streamed_is_told_again_
     class Correcting(AgentMiddleware):
         async def awrap_model_call(self, request: Any, handler: Any) -> Any:
             response = await handler(request)
-            response.result = [one.model_copy(update={"content": one.text.replace("4", "3")}) for one in response.result]
+            response.result = [
+                one.model_copy(update={"content": one.text.replace("4", "3")}) for one in response.result
+            ]
             return response
 
-    events = await translated(scripted(Turn(Say("It is 4."))), [], Correcting())
+    events = await translated(scripted_model(Turn(Say("It is 4."))), [], Correcting())
     [void] = [event for event in events if isinstance(event, TextDiscarded)]
     assert roles(events) == [("answer", "It is 3.")]
     assert [event.slot for event in events if isinstance(event, TextDelta)][-1] == void.message_id
@@ -721,7 +873,7 @@ async def test_a_middleware_that_writes_the_history_anew_says_nothing() -> None:
 
     value, look = version_tool("look")
     turns = [Turn(Say("I look."), Call("look", {})), Turn(Say("It is {{tool:look.version}}."))]
-    events = await translated(scripted(*turns), [look], Rewriting())
+    events = await translated(scripted_model(*turns), [look], Rewriting())
     assert roles(events) == [("narration", "I look."), ("answer", f"It is {value}.")]
     assert outcomes(events) == [("look", "ok")]
 
@@ -732,18 +884,20 @@ async def test_a_result_that_a_middleware_tells_again_counts_once() -> None:
             return {"messages": [one for one in state["messages"] if isinstance(one, ToolMessage)]}
 
     _, look = version_tool("look")
-    events = await translated(scripted(Turn(Call("look", {})), Turn(Say("Done."))), [look], Shortening())
+    events = await translated(
+        scripted_model(Turn(Call("look", {})), Turn(Say("Done."))), [look], Shortening()
+    )
     assert outcomes(events) == [("look", "ok")]
 
 
 async def test_what_a_middlewares_own_model_says_is_nobodys_text() -> None:
-    guard = scripted(Turn(Say("guard-words")))
+    guard = scripted_model(Turn(Say("guard-words")))
 
     class Guarding(AgentMiddleware):
         async def abefore_model(self, state: Any, runtime: Any) -> Any:
             await guard.ainvoke("Is this fine?")
 
-    events = await translated(scripted(Turn(Say("Done."))), [], Guarding())
+    events = await translated(scripted_model(Turn(Say("Done."))), [], Guarding())
     assert len(guard.requests) == 1
     assert roles(events) == [("answer", "Done.")]
 
@@ -753,7 +907,7 @@ async def test_a_graph_that_breaks_ends_in_words_without_the_errors_text() -> No
         async def abefore_model(self, state: Any, runtime: Any) -> Any:
             raise RuntimeError("secret text")
 
-    events = await translated(scripted(Turn(Say("Done."))), [], Breaking())
+    events = await translated(scripted_model(Turn(Say("Done."))), [], Breaking())
     [last] = events
     assert isinstance(last, Failed)
     assert "secret text" not in last.model_dump_json()

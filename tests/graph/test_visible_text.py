@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_platform_engineering.core.events import clean_text
-from ai_platform_engineering.graph.visible_text import StringField, VisibleText, visible
+from ai_platform_engineering.graph.visible_text import JsonStringReader, VisibleTextFilter, visible_text
 from tests.support import strategies as given_by
 from tests.support.fakes.corpora import INLINE, Corpus
 
 
 def shown(pieces: Sequence[str]) -> str:
-    filtered = VisibleText()
+    filtered = VisibleTextFilter()
     return "".join(map(filtered.feed, pieces)) + filtered.end()
 
 
@@ -50,17 +50,20 @@ def pieces_of(draw: st.DrawFn, whole: str) -> list[str]:
     ],
 )
 def test_of_a_whole_text_this_is_shown(text: str, expected: str) -> None:
-    assert visible(text) == expected
+    assert visible_text(text) == expected
 
 
 @given_by.examples(80)
 @given(
     data=st.data(),
-    parts=st.lists(st.sampled_from(["<think>", "</think>", "<thi", "nk>", "</", " ", "\n", "a", "b < c", "<", ">"]), max_size=8),
+    parts=st.lists(
+        st.sampled_from(["<think>", "</think>", "<thi", "nk>", "</", " ", "\n", "a", "b < c", "<", ">"]),
+        max_size=8,
+    ),
 )
 def test_the_pieces_of_a_text_do_not_matter(data: st.DataObject, parts: list[str]) -> None:
     whole = "".join(parts)
-    assert shown(data.draw(pieces_of(whole))) == visible(whole)
+    assert shown(data.draw(pieces_of(whole))) == visible_text(whole)
 
 
 @given_by.examples(50)
@@ -82,26 +85,37 @@ def test_the_inline_corpora_show_their_text_alone(corpus: Corpus) -> None:
 
 
 def test_ordinary_text_is_shown_at_once() -> None:
-    filtered = VisibleText()
-    assert [filtered.feed(piece) for piece in ("I", " look", " <th", "ink>")] == ["I", " look", " <th", "ink>"]
+    filtered = VisibleTextFilter()
+    assert [filtered.feed(piece) for piece in ("I", " look", " <th", "ink>")] == [
+        "I",
+        " look",
+        " <th",
+        "ink>",
+    ]
 
 
 def test_what_could_be_a_thought_is_held_no_longer_than_it_can_be_one() -> None:
-    filtered = VisibleText()
+    filtered = VisibleTextFilter()
     assert [filtered.feed(piece) for piece in ("<", "th", "e", " end")] == ["", "", "<the", " end"]
     assert filtered.end() == ""
 
 
 def test_text_after_a_thought_is_shown_as_it_comes() -> None:
-    filtered = VisibleText()
-    assert [filtered.feed(piece) for piece in ("<think>x</thi", "nk>", "\n", "It", " is")] == ["", "", "", "It", " is"]
+    filtered = VisibleTextFilter()
+    assert [filtered.feed(piece) for piece in ("<think>x</thi", "nk>", "\n", "It", " is")] == [
+        "",
+        "",
+        "",
+        "It",
+        " is",
+    ]
 
 
 # --- one string of a JSON object that grows -------------------------------------------------------------------------------
 
 
 def read(pieces: Sequence[str], name: str = "content") -> str:
-    field = StringField(name)
+    field = JsonStringReader(name)
     return "".join(map(field.feed, pieces))
 
 
@@ -109,21 +123,49 @@ def read(pieces: Sequence[str], name: str = "content") -> str:
 @given(
     data=st.data(),
     content=given_by.text.map(clean_text),
-    before=st.dictionaries(given_by.text.map(clean_text).filter(lambda key: key != "content"), given_by.json_value, max_size=3),
+    before=st.dictionaries(
+        given_by.text.map(clean_text).filter(lambda key: key != "content"), given_by.json_value, max_size=3
+    ),
     ascii_only=st.booleans(),
     indent=st.sampled_from([None, 1]),
 )
 def test_a_field_is_read_whatever_the_pieces_and_whatever_stands_before(
     data: st.DataObject, content: str, before: dict[str, object], ascii_only: bool, indent: int | None
 ) -> None:
-    whole = json.dumps({**before, "content": content, "after": {"content": "no"}}, ensure_ascii=ascii_only, indent=indent)
+    whole = json.dumps(
+        {**before, "content": content, "after": {"content": "no"}}, ensure_ascii=ascii_only, indent=indent
+    )
     assert read(data.draw(pieces_of(whole))) == json.loads(whole)["content"]
 
 
 def test_a_field_is_read_as_it_grows() -> None:
-    field = StringField("content")
-    pieces = ['{"con', 'tent"', ': "One ', "two\\", "n", "\\u00", "e9\\ud83d", "\\ude", "00", '"', ', "content": "no"}']
-    assert [field.feed(piece) for piece in pieces] == ["", "", "One ", "two", "\n", "", "é", "", "\N{GRINNING FACE}", "", ""]
+    field = JsonStringReader("content")
+    pieces = [
+        '{"con',
+        'tent"',
+        ': "One ',
+        "two\\",
+        "n",
+        "\\u00",
+        "e9\\ud83d",
+        "\\ude",
+        "00",
+        '"',
+        ', "content": "no"}',
+    ]
+    assert [field.feed(piece) for piece in pieces] == [
+        "",
+        "",
+        "One ",
+        "two",
+        "\n",
+        "",
+        "é",
+        "",
+        "\N{GRINNING FACE}",
+        "",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.server import McpCallLost, McpToolFailed, McpUnavailable
-from ai_platform_engineering.mcp_client.sessions import McpSessions
+from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from tests.support.fakes.mcp_http import Behaviour, Exchange, HttpServer, http_server, proper
-from tests.support.fakes.mcp_servers import FAKES, by_name, guarded, open_sessions, until
+from tests.support.fakes.mcp_servers import FAKES, by_name, network_guard_environment, open_sessions, until
 
 
 class RealServer:
@@ -31,8 +31,19 @@ class RealServer:
 
     async def start(self) -> None:
         self._file.unlink(missing_ok=True)
-        command = [sys.executable, str(FAKES / "mcp_real.py"), "--port-file", str(self._file), "--port", str(self.port)]
-        self.process = subprocess.Popen(command, env={"PATH": os.environ["PATH"], **guarded()}, stderr=subprocess.DEVNULL)
+        command = [
+            sys.executable,
+            str(FAKES / "mcp_real.py"),
+            "--port-file",
+            str(self._file),
+            "--port",
+            str(self.port),
+        ]
+        self.process = subprocess.Popen(
+            command,
+            env={"PATH": os.environ["PATH"], **network_guard_environment()},
+            stderr=subprocess.DEVNULL,
+        )
         await until(self._file.exists, "the start of the server")
         self.port = int(self._file.read_text())
 
@@ -89,7 +100,9 @@ async def test_a_server_that_dies_is_noticed_and_used_again_when_it_is_back(tmp_
         under_way = asyncio.create_task(tools["hang"].ainvoke({"mark": str(mark)}))
         await until(mark.exists)
         server.kill()
-        with pytest.raises(McpCallLost, match="Whether it took effect is unknown"):  # long before it would time out
+        with pytest.raises(
+            McpCallLost, match="Whether it took effect is unknown"
+        ):  # long before it would time out
             await under_way
         with pytest.raises(McpUnavailable, match=f"nothing answers at http://127.0.0.1:{server.port}/mcp"):
             await tools["who"].ainvoke({})
@@ -109,9 +122,13 @@ async def test_a_server_that_dies_is_noticed_and_used_again_when_it_is_back(tmp_
 @contextlib.asynccontextmanager
 async def opened(
     tmp_path: Path, *, headers: dict[str, str] | None = None, **options: Any
-) -> AsyncIterator[tuple[HttpServer, McpSessions, dict[str, BaseTool]]]:
+) -> AsyncIterator[tuple[HttpServer, McpSessionPool, dict[str, BaseTool]]]:
     async with http_server() as server, open_sessions(tmp_path, **options) as sessions:
-        yield server, sessions, by_name(await sessions.tools("bytes", McpServer(url=server.url, headers=headers or {})))
+        yield (
+            server,
+            sessions,
+            by_name(await sessions.tools("bytes", McpServer(url=server.url, headers=headers or {}))),
+        )
 
 
 async def unauthorized(exchange: Exchange) -> None:
@@ -206,7 +223,9 @@ async def test_a_forgotten_session_is_opened_again(tmp_path: Path, status: int) 
 
 async def test_a_stream_that_breaks_off_is_the_end_of_its_call_alone(tmp_path: Path) -> None:
     async def breaking(exchange: Exchange) -> None:
-        note = exchange.event({"method": "notifications/message", "params": {"level": "info", "data": "begun"}})
+        note = exchange.event(
+            {"method": "notifications/message", "params": {"level": "info", "data": "begun"}}
+        )
         await exchange.stream(note, 'event: message\ndata: {"jso')
         exchange.close()
 
@@ -286,7 +305,9 @@ async def test_a_server_that_wants_no_notices_is_served_all_the_same(tmp_path: P
         assert server.methods().count("initialize") == 1
 
 
-async def test_credentials_are_sent_and_told_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_credentials_are_sent_and_told_to_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG")
     token = uuid.uuid4().hex
 
@@ -330,5 +351,7 @@ async def test_a_redirect_to_somewhere_else_is_not_followed(tmp_path: Path) -> N
         await exchange.respond(307, location="http://localhost:1/other?key=secret")
 
     async with http_server(initialize=moved) as server, open_sessions(tmp_path) as sessions:
-        with pytest.raises(McpUnavailable, match=r"it redirects to http://localhost:1/other, which is not followed"):
+        with pytest.raises(
+            McpUnavailable, match=r"it redirects to http://localhost:1/other, which is not followed"
+        ):
             await sessions.tools("moved", McpServer(url=server.url, headers={"Authorization": "Bearer x"}))

@@ -18,8 +18,18 @@ from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.mcp_client import orphan_reaper as mcp_guard
 from ai_platform_engineering.mcp_client.server import McpCallLost, McpToolFailed, McpToolGone, McpUnavailable
-from ai_platform_engineering.mcp_client.sessions import McpSessions
-from tests.support.fakes.mcp_servers import LONG, by_name, open_sessions, processes, python, raw, real, servers_running, until
+from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
+from tests.support.fakes.mcp_servers import (
+    LONG,
+    by_name,
+    list_processes,
+    list_server_pids,
+    open_sessions,
+    raw_stdio_server,
+    run_python_script,
+    sdk_stdio_server,
+    until,
+)
 
 
 async def who(tool: Any) -> dict[str, Any]:
@@ -32,56 +42,61 @@ async def who(tool: Any) -> dict[str, Any]:
 
 async def test_a_server_is_started_once_for_everybody_with_its_credentials(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        found = await asyncio.gather(*(sessions.tools(f"agent{number}", raw()) for number in range(3)))
-        other = await sessions.tools("other", raw(API_TOKEN="another"))
+        found = await asyncio.gather(
+            *(sessions.tools(f"agent{number}", raw_stdio_server()) for number in range(3))
+        )
+        other = await sessions.tools("other", raw_stdio_server(API_TOKEN="another"))
         told = [await who(by_name(tools)["who"]) for tools in [*found, other]]
         assert len({one["token"] for one in told[:3]}) == 1
         assert told[3]["token"] != told[0]["token"]
-        assert len(servers_running(tmp_path)) == 2
+        assert len(list_server_pids(tmp_path)) == 2
 
 
 async def test_nothing_starts_before_it_is_needed(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        assert sessions.cached_tools("raw", raw()) is None
-        assert sessions.state("raw", raw()).status == "not started"
-        assert processes(tmp_path) == {}
+        assert sessions.cached_tools("raw", raw_stdio_server()) is None
+        assert sessions.state("raw", raw_stdio_server()).status == "not started"
+        assert list_processes(tmp_path) == {}
 
 
 async def test_a_hundred_parallel_calls_are_not_mixed_up(tmp_path: Path) -> None:
     values = [uuid.uuid4().hex for _ in range(100)]
     async with open_sessions(tmp_path) as sessions:
-        echo = by_name(await sessions.tools("raw", raw()))["echo"]
+        echo = by_name(await sessions.tools("raw", raw_stdio_server()))["echo"]
         assert await asyncio.gather(*(echo.ainvoke({"value": value}) for value in values)) == values
-        assert len(servers_running(tmp_path)) == 1
+        assert len(list_server_pids(tmp_path)) == 1
 
 
 async def test_a_server_of_the_protocols_own_library(tmp_path: Path) -> None:
     number = random.randrange(10**6)
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("real", real()))
+        tools = by_name(await sessions.tools("real", sdk_stdio_server()))
         assert await tools["double"].ainvoke({"number": number}) == str(2 * number)
         values = [uuid.uuid4().hex for _ in range(100)]
         assert await asyncio.gather(*(tools["echo"].ainvoke({"value": value}) for value in values)) == values
         assert (await tools["picture"].ainvoke({})).startswith("[image: image/png, 90 bytes")
         with pytest.raises(McpToolFailed, match="not today"):
             await tools["fail"].ainvoke({"text": "not today"})
-        state = sessions.state("real", real())
+        state = sessions.state("real", sdk_stdio_server())
         assert (state.status, state.tools) == ("ready", 8)
 
 
 async def test_large_values_pass_both_ways(tmp_path: Path) -> None:
     value = uuid.uuid4().hex * 60_000
     async with open_sessions(tmp_path) as sessions:
-        echo = by_name(await sessions.tools("raw", raw()))["echo"]
-        assert await asyncio.gather(echo.ainvoke({"value": value}), echo.ainvoke({"value": value[1:]})) == [value, value[1:]]
+        echo = by_name(await sessions.tools("raw", raw_stdio_server()))["echo"]
+        assert await asyncio.gather(echo.ainvoke({"value": value}), echo.ainvoke({"value": value[1:]})) == [
+            value,
+            value[1:],
+        ]
 
 
 async def test_an_unused_session_is_closed_and_opened_again(tmp_path: Path) -> None:
     async with open_sessions(tmp_path, idle=0.2) as sessions:
-        tool = by_name(await sessions.tools("raw", raw()))["who"]
+        tool = by_name(await sessions.tools("raw", raw_stdio_server()))["who"]
         first = await who(tool)
-        await until(lambda: not servers_running(tmp_path), "the end of the idle server")
-        assert sessions.state("raw", raw()).status == "not started"
+        await until(lambda: not list_server_pids(tmp_path), "the end of the idle server")
+        assert sessions.state("raw", raw_stdio_server()).status == "not started"
         assert (await who(tool))["token"] != first["token"]
 
 
@@ -90,20 +105,23 @@ async def test_an_unused_session_is_closed_and_opened_again(tmp_path: Path) -> N
 
 async def test_a_killed_server_is_back_with_the_next_call(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        tool = by_name(await sessions.tools("raw", raw()))["who"]
+        tool = by_name(await sessions.tools("raw", raw_stdio_server()))["who"]
         first = await who(tool)
         os.kill(first["pid"], signal.SIGKILL)
-        await until(lambda: sessions.state("raw", raw()).reason == "it was ended by signal 9", "notice of the death")
-        assert sessions.state("raw", raw()).status == "failed"
+        await until(
+            lambda: sessions.state("raw", raw_stdio_server()).reason == "it was ended by signal 9",
+            "notice of the death",
+        )
+        assert sessions.state("raw", raw_stdio_server()).status == "failed"
         second = await who(tool)
         assert second["token"] != first["token"]
-        assert sessions.state("raw", raw()).status == "ready"
-        assert servers_running(tmp_path) == [second["pid"]]
+        assert sessions.state("raw", raw_stdio_server()).status == "ready"
+        assert list_server_pids(tmp_path) == [second["pid"]]
 
 
 async def test_a_server_that_dies_in_a_call_fails_that_call_and_serves_the_next(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw(marks=tmp_path)))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server(marks=tmp_path)))
         waiting = asyncio.create_task(tools["hang"].ainvoke({}))
         await until((tmp_path / "hanging").exists)
         with pytest.raises(McpCallLost, match="Whether it took effect is unknown"):
@@ -115,7 +133,7 @@ async def test_a_server_that_dies_in_a_call_fails_that_call_and_serves_the_next(
 
 async def test_a_call_that_does_no_harm_is_repeated_when_the_server_dies_in_it(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw(marks=tmp_path)))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server(marks=tmp_path)))
         first = await who(tools["who"])
         waiting = asyncio.create_task(tools["hang_once"].ainvoke({}))
         await until((tmp_path / "hung").exists)
@@ -125,7 +143,7 @@ async def test_a_call_that_does_no_harm_is_repeated_when_the_server_dies_in_it(t
 
 async def test_a_request_that_a_dead_server_never_read_is_repeated(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw(marks=tmp_path)))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server(marks=tmp_path)))
         first = await who(tools["who"])
         stalled = asyncio.create_task(tools["stall"].ainvoke({"seconds": 60}))
         await until((tmp_path / "stalled").exists)
@@ -139,17 +157,22 @@ async def test_a_request_that_a_dead_server_never_read_is_repeated(tmp_path: Pat
 
 async def test_the_last_answer_of_a_server_counts(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw()))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server()))
         for _ in range(5):
             assert await tools["last_words"].ainvoke({}) == "last_words"
-            await until(lambda: sessions.state("raw", raw()).status == "failed", "notice of the end")
+            await until(
+                lambda: sessions.state("raw", raw_stdio_server()).status == "failed", "notice of the end"
+            )
 
 
 @pytest.mark.parametrize(
     ("server", "reason"),
     [
-        (raw("--exit", "no licence found"), "it exited with code 3: no licence found"),
-        (McpServer(command="there-is-no-such-program"), "the program there-is-no-such-program is not installed, or not on the PATH"),
+        (raw_stdio_server("--exit", "no licence found"), "it exited with code 3: no licence found"),
+        (
+            McpServer(command="there-is-no-such-program"),
+            "the program there-is-no-such-program is not installed, or not on the PATH",
+        ),
         (McpServer(command="sh", cwd="nowhere"), "its folder nowhere does not exist"),
         (McpServer(command="sh", args=("-c", "exec true")), "it exited with code 0"),
     ],
@@ -165,7 +188,12 @@ async def test_a_server_that_does_not_start_says_why(tmp_path: Path, server: Mcp
 
 
 async def test_a_broken_server_costs_only_its_own_tools(tmp_path: Path) -> None:
-    servers = {"good": raw(), "gone": raw("--exit", "bad luck"), "mute": raw("--hang"), "mad": raw("--garbage", "some")}
+    servers = {
+        "good": raw_stdio_server(),
+        "gone": raw_stdio_server("--exit", "bad luck"),
+        "mute": raw_stdio_server("--hang"),
+        "mad": raw_stdio_server("--garbage", "some"),
+    }
     async with open_sessions(tmp_path, connect_timeout=2.0) as sessions:
         # The good one is not held up by the mute one, which takes as long as it may.
         good = asyncio.create_task(sessions.tools("good", servers["good"]))
@@ -186,12 +214,15 @@ async def test_a_broken_server_costs_only_its_own_tools(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_took_long_to_fail_is_left_alone_for_a_while(tmp_path: Path) -> None:
-    server = raw("--hang", marks=tmp_path)
+    server = raw_stdio_server("--hang", marks=tmp_path)
     async with open_sessions(tmp_path, connect_timeout=0.8) as sessions:
         with pytest.raises(McpUnavailable):
             await sessions.tools("mute", server)
         for _ in range(3):
-            with pytest.raises(McpUnavailable, match=r"it did not answer in 0\.8 seconds; the next attempt is possible in \d+ seconds"):
+            with pytest.raises(
+                McpUnavailable,
+                match=r"it did not answer in 0\.8 seconds; the next attempt is possible in \d+ seconds",
+            ):
                 await sessions.tools("mute", server)
         assert len(list(tmp_path.glob("pid-*"))) == 1
 
@@ -200,19 +231,19 @@ async def test_a_server_that_took_long_to_fail_is_left_alone_for_a_while(tmp_pat
 
 
 async def test_everybody_waits_for_one_slow_start(tmp_path: Path) -> None:
-    server = raw("--start-delay", "0.5")
+    server = raw_stdio_server("--start-delay", "0.5")
     async with open_sessions(tmp_path) as sessions:
         listings = [asyncio.create_task(sessions.tools("slow", server)) for _ in range(5)]
         await until(lambda: sessions.state("slow", server).status == "starting")
         listings[0].cancel()  # one that gives up does not end it for the others
         found = await asyncio.gather(*listings[1:])
         assert {tuple(by_name(tools)) for tools in found} == {tuple(by_name(found[0]))}
-        assert len(servers_running(tmp_path)) == 1
+        assert len(list_server_pids(tmp_path)) == 1
 
 
 async def test_a_call_that_hangs_is_given_up_and_disturbs_no_other(tmp_path: Path) -> None:
     async with open_sessions(tmp_path, call_timeout=1.0) as sessions:
-        tools = by_name(await sessions.tools("raw", raw()))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server()))
         first = await who(tools["who"])
         hanging = asyncio.create_task(tools["hang"].ainvoke({}))
         # In progress when the other one is given up, and for longer than that one had: it keeps giving signs of life.
@@ -226,17 +257,17 @@ async def test_a_call_that_hangs_is_given_up_and_disturbs_no_other(tmp_path: Pat
 
 async def test_a_server_that_answers_nobody_is_replaced(tmp_path: Path) -> None:
     async with open_sessions(tmp_path, call_timeout=0.5) as sessions:
-        tools = by_name(await sessions.tools("raw", raw()))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server()))
         first = await who(tools["who"])
         with pytest.raises(McpCallLost):
             await tools["stall"].ainvoke({"seconds": 600})
         assert (await who(tools["who"]))["token"] != first["token"]
-        await until(lambda: first["pid"] not in servers_running(tmp_path), "the end of the stalled server")
+        await until(lambda: first["pid"] not in list_server_pids(tmp_path), "the end of the stalled server")
 
 
 async def test_a_cancelled_caller_is_gone_at_once_and_the_server_is_told(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw(marks=tmp_path)))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server(marks=tmp_path)))
         calls = [asyncio.create_task(tools["hang"].ainvoke({})) for _ in range(2)]
         await until((tmp_path / "hanging").exists)
         calls[0].cancel()
@@ -253,7 +284,7 @@ async def test_a_cancelled_caller_is_gone_at_once_and_the_server_is_told(tmp_pat
 def test_answers_to_cancelled_calls_disturb_no_other(tmp_path: Path) -> None:
     async def main() -> None:
         async with open_sessions(tmp_path) as sessions:
-            tools = by_name(await sessions.tools("raw", raw()))
+            tools = by_name(await sessions.tools("raw", raw_stdio_server()))
 
             async def impatient() -> None:
                 for _ in range(40):
@@ -277,10 +308,12 @@ def test_answers_to_cancelled_calls_disturb_no_other(tmp_path: Path) -> None:
 # --- servers that lie ------------------------------------------------------------------------------------------------
 
 
-async def test_other_lines_between_the_messages_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_other_lines_between_the_messages_are_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG")
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("noisy", raw("--noise")))
+        tools = by_name(await sessions.tools("noisy", raw_stdio_server("--noise")))
         values = [uuid.uuid4().hex for _ in range(20)]
         assert await asyncio.gather(*(tools["echo"].ainvoke({"value": value}) for value in values)) == values
     assert "mcp noisy: it writes something else than MCP to its output" in caplog.text
@@ -291,12 +324,12 @@ async def test_other_lines_between_the_messages_are_skipped(tmp_path: Path, capl
 async def test_endless_garbage_ends_the_attempt(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
         with pytest.raises(McpUnavailable, match="what it writes to its output is not MCP"):
-            await sessions.tools("mad", raw("--garbage", "endless"))
+            await sessions.tools("mad", raw_stdio_server("--garbage", "endless"))
 
 
 async def test_answers_that_are_failures(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw()))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server()))
         words = uuid.uuid4().hex
         for name in ("fail", "refuse"):
             with pytest.raises(McpToolFailed) as error:
@@ -313,7 +346,7 @@ async def test_answers_that_are_failures(tmp_path: Path) -> None:
 
 async def test_a_changed_list_of_tools_is_noticed(tmp_path: Path) -> None:
     async with open_sessions(tmp_path, cache_dir=tmp_path / "cache") as sessions:
-        servers = {"raw": raw()}
+        servers = {"raw": raw_stdio_server()}
         before = by_name((await sessions.agent_tools(servers)).tools)
         revision = sessions.revision(servers)
         await before["change"].ainvoke({"add": ["brand_new"], "remove": ["echo"]})
@@ -321,13 +354,15 @@ async def test_a_changed_list_of_tools_is_noticed(tmp_path: Path) -> None:
         after = by_name((await sessions.agent_tools(servers)).tools)
         assert after.keys() ^ before.keys() == {"brand_new", "echo"}
         assert await after["brand_new"].ainvoke({}) == "brand_new"
-        with pytest.raises(McpToolGone, match=r"The tool server raw no longer has a tool echo\. Its tools are now: who, "):
+        with pytest.raises(
+            McpToolGone, match=r"The tool server raw no longer has a tool echo\. Its tools are now: who, "
+        ):
             await before["echo"].ainvoke({"value": "x"})
 
 
 async def test_a_tool_that_vanished_without_a_word_is_explained(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw()))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server()))
         await tools["change"].ainvoke({"remove": ["who"], "quietly": True})
         with pytest.raises(McpToolGone, match="no longer has a tool who"):
             await tools["who"].ainvoke({})
@@ -338,11 +373,13 @@ async def test_a_tool_that_vanished_without_a_word_is_explained(tmp_path: Path) 
 
 async def test_closing_ends_stubborn_servers_and_their_children_and_calls_under_way(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("stubborn", raw("--stubborn", "--helper", marks=tmp_path)))
+        tools = by_name(
+            await sessions.tools("stubborn", raw_stdio_server("--stubborn", "--helper", marks=tmp_path))
+        )
         calls = [asyncio.create_task(tools["hang"].ainvoke({})) for _ in range(3)]
-        starting = asyncio.create_task(sessions.tools("mute", raw("--hang", "--stubborn")))
+        starting = asyncio.create_task(sessions.tools("mute", raw_stdio_server("--hang", "--stubborn")))
         await until((tmp_path / "hanging").exists)
-        await until(lambda: len(servers_running(tmp_path)) == 3, "all processes")
+        await until(lambda: len(list_server_pids(tmp_path)) == 3, "all processes")
     for call in calls:
         with pytest.raises(McpCallLost):
             await call
@@ -359,12 +396,12 @@ import asyncio, os, sys
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client import protocol
 from ai_platform_engineering.mcp_client import orphan_reaper as mcp_guard
-from ai_platform_engineering.mcp_client.sessions import McpSessions
+from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 
 OPTIONS = (), ("--stubborn", "--helper"), ("--hang", "--sign", "mute")
 
 async def main(arguments):
-    sessions = McpSessions(environment={**os.environ, "TMPDIR": os.getcwd()})
+    sessions = McpSessionPool(environment={**os.environ, "TMPDIR": os.getcwd()})
     plain, stubborn, mute = (McpServer(command=sys.executable, args=(*arguments, *options)) for options in OPTIONS)
     await asyncio.gather(sessions.tools("plain", plain), sessions.tools("stubborn", stubborn))
     starting = asyncio.create_task(sessions.tools("mute", mute))
@@ -397,17 +434,20 @@ async def test_whatever_ends_us_no_server_is_left(tmp_path: Path) -> None:
     folders = [tmp_path / death for death in DEATHS]
     for folder in folders:
         folder.mkdir()
-    with python(PARENTS, tmp_path, ":".join(map(str, folders)), *raw().args):
+    with run_python_script(PARENTS, tmp_path, ":".join(map(str, folders)), *raw_stdio_server().args):
         for folder in folders:
             await until((folder / "ready").exists, f"the start for {folder.name}")
-            assert len(servers_running(folder)) == 4
+            assert len(list_server_pids(folder)) == 4
             death = folder.name.partition("-")[2]
             if death == "exception":
                 (folder / death).touch()
             else:
                 os.kill(int((folder / "ready").read_text()), signal.Signals[death])
         for folder in folders:
-            await until(lambda folder=folder: not processes(folder), f"the end of all processes after {folder.name}")
+            await until(
+                lambda folder=folder: not list_processes(folder),
+                f"the end of all processes after {folder.name}",
+            )
 
 
 def test_a_server_that_we_could_not_register_any_more_is_ended_too(tmp_path: Path) -> None:
@@ -415,7 +455,11 @@ def test_a_server_that_we_could_not_register_any_more_is_ended_too(tmp_path: Pat
     guard = subprocess.Popen([sys.executable, "-I", "-S", mcp_guard.__file__], stdin=subprocess.PIPE)
     mark, other = uuid.uuid4().hex, uuid.uuid4().hex
     started = [
-        subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], mcp_guard.MARK: one}, start_new_session=True)
+        subprocess.Popen(
+            ["sleep", "600"],
+            env={"PATH": os.environ["PATH"], mcp_guard.MARK_VARIABLE: one},
+            start_new_session=True,
+        )
         for one in (mark, other)
     ]
     try:
@@ -424,7 +468,9 @@ def test_a_server_that_we_could_not_register_any_more_is_ended_too(tmp_path: Pat
         guard.stdin.close()
         assert started[0].wait(timeout=LONG) == -signal.SIGTERM
         guard.wait(timeout=LONG)
-        assert started[1].poll() is None  # it was said to have ended: whoever has its number now is a stranger
+        assert (
+            started[1].poll() is None
+        )  # it was said to have ended: whoever has its number now is a stranger
     finally:
         for process in started:
             process.kill()
@@ -435,11 +481,23 @@ def test_a_server_that_we_could_not_register_any_more_is_ended_too(tmp_path: Pat
 
 
 async def test_a_server_gets_its_own_variables_and_none_of_our_keys(tmp_path: Path) -> None:
-    ours = {"OPENAI_API_KEY": uuid.uuid4().hex, "A2A_AUTH_SHARED_KEY": uuid.uuid4().hex, "HTTPS_PROXY": "http://proxy:3128", "LC_ALL": "C"}
+    ours = {
+        "OPENAI_API_KEY": uuid.uuid4().hex,
+        "A2A_AUTH_SHARED_KEY": uuid.uuid4().hex,
+        "HTTPS_PROXY": "http://proxy:3128",
+        "LC_ALL": "C",
+    }
     async with open_sessions(tmp_path, environment=ours) as sessions:
-        tools = by_name(await sessions.tools("raw", raw(REGION="here")))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server(REGION="here")))
         given = json.loads(await tools["environment"].ainvoke({}))
-    assert given.keys() - {"LC_CTYPE", "CAIPE_MCP_START"} == {"PATH", "HOME", "TMPDIR", "HTTPS_PROXY", "LC_ALL", "REGION"}
+    assert given.keys() - {"LC_CTYPE", "CAIPE_MCP_START"} == {
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "HTTPS_PROXY",
+        "LC_ALL",
+        "REGION",
+    }
     assert given["REGION"] == "here"
 
 
@@ -450,7 +508,7 @@ async def test_secrets_of_a_server_reach_neither_log_nor_error_nor_model(
     token, password = uuid.uuid4().hex, uuid.uuid4().hex
     env = {"API_TOKEN": token, "DB_URL": f"postgres://me:{password}@db/x", "PLACE": "an ordinary value"}
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw(**env)))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server(**env)))
         said = await tools["environment"].ainvoke({})
         assert "an ordinary value" in said
         assert "***" in said
@@ -460,17 +518,22 @@ async def test_secrets_of_a_server_reach_neither_log_nor_error_nor_model(
         assert str(error.value) == "*** was refused"
         option = uuid.uuid4().hex
         with pytest.raises(McpUnavailable, match=r"it exited with code 3: bad token \*\*\* or \*\*\*"):
-            await sessions.tools("raw", raw("--exit", f"bad token {token} or {option}", "--api-token", option, **env))
+            await sessions.tools(
+                "raw",
+                raw_stdio_server("--exit", f"bad token {token} or {option}", "--api-token", option, **env),
+            )
         await until(lambda: "mcp raw says: using ***" in caplog.text, "the log")
         assert token not in said + caplog.text + repr(sessions.states())
         assert password not in said + caplog.text
     assert capfd.readouterr() == ("", "")
 
 
-async def test_a_chatty_server_does_not_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_chatty_server_does_not_fill_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG", logger="ai_platform_engineering")
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw()))
+        tools = by_name(await sessions.tools("raw", raw_stdio_server()))
         await tools["say"].ainvoke({"text": "blah\n" * 5000 + "x" * 100_000 + "\n\x1b[31mred\n"})
         await until(lambda: "says more, which is left out" in caplog.text, "the log")
     assert len([record for record in caplog.records if "says" in record.message]) <= 201
@@ -478,7 +541,7 @@ async def test_a_chatty_server_does_not_fill_the_log(tmp_path: Path, caplog: pyt
 
 
 async def test_sessions_end_with_an_error_of_ours_after_a_failed_start(tmp_path: Path) -> None:
-    sessions = McpSessions(environment={})
+    sessions = McpSessionPool(environment={})
     with pytest.raises(McpUnavailable, match="not on the PATH"):
         await sessions.tools("lost", McpServer(command="sh"))
     await sessions.aclose()

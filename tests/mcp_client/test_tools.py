@@ -18,7 +18,14 @@ from ai_platform_engineering.core.events import ToolFinished, ToolProgress
 from ai_platform_engineering.mcp_client.server import McpToolGone
 from tests.conftest import ROOT
 from tests.support.fakes.mcp_raw import PNG, TOOLS
-from tests.support.fakes.mcp_servers import by_name, open_sessions, processes, raw, servers_running, until
+from tests.support.fakes.mcp_servers import (
+    by_name,
+    list_processes,
+    list_server_pids,
+    open_sessions,
+    raw_stdio_server,
+    until,
+)
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import agent, supervisor
 
@@ -32,7 +39,7 @@ def meta(tool: BaseTool) -> dict[str, Any]:
 
 async def test_a_tool_is_described_as_its_server_does(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        echo = by_name(await sessions.tools("raw", raw()))["echo"]
+        echo = by_name(await sessions.tools("raw", raw_stdio_server()))["echo"]
     assert echo.args_schema == TOOLS["echo"]["inputSchema"]
     function = convert_to_openai_tool(echo)["function"]
     assert function["name"] == "echo"
@@ -59,9 +66,11 @@ async def test_a_tool_is_described_as_its_server_does(tmp_path: Path) -> None:
         ({"deny": ("*",)}, set(), set()),
     ],
 )
-async def test_the_policy_decides_what_is_offered(tmp_path: Path, policy: dict[str, Any], offered: set[str], asked: set[str]) -> None:
+async def test_the_policy_decides_what_is_offered(
+    tmp_path: Path, policy: dict[str, Any], offered: set[str], asked: set[str]
+) -> None:
     async with open_sessions(tmp_path) as sessions:
-        tools = await sessions.tools("raw", raw(), ToolPolicy(**policy))
+        tools = await sessions.tools("raw", raw_stdio_server(), ToolPolicy(**policy))
     assert set(by_name(tools)) == offered
     assert {tool.name for tool in tools if meta(tool)["listed"] == "ask"} == asked
 
@@ -69,7 +78,7 @@ async def test_the_policy_decides_what_is_offered(tmp_path: Path, policy: dict[s
 async def test_names_are_such_that_models_take_them_and_two_servers_are_told_apart(tmp_path: Path) -> None:
     long = "a" * 70
     async with open_sessions(tmp_path) as sessions:
-        first = {"one": raw(), "two": raw(REGION="other")}
+        first = {"one": raw_stdio_server(), "two": raw_stdio_server(REGION="other")}
         changed = by_name(await sessions.tools("one", first["one"]))["change"]
         await changed.ainvoke({"add": [long + "1", long + "2", "a.b", "a/b"], "remove": ["who"]})
         await until(lambda: sessions.state("one", first["one"]).tools == len(TOOLS) + 3)
@@ -77,33 +86,46 @@ async def test_names_are_such_that_models_take_them_and_two_servers_are_told_apa
         assert all(len(name) <= 64 and name.replace("-", "").replace("_", "").isalnum() for name in tools)
         assert {"one_echo", "two_echo", "who", "one_odd_name_with_spaces"} <= tools.keys()
         assert "echo" not in tools
-        assert {name for name, tool in tools.items() if meta(tool)["knowledge"]} == {"one_read_who", "two_read_who"}
+        assert {name for name, tool in tools.items() if meta(tool)["knowledge"]} == {
+            "one_read_who",
+            "two_read_who",
+        }
         # Whatever it is called here, the server is asked for what it calls it.
-        for name in [name for name, tool in tools.items() if meta(tool)["tool"] in {long + "1", long + "2", "a.b", "a/b"}]:
+        for name in [
+            name
+            for name, tool in tools.items()
+            if meta(tool)["tool"] in {long + "1", long + "2", "a.b", "a/b"}
+        ]:
             assert await tools[name].ainvoke({}) == meta(tools[name])["tool"]
         assert await tools["two_odd_name_with_spaces"].ainvoke({}) == "odd.name/with spaces"
 
 
 async def test_no_tool_of_a_server_takes_the_name_of_a_tool_of_ours(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        changed = by_name(await sessions.tools("raw", raw()))["change"]
+        changed = by_name(await sessions.tools("raw", raw_stdio_server()))["change"]
         await changed.ainvoke({"add": ["task", "write_todos", "CAIPEAgentResponse", "wait"]})
-        await until(lambda: sessions.state("raw", raw()).tools == len(TOOLS) + 4)
-        tools = by_name(await sessions.tools("raw", raw()))
+        await until(lambda: sessions.state("raw", raw_stdio_server()).tools == len(TOOLS) + 4)
+        tools = by_name(await sessions.tools("raw", raw_stdio_server()))
         assert not {"task", "write_todos", "CAIPEAgentResponse", "wait"} & tools.keys()
         assert await tools["task_2"].ainvoke({}) == "task"
 
 
 async def test_half_a_character_in_an_argument_breaks_nothing(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        mirror = by_name(await sessions.tools("raw", raw()))["mirror"]
-        assert json.loads(await mirror.ainvoke({"broken": "a\ud83d", "whole": "😀"})) == {"broken": "a?", "whole": "😀"}
+        mirror = by_name(await sessions.tools("raw", raw_stdio_server()))["mirror"]
+        assert json.loads(await mirror.ainvoke({"broken": "a\ud83d", "whole": "😀"})) == {
+            "broken": "a?",
+            "whole": "😀",
+        }
 
 
 async def test_arguments_may_have_any_name(tmp_path: Path) -> None:
-    given = {name: uuid.uuid4().hex for name in ("config", "runtime", "run_manager", "callbacks", "self", "arguments", "call_id", "état")}
+    given = {
+        name: uuid.uuid4().hex
+        for name in ("config", "runtime", "run_manager", "callbacks", "self", "arguments", "call_id", "état")
+    }
     async with open_sessions(tmp_path) as sessions:
-        mirror = by_name(await sessions.tools("raw", raw()))["mirror"]
+        mirror = by_name(await sessions.tools("raw", raw_stdio_server()))["mirror"]
         assert json.loads(await mirror.ainvoke(given)) == given
         message = await mirror.ainvoke({"type": "tool_call", "id": "c1", "name": "mirror", "args": given})
         assert json.loads(message.content) == given
@@ -120,14 +142,33 @@ CONTENTS: list[tuple[dict[str, Any], str]] = [
     ({"structuredContent": STRUCTURED}, json.dumps(STRUCTURED, ensure_ascii=False)),
     ({"content": [{"type": "text", "text": "said"}], "structuredContent": STRUCTURED}, "said"),
     ({"content": [{"type": "image", "data": PNG, "mimeType": "image/png"}]}, "[image: image/png, 72 bytes]"),
-    ({"content": [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}]}, "[audio: audio/wav, 3 bytes]"),
     (
-        {"content": [{"type": "resource_link", "uri": "file:///a.txt", "name": "a.txt", "mimeType": "text/plain", "description": "A."}]},
+        {"content": [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}]},
+        "[audio: audio/wav, 3 bytes]",
+    ),
+    (
+        {
+            "content": [
+                {
+                    "type": "resource_link",
+                    "uri": "file:///a.txt",
+                    "name": "a.txt",
+                    "mimeType": "text/plain",
+                    "description": "A.",
+                }
+            ]
+        },
         "[resource: a.txt <file:///a.txt>, text/plain, A.]",
     ),
     ({"content": [{"type": "resource", "resource": {"uri": "x:y", "text": "inside"}}]}, "inside"),
-    ({"content": [{"type": "resource", "resource": {"uri": "x:y", "blob": "AAAA"}}]}, "[resource: x:y, 3 bytes]"),
-    ({"content": [{"type": "hologram", "beam": 1}, {"type": "text", "text": "and text"}]}, "[hologram]\nand text"),
+    (
+        {"content": [{"type": "resource", "resource": {"uri": "x:y", "blob": "AAAA"}}]},
+        "[resource: x:y, 3 bytes]",
+    ),
+    (
+        {"content": [{"type": "hologram", "beam": 1}, {"type": "text", "text": "and text"}]},
+        "[hologram]\nand text",
+    ),
     ({"content": ["not a block", {}]}, "[unknown content]"),
     ({"content": []}, "(no output)"),
     ({}, "(no output)"),
@@ -136,21 +177,30 @@ CONTENTS: list[tuple[dict[str, Any], str]] = [
 
 async def test_every_kind_of_content_becomes_text(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        reply = by_name(await sessions.tools("raw", raw()))["reply"]
+        reply = by_name(await sessions.tools("raw", raw_stdio_server()))["reply"]
         for result, text in CONTENTS:
             assert await reply.ainvoke({"result": result}) == text
 
 
 async def test_a_failure_and_progress_reach_the_events_of_a_run(tmp_path: Path) -> None:
     words = uuid.uuid4().hex
-    calls = Turn(Call("count", {"to": 3, "text": words}, id="c1"), Call("fail", {"text": f"no {words}"}, id="c2"))
+    calls = Turn(
+        Call("count", {"to": 3, "text": words}, id="c1"), Call("fail", {"text": f"no {words}"}, id="c2")
+    )
     inner = Script(calls, Turn(Say("Done.")))
-    outer = Script(Turn(Call("task", {"description": "Count", "subagent_type": "counter"}, id="c0")), Turn(Say("All done.")))
+    outer = Script(
+        Turn(Call("task", {"description": "Count", "subagent_type": "counter"}, id="c0")),
+        Turn(Say("All done.")),
+    )
     async with open_sessions(tmp_path) as sessions:
-        tools = by_name(await sessions.tools("raw", raw(), ToolPolicy(allow=("count", "fail"))))
-        async with supervisor(outer, agents=[agent("counter", inner, tools["count"], tools["fail"])]) as client:
+        tools = by_name(await sessions.tools("raw", raw_stdio_server(), ToolPolicy(allow=("count", "fail"))))
+        async with supervisor(
+            outer, agents=[agent("counter", inner, tools["count"], tools["fail"])]
+        ) as client:
             seen = await client.ask("Count!")
-        assert await tools["count"].ainvoke({"to": 3}) == "with progress"  # asked for as a sign of life, shown to nobody
+        assert (
+            await tools["count"].ainvoke({"to": 3}) == "with progress"
+        )  # asked for as a sign of life, shown to nobody
     progress = [event for event in seen.events if isinstance(event, ToolProgress)]
     assert progress
     assert {(event.call_id, event.tool, event.agent) for event in progress} == {("c0/c1", "count", "counter")}
@@ -173,45 +223,47 @@ async def remember(tmp_path: Path, server: McpServer) -> Path:
 
 
 async def test_tools_that_were_seen_before_are_offered_without_a_process(tmp_path: Path) -> None:
-    file = await remember(tmp_path, raw())
+    file = await remember(tmp_path, raw_stdio_server())
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     async with open_sessions(tmp_path, cache_dir=file.parent) as sessions:
-        cached = by_name(sessions.cached_tools("raw", raw()) or [])
-        together = await sessions.agent_tools({"raw": raw()}, ToolPolicy(allow=("e*",)))
+        cached = by_name(sessions.cached_tools("raw", raw_stdio_server()) or [])
+        together = await sessions.agent_tools({"raw": raw_stdio_server()}, ToolPolicy(allow=("e*",)))
         assert list(by_name(together.tools)) == ["echo", "environment"]
         assert together.instructions == {"raw": "Ask anything."}
-        assert sessions.state("raw", raw()).tools == len(TOOLS)
-        assert processes(tmp_path) == {}
+        assert sessions.state("raw", raw_stdio_server()).tools == len(TOOLS)
+        assert list_processes(tmp_path) == {}
         assert cached["echo"].args_schema == TOOLS["echo"]["inputSchema"]
         value = uuid.uuid4().hex
         assert await cached["echo"].ainvoke({"value": value}) == value
-        assert len(servers_running(tmp_path)) == 1
+        assert len(list_server_pids(tmp_path)) == 1
 
 
 async def test_what_was_kept_is_renewed_after_the_first_use(tmp_path: Path) -> None:
-    file = await remember(tmp_path, raw())
+    file = await remember(tmp_path, raw_stdio_server())
     kept = json.loads(file.read_text())
     kept["tools"] = [{**kept["tools"][0], "name": "long_gone"}, *kept["tools"][1:]]
     file.write_text(json.dumps(kept))
     async with open_sessions(tmp_path, cache_dir=file.parent) as sessions:
-        old = by_name(sessions.cached_tools("raw", raw()) or [])
+        old = by_name(sessions.cached_tools("raw", raw_stdio_server()) or [])
         assert "long_gone" in old
         assert "echo" not in old
-        revision = sessions.revision({"raw": raw()})
+        revision = sessions.revision({"raw": raw_stdio_server()})
         assert await old["mirror"].ainvoke({}) == "{}"
-        await until(lambda: sessions.revision({"raw": raw()}) != revision, "the look at what it has now")
+        await until(
+            lambda: sessions.revision({"raw": raw_stdio_server()}) != revision, "the look at what it has now"
+        )
         with pytest.raises(McpToolGone, match="no longer has a tool long_gone"):
             await old["long_gone"].ainvoke({})
-        assert "echo" in by_name(sessions.cached_tools("raw", raw()) or [])
+        assert "echo" in by_name(sessions.cached_tools("raw", raw_stdio_server()) or [])
         await until(lambda: "long_gone" not in file.read_text(), "the new file")
 
 
 async def test_the_protocols_library_is_loaded_only_when_a_server_is_used(tmp_path: Path) -> None:
-    file = await remember(tmp_path, raw())
+    file = await remember(tmp_path, raw_stdio_server())
     script = (
         "import sys; from pathlib import Path; from ai_platform_engineering.core.agent_definition import McpServer\n"
-        "from ai_platform_engineering.mcp_client.sessions import McpSessions\n"
-        "sessions = McpSessions(cache_dir=Path(sys.argv[1]), environment={})\n"
+        "from ai_platform_engineering.mcp_client.session_pool import McpSessionPool\n"
+        "sessions = McpSessionPool(cache_dir=Path(sys.argv[1]), environment={})\n"
         "tools = sessions.cached_tools('raw', McpServer(command=sys.executable, args=tuple(sys.argv[2:])))\n"
         "print(len(tools), 'mcp' in sys.modules)"
     )
@@ -220,7 +272,7 @@ async def test_the_protocols_library_is_loaded_only_when_a_server_is_used(tmp_pa
         "-c",
         script,
         str(file.parent),
-        *raw().args,
+        *raw_stdio_server().args,
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
@@ -230,25 +282,28 @@ async def test_the_protocols_library_is_loaded_only_when_a_server_is_used(tmp_pa
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"tools": [{"name": 3}]}', bytes(range(256))])
 async def test_a_damaged_file_counts_as_none(tmp_path: Path, content: bytes) -> None:
-    file = await remember(tmp_path, raw())
+    file = await remember(tmp_path, raw_stdio_server())
     good = file.read_bytes()
     file.write_bytes(content)
     async with open_sessions(tmp_path, cache_dir=file.parent) as sessions:
-        assert sessions.cached_tools("raw", raw()) is None
-        assert len(await sessions.tools("raw", raw())) == len(TOOLS)
+        assert sessions.cached_tools("raw", raw_stdio_server()) is None
+        assert len(await sessions.tools("raw", raw_stdio_server())) == len(TOOLS)
         await until(lambda: file.read_bytes() == good, "the mended file")
 
 
 async def test_other_credentials_and_other_versions_have_files_of_their_own(tmp_path: Path) -> None:
     program = tmp_path / "server"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {" ".join(raw().args)} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {" ".join(raw_stdio_server().args)} "$@"\n')
     program.chmod(0o700)
     server = McpServer(command=str(program), env={"API_TOKEN": "one-token"})
     file = await remember(tmp_path, server)
     assert "one-token" not in file.read_text()
     async with open_sessions(tmp_path, cache_dir=file.parent) as sessions:
         assert sessions.cached_tools("raw", server) is not None
-        assert sessions.cached_tools("raw", server.model_copy(update={"env": {"API_TOKEN": "two-token"}})) is None
+        assert (
+            sessions.cached_tools("raw", server.model_copy(update={"env": {"API_TOKEN": "two-token"}}))
+            is None
+        )
     os.utime(program, ns=(1, 1))  # a new version was installed
     async with open_sessions(tmp_path, cache_dir=file.parent) as sessions:
         assert sessions.cached_tools("raw", server) is None
@@ -258,6 +313,6 @@ async def test_without_a_writable_folder_everything_works(tmp_path: Path) -> Non
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     async with open_sessions(tmp_path, cache_dir=blocked / "cache") as sessions:
-        assert sessions.cached_tools("raw", raw()) is None
-        assert len(await sessions.tools("raw", raw())) == len(TOOLS)
+        assert sessions.cached_tools("raw", raw_stdio_server()) is None
+        assert len(await sessions.tools("raw", raw_stdio_server())) == len(TOOLS)
         await asyncio.sleep(0)

@@ -18,12 +18,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ai_platform_engineering.agents.catalog import load_catalog
+from ai_platform_engineering.agents.agent_catalog import load_catalog
 from ai_platform_engineering.demo.github.app import create_app
-from ai_platform_engineering.demo.github.sample_data import estate
-from ai_platform_engineering.demo.github.state import Issue, Pull, Repository, State, now
+from ai_platform_engineering.demo.github.sample_data import build_sample_state
+from ai_platform_engineering.demo.github.state import GitHubRepository, GitHubState, Issue, PullRequest, now
 from ai_platform_engineering.mcp_servers.github.api import api_address, web_address
-from tests.support.harness import served
+from tests.support.harness import serve_app
 
 WEB = {"owner": "octo-org", "repo": "web"}
 WRITES = {
@@ -62,7 +62,9 @@ async def started(environment: dict[str, str], url: str, token: str) -> AsyncIte
     entry = load_catalog({"GITHUB_TOKEN": token, "GITHUB_API_URL": url}, agents_config=None).get("github")
     assert entry
     server = entry.definition.mcp_servers["github"]
-    parameters = StdioServerParameters(command=server.command or "", args=list(server.args), env={**environment, **server.env})
+    parameters = StdioServerParameters(
+        command=server.command or "", args=list(server.args), env={**environment, **server.env}
+    )
     async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
         await session.initialize()
         yield session
@@ -70,12 +72,17 @@ async def started(environment: dict[str, str], url: str, token: str) -> AsyncIte
 
 @contextlib.asynccontextmanager
 async def github(
-    environment: dict[str, str], state: State, *, path: str = "", rate_limit: int = 5000, token: str | None = None
+    environment: dict[str, str],
+    state: GitHubState,
+    *,
+    path: str = "",
+    rate_limit: int = 5000,
+    token: str | None = None,
 ) -> AsyncIterator[ClientSession]:
     """A session with the server, whose GitHub is the state."""
     known = secrets.token_hex(8)
     async with (
-        served(create_app(state, tokens=[known], rate_limit=rate_limit)) as url,
+        serve_app(create_app(state, tokens=[known], rate_limit=rate_limit)) as url,
         started(environment, url + path, token or known) as session,
     ):
         yield session
@@ -97,11 +104,11 @@ def titles(found: Sequence[dict[str, Any]]) -> list[str]:
     return [item["title"] for item in found]
 
 
-def web_of(state: State) -> Repository:
+def web_of(state: GitHubState) -> GitHubRepository:
     return state.repositories["octo-org/web"]
 
 
-def issue(repository: Repository, title: str, **more: Any) -> Issue:
+def issue(repository: GitHubRepository, title: str, **more: Any) -> Issue:
     number = max(repository.issues, default=0) + 1
     made = Issue.model_validate(
         {
@@ -122,7 +129,7 @@ def issue(repository: Repository, title: str, **more: Any) -> Issue:
 async def test_every_tool_is_covered_by_the_agents_policy_and_says_whether_it_changes_something(
     guarded_environment: dict[str, str],
 ) -> None:
-    async with github(guarded_environment, estate()) as session:
+    async with github(guarded_environment, build_sample_state()) as session:
         tools = {tool.name: tool for tool in (await session.list_tools()).tools}
     entry = load_catalog({}, agents_config=None).get("github")
     assert entry
@@ -131,33 +138,55 @@ async def test_every_tool_is_covered_by_the_agents_policy_and_says_whether_it_ch
     assert {name for name, permission in permissions.items() if permission == "ask"} == WRITES
     hints = {name: tool.annotations for name, tool in tools.items() if tool.annotations}
     assert {name for name, hint in hints.items() if hint.readOnlyHint} == READS
-    assert {name for name, hint in hints.items() if hint.destructiveHint} == {"merge_pull_request", "update_issue", "create_or_update_file"}
+    assert {name for name, hint in hints.items() if hint.destructiveHint} == {
+        "merge_pull_request",
+        "update_issue",
+        "create_or_update_file",
+    }
     assert {name for name, hint in hints.items() if hint.idempotentHint} == READS | {"update_issue"}
     for tool in tools.values():
         assert 20 < len(tool.description or "") < 300, tool.name
-        assert all(schema.get("maximum") == 100 for name, schema in tool.inputSchema["properties"].items() if name == "per_page")
+        assert all(
+            schema.get("maximum") == 100
+            for name, schema in tool.inputSchema["properties"].items()
+            if name == "per_page"
+        )
 
 
-async def test_repositories_are_found_below_the_path_of_an_enterprise_server(guarded_environment: dict[str, str]) -> None:
-    state, word = estate(), secrets.token_hex(4)
+async def test_repositories_are_found_below_the_path_of_an_enterprise_server(
+    guarded_environment: dict[str, str],
+) -> None:
+    state, word = build_sample_state(), secrets.token_hex(4)
     web_of(state).description = f"The {word} shop"
     async with github(guarded_environment, state, path="api/v3/") as session:
         assert (await called(session, "get_me"))["login"] == "platform-bot"
         found = await called(session, "search_repositories", query=f"{word} org:octo-org")
         shown = await called(session, "get_repository", **WEB)
     assert (found["total"], [item["full_name"] for item in found["repositories"]]) == (1, ["octo-org/web"])
-    assert (shown["description"], shown["default_branch"], shown["visibility"]) == (f"The {word} shop", "main", "public")
+    assert (shown["description"], shown["default_branch"], shown["visibility"]) == (
+        f"The {word} shop",
+        "main",
+        "public",
+    )
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/octo-org/web", shown["html_url"])
 
 
-async def test_repositories_branches_commits_and_releases_are_listed(guarded_environment: dict[str, str]) -> None:
-    state = estate()
+async def test_repositories_branches_commits_and_releases_are_listed(
+    guarded_environment: dict[str, str],
+) -> None:
+    state = build_sample_state()
     sha = web_of(state).branches["fix/checkout-timeout"]
-    state.repositories["dev-one/notes"] = web_of(state).model_copy(update={"owner": "dev-one", "name": "notes"})
+    state.repositories["dev-one/notes"] = web_of(state).model_copy(
+        update={"owner": "dev-one", "name": "notes"}
+    )
     async with github(guarded_environment, state) as session:
-        lists = [await called(session, "list_repositories", owner=owner) for owner in ("octo-org", "dev-one", "")]
+        lists = [
+            await called(session, "list_repositories", owner=owner) for owner in ("octo-org", "dev-one", "")
+        ]
         branches = await called(session, "list_branches", **WEB)
-        on_branch = await called(session, "list_commits", **WEB, ref="feature/dark-mode", path="src", author="dev-one")
+        on_branch = await called(
+            session, "list_commits", **WEB, ref="feature/dark-mode", path="src", author="dev-one"
+        )
         recent = await called(session, "list_commits", **WEB, since=(now() - timedelta(hours=6)).isoformat())
         released = await called(session, "list_releases", **WEB)
         short = await called(session, "get_commit", **WEB, ref=sha[:10])
@@ -171,12 +200,14 @@ async def test_repositories_branches_commits_and_releases_are_listed(guarded_env
     assert [item["tag_name"] for item in released["releases"]] == ["v1.4.0", "v1.3.0"]
     assert all(item["html_url"] for found in (on_branch["commits"], released["releases"]) for item in found)
     assert (short["sha"], short["stats"]["total"]) == (sha, 2)
-    assert short["files"] == [{"filename": "src/checkout.ts", "status": "modified", "additions": 1, "deletions": 1}]
+    assert short["files"] == [
+        {"filename": "src/checkout.ts", "status": "modified", "additions": 1, "deletions": 1}
+    ]
     assert "+  return await pay(basket.total, { timeout: 30000 });" in whole["files"][0]["patch"]
 
 
 async def test_files_are_decoded_bounded_and_named_binary(guarded_environment: dict[str, str]) -> None:
-    state, word = estate(), secrets.token_hex(4)
+    state, word = build_sample_state(), secrets.token_hex(4)
     repository = web_of(state)
     lines = [f"{number} {word} ü {'x' * 90}\n" for number in range(1500)]
     tree = repository.commits[repository.branches["main"]].tree
@@ -188,13 +219,18 @@ async def test_files_are_decoded_bounded_and_named_binary(guarded_environment: d
         first = await called(session, "get_file_contents", **WEB, path="docs/long text.md")
         parts, line = [first["text"]], first.get("next_line")
         while line:
-            part = await called(session, "get_file_contents", **WEB, path="docs/long text.md", start_line=line)
+            part = await called(
+                session, "get_file_contents", **WEB, path="docs/long text.md", start_line=line
+            )
             parts, line = [*parts, part["text"]], part.get("next_line")
         binary = await called(session, "get_file_contents", **WEB, path="docs/data.bin")
         picture = await called(session, "get_file_contents", **WEB, path="assets/logo.png")
         old = await called(session, "get_file_contents", **WEB, path="src/delivery.ts", ref="v1.4.0")
     assert [entry["path"] for entry in folder["entries"]] == ["docs/data.bin", "docs/long text.md"]
-    assert {(entry["path"], entry["type"]) for entry in top["entries"]} >= {("README.md", "file"), ("src", "dir")}
+    assert {(entry["path"], entry["type"]) for entry in top["entries"]} >= {
+        ("README.md", "file"),
+        ("src", "dir"),
+    }
     assert "".join(parts) == "".join(lines)
     assert all(len(text) <= 50_000 for text in parts)
     assert len(parts) > 1
@@ -206,23 +242,46 @@ async def test_files_are_decoded_bounded_and_named_binary(guarded_environment: d
 
 
 async def test_an_issue_is_opened_discussed_changed_and_found(guarded_environment: dict[str, str]) -> None:
-    state, word = estate(), secrets.token_hex(4)
+    state, word = build_sample_state(), secrets.token_hex(4)
     async with github(guarded_environment, state) as session:
-        made = await called(session, "create_issue", **WEB, title=f"About {word}", body="Why.", labels=["bug"], assignees=["dev-two"])
+        made = await called(
+            session,
+            "create_issue",
+            **WEB,
+            title=f"About {word}",
+            body="Why.",
+            labels=["bug"],
+            assignees=["dev-two"],
+        )
         place = {**WEB, "number": made["number"]}
         said = await called(session, "add_issue_comment", **place, body=f"More on {word}")
         read = await called(session, "get_issue", **place)
         listed = await called(session, "list_issues", **WEB, labels=["bug"], assignee="dev-two")
         found = await called(session, "search_issues", query=f"{word} is:issue is:open author:@me")
         closed = await called(
-            session, "update_issue", **place, state="closed", state_reason="not_planned", labels=["done"], title="Old", assignees=[]
+            session,
+            "update_issue",
+            **place,
+            state="closed",
+            state_reason="not_planned",
+            labels=["done"],
+            title="Old",
+            assignees=[],
         )
         left = await called(session, "list_issues", **WEB)
     stored = web_of(state).issues[made["number"]]
-    assert (stored.title, stored.body, stored.author, stored.state) == ("Old", "Why.", "platform-bot", "closed")
+    assert (stored.title, stored.body, stored.author, stored.state) == (
+        "Old",
+        "Why.",
+        "platform-bot",
+        "closed",
+    )
     assert (stored.state_reason, stored.labels, stored.assignees) == ("not_planned", ["done"], [])
     assert [comment.body for comment in stored.comments] == [f"More on {word}"]
-    assert read["issue"] | {"body": "Why.", "comments": 1, "labels": ["bug"], "assignees": ["dev-two"]} == read["issue"]
+    assert (
+        read["issue"] | {"body": "Why.", "comments": 1, "labels": ["bug"], "assignees": ["dev-two"]}
+        == read["issue"]
+    )
     assert read["comments"] == [said]
     assert titles(listed["issues"]) == [f"About {word}", "Checkout times out for large baskets"]
     assert (titles(found["issues"]), found["total"]) == ([f"About {word}"], 1)
@@ -232,23 +291,49 @@ async def test_an_issue_is_opened_discussed_changed_and_found(guarded_environmen
 
 
 async def test_a_change_goes_from_a_new_repository_to_a_merge(guarded_environment: dict[str, str]) -> None:
-    state, name, text = estate(), f"new-{secrets.token_hex(4)}", f"{secrets.token_hex(8)}\nü\n"
+    state, name, text = build_sample_state(), f"new-{secrets.token_hex(4)}", f"{secrets.token_hex(8)}\nü\n"
     place = {"owner": "octo-org", "repo": name}
     async with github(guarded_environment, state) as session:
-        made = await called(session, "create_repository", owner="octo-org", name=name, description="Try", auto_init=True)
-        branch = await called(session, "create_branch", **place, branch="feature/a")
-        file = await called(session, "create_or_update_file", **place, path="docs/a b.md", content=text, message="Add", branch="feature/a")
-        again = await called(
-            session, "create_or_update_file", **place, path="docs/a b.md", content="2", message="Two", branch="feature/a", sha=file["sha"]
+        made = await called(
+            session, "create_repository", owner="octo-org", name=name, description="Try", auto_init=True
         )
-        pull = await called(session, "create_pull_request", **place, title="Take it", head="feature/a", body="Please.")
+        branch = await called(session, "create_branch", **place, branch="feature/a")
+        file = await called(
+            session,
+            "create_or_update_file",
+            **place,
+            path="docs/a b.md",
+            content=text,
+            message="Add",
+            branch="feature/a",
+        )
+        again = await called(
+            session,
+            "create_or_update_file",
+            **place,
+            path="docs/a b.md",
+            content="2",
+            message="Two",
+            branch="feature/a",
+            sha=file["sha"],
+        )
+        pull = await called(
+            session, "create_pull_request", **place, title="Take it", head="feature/a", body="Please."
+        )
         listed = await called(session, "list_pull_requests", **place, base="main", head="octo-org:feature/a")
         shown = await called(session, "get_pull_request", **place, number=pull["number"], patches=True)
         head = shown["pull_request"]["head_sha"]
-        merged = await called(session, "merge_pull_request", **place, number=pull["number"], merge_method="squash", sha=head)
+        merged = await called(
+            session, "merge_pull_request", **place, number=pull["number"], merge_method="squash", sha=head
+        )
         after = await called(session, "get_pull_request", **place, number=pull["number"])
     stored = state.repositories[f"octo-org/{name}"]
-    assert (made["full_name"], made["private"], stored.private, stored.description) == (f"octo-org/{name}", True, True, "Try")
+    assert (made["full_name"], made["private"], stored.private, stored.description) == (
+        f"octo-org/{name}",
+        True,
+        True,
+        "Try",
+    )
     assert (branch["from"], branch["html_url"].endswith(f"/octo-org/{name}/tree/feature/a")) == ("main", True)
     assert [stored.blobs[file["sha"]], stored.blobs[again["sha"]]] == [text.encode(), b"2"]
     assert (pull["head"], pull["base"], pull["number"]) == ("feature/a", "main", 1)
@@ -262,23 +347,33 @@ async def test_a_change_goes_from_a_new_repository_to_a_merge(guarded_environmen
     assert (after["pull_request"]["merged"], after["pull_request"]["merged_by"]) == (True, "platform-bot")
 
 
-async def test_a_pull_request_comes_with_files_reviews_and_checks(guarded_environment: dict[str, str]) -> None:
-    async with github(guarded_environment, estate()) as session:
+async def test_a_pull_request_comes_with_files_reviews_and_checks(
+    guarded_environment: dict[str, str],
+) -> None:
+    async with github(guarded_environment, build_sample_state()) as session:
         waiting = await called(session, "search_issues", query="is:pr is:open review-requested:@me")
         [number] = [item["number"] for item in waiting["issues"]]
         bad = await called(session, "get_pull_request", **WEB, number=number)
-        [good] = [item for item in (await called(session, "list_pull_requests", **WEB))["pull_requests"] if item["number"] != number]
+        [good] = [
+            item
+            for item in (await called(session, "list_pull_requests", **WEB))["pull_requests"]
+            if item["number"] != number
+        ]
         checks = (await called(session, "get_pull_request", **WEB, number=good["number"]))["checks"]
     assert bad["pull_request"]["requested_reviewers"] == ["platform-bot"]
     assert [entry["filename"] for entry in bad["files"]] == ["src/checkout.ts"]
-    assert [(review["reviewer"], review["state"]) for review in bad["reviews"]] == [("dev-one", "CHANGES_REQUESTED")]
+    assert [(review["reviewer"], review["state"]) for review in bad["reviews"]] == [
+        ("dev-one", "CHANGES_REQUESTED")
+    ]
     assert (bad["checks"]["total"], bad["checks"]["passed"]) == (2, 1)
     assert [(check["name"], check["result"]) for check in bad["checks"]["failed"]] == [("lint", "failure")]
     assert checks == {"total": 2, "passed": 2, "failed": [], "pending": []}
 
 
-async def test_a_failed_run_tells_jobs_steps_and_what_they_reported(guarded_environment: dict[str, str]) -> None:
-    state, why = estate(), secrets.token_hex(8)
+async def test_a_failed_run_tells_jobs_steps_and_what_they_reported(
+    guarded_environment: dict[str, str],
+) -> None:
+    state, why = build_sample_state(), secrets.token_hex(8)
     last = max(web_of(state).runs, key=lambda run: run.created_at)
     last.jobs[1].annotations[0].message = why
     async with github(guarded_environment, state) as session:
@@ -288,7 +383,10 @@ async def test_a_failed_run_tells_jobs_steps_and_what_they_reported(guarded_envi
     assert [item["conclusion"] for item in listed["workflow_runs"]] == ["failure", "success"]
     assert listed["workflow_runs"][0]["id"] == last.id
     assert [item["head_branch"] for item in failures["workflow_runs"]] == ["fix/checkout-timeout"]
-    assert [(job["name"], job["conclusion"]) for job in run["jobs"]] == [("lint", "success"), ("test", "failure")]
+    assert [(job["name"], job["conclusion"]) for job in run["jobs"]] == [
+        ("lint", "success"),
+        ("test", "failure"),
+    ]
     [job] = run["failed_jobs"]
     assert job["failed_steps"] == [{"number": 3, "name": "make test", "conclusion": "failure"}]
     assert [(note["path"], note["message"]) for note in job["annotations"]] == [("src/delivery.ts", why)]
@@ -296,14 +394,16 @@ async def test_a_failed_run_tells_jobs_steps_and_what_they_reported(guarded_envi
 
 
 async def test_a_list_says_where_it_goes_on(guarded_environment: dict[str, str]) -> None:
-    state = estate()
+    state = build_sample_state()
     repository = state.repositories["octo-org/infra"]
     for number in range(120):
         issue(repository, f"Number {number}")
     place = {"owner": "octo-org", "repo": "infra", "per_page": 50}
     async with github(guarded_environment, state) as session:
         pages = [await called(session, "list_issues", **place, page=page) for page in (1, 2, 3)]
-        found = await called(session, "search_issues", query="Number repo:octo-org/infra", per_page=1, page=120)
+        found = await called(
+            session, "search_issues", query="Number repo:octo-org/infra", per_page=1, page=120
+        )
         refused = await failed(session, "list_issues", **place | {"per_page": 101})
     assert [(page["more"], page.get("next_page"), len(page["issues"])) for page in pages] == [
         (True, 2, 50),
@@ -317,24 +417,34 @@ async def test_a_list_says_where_it_goes_on(guarded_environment: dict[str, str])
 
 
 async def test_a_refusal_says_what_to_do(guarded_environment: dict[str, str]) -> None:
-    state = estate()
+    state = build_sample_state()
     repository = web_of(state)
     readme = repository.commits[repository.branches["main"]].tree["README.md"]
     file = {**WEB, "path": "README.md", "content": "x", "message": "m"}
     head = repository.branches["feature/dark-mode"]
-    draft = issue(repository, "Draft", pull=Pull(head="feature/dark-mode", base="main", head_sha=head, draft=True))
+    draft = issue(
+        repository,
+        "Draft",
+        pull=PullRequest(head="feature/dark-mode", base="main", head_sha=head, draft=True),
+    )
     async with github(guarded_environment, state) as session:
         taken = await failed(session, "create_repository", owner="octo-org", name="web")
         assert "already a repository web in octo-org" in taken
-        assert "repos/octo-org/nothing" in await failed(session, "get_repository", owner="octo-org", repo="nothing")
+        assert "repos/octo-org/nothing" in await failed(
+            session, "get_repository", owner="octo-org", repo="nothing"
+        )
         assert readme in await failed(session, "create_or_update_file", **file)
         stale = await failed(session, "create_or_update_file", **file, sha="0" * 40)
         assert f"its sha is now {readme}" in stale
         assert "finds nothing at" in await failed(session, "create_or_update_file", **file, branch="nowhere")
         assert "already a branch main" in await failed(session, "create_branch", **WEB, branch="main")
-        assert "assignees: stranger" in await failed(session, "create_issue", **WEB, title="t", assignees=["stranger"])
+        assert "assignees: stranger" in await failed(
+            session, "create_issue", **WEB, title="t", assignees=["stranger"]
+        )
         assert "Say what to change" in await failed(session, "update_issue", **WEB, number=1)
-        assert "head: invalid" in await failed(session, "create_pull_request", **WEB, title="t", head="nowhere")
+        assert "head: invalid" in await failed(
+            session, "create_pull_request", **WEB, title="t", head="nowhere"
+        )
         assert "already exists for octo-org:feature/dark-mode" in await failed(
             session, "create_pull_request", **WEB, title="t", head="feature/dark-mode"
         )
@@ -348,8 +458,10 @@ async def test_a_refusal_says_what_to_do(guarded_environment: dict[str, str]) ->
     assert [repository.issues[number].state for number in (4, draft.number)] == ["open", "open"]
 
 
-async def test_a_renamed_repository_is_followed_and_my_login_means_me(guarded_environment: dict[str, str]) -> None:
-    state, old = estate(), {"owner": "octo-org", "repo": "webshop"}
+async def test_a_renamed_repository_is_followed_and_my_login_means_me(
+    guarded_environment: dict[str, str],
+) -> None:
+    state, old = build_sample_state(), {"owner": "octo-org", "repo": "webshop"}
     async with github(guarded_environment, state, path="api/v3") as session:
         shown = await called(session, "get_repository", **old)
         made = await called(session, "create_issue", **old, title="To the old name")
@@ -357,13 +469,15 @@ async def test_a_renamed_repository_is_followed_and_my_login_means_me(guarded_en
         await called(session, "create_repository", name="two", owner="Platform-Bot")
     assert shown["full_name"] == "octo-org/web"
     assert web_of(state).issues[made["number"]].title == "To the old name"
-    mine = {name: found.private for name, found in state.repositories.items() if name.startswith("platform-bot/")}
+    mine = {
+        name: found.private for name, found in state.repositories.items() if name.startswith("platform-bot/")
+    }
     assert mine == {"platform-bot/one": False, "platform-bot/two": True}
 
 
 async def test_a_refused_token_is_told_and_not_shown(guarded_environment: dict[str, str]) -> None:
     wrong = secrets.token_hex(8)
-    async with github(guarded_environment, estate(), token=wrong) as session:
+    async with github(guarded_environment, build_sample_state(), token=wrong) as session:
         text = await failed(session, "get_me")
     assert "GITHUB_TOKEN" in text
     assert wrong not in text
@@ -371,7 +485,7 @@ async def test_a_refused_token_is_told_and_not_shown(guarded_environment: dict[s
 
 async def test_a_used_up_rate_limit_says_when_it_is_full_again(guarded_environment: dict[str, str]) -> None:
     before = datetime.now(UTC).replace(microsecond=0)
-    async with github(guarded_environment, estate(), rate_limit=2) as session:
+    async with github(guarded_environment, build_sample_state(), rate_limit=2) as session:
         for _ in range(2):
             await called(session, "get_me")
         text = await failed(session, "get_me")
@@ -402,7 +516,15 @@ def test_an_address_is_taken_as_people_give_it(given: str, api: str, web: str) -
 
 
 @pytest.mark.parametrize(
-    "given", ["", "github.example", "ftp://github.example", "https://", "https://u:secret@git.example", "https://h/?q=1"]
+    "given",
+    [
+        "",
+        "github.example",
+        "ftp://github.example",
+        "https://",
+        "https://u:secret@git.example",
+        "https://h/?q=1",
+    ],
 )
 def test_what_is_no_address_is_refused_without_showing_it(given: str) -> None:
     with pytest.raises(ValueError, match="GITHUB_API_URL is not an address") as raised:
@@ -428,7 +550,9 @@ class Far:
 
     @property
     def app(self) -> Starlette:
-        return Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "PUT", "PATCH"])])
+        return Starlette(
+            routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "PUT", "PATCH"])]
+        )
 
 
 async def test_a_strange_answer_is_told_for_what_it_is(guarded_environment: dict[str, str]) -> None:
@@ -441,15 +565,31 @@ async def test_a_strange_answer_is_told_for_what_it_is(guarded_environment: dict
         (PlainTextResponse("nothing", 404), not_github),
         (PlainTextResponse("bad gateway", 502), "status 502"),
         (JSONResponse({"message": f"bad {token}"}, 401), "refused the token"),
-        (JSONResponse({"message": f"{token} may not"}, 403, {"X-Accepted-GitHub-Permissions": "issues=write"}), "It needs: issues=write"),
-        (JSONResponse({"message": "SSO"}, 403, {"X-GitHub-SSO": "required; url=https://x"}), "single sign-on"),
-        (JSONResponse({"message": "You have exceeded a secondary rate limit"}, 403, {"Retry-After": "42"}), "in 42 s"),
+        (
+            JSONResponse(
+                {"message": f"{token} may not"}, 403, {"X-Accepted-GitHub-Permissions": "issues=write"}
+            ),
+            "It needs: issues=write",
+        ),
+        (
+            JSONResponse({"message": "SSO"}, 403, {"X-GitHub-SSO": "required; url=https://x"}),
+            "single sign-on",
+        ),
+        (
+            JSONResponse({"message": "You have exceeded a secondary rate limit"}, 403, {"Retry-After": "42"}),
+            "in 42 s",
+        ),
         (JSONResponse({"message": "You have exceeded a secondary rate limit"}, 403), "Wait a minute"),
         (JSONResponse({}, 429), "fewer calls"),
-        (JSONResponse({"message": "No", "errors": [f"with {token}", {"field": "q", "code": "missing_field"}]}, 422), "q: missing field"),
+        (
+            JSONResponse(
+                {"message": "No", "errors": [f"with {token}", {"field": "q", "code": "missing_field"}]}, 422
+            ),
+            "q: missing field",
+        ),
         (JSONResponse({"message": "x" * 395 + token}, 418), "status 418"),
     ]
-    async with served(far.app) as url, started(guarded_environment, url, token) as session:
+    async with serve_app(far.app) as url, started(guarded_environment, url, token) as session:
         for far.answer, said in expected:
             text = await failed(session, "get_me")
             assert said in text
@@ -457,10 +597,16 @@ async def test_a_strange_answer_is_told_for_what_it_is(guarded_environment: dict
         far.answer = JSONResponse({"items": "none"})
         assert not_github in await failed(session, "search_issues", query="x")
     sent = {name: far.headers[name] for name in ("authorization", "accept", "x-github-api-version")}
-    assert sent == {"authorization": f"Bearer {token}", "accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
+    assert sent == {
+        "authorization": f"Bearer {token}",
+        "accept": "application/vnd.github+json",
+        "x-github-api-version": "2022-11-28",
+    }
 
 
-async def test_no_argument_and_no_redirect_leads_to_another_place(guarded_environment: dict[str, str]) -> None:
+async def test_no_argument_and_no_redirect_leads_to_another_place(
+    guarded_environment: dict[str, str],
+) -> None:
     other, far = Far(JSONResponse({"login": "trap"})), Far()
     strange: list[tuple[str, dict[str, Any]]] = [
         ("get_file_contents", {**WEB, "path": "../../../user"}),
@@ -473,7 +619,11 @@ async def test_no_argument_and_no_redirect_leads_to_another_place(guarded_enviro
         ("create_repository", {"name": "x", "organisation": "octo-org"}),
         ("merge_pull_request", {**WEB, "number": 1, "sha": "main"}),
     ]
-    async with served(other.app) as elsewhere, served(far.app) as url, started(guarded_environment, url, "t") as session:
+    async with (
+        serve_app(other.app) as elsewhere,
+        serve_app(far.app) as url,
+        started(guarded_environment, url, "t") as session,
+    ):
         for tool, arguments in strange:
             await failed(session, tool, **arguments)
         assert far.asked == []
@@ -505,7 +655,10 @@ async def test_a_connection_that_breaks_leaves_a_change_unknown(guarded_environm
     [
         ({}, "Set GITHUB_TOKEN"),
         ({"GITHUB_TOKEN": "geheim ü"}, "characters that no token has"),
-        ({"GITHUB_PERSONAL_ACCESS_TOKEN": "geheim", "GITHUB_API_URL": "geheim"}, "GITHUB_API_URL is not an address"),
+        (
+            {"GITHUB_PERSONAL_ACCESS_TOKEN": "geheim", "GITHUB_API_URL": "geheim"},
+            "GITHUB_API_URL is not an address",
+        ),
     ],
 )
 async def test_a_start_that_cannot_work_ends_with_a_sentence(
@@ -513,7 +666,10 @@ async def test_a_start_that_cannot_work_ends_with_a_sentence(
 ) -> None:
     command = [sys.executable, "-m", "ai_platform_engineering.mcp_servers.github"]
     process = await asyncio.create_subprocess_exec(
-        *command, env={**guarded_environment, **variables}, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        *command,
+        env={**guarded_environment, **variables},
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
     _, err = await process.communicate()
     assert process.returncode == 2

@@ -9,14 +9,14 @@ import pytest
 
 from tests.conftest import take_violations
 from tests.support.fakes.network import Web, closed_port, dns_server, open_port, silent_port
-from tests.support.netutils_client import LIMIT, Served, Told, serving
+from tests.support.netutils_client import LIMIT, NetutilsClient, Told, start_server
 
 BEYOND = "192.0.2.1"  # reserved for documentation
 
 
 @pytest.fixture(scope="module")
-def netutils(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("netutils")) as served:
+def netutils(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetutilsClient]:
+    with start_server(tmp_path_factory.mktemp("netutils")) as served:
         yield served
 
 
@@ -44,7 +44,9 @@ def name_server(address_of_www: str) -> Iterator[str]:
         ("long.example.test", "TXT"): [f'"{secrets.token_hex(100)}"' for _ in range(20)],
         ("many.example.test", "A"): [f"198.18.{number // 250}.{number % 250}" for number in range(130)],
         ("7.113.0.203.in-addr.arpa", "PTR"): ["seven.example.test."],
-        ("5.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa", "PTR"): ["five.example.test."],
+        ("5.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa", "PTR"): [
+            "five.example.test."
+        ],
     }
     with dns_server(zone) as server:
         yield server
@@ -54,7 +56,9 @@ def values(answer: Told) -> set[str]:
     return {record["value"] for record in answer.data["records"]}
 
 
-def test_addresses_come_with_their_time_to_live(netutils: Served, name_server: str, address_of_www: str) -> None:
+def test_addresses_come_with_their_time_to_live(
+    netutils: NetutilsClient, name_server: str, address_of_www: str
+) -> None:
     answer = netutils.call("dns_lookup", name="www.example.test", server=name_server)
     assert values(answer) == {address_of_www, "203.0.113.255"}
     assert {record["ttl"] for record in answer.data["records"]} == {321}
@@ -68,9 +72,17 @@ def test_addresses_come_with_their_time_to_live(netutils: Served, name_server: s
     [
         ("www.example.test", "AAAA", [{"value": "2001:db8::5"}]),
         ("alias.example.test", "CNAME", [{"value": "middle.example.test"}]),
-        ("example.test", "MX", [{"value": "mx1.example.test", "priority": 10}, {"value": "mx2.example.test", "priority": 20}]),
+        (
+            "example.test",
+            "MX",
+            [{"value": "mx1.example.test", "priority": 10}, {"value": "mx2.example.test", "priority": 20}],
+        ),
         ("example.test", "NS", [{"value": "ns1.example.test"}]),
-        ("_sip._tcp.example.test", "SRV", [{"value": "sip.example.test", "priority": 1, "weight": 5, "port": 5060}]),
+        (
+            "_sip._tcp.example.test",
+            "SRV",
+            [{"value": "sip.example.test", "priority": 1, "weight": 5, "port": 5060}],
+        ),
         ("example.test", "SOA", [{"value": "ns1.example.test. admin.example.test. 7 3600 600 86400 300"}]),
         ("example.test", "CAA", [{"value": '0 issue "ca.example.test"'}]),
         ("7.113.0.203.in-addr.arpa", "PTR", [{"value": "seven.example.test"}]),
@@ -78,42 +90,51 @@ def test_addresses_come_with_their_time_to_live(netutils: Served, name_server: s
     ],
 )
 def test_each_type_of_record_is_read(
-    netutils: Served, name_server: str, name: str, record_type: str, expected: list[dict[str, Any]]
+    netutils: NetutilsClient, name_server: str, name: str, record_type: str, expected: list[dict[str, Any]]
 ) -> None:
     answer = netutils.call("dns_lookup", name=name, record_type=record_type, server=name_server)
     wanted = [{"type": record_type, "ttl": 321, **record} for record in expected]
     assert sorted(answer.data["records"], key=lambda record: record["value"]) == wanted
 
 
-def test_text_records_are_joined_and_stripped_of_control_characters(netutils: Served, name_server: str) -> None:
+def test_text_records_are_joined_and_stripped_of_control_characters(
+    netutils: NetutilsClient, name_server: str
+) -> None:
     answer = netutils.call("dns_lookup", name="example.test", record_type="TXT", server=name_server)
     assert values(answer) == {"v=spf1 -all", "\ufffd[31mred\ufffd"}
     assert "\x1b" not in answer.everything
 
 
-def test_aliases_are_followed_and_shown(netutils: Served, name_server: str, address_of_www: str) -> None:
+def test_aliases_are_followed_and_shown(
+    netutils: NetutilsClient, name_server: str, address_of_www: str
+) -> None:
     answer = netutils.call("dns_lookup", name="alias.example.test", server=name_server)
     assert address_of_www in values(answer)
     assert answer.data["aliases"] == ["middle.example.test", "www.example.test"]
 
 
-def test_any_asks_for_all_common_types(netutils: Served, name_server: str) -> None:
+def test_any_asks_for_all_common_types(netutils: NetutilsClient, name_server: str) -> None:
     answer = netutils.call("dns_lookup", name="example.test", record_type="ANY", server=name_server)
     assert {record["type"] for record in answer.data["records"]} == {"MX", "NS", "TXT", "SOA", "CAA"}
 
 
-def test_a_long_answer_comes_over_tcp(netutils: Served, name_server: str) -> None:
-    assert netutils.call("dns_lookup", name="long.example.test", record_type="TXT", server=name_server).data["total"] == 20
+def test_a_long_answer_comes_over_tcp(netutils: NetutilsClient, name_server: str) -> None:
+    assert (
+        netutils.call("dns_lookup", name="long.example.test", record_type="TXT", server=name_server).data[
+            "total"
+        ]
+        == 20
+    )
 
 
-def test_a_very_long_list_is_cut_and_counted(netutils: Served, name_server: str) -> None:
+def test_a_very_long_list_is_cut_and_counted(netutils: NetutilsClient, name_server: str) -> None:
     answer = netutils.call("dns_lookup", name="many.example.test", server=name_server)
     assert (len(answer.data["records"]), answer.data["total"]) == (100, 130)
     assert "130 A records" in answer.line
     assert "and 122 more" in answer.line
 
 
-def test_no_such_name_and_no_such_record_are_answers(netutils: Served, name_server: str) -> None:
+def test_no_such_name_and_no_such_record_are_answers(netutils: NetutilsClient, name_server: str) -> None:
     absent = netutils.call("dns_lookup", name="nothing.example.test", server=name_server)
     assert (absent.failed, absent.data["status"], absent.data["records"]) == (False, "NXDOMAIN", [])
     assert "does not exist" in absent.line
@@ -123,26 +144,28 @@ def test_no_such_name_and_no_such_record_are_answers(netutils: Served, name_serv
 
 
 @pytest.mark.parametrize("reason", ["SERVFAIL", "REFUSED"])
-def test_a_server_that_refuses_is_an_error(netutils: Served, name_server: str, reason: str) -> None:
+def test_a_server_that_refuses_is_an_error(netutils: NetutilsClient, name_server: str, reason: str) -> None:
     assert reason in netutils.refused("dns_lookup", name=f"{reason.lower()}.example.test", server=name_server)
 
 
-def test_a_server_that_is_silent_is_given_up(netutils: Served, name_server: str) -> None:
+def test_a_server_that_is_silent_is_given_up(netutils: NetutilsClient, name_server: str) -> None:
     text = netutils.refused("dns_lookup", name="silent.example.test", server=name_server, timeout=0.3)
     assert f"{name_server} did not answer within 0.3 s" in text
 
 
-def test_the_name_of_an_address(netutils: Served, name_server: str) -> None:
+def test_the_name_of_an_address(netutils: NetutilsClient, name_server: str) -> None:
     answer = netutils.call("reverse_dns", address="203.0.113.7", server=name_server)
     assert values(answer) == {"seven.example.test"}
     assert "203.0.113.7 is seven.example.test" in answer.line
-    assert values(netutils.call("reverse_dns", address="2001:db8::5", server=name_server)) == {"five.example.test"}
+    assert values(netutils.call("reverse_dns", address="2001:db8::5", server=name_server)) == {
+        "five.example.test"
+    }
     unknown = netutils.call("reverse_dns", address="203.0.113.8", server=name_server)
     assert (unknown.failed, unknown.data["status"]) == (False, "NXDOMAIN")
     assert "not known by any name" in unknown.line
 
 
-def test_localhost_works_without_dns(netutils: Served) -> None:
+def test_localhost_works_without_dns(netutils: NetutilsClient) -> None:
     assert values(netutils.call("dns_lookup", name="localhost")) == {"127.0.0.1"}
     assert "127.0.0.1" in values(netutils.call("dns_lookup", name="my-app.localhost", record_type="ANY"))
     assert not netutils.call("dns_lookup", name="localhost", record_type="MX").failed
@@ -153,7 +176,7 @@ def test_localhost_works_without_dns(netutils: Served) -> None:
 # Without a network: the guard refuses what leaves this machine, as a machine without a network would
 
 
-def test_a_name_that_cannot_be_looked_up_is_a_clear_error(netutils: Served) -> None:
+def test_a_name_that_cannot_be_looked_up_is_a_clear_error(netutils: NetutilsClient) -> None:
     name = f"{secrets.token_hex(4)}.invalid"
     for tool, arguments in (
         ("check_port", {"host": name, "port": 80}),
@@ -164,15 +187,17 @@ def test_a_name_that_cannot_be_looked_up_is_a_clear_error(netutils: Served) -> N
     assert len([line for line in take_violations() if name in line]) == 3
 
 
-def test_dns_without_a_network_gives_no_records(netutils: Served) -> None:
+def test_dns_without_a_network_gives_no_records(netutils: NetutilsClient) -> None:
     name = f"{secrets.token_hex(4)}.invalid"
     answer = netutils.call("dns_lookup", name=name, timeout=0.5)
     assert answer.data.get("records", []) == []
-    assert "Cannot look up" in answer.line or "no name server" in answer.line or "does not exist" in answer.line
+    assert (
+        "Cannot look up" in answer.line or "no name server" in answer.line or "does not exist" in answer.line
+    )
     assert take_violations()
 
 
-def test_an_address_without_a_route_is_a_clear_error(netutils: Served) -> None:
+def test_an_address_without_a_route_is_a_clear_error(netutils: NetutilsClient) -> None:
     assert f"{BEYOND} cannot be reached" in netutils.refused("check_port", host=BEYOND, port="80,443")
     assert f"{BEYOND}:443 cannot be reached" in netutils.refused("tls_certificate", host=BEYOND)
     assert "failed: not permitted on this machine" in netutils.refused("http_check", url=f"http://{BEYOND}/")
@@ -182,22 +207,33 @@ def test_an_address_without_a_route_is_a_clear_error(netutils: Served) -> None:
 # Ports
 
 
-def test_open_closed_and_filtered_ports_are_told_apart(netutils: Served) -> None:
+def test_open_closed_and_filtered_ports_are_told_apart(netutils: NetutilsClient) -> None:
     with open_port() as opened, closed_port() as closed, silent_port() as silent:
         answer = netutils.call("check_port", host="127.0.0.1", port=[opened, closed, silent], timeout=0.5)
-    assert [(port["port"], port["state"]) for port in answer.data["ports"]] == [(opened, "open"), (closed, "closed"), (silent, "filtered")]
+    assert [(port["port"], port["state"]) for port in answer.data["ports"]] == [
+        (opened, "open"),
+        (closed, "closed"),
+        (silent, "filtered"),
+    ]
     assert answer.data["open"] == [opened]
     assert "of 3 ports 1 open" in answer.line
 
 
-def test_one_port_is_told_in_a_sentence(netutils: Served) -> None:
+def test_one_port_is_told_in_a_sentence(netutils: NetutilsClient) -> None:
     with open_port() as opened, closed_port() as closed, silent_port() as silent:
-        assert netutils.call("check_port", host="localhost", port=opened).line.startswith(f"Port {opened} on localhost (127.0.0.1) is open")
-        assert "is closed: connection refused" in netutils.call("check_port", host="127.0.0.1", port=closed).line
-        assert "is filtered: no answer within 0.2 s" in netutils.call("check_port", host="127.0.0.1", port=silent, timeout=0.2).line
+        assert netutils.call("check_port", host="localhost", port=opened).line.startswith(
+            f"Port {opened} on localhost (127.0.0.1) is open"
+        )
+        assert (
+            "is closed: connection refused" in netutils.call("check_port", host="127.0.0.1", port=closed).line
+        )
+        assert (
+            "is filtered: no answer within 0.2 s"
+            in netutils.call("check_port", host="127.0.0.1", port=silent, timeout=0.2).line
+        )
 
 
-def test_a_hundred_ports_are_checked_at_once(netutils: Served) -> None:
+def test_a_hundred_ports_are_checked_at_once(netutils: NetutilsClient) -> None:
     with open_port() as port:
         first = max(1, min(port - 50, 65436))
         answer = netutils.call("check_port", host="127.0.0.1", port=f"{first}-{first + 99}")
@@ -208,7 +244,9 @@ def test_a_hundred_ports_are_checked_at_once(netutils: Served) -> None:
 # Many calls
 
 
-def test_many_calls_at_once_each_get_their_own_answer(netutils: Served, name_server: str, address_of_www: str) -> None:
+def test_many_calls_at_once_each_get_their_own_answer(
+    netutils: NetutilsClient, name_server: str, address_of_www: str
+) -> None:
     site = Web(body=secrets.token_hex(8), secret="")
     with open_port() as opened, closed_port() as closed, silent_port() as silent, site.serving():
         round_of_calls: list[tuple[str, dict[str, Any]]] = [
@@ -222,16 +260,22 @@ def test_many_calls_at_once_each_get_their_own_answer(netutils: Served, name_ser
         answers = netutils.calls(*(round_of_calls * 10))
     for start in range(0, len(answers), 6):
         is_open, is_closed, is_silent, name, page, address = answers[start : start + 6]
-        assert [each.data["ports"][0]["state"] for each in (is_open, is_closed, is_silent)] == ["open", "closed", "filtered"]
+        assert [each.data["ports"][0]["state"] for each in (is_open, is_closed, is_silent)] == [
+            "open",
+            "closed",
+            "filtered",
+        ]
         assert address_of_www in values(name)
         assert page.data["preview"] == site.body
         assert address.data["address"] == "10.0.0.1"
 
 
-def test_a_silent_port_does_not_hold_up_other_calls(netutils: Served) -> None:
+def test_a_silent_port_does_not_hold_up_other_calls(netutils: NetutilsClient) -> None:
     async def race() -> bool:
         async with asyncio.timeout(LIMIT):
-            slow = asyncio.create_task(netutils.session.call_tool("check_port", {"host": "127.0.0.1", "port": silent, "timeout": 10}))
+            slow = asyncio.create_task(
+                netutils.session.call_tool("check_port", {"host": "127.0.0.1", "port": silent, "timeout": 10})
+            )
             await netutils.session.call_tool("ip_info", {"address": "10.0.0.1"})
             waiting = not slow.done()
             slow.cancel()

@@ -13,14 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes.network import open_port
-from tests.support.netutils_client import LIMIT, Served, definition, serving
+from tests.support.netutils_client import LIMIT, NetutilsClient, definition, start_server
 
-TOOLS = ["dns_lookup", "reverse_dns", "check_port", "http_check", "tls_certificate", "cidr_info", "ip_info", "subnet_overlap"]
+TOOLS = [
+    "dns_lookup",
+    "reverse_dns",
+    "check_port",
+    "http_check",
+    "tls_certificate",
+    "cidr_info",
+    "ip_info",
+    "subnet_overlap",
+]
 
 
 @pytest.fixture(scope="module")
-def netutils(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("netutils")) as served:
+def netutils(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetutilsClient]:
+    with start_server(tmp_path_factory.mktemp("netutils")) as served:
         yield served
 
 
@@ -39,12 +48,16 @@ def test_the_prompt_names_only_tools_that_exist() -> None:
     assert set(re.findall(r"\b[a-z]+_[a-z]+\b", definition().prompt)) <= set(TOOLS)
 
 
-def test_every_tool_says_what_it_is_for_and_that_it_only_reads(netutils: Served) -> None:
+def test_every_tool_says_what_it_is_for_and_that_it_only_reads(netutils: NetutilsClient) -> None:
     tools = netutils.tools()
     assert [tool.name for tool in tools] == TOOLS
     for tool in tools:
         assert tool.annotations is not None
-        assert (tool.annotations.readOnlyHint, tool.annotations.destructiveHint, tool.annotations.idempotentHint) == (True, False, True)
+        assert (
+            tool.annotations.readOnlyHint,
+            tool.annotations.destructiveHint,
+            tool.annotations.idempotentHint,
+        ) == (True, False, True)
         assert tool.annotations.openWorldHint is (tool.name not in ("cidr_info", "ip_info", "subnet_overlap"))
         assert tool.title
         assert tool.description
@@ -52,7 +65,7 @@ def test_every_tool_says_what_it_is_for_and_that_it_only_reads(netutils: Served)
         assert "Use it" in tool.description or "Explain" in tool.description
 
 
-def test_every_argument_is_described_and_bounded(netutils: Served) -> None:
+def test_every_argument_is_described_and_bounded(netutils: NetutilsClient) -> None:
     for tool in netutils.tools():
         schema = tool.inputSchema
         assert schema["type"] == "object"
@@ -70,7 +83,7 @@ def test_every_argument_is_described_and_bounded(netutils: Served) -> None:
             assert all(bounds[kind["type"]] & kind.keys() for kind in kinds), f"{tool.name}.{name}"
 
 
-def test_the_server_gives_its_name_and_version(netutils: Served) -> None:
+def test_the_server_gives_its_name_and_version(netutils: NetutilsClient) -> None:
     assert (netutils.about.name, netutils.about.version) == ("netutils", version("ai-platform-engineering"))
 
 
@@ -82,7 +95,11 @@ def test_the_server_gives_its_name_and_version(netutils: Served) -> None:
     [
         ("check_port", {"host": "localhost"}, "`port`: is missing"),
         ("check_port", {"host": "localhost", "port": 80, "timeout": 11}, "less than or equal to 10"),
-        ("check_port", {"host": "localhost", "port": 80, "ports": 81}, "no argument 'ports'. It takes: host, port, timeout"),
+        (
+            "check_port",
+            {"host": "localhost", "port": 80, "ports": 81},
+            "no argument 'ports'. It takes: host, port, timeout",
+        ),
         ("check_port", {"host": "localhost", "port": 0}, "from 1 to 65535"),
         ("check_port", {"host": "localhost", "port": 65536}, "from 1 to 65535"),
         ("check_port", {"host": "localhost", "port": "1-101"}, "101 ports"),
@@ -113,20 +130,30 @@ def test_the_server_gives_its_name_and_version(netutils: Served) -> None:
         ("traceroute", {}, "There is no tool 'traceroute'. There are: dns_lookup"),
     ],
 )
-def test_an_error_says_what_is_wrong_and_what_is_expected(netutils: Served, tool: str, arguments: dict[str, Any], words: str) -> None:
+def test_an_error_says_what_is_wrong_and_what_is_expected(
+    netutils: NetutilsClient, tool: str, arguments: dict[str, Any], words: str
+) -> None:
     assert words in netutils.refused(tool, **arguments)
 
 
-def test_what_models_get_slightly_wrong_is_understood(netutils: Served) -> None:
+def test_what_models_get_slightly_wrong_is_understood(netutils: NetutilsClient) -> None:
     with open_port() as port:
         assert netutils.call("check_port", host=" LocalHost. ", port=str(port)).data["open"] == [port]
         assert netutils.call("check_port", host="localhost", port=f"[{port}]").data["open"] == [port]
         assert netutils.call("check_port", host="localhost", port=port, timeout="2").data["open"] == [port]
-    assert netutils.call("dns_lookup", name="localhost", record_type=" a ", server=None).data["records"][0]["type"] == "A"
-    assert netutils.call("cidr_info", cidr=" 10.0.0.0/255.255.252.0 ", contains="").data["network"] == "10.0.0.0/22"
+    assert (
+        netutils.call("dns_lookup", name="localhost", record_type=" a ", server=None).data["records"][0][
+            "type"
+        ]
+        == "A"
+    )
+    assert (
+        netutils.call("cidr_info", cidr=" 10.0.0.0/255.255.252.0 ", contains="").data["network"]
+        == "10.0.0.0/22"
+    )
 
 
-def test_control_characters_do_not_come_back(netutils: Served) -> None:
+def test_control_characters_do_not_come_back(netutils: NetutilsClient) -> None:
     assert "\x1b" not in netutils.refused("ip_info", address="\x1b[2J\x1b]0;x\x07")
 
 
@@ -134,7 +161,9 @@ def test_control_characters_do_not_come_back(netutils: Served) -> None:
 
 ADDRESSES = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6))
 NETWORKS = ADDRESSES.flatmap(
-    lambda address: st.integers(0, address.max_prefixlen).map(lambda prefix: ipaddress.ip_network((address, prefix), strict=False))
+    lambda address: st.integers(0, address.max_prefixlen).map(
+        lambda prefix: ipaddress.ip_network((address, prefix), strict=False)
+    )
 )
 FEW = settings(max_examples=60, deadline=None)
 
@@ -147,33 +176,51 @@ def number(value: int | str) -> int:
 
 @FEW
 @given(network=NETWORKS)
-def test_a_network_is_what_ipaddress_says(netutils: Served, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> None:
+def test_a_network_is_what_ipaddress_says(
+    netutils: NetutilsClient, network: ipaddress.IPv4Network | ipaddress.IPv6Network
+) -> None:
     answer = netutils.call("cidr_info", cidr=str(network))
     data = answer.data
-    assert (data["network"], data["version"], data["prefix"]) == (str(network), network.version, network.prefixlen)
+    assert (data["network"], data["version"], data["prefix"]) == (
+        str(network),
+        network.version,
+        network.prefixlen,
+    )
     assert (data["netmask"], data["wildcard"]) == (str(network.netmask), str(network.hostmask))
     assert (data["first"], data["last"]) == (str(network[0]), str(network[-1]))
     assert (data["is_private"], data["is_global"]) == (network.is_private, network.is_global)
     assert number(data["addresses"]) == network.num_addresses
-    assert data.get("broadcast") == (str(network.broadcast_address) if network.version == 4 and network.prefixlen < 31 else None)
+    assert data.get("broadcast") == (
+        str(network.broadcast_address) if network.version == 4 and network.prefixlen < 31 else None
+    )
     assert str(network) in answer.line
     if network.num_addresses <= 4096:  # all of them, counted
         hosts = list(network.hosts())
-        assert (number(data["usable_hosts"]), data["first_usable"], data["last_usable"]) == (len(hosts), str(hosts[0]), str(hosts[-1]))
+        assert (number(data["usable_hosts"]), data["first_usable"], data["last_usable"]) == (
+            len(hosts),
+            str(hosts[0]),
+            str(hosts[-1]),
+        )
 
 
 @FEW
 @given(network=NETWORKS, other=NETWORKS, position=st.floats(0, 1))
 def test_containment_is_what_ipaddress_says(
-    netutils: Served,
+    netutils: NetutilsClient,
     network: ipaddress.IPv4Network | ipaddress.IPv6Network,
     other: ipaddress.IPv4Network | ipaddress.IPv6Network,
     position: float,
 ) -> None:
     inner = network[int((network.num_addresses - 1) * position)] if position < 1 else network[-1]
-    assert netutils.call("cidr_info", cidr=str(network), contains=str(inner)).data["contains"] == {"what": str(inner), "inside": True}
+    assert netutils.call("cidr_info", cidr=str(network), contains=str(inner)).data["contains"] == {
+        "what": str(inner),
+        "inside": True,
+    }
     inside = network.version == other.version and other.subnet_of(network)  # type: ignore[arg-type]
-    assert netutils.call("cidr_info", cidr=str(network), contains=str(other)).data["contains"]["inside"] is inside
+    assert (
+        netutils.call("cidr_info", cidr=str(network), contains=str(other)).data["contains"]["inside"]
+        is inside
+    )
     overlap = netutils.call("subnet_overlap", a=str(network), b=str(other)).data
     assert overlap["overlap"] is (network.version == other.version and network.overlaps(other))
 
@@ -181,7 +228,7 @@ def test_containment_is_what_ipaddress_says(
 @FEW
 @given(network=NETWORKS, more=st.integers(0, 20))
 def test_a_split_is_what_ipaddress_says_and_shows_at_most_256(
-    netutils: Served, network: ipaddress.IPv4Network | ipaddress.IPv6Network, more: int
+    netutils: NetutilsClient, network: ipaddress.IPv4Network | ipaddress.IPv6Network, more: int
 ) -> None:
     prefix = min(network.prefixlen + more, network.max_prefixlen)
     split = netutils.call("cidr_info", cidr=str(network), split_prefix=prefix).data["split"]
@@ -193,9 +240,15 @@ def test_a_split_is_what_ipaddress_says_and_shows_at_most_256(
 
 @FEW
 @given(address=ADDRESSES)
-def test_an_address_is_what_ipaddress_says(netutils: Served, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+def test_an_address_is_what_ipaddress_says(
+    netutils: NetutilsClient, address: ipaddress.IPv4Address | ipaddress.IPv6Address
+) -> None:
     data = netutils.call("ip_info", address=str(address)).data
-    assert (data["address"], data["version"], data["reverse_pointer"]) == (str(address), address.version, address.reverse_pointer)
+    assert (data["address"], data["version"], data["reverse_pointer"]) == (
+        str(address),
+        address.version,
+        address.reverse_pointer,
+    )
     assert number(data["integer"]) == int(address) == int(data["hexadecimal"], 16)
     assert (data["is_private"], data["is_global"]) == (address.is_private, address.is_global)
 
@@ -219,17 +272,17 @@ def test_an_address_is_what_ipaddress_says(netutils: Served, address: ipaddress.
         ("::ffff:10.0.0.1", "IPv4-mapped"),
     ],
 )
-def test_the_kind_of_an_address_has_a_name(netutils: Served, address: str, kind: str) -> None:
+def test_the_kind_of_an_address_has_a_name(netutils: NetutilsClient, address: str, kind: str) -> None:
     assert netutils.call("ip_info", address=address).data["kind"] == kind
 
 
-def test_the_question_of_the_readme(netutils: Served) -> None:
+def test_the_question_of_the_readme(netutils: NetutilsClient) -> None:
     line = netutils.call("cidr_info", cidr="10.0.0.0/22").line
     assert "1,024 addresses, 1,022 usable hosts, 10.0.0.1 to 10.0.3.254" in line
     assert "(private)" in line
 
 
-def test_bits_of_a_host_are_noted_not_refused(netutils: Served) -> None:
+def test_bits_of_a_host_are_noted_not_refused(netutils: NetutilsClient) -> None:
     answer = netutils.call("cidr_info", cidr="10.0.1.5/22")
     assert answer.data["network"] == "10.0.0.0/22"
     assert "10.0.1.5 is inside; the network starts at 10.0.0.0" in answer.line
@@ -246,7 +299,7 @@ def test_bits_of_a_host_are_noted_not_refused(netutils: Served) -> None:
         ("10.0.0.0/8", "::/0", "disjoint", "do not overlap."),
     ],
 )
-def test_how_two_networks_lie(netutils: Served, a: str, b: str, relation: str, words: str) -> None:
+def test_how_two_networks_lie(netutils: NetutilsClient, a: str, b: str, relation: str, words: str) -> None:
     answer = netutils.call("subnet_overlap", a=a, b=b)
     assert answer.data["relation"] == relation
     assert words in answer.line
@@ -257,13 +310,17 @@ def test_how_two_networks_lie(netutils: Served, a: str, b: str, relation: str, w
 
 def test_the_process_ends_with_its_input(guarded_environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "ai_platform_engineering.mcp_servers.netutils"]
-    done = subprocess.run(command, input="", env=guarded_environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = subprocess.run(
+        command, input="", env=guarded_environment, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_wrong_flag_is_a_usage_error(guarded_environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "ai_platform_engineering.mcp_servers.netutils", "--nothing"]
-    done = subprocess.run(command, env=guarded_environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = subprocess.run(
+        command, env=guarded_environment, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
     assert done.returncode == 2
     assert "--allow-metadata" in done.stderr
     assert done.stdout == ""

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ai_platform_engineering.agents.catalog import load_catalog
-from tests.support.harness import served
+from ai_platform_engineering.agents.agent_catalog import load_catalog
+from tests.support.harness import serve_app
 
 
 @dataclass
@@ -38,14 +38,24 @@ class Far:
         return PlainTextResponse(answer) if isinstance(answer, str) else JSONResponse(answer)
 
     @contextlib.asynccontextmanager
-    async def session(self, environment: dict[str, str], *, suffix: str = "", key: str | None = None) -> AsyncIterator[ClientSession]:
+    async def session(
+        self, environment: dict[str, str], *, suffix: str = "", key: str | None = None
+    ) -> AsyncIterator[ClientSession]:
         """The server started as the shipped definition says, with only the variables that it names."""
-        async with served(Starlette(routes=[Route("/{path:path}", self.answer, methods=["GET", "PATCH"])])) as url:
-            variables = {"X_VO_API_ID": "id", "X_VO_API_KEY": key or self.key, "VICTOROPS_API_URL": url + suffix}
+        async with serve_app(
+            Starlette(routes=[Route("/{path:path}", self.answer, methods=["GET", "PATCH"])])
+        ) as url:
+            variables = {
+                "X_VO_API_ID": "id",
+                "X_VO_API_KEY": key or self.key,
+                "VICTOROPS_API_URL": url + suffix,
+            }
             entry = load_catalog(variables, agents_config=None).get("victorops")
             assert entry
             server = entry.definition.mcp_servers["victorops"]
-            parameters = StdioServerParameters(command=server.command or "", args=list(server.args), env={**environment, **server.env})
+            parameters = StdioServerParameters(
+                command=server.command or "", args=list(server.args), env={**environment, **server.env}
+            )
             async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
                 await session.initialize()
                 yield session
@@ -71,7 +81,10 @@ async def test_every_tool_is_covered_by_the_agents_policy_and_says_whether_it_ch
     entry = load_catalog({}, agents_config=None).get("victorops")
     assert entry
     permissions = {tool.name: entry.definition.tools.permission(tool.name) for tool in tools}
-    assert {name for name, permission in permissions.items() if permission == "ask"} == {"acknowledge_incidents", "resolve_incidents"}
+    assert {name for name, permission in permissions.items() if permission == "ask"} == {
+        "acknowledge_incidents",
+        "resolve_incidents",
+    }
     assert "deny" not in permissions.values()
     for tool in tools:
         assert tool.annotations
@@ -82,19 +95,31 @@ async def test_every_tool_is_covered_by_the_agents_policy_and_says_whether_it_ch
 async def test_incidents_are_filtered_and_shortened(guarded_environment: dict[str, str], suffix: str) -> None:
     number = str(secrets.randbelow(10000))
     incidents = [
-        {"incidentNumber": number, "currentPhase": "UNACKED", "pagedTeams": ["web"], "rawBulk": "x" * 100, "service": ""},
+        {
+            "incidentNumber": number,
+            "currentPhase": "UNACKED",
+            "pagedTeams": ["web"],
+            "rawBulk": "x" * 100,
+            "service": "",
+        },
         {"incidentNumber": "2", "currentPhase": "RESOLVED", "pagedTeams": ["web"]},
         {"incidentNumber": "3", "currentPhase": "UNACKED", "pagedTeams": ["data"]},
     ]
     far = Far({"/api-public/v1/incidents": {"incidents": incidents}})
     async with far.session(guarded_environment, suffix=suffix) as session:
         found = await called(session, "list_incidents", phase="triggered", team="web")
-    assert found == {"total": 1, "incidents": [{"incidentNumber": number, "currentPhase": "UNACKED", "pagedTeams": ["web"]}]}
+    assert found == {
+        "total": 1,
+        "incidents": [{"incidentNumber": number, "currentPhase": "UNACKED", "pagedTeams": ["web"]}],
+    }
 
 
 async def test_reading_asks_the_right_addresses(guarded_environment: dict[str, str]) -> None:
     name = secrets.token_hex(4)
-    on_call = [{"team": {"slug": "web"}, "oncallNow": [{"users": [{"onCalluser": {"username": name}}]}]}, {"team": {"slug": "data"}}]
+    on_call = [
+        {"team": {"slug": "web"}, "oncallNow": [{"users": [{"onCalluser": {"username": name}}]}]},
+        {"team": {"slug": "data"}},
+    ]
     far = Far(
         {
             "/api-public/v1/oncall/current": {"teamsOnCall": on_call},
@@ -128,12 +153,20 @@ async def test_changing_says_who_which_and_why(guarded_environment: dict[str, st
         for tool in ("acknowledge_incidents", "resolve_incidents"):
             assert await called(session, tool, user="kim", incidents=[number], message="on it") == done
     body = {"userName": "kim", "incidentNames": [number], "message": "on it"}
-    assert far.asked == [("PATCH", "/api-public/v1/incidents/ack", body), ("PATCH", "/api-public/v1/incidents/resolve", body)]
+    assert far.asked == [
+        ("PATCH", "/api-public/v1/incidents/ack", body),
+        ("PATCH", "/api-public/v1/incidents/resolve", body),
+    ]
 
 
 async def test_an_error_says_what_is_wrong(guarded_environment: dict[str, str]) -> None:
     far = Far({})
-    expected = {404: "knows nothing by this name", 429: "fewer calls", 500: "status 500", "<html>": "not Splunk On-Call"}
+    expected = {
+        404: "knows nothing by this name",
+        429: "fewer calls",
+        500: "status 500",
+        "<html>": "not Splunk On-Call",
+    }
     async with far.session(guarded_environment) as session:
         for answer, said in expected.items():
             far.answers["/api-public/v1/team"] = answer

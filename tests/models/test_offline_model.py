@@ -10,20 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langchain_core.tools import BaseTool, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ai_platform_engineering.core.events import Answered
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
 from tests.support.fakes.script import Fail, Script, Turn
-from tests.support.harness import Seen, agent, supervisor
+from tests.support.harness import ReceivedStream, agent, supervisor
 from tests.support.offline_tools import Recorder
 
 README_QUESTION = "is port 8000 open on localhost, and what does 10.0.0.0/22 contain?"
 
 
-def steps(seen: Seen) -> list[dict[str, Any]]:
+def steps(seen: ReceivedStream) -> list[dict[str, Any]]:
     """The plan as it was last told."""
     parts = seen.named("execution_plan_update")[-1].artifact["parts"]
     return next(part["data"] for part in parts if "data" in part)["steps"]
@@ -52,13 +59,13 @@ async def test_the_question_of_the_readme_is_planned_delegated_in_parallel_and_a
     assert seen.states[-1] == "completed"
     assert recorder.calls[0] != recorder.calls[1]
     assert all(token in seen.answer for token in recorder.tokens)
-    assert seen.streamed[0] == "This needs two steps; I give them to netutils at the same time."
-    assert seen.streamed[1:] == [seen.answer]
+    assert seen.streamed_texts[0] == "This needs two steps; I give them to netutils at the same time."
+    assert seen.streamed_texts[1:] == [seen.answer]
     assert [(step["title"], step["agent"], step["status"]) for step in steps(seen)] == [
         ("Is port 8000 open on localhost?", "netutils", "completed"),
         ("What does 10.0.0.0/22 contain?", "netutils", "completed"),
     ]
-    assert sorted(seen.words) == sorted(
+    assert sorted(seen.notifications) == sorted(
         [
             "🔧 Supervisor: Calling Agent Netutils...\n",
             "🔧 Supervisor: Calling Agent Netutils...\n",
@@ -70,9 +77,13 @@ async def test_the_question_of_the_readme_is_planned_delegated_in_parallel_and_a
             "✅ Supervisor: Netutils completed\n",
         ]
     )
-    started = seen.words[:2]
+    started = seen.notifications[:2]
     assert started == ["🔧 Supervisor: Calling Agent Netutils...\n"] * 2, "both run at the same time"
-    ids = {frame.metadata.get("plan_step_id") for frame in seen.named("tool_notification_end") if "Supervisor" in frame.text}
+    ids = {
+        frame.metadata.get("plan_step_id")
+        for frame in seen.named("tool_notification_end")
+        if "Supervisor" in frame.text
+    }
     assert ids == {step["step_id"] for step in steps(seen)}
 
 
@@ -81,7 +92,11 @@ async def test_the_plan_is_told_before_the_first_delegation_and_the_narration_be
         seen = await client.ask(README_QUESTION)
 
     order = [frame.name for frame in seen.frames]
-    assert order.index("streaming_result") < order.index("execution_plan_update") < order.index("tool_notification_start")
+    assert (
+        order.index("streaming_result")
+        < order.index("execution_plan_update")
+        < order.index("tool_notification_start")
+    )
 
 
 async def test_a_single_request_needs_no_plan_and_is_told_in_one_sentence() -> None:
@@ -90,7 +105,7 @@ async def test_a_single_request_needs_no_plan_and_is_told_in_one_sentence() -> N
         seen = await client.ask("is port 22 open on localhost?")
 
     assert seen.named("execution_plan_update") == []
-    assert seen.streamed[0] == "I ask netutils: “is port 22 open on localhost?”"
+    assert seen.streamed_texts[0] == "I ask netutils: “is port 22 open on localhost?”"
     assert recorder.tokens[0] in seen.answer
 
 
@@ -101,9 +116,12 @@ async def test_two_agents_share_one_question() -> None:
 
     assert {call[0] for call in recorder.calls} == {"netutils", "jira"}
     assert all(token in seen.answer for token in recorder.tokens)
-    assert "netutils" in seen.streamed[0]
-    assert "jira" in seen.streamed[0]
-    assert [(step["agent"], step["status"]) for step in steps(seen)] == [("jira", "completed"), ("netutils", "completed")]
+    assert "netutils" in seen.streamed_texts[0]
+    assert "jira" in seen.streamed_texts[0]
+    assert [(step["agent"], step["status"]) for step in steps(seen)] == [
+        ("jira", "completed"),
+        ("netutils", "completed"),
+    ]
 
 
 async def test_an_agent_that_fails_is_named_as_failed_and_the_rest_is_answered() -> None:
@@ -112,12 +130,17 @@ async def test_an_agent_that_fails_is_named_as_failed_and_the_rest_is_answered()
     async with supervisor(OfflineModel(), agents=[*recorder.agents("netutils"), broken]) as client:
         seen = await client.ask("show ticket OPS-7 and resolve example.com")
 
-    assert [(step["agent"], step["status"]) for step in steps(seen)] == [("jira", "failed"), ("netutils", "completed")]
+    assert [(step["agent"], step["status"]) for step in steps(seen)] == [
+        ("jira", "failed"),
+        ("netutils", "completed"),
+    ]
     assert "This part failed" in seen.answer
     assert recorder.tokens[0] in seen.answer
 
 
-@pytest.mark.parametrize("question", ["write me a poem about the sea", "hi", "what can you do?", "?!", "which agents do you have?"])
+@pytest.mark.parametrize(
+    "question", ["write me a poem about the sea", "hi", "what can you do?", "?!", "which agents do you have?"]
+)
 async def test_what_nobody_can_do_gets_a_list_of_what_can_be_asked(question: str) -> None:
     recorder = Recorder()
     async with supervisor(OfflineModel(), agents=recorder.agents("netutils", "argocd")) as client:
@@ -156,7 +179,9 @@ async def test_a_follow_up_takes_its_subject_from_the_question_before() -> None:
 
 async def test_a_structured_answer_goes_through_its_call() -> None:
     recorder = Recorder()
-    async with supervisor(OfflineModel(), agents=recorder.agents("netutils"), env={"USE_STRUCTURED_RESPONSE": "true"}) as client:
+    async with supervisor(
+        OfflineModel(), agents=recorder.agents("netutils"), env={"USE_STRUCTURED_RESPONSE": "true"}
+    ) as client:
         seen = await client.ask("resolve example.com")
 
     ended = seen.events[-1]
@@ -173,19 +198,38 @@ async def test_the_knowledge_base_is_asked_when_no_agent_fits_and_its_step_ends(
     async def search(query: str, limit: int = 3) -> str:
         """Search the knowledge base for documents."""
         text = f"{query}: {word} " + "and more of it " * 20
-        return json.dumps({"results": [{"document_id": "doc-1", "title": "Slim", "url": "https://docs.example/slim", "snippet": text}]})
+        return json.dumps(
+            {
+                "results": [
+                    {
+                        "document_id": "doc-1",
+                        "title": "Slim",
+                        "url": "https://docs.example/slim",
+                        "snippet": text,
+                    }
+                ]
+            }
+        )
 
     env = {"USE_STRUCTURED_RESPONSE": "true"}
-    async with supervisor(OfflineModel(), agents=recorder.agents("netutils"), tools=[search], env=env) as client:
+    async with supervisor(
+        OfflineModel(), agents=recorder.agents("netutils"), tools=[search], env=env
+    ) as client:
         alone = await client.ask("what is agntcy slim?")
         both = await client.ask("what is agntcy slim? And resolve example.com.")
 
-    assert alone.words == ["🔧 Supervisor: Calling tool: Search\n", "✅ Supervisor: Tool Search completed\n"]
+    assert alone.notifications == [
+        "🔧 Supervisor: Calling tool: Search\n",
+        "✅ Supervisor: Tool Search completed\n",
+    ]
     assert f"what is agntcy slim: {word}" in alone.answer
     ended = alone.events[-1]
     assert isinstance(ended, Answered)
     assert [(cited.title, cited.url) for cited in ended.citations] == [("Slim", "https://docs.example/slim")]
-    assert [(step["agent"], step["status"]) for step in steps(both)] == [("supervisor", "completed"), ("netutils", "completed")]
+    assert [(step["agent"], step["status"]) for step in steps(both)] == [
+        ("supervisor", "completed"),
+        ("netutils", "completed"),
+    ]
     assert word in both.answer
     assert recorder.tokens[0] in both.answer
 
@@ -215,7 +259,9 @@ async def test_yes_or_no_is_said_when_the_result_says_it() -> None:
 async def test_several_results_become_a_table() -> None:
     recorder = Recorder()
 
-    said = await answer(recorder.tools("netutils"), HumanMessage("are the ports 22, 80 and 443 open on localhost?"))
+    said = await answer(
+        recorder.tools("netutils"), HumanMessage("are the ports 22, 80 and 443 open on localhost?")
+    )
 
     lines = said.text.splitlines()
     assert lines[0] == "| host | port | open | token |"
@@ -280,7 +326,7 @@ async def test_a_failing_tool_is_named_and_the_others_are_answered() -> None:
     assert "`tls_certificate` failed for host `example.com`: RuntimeError." in seen.answer
     assert "secret detail" not in seen.answer
     assert recorder.tokens[0] in seen.answer
-    assert "❌ Netutils: Tool Tls_Certificate failed\n" in seen.words
+    assert "❌ Netutils: Tool Tls_Certificate failed\n" in seen.notifications
 
 
 async def test_an_agent_without_tools_says_so() -> None:
@@ -314,7 +360,9 @@ async def test_it_streams_words_and_calls_in_pieces_and_counts_no_tokens() -> No
     said = await chunks([HumanMessage("hello")], tools)
 
     total = sum(called[1:], called[0])
-    assert [(call["name"], call["args"]) for call in total.tool_calls] == [("check_port", {"host": "localhost", "port": 8000})]
+    assert [(call["name"], call["args"]) for call in total.tool_calls] == [
+        ("check_port", {"host": "localhost", "port": 8000})
+    ]
     assert sum(bool(chunk.tool_call_chunks) for chunk in called) > 2
     assert all(len(chunk.text.split()) <= 1 for chunk in said)
     assert total.usage_metadata == {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
@@ -340,7 +388,9 @@ def test_it_says_what_it_is_and_how_to_configure_a_model() -> None:
 
 
 async def test_it_does_not_pretend_to_summarise() -> None:
-    said = await OfflineModel().ainvoke("Summarise the conversation below for yourself, in at most 300 words.\n\nhuman: hi")
+    said = await OfflineModel().ainvoke(
+        "Summarise the conversation below for yourself, in at most 300 words.\n\nhuman: hi"
+    )
 
     assert said.text == ""
 

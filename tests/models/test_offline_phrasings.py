@@ -89,14 +89,22 @@ PHRASINGS: list[tuple[str, Calls]] = [
 
 
 @pytest.mark.parametrize(("question", "expected"), PHRASINGS, ids=[question for question, _ in PHRASINGS])
-async def test_a_question_reaches_the_right_tool_with_the_right_arguments(question: str, expected: Calls) -> None:
+async def test_a_question_reaches_the_right_tool_with_the_right_arguments(
+    question: str, expected: Calls
+) -> None:
     recorder = Recorder()
-    supervisor = PlatformEngineerDeepAgent(Settings.of({}), agents=recorder.agents("netutils", "argocd", "jira"), model=OfflineModel())
+    supervisor = PlatformEngineerDeepAgent(
+        Settings.from_variables({}),
+        agents=recorder.agents("netutils", "argocd", "jira"),
+        model=OfflineModel(),
+    )
 
     result = await (await supervisor.graph()).ainvoke({"messages": [HumanMessage(question)]})
 
     assert sorted(recorder.calls, key=repr) == sorted(expected, key=repr)
-    assert all(token in result["messages"][-1].text for token in recorder.tokens), "the answer holds what the tools returned"
+    assert all(token in result["messages"][-1].text for token in recorder.tokens), (
+        "the answer holds what the tools returned"
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +130,12 @@ async def test_a_question_never_changes_anything(question: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "order", ["restart the application guestbook", "please roll out and scale guestbook", "rename the application guestbook"]
+    "order",
+    [
+        "restart the application guestbook",
+        "please roll out and scale guestbook",
+        "rename the application guestbook",
+    ],
 )
 async def test_an_order_that_no_tool_can_carry_out_is_refused_and_not_read_as_a_question(order: str) -> None:
     recorder = Recorder()
@@ -145,7 +158,12 @@ async def test_an_order_that_no_tool_can_carry_out_is_refused_and_not_read_as_a_
     ],
 )  # fmt: skip
 def test_a_tool_that_changes_something_is_known_by_its_name(name: str, reads: bool) -> None:
-    tools = [{"type": "function", "function": {"name": name, "description": "", "parameters": {"type": "object", "properties": {}}}}]
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": name, "description": "", "parameters": {"type": "object", "properties": {}}},
+        }
+    ]
 
     asked = reply([HumanMessage(f"what about the {name.replace('_', ' ')}?")], tools)
 
@@ -154,10 +172,16 @@ def test_a_tool_that_changes_something_is_known_by_its_name(name: str, reads: bo
 
 def test_the_examples_of_the_shipped_agents_reach_their_agents() -> None:
     definitions = [
-        yaml.safe_load(path.read_text("utf-8")) for path in sorted((Path(ROOT) / "ai_platform_engineering" / "agents").glob("*.yaml"))
+        yaml.safe_load(path.read_text("utf-8"))
+        for path in sorted((Path(ROOT) / "ai_platform_engineering" / "agents").glob("*.yaml"))
     ]
-    offered = "\n".join(f"- {one['name']}: {one['description']} Examples: {' | '.join(one.get('examples') or ())}" for one in definitions)
-    tools = [{"type": "function", "function": {"name": "task", "description": f"Delegate. Agents:\n{offered}"}}]
+    offered = "\n".join(
+        f"- {one['name']}: {one['description']} Examples: {' | '.join(one.get('examples') or ())}"
+        for one in definitions
+    )
+    tools = [
+        {"type": "function", "function": {"name": "task", "description": f"Delegate. Agents:\n{offered}"}}
+    ]
 
     asked = [(one["name"], example) for one in definitions for example in one.get("examples") or ()]
     missed = [

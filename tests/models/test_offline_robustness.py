@@ -18,12 +18,19 @@ JSON = st.recursive(
 
 
 def function(name: str, parameters: Any, description: Any = "") -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
 
 
 CHECK = function(
     "check_port",
-    {"type": "object", "properties": {"host": {"type": "string"}, "port": {"type": "integer"}}, "required": ["host", "port"]},
+    {
+        "type": "object",
+        "properties": {"host": {"type": "string"}, "port": {"type": "integer"}},
+        "required": ["host", "port"],
+    },
     "Check a port.",
 )
 
@@ -77,22 +84,43 @@ def test_a_list_that_comes_as_one_text_per_item_is_one_table() -> None:
 
 
 def test_an_error_in_the_result_is_a_failure() -> None:
-    assert after('{"error": "no route to host"}') == "`check_port` failed for host `localhost`, port `1`: no route to host."
+    assert (
+        after('{"error": "no route to host"}')
+        == "`check_port` failed for host `localhost`, port `1`: no route to host."
+    )
 
 
-CIRCLE = {"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
+CIRCLE = {
+    "type": "object",
+    "properties": {"x": {"$ref": "#/$defs/a"}},
+    "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+}
 ODD: list[Any] = [
     None,
     {},
     {"type": "object", "properties": None},
     {"type": "object", "properties": {"host": None, "port": True}},
-    {"type": "object", "properties": {"host": {"type": ["string", "null"]}, "port": {"type": ["null", "integer"]}}, "required": ["host"]},
+    {
+        "type": "object",
+        "properties": {"host": {"type": ["string", "null"]}, "port": {"type": ["null", "integer"]}},
+        "required": ["host"],
+    },
     {"type": "object", "properties": {"port": {"enum": [1, 2, None]}}, "required": ["port"]},
     {"type": "object", "properties": {"port": {"anyOf": [{"type": "null"}]}}, "required": ["port"]},
     {"type": "object", "properties": {"host": {"allOf": [{"$ref": "#/$defs/none"}]}}},
-    {"type": "object", "properties": {"port": {"type": "integer", "minimum": "low", "exclusiveMaximum": True}}},
-    {"type": "object", "properties": {"filter": {"type": "object", "properties": {"host": {"type": "string"}}}}, "required": ["filter"]},
-    {"type": "object", "properties": {"ports": {"type": "array", "items": {"type": "integer"}}, "hosts": {"type": "array"}}},
+    {
+        "type": "object",
+        "properties": {"port": {"type": "integer", "minimum": "low", "exclusiveMaximum": True}},
+    },
+    {
+        "type": "object",
+        "properties": {"filter": {"type": "object", "properties": {"host": {"type": "string"}}}},
+        "required": ["filter"],
+    },
+    {
+        "type": "object",
+        "properties": {"ports": {"type": "array", "items": {"type": "integer"}}, "hosts": {"type": "array"}},
+    },
     CIRCLE,
 ]
 
@@ -116,13 +144,24 @@ def test_a_list_argument_takes_all_values_and_references_are_followed() -> None:
         "required": ["hosts", "level"],
         "$defs": {"Level": {"type": "string", "enum": ["low", "high"]}},
     }
-    said = reply([HumanMessage("scan a.example and b.example at high level, verbose")], [function("scan_hosts", schema, "Scan hosts.")])
+    said = reply(
+        [HumanMessage("scan a.example and b.example at high level, verbose")],
+        [function("scan_hosts", schema, "Scan hosts.")],
+    )
 
-    assert [dict(call.arguments) for call in said.calls] == [{"hosts": ["a.example", "b.example"], "level": "high", "verbose": True}]
+    assert [dict(call.arguments) for call in said.calls] == [
+        {"hosts": ["a.example", "b.example"], "level": "high", "verbose": True}
+    ]
 
 
-@pytest.mark.parametrize("description", ["", "no agents here", "- ", "- x", "- a: \n- b: Tools: Examples: \n", "- a: " + "word " * 100_000])
+@pytest.mark.parametrize(
+    "description",
+    ["", "no agents here", "- ", "- x", "- a: \n- b: Tools: Examples: \n", "- a: " + "word " * 100_000],
+)
 def test_any_list_of_agents_can_be_read(description: str) -> None:
-    said = reply([HumanMessage("is port 1 open on localhost?")], [function("task", {}, description), function("write_todos", {})])
+    said = reply(
+        [HumanMessage("is port 1 open on localhost?")],
+        [function("task", {}, description), function("write_todos", {})],
+    )
 
     assert said.text or said.calls

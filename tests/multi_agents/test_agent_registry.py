@@ -14,15 +14,26 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.support.agent_services import Service, define, eventually, free_port, ready, service, supervising
+from tests.support.agent_services import (
+    AgentService,
+    eventually,
+    free_port,
+    read_readiness,
+    run_agent_service,
+    run_supervisor,
+    write_agent_definition,
+)
 from tests.support.fakes.openai_server import OpenAIServer
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import Client, agent, served
-from tests.support.processes import Finished, invoked
+from tests.support.harness import Client, agent, serve_app
+from tests.support.processes import CommandResult, invoke_caipe
 from tests.support.providers import OPENAI
 
 ASKS = Script(
-    Turn(Call("task", {"description": "Well?", "subagent_type": "sums"}), Call("task", {"description": "Well?", "subagent_type": "more"})),
+    Turn(
+        Call("task", {"description": "Well?", "subagent_type": "sums"}),
+        Call("task", {"description": "Well?", "subagent_type": "more"}),
+    ),
     Turn(Say("{{tool:sums}} {{tool:more}}")),
 )
 RARELY = {"AGENT_CHECK_SECONDS": "3600"}
@@ -30,10 +41,10 @@ OFTEN = {"AGENT_CHECK_SECONDS": "0.05"}
 
 
 @contextlib.asynccontextmanager
-async def there(name: str, port: int) -> AsyncIterator[Service]:
+async def there(name: str, port: int) -> AsyncIterator[AgentService]:
     """The agent's service at its port."""
     far = agent(name, Script(Turn(Say(f"{name} was here."))))
-    async with service(far, socket.create_server(("127.0.0.1", port))) as running:
+    async with run_agent_service(far, socket.create_server(("127.0.0.1", port))) as running:
         yield running
 
 
@@ -43,7 +54,7 @@ class Two:
     def __init__(self, folder: Path) -> None:
         self.folder, self.sums, self.more = folder, free_port(), free_port()
         for name in ("sums", "more"):
-            define(folder / "agents", name)
+            write_agent_definition(folder / "agents", name)
 
     @property
     def url(self) -> str:
@@ -52,27 +63,37 @@ class Two:
     @property
     def variables(self) -> dict[str, str]:
         more = f"http://127.0.0.1:{self.more}"
-        return {"DISTRIBUTED_AGENTS": "sums,more", "SUMS_AGENT_URL": self.url, "MORE_AGENT_URL": more, "AGENT_CHECK_TIMEOUT_SECONDS": "2"}
+        return {
+            "DISTRIBUTED_AGENTS": "sums,more",
+            "SUMS_AGENT_URL": self.url,
+            "MORE_AGENT_URL": more,
+            "AGENT_CHECK_TIMEOUT_SECONDS": "2",
+        }
 
     @contextlib.asynccontextmanager
     async def supervisor(self, **variables: str) -> AsyncIterator[tuple[OpenAIServer, Client]]:
         async with (
             OPENAI.serve(ASKS) as model,
             there("more", self.more),
-            supervising(self.folder, model, **self.variables, **variables) as client,
+            run_supervisor(self.folder, model, **self.variables, **variables) as client,
         ):
             yield model, client
 
     async def listed(self) -> str:
         """The line of `sums` in `caipe agents`."""
-        env = {**self.variables, "AGENTS_CONFIG": str(self.folder / "agents"), "FORCE_COLOR": "1", "COLUMNS": "300"}
-        done: Finished = await invoked("agents", env=env)
+        env = {
+            **self.variables,
+            "AGENTS_CONFIG": str(self.folder / "agents"),
+            "FORCE_COLOR": "1",
+            "COLUMNS": "300",
+        }
+        done: CommandResult = await invoke_caipe("agents", env=env)
         assert done.code == 0
         return next(line for line in done.out.splitlines() if re.match(r"\W*sums", line))
 
 
 async def state(client: Client, name: str = "sums") -> dict[str, Any]:
-    found: dict[str, Any] = (await ready(client))["components"][f"agent {name}"]
+    found: dict[str, Any] = (await read_readiness(client))["components"][f"agent {name}"]
     return found
 
 
@@ -89,17 +110,26 @@ async def test_an_agent_comes_up_and_goes_again_without_a_restart(tmp_path: Path
         # Down at the start: the supervisor is up, and says so everywhere.
         probe = await client.http.get(f"{client.url}ready")
         assert (probe.status_code, probe.json()["status"]) == (200, "degraded")
-        unreachable = {"status": "degraded", "message": gone, "placement": "remote", "url": two.url, "reachable": "unreachable"}
+        unreachable = {
+            "status": "degraded",
+            "message": gone,
+            "placement": "remote",
+            "url": two.url,
+            "reachable": "unreachable",
+        }
         assert await state(client) == unreachable
         assert (await state(client, "more"))["reachable"] == "reachable"
-        assert (await tags(client), await tags(client, "more")) == (["sums", "remote", "unreachable"], ["more", "remote", "reachable"])
+        assert (await tags(client), await tags(client, "more")) == (
+            ["sums", "remote", "unreachable"],
+            ["more", "remote", "reachable"],
+        )
         line = await two.listed()
         assert "\x1b[31munreachable" in line
         assert gone in line
         first = await client.ask("Anybody?")
         assert first.answer == f"Agent sums failed: {gone} more was here."
-        assert "❌ Supervisor: Sums failed\n" in first.words
-        assert "✅ Supervisor: More completed\n" in first.words
+        assert "❌ Supervisor: Sums failed\n" in first.notifications
+        assert "✅ Supervisor: More completed\n" in first.notifications
         assert f"(It cannot be reached now: {gone})" in model.requests[0].system
 
         # It comes up: the next question uses it.
@@ -108,9 +138,12 @@ async def test_an_agent_comes_up_and_goes_again_without_a_restart(tmp_path: Path
             assert second.answer == "sums was here. more was here."
             asked = [request for request in model.requests if request.last_user == "Anybody now?"]
             assert all("cannot be reached now" not in request.system for request in asked)
-            assert ((await state(client))["status"], (await state(client))["reachable"]) == ("ready", "reachable")
+            assert ((await state(client))["status"], (await state(client))["reachable"]) == (
+                "ready",
+                "reachable",
+            )
             assert await tags(client) == ["sums", "remote", "reachable"]
-            assert (await ready(client))["status"] == "ok"
+            assert (await read_readiness(client))["status"] == "ok"
             assert "\x1b[32mready" in await two.listed()
 
         # And goes again: the step fails, the run goes on.
@@ -121,7 +154,9 @@ async def test_an_agent_comes_up_and_goes_again_without_a_restart(tmp_path: Path
         assert (await tags(client))[-1] == "unreachable"
 
 
-async def test_agents_are_looked_at_in_the_background(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_agents_are_looked_at_in_the_background(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     two = Two(tmp_path)
     async with two.supervisor(**OFTEN) as (model, client):
@@ -131,29 +166,46 @@ async def test_agents_are_looked_at_in_the_background(tmp_path: Path, caplog: py
         await eventually(lambda: state(client), lambda found: found["reachable"] == "unreachable")
         assert (await state(client, "more"))["reachable"] == "reachable"
     assert model.requests == []
-    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("agent sums is")]
-    assert [text.split(":")[0] for text in told] == ["agent sums is unreachable", "agent sums is reachable", "agent sums is unreachable"]
+    told = [
+        record.getMessage() for record in caplog.records if record.getMessage().startswith("agent sums is")
+    ]
+    assert [text.split(":")[0] for text in told] == [
+        "agent sums is unreachable",
+        "agent sums is reachable",
+        "agent sums is unreachable",
+    ]
 
 
 async def test_without_checks_the_state_is_what_questions_have_seen(tmp_path: Path) -> None:
     two = Two(tmp_path)
     async with two.supervisor(SKIP_AGENT_CONNECTIVITY_CHECK="true", **OFTEN) as (_, client):
-        assert ((await state(client))["reachable"], (await state(client, "more"))["reachable"]) == ("unknown", "unknown")
+        assert ((await state(client))["reachable"], (await state(client, "more"))["reachable"]) == (
+            "unknown",
+            "unknown",
+        )
         assert await tags(client) == ["sums", "remote", "unknown"]
         await client.ask("Anybody?")
-        assert ((await state(client))["reachable"], (await state(client, "more"))["reachable"]) == ("unreachable", "reachable")
+        assert ((await state(client))["reachable"], (await state(client, "more"))["reachable"]) == (
+            "unreachable",
+            "reachable",
+        )
         async with there("sums", two.sums):
             seen = await client.ask("Anybody now?")
             assert seen.answer == "sums was here. more was here."
             assert (await state(client))["reachable"] == "reachable"
 
 
-async def test_a_check_that_breaks_does_not_end_the_watch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_check_that_breaks_does_not_end_the_watch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A token that no HTTP header can hold breaks the client itself."""
     token, two = "gehéim-7361", Two(tmp_path)
     async with two.supervisor(MORE_AGENT_TOKEN=token, **OFTEN) as (_, client):
         more = await state(client, "more")
-        assert (more["reachable"], more["message"]) == ("unreachable", "its check broke (UnicodeEncodeError).")
+        assert (more["reachable"], more["message"]) == (
+            "unreachable",
+            "its check broke (UnicodeEncodeError).",
+        )
         async with there("sums", two.sums):
             await eventually(lambda: state(client), lambda found: found["reachable"] == "reachable")
             seen = await client.ask("Anybody?")
@@ -169,16 +221,18 @@ async def test_a_card_that_nobody_can_read_is_told_and_asked_for_again(tmp_path:
     async def card(_: Request) -> Response:
         return answers[-1]
 
-    define(tmp_path / "agents", "sums")
+    write_agent_definition(tmp_path / "agents", "sums")
     routes = [Route(path, card) for path in ("/.well-known/agent-card.json", "/.well-known/agent.json")]
     async with (
         OPENAI.serve(ASKS) as model,
-        served(Starlette(routes=routes)) as url,
-        service(agent("sums", Script(Turn(Say("Here."))))) as good,
-        supervising(tmp_path, model, DISTRIBUTED_AGENTS="sums", SUMS_AGENT_URL=url, **OFTEN) as client,
+        serve_app(Starlette(routes=routes)) as url,
+        run_agent_service(agent("sums", Script(Turn(Say("Here."))))) as good,
+        run_supervisor(tmp_path, model, DISTRIBUTED_AGENTS="sums", SUMS_AGENT_URL=url, **OFTEN) as client,
     ):
         assert (await state(client))["message"] == f"{url} is no A2A agent: its card cannot be read."
         answers.append(JSONResponse({}, 500))
-        await eventually(lambda: state(client), lambda now: now["message"] == f"{url} cannot be reached (HTTP 500).")
+        await eventually(
+            lambda: state(client), lambda now: now["message"] == f"{url} cannot be reached (HTTP 500)."
+        )
         answers.append(JSONResponse((await client.http.get(f"{good.url}.well-known/agent-card.json")).json()))
         await eventually(lambda: state(client), lambda now: now["reachable"] == "reachable")

@@ -13,32 +13,43 @@ import pytest
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.models.chat_model import chat_model
+from ai_platform_engineering.models.chat_model import create_chat_model
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
 from tests.conftest import ROOT
-from tests.support.fakes.mcp_servers import guarded
+from tests.support.fakes.mcp_servers import network_guard_environment
 from tests.support.fakes.script import Book, Call, Fail, Say, Script, Turn
-from tests.support.harness import FAST, Client, served
+from tests.support.harness import FAST, Client, serve_app
 from tests.support.providers import OPENAI
 
 REAL = str(ROOT / "tests" / "support" / "fakes" / "mcp_real.py")
 
 
 def agent_file(folder: Path, name: str, **server: Any) -> None:
-    definition = {"name": name, "description": f"Knows {name}.", "mcpServers": {name: server}, "examples": [f"Ask {name}."]}
+    definition = {
+        "name": name,
+        "description": f"Knows {name}.",
+        "mcpServers": {name: server},
+        "examples": [f"Ask {name}."],
+    }
     (folder / f"{name}.json").write_text(json.dumps(definition))
 
 
 def real_server() -> dict[str, Any]:
-    return {"command": sys.executable, "args": [REAL], "env": guarded()}
+    return {"command": sys.executable, "args": [REAL], "env": network_guard_environment()}
 
 
 @contextlib.asynccontextmanager
 async def running(folder: Path, **variables: str) -> AsyncIterator[Client]:
     """The whole system with the agents of a folder."""
-    given = {**FAST, "AGENTS_CONFIG": str(folder), "CAIPE_HOME": str(folder / "home"), "MCP_CONNECT_TIMEOUT": "20", **variables}
-    app = build_app(Settings.of(given), given)
-    async with served(app) as url, httpx.AsyncClient(timeout=60) as http:
+    given = {
+        **FAST,
+        "AGENTS_CONFIG": str(folder),
+        "CAIPE_HOME": str(folder / "home"),
+        "MCP_CONNECT_TIMEOUT": "20",
+        **variables,
+    }
+    app = build_app(Settings.from_variables(given), given)
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=60) as http:
         yield Client(url, http)
 
 
@@ -55,7 +66,7 @@ async def test_a_delegation_runs_real_tools_and_names_them(tmp_path: Path) -> No
         seen = await client.ask("What is twice that?")
         tools = (await client.http.get(f"{client.url}tools")).json()["tools"]
     assert seen.answer == f"It is {2 * number}."
-    assert seen.words == [
+    assert seen.notifications == [
         "🔧 Supervisor: Calling Agent Sums...\n",
         "🔧 Sums: Calling tool: Double\n",
         "✅ Sums: Tool Double completed\n",
@@ -69,10 +80,16 @@ async def test_a_broken_tool_server_costs_only_its_own_agent(tmp_path: Path) -> 
     number = random.randint(10**6, 10**9)
     agent_file(tmp_path, "sums", **real_server())
     agent_file(tmp_path, "broken", command="no-such-program-anywhere")
-    both = [Call("task", {"description": f"ask {name} {number}", "subagent_type": name}) for name in ("sums", "broken")]
+    both = [
+        Call("task", {"description": f"ask {name} {number}", "subagent_type": name})
+        for name in ("sums", "broken")
+    ]
     supervisor = Script(Turn(*both), Turn(Say("{{tool:sums}} and {{tool:broken}}")))
     worker = Script(Turn(Call("double", {"number": number})), Turn(Say("{{tool:double}}")))
-    book = Book({f"^ask sums {number}$": worker, "^ask broken": Script(Turn(Say("I have no tools.")))}, default=supervisor)
+    book = Book(
+        {f"^ask sums {number}$": worker, "^ask broken": Script(Turn(Say("I have no tools.")))},
+        default=supervisor,
+    )
     async with OPENAI.serve(book) as server, running(tmp_path, **OPENAI.settings(server)) as client:
         seen = await client.ask("Ask both.")
         again = await client.ask("Ask both.", contextId=seen.context_id)
@@ -104,21 +121,30 @@ async def test_without_a_model_the_router_answers_and_says_so_once_per_conversat
 
 
 async def test_another_model_takes_over_with_a_notice(tmp_path: Path) -> None:
-    casting = Book.for_model({"scripted": Script(Turn(Fail(500))), "spare": Script(Turn(Say("From the spare.")))})
+    casting = Book.for_model(
+        {"scripted": Script(Turn(Fail(500))), "spare": Script(Turn(Say("From the spare.")))}
+    )
     async with OPENAI.serve(casting) as server:
         settings = OPENAI.settings(server, LLM_ATTEMPTS="2", LLM_FALLBACK_MODELS="openai:spare")
         async with running(tmp_path, **settings) as client:
             seen = await client.ask("Anybody?")
     assert seen.answer == "From the spare."
-    assert [event.text for event in seen.events if event.kind == "notice"] == ["The model is not available; openai:spare goes on instead."]
+    assert [event.text for event in seen.events if event.kind == "notice"] == [
+        "The model is not available; openai:spare goes on instead."
+    ]
     assert [request.model for request in server.requests] == ["scripted", "scripted", "spare"]
 
 
 async def test_an_agent_has_a_model_of_its_own(tmp_path: Path) -> None:
     agent_file(tmp_path, "sums", **real_server())
-    supervisor = Script(Turn(Call("task", {"description": "go", "subagent_type": "sums"})), Turn(Say("{{tool:sums}}")))
+    supervisor = Script(
+        Turn(Call("task", {"description": "go", "subagent_type": "sums"})), Turn(Say("{{tool:sums}}"))
+    )
     casting = Book.for_model({"scripted": supervisor, "own": Script(Turn(Say("Mine.")))})
-    async with OPENAI.serve(casting) as server, running(tmp_path, **OPENAI.settings(server, SUMS_LLM_MODEL="openai:own")) as client:
+    async with (
+        OPENAI.serve(casting) as server,
+        running(tmp_path, **OPENAI.settings(server, SUMS_LLM_MODEL="openai:own")) as client,
+    ):
         assert (await client.ask("Who?")).answer == "Mine."
 
 
@@ -128,10 +154,10 @@ async def test_an_agent_has_a_model_of_its_own(tmp_path: Path) -> None:
 )
 def test_a_provider_that_is_not_installed_names_its_extra(name: str, extra: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"LLM_MODEL={name}: .*\[{extra}\]"):
-        chat_model(Settings.of({"LLM_MODEL": name}).model)
+        create_chat_model(Settings.from_variables({"LLM_MODEL": name}).model)
 
 
 @pytest.mark.parametrize("name", ["gpt", "openai:", ":gpt", "nobody:x"])
 def test_a_model_that_cannot_be_is_refused_in_a_sentence(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"LLM_MODEL={name}"):
-        chat_model(Settings.of({"LLM_MODEL": name}).model)
+        create_chat_model(Settings.from_variables({"LLM_MODEL": name}).model)

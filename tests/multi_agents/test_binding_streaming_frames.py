@@ -5,8 +5,17 @@ import asyncio
 import pytest
 
 from tests.support.fakes.script import Call, Gate, Say, Script, Turn
-from tests.support.harness import Frame, Seen
-from tests.support.scenarios import PAIRS, VERSIONS, delegate, member, staged, token, tool, version_team
+from tests.support.harness import Frame, ReceivedStream
+from tests.support.scenarios import (
+    PAIRS,
+    VERSIONS,
+    delegate,
+    run_scripted_system,
+    scripted_agent,
+    token,
+    tool,
+    version_team,
+)
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -18,17 +27,26 @@ async def test_two_conversations_at_once_never_mix(kind: str, version: str) -> N
         await asyncio.wait_for(meet.wait(), 30)
         return f"value={values[what]}"
 
-    argocd = member("argocd", Script(Turn(Call("look", {"what": "{{user}}"})), Turn(Say("value={{tool:look.value}}"))), tool("look", look))
-    script = Script(Turn(Say("About {{user}}"), delegate("argocd", "{{user}}", id="same")), Turn(Say("{{user}}: {{tool:argocd.value}}")))
-    async with staged(script, argocd, kind=kind) as stage:
+    argocd = scripted_agent(
+        "argocd",
+        Script(Turn(Call("look", {"what": "{{user}}"})), Turn(Say("value={{tool:look.value}}"))),
+        tool("look", look),
+    )
+    script = Script(
+        Turn(Say("About {{user}}"), delegate("argocd", "{{user}}", id="same")),
+        Turn(Say("{{user}}: {{tool:argocd.value}}")),
+    )
+    async with run_scripted_system(script, argocd, kind=kind) as stage:
         one, two = await asyncio.gather(*(stage.ask(question, version=version) for question in questions))
     for seen, mine, other in ((one, *questions), (two, *reversed(questions))):
         assert seen.answer == f"{mine}: {values[mine]}"
-        assert seen.streamed == [f"About {mine}", f"{mine}: {values[mine]}"]
+        assert seen.streamed_texts == [f"About {mine}", f"{mine}: {values[mine]}"]
         assert other.encode() not in seen.raw
         assert values[other].encode() not in seen.raw
         assert {frame.update.get("contextId") for frame in seen.frames} == {seen.context_id}
-        assert {frame.update.get("taskId") or frame.update.get("id") for frame in seen.frames} == {seen.task_id}
+        assert {frame.update.get("taskId") or frame.update.get("id") for frame in seen.frames} == {
+            seen.task_id
+        }
     assert one.context_id != two.context_id
     assert one.task_id != two.task_id
 
@@ -42,30 +60,36 @@ async def test_a_second_question_waits_in_line_is_told_so_and_both_are_answered(
         return f"value={value}"
 
     script = Script(
-        lambda request: Turn(Call("look", {})) if request.last_user == "First" else Turn(Say(f"{len(request.messages)} messages")),
+        lambda request: (
+            Turn(Call("look", {}))
+            if request.last_user == "First"
+            else Turn(Say(f"{len(request.messages)} messages"))
+        ),
         Turn(Say("It is {{tool:look.value}}")),
     )
     both: dict[str, list[Frame]] = {"First": [], "Second": []}
 
-    async with staged(script, tools=[tool("look", look)]) as stage:
+    async with run_scripted_system(script, tools=[tool("look", look)]) as stage:
 
         async def follow(question: str, **more: str) -> None:
             async for frame in stage.client.stream(question, version=version, **more):
                 both[question].append(frame)
                 if question == "First" and len(both["First"]) == 1:
                     later.append(asyncio.create_task(follow("Second", contextId=frame.update["contextId"])))
-                gate.seen(frame.said)
+                gate.seen(frame.status_text)
 
         later: list[asyncio.Task[None]] = []
         await follow("First")
         await later[0]
-    first, second = Seen(both["First"]), Seen(both["Second"])
+    first, second = ReceivedStream(both["First"]), ReceivedStream(both["Second"])
     assert gate.failure is None
     assert first.answer == f"It is {value}"
-    assert second.answer == "5 messages"  # the first question with its call, its result and its answer, then the second
-    notices = [frame for frame in second.frames if frame.said.startswith("Queued")]
+    assert (
+        second.answer == "5 messages"
+    )  # the first question with its call, its result and its answer, then the second
+    notices = [frame for frame in second.frames if frame.status_text.startswith("Queued")]
     assert [frame.state for frame in notices] == ["working"]
-    assert not [frame for frame in first.frames if frame.said]
+    assert not [frame for frame in first.frames if frame.status_text]
     assert first.task_id != second.task_id
     assert first.context_id == second.context_id
     assert [seen.last.state for seen in (first, second)] == ["completed", "completed"]
@@ -79,9 +103,11 @@ def number(frame: Frame) -> tuple[int, float]:
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
-async def test_every_frame_has_an_id_and_only_the_last_of_an_event_has_the_bare_number(kind: str, version: str) -> None:
+async def test_every_frame_has_an_id_and_only_the_last_of_an_event_has_the_bare_number(
+    kind: str, version: str
+) -> None:
     script, argocd = version_team(token(), "I look.")
-    async with staged(script, argocd, kind=kind) as stage:
+    async with run_scripted_system(script, argocd, kind=kind) as stage:
         seen = await stage.ask(version=version)
     numbers = [number(frame) for frame in seen.frames]
     assert numbers == sorted(set(numbers))
@@ -98,7 +124,7 @@ async def test_every_frame_has_an_id_and_only_the_last_of_an_event_has_the_bare_
 
 async def test_bytes_on_the_wire_are_ascii_whatever_is_said() -> None:
     text = "Grüße 🎉\u2028and\u0085more"
-    async with staged(Script(Turn(Say(text, " {{user}}")))) as stage:
+    async with run_scripted_system(Script(Turn(Say(text, " {{user}}")))) as stage:
         seen = await stage.ask("日本語")
     assert seen.raw.isascii()
     assert seen.answer == f"{text} 日本語"
@@ -112,12 +138,21 @@ async def test_a_quiet_stream_is_kept_alive_by_comments(version: str) -> None:
         await gate.wait_seen(": keep-alive\n\n")
         return f"value={value}"
 
-    method, headers = ("message/stream", {}) if version == "0.3" else ("SendStreamingMessage", {"A2A-Version": "1.0"})
+    method, headers = (
+        ("message/stream", {}) if version == "0.3" else ("SendStreamingMessage", {"A2A-Version": "1.0"})
+    )
     script = Script(Turn(Call("look", {})), Turn(Say("It is {{tool:look.value}}")))
     raw = b""
-    async with staged(script, tools=[tool("look", look)], env={"A2A_KEEP_ALIVE_SECONDS": "0.02"}) as stage:
+    async with run_scripted_system(
+        script, tools=[tool("look", look)], env={"A2A_KEEP_ALIVE_SECONDS": "0.02"}
+    ) as stage:
         client = stage.client
-        body = {"jsonrpc": "2.0", "id": "1", "method": method, "params": {"message": client.message("Go", version)}}
+        body = {
+            "jsonrpc": "2.0",
+            "id": "1",
+            "method": method,
+            "params": {"message": client.message("Go", version)},
+        }
         async with client.http.stream("POST", client.url, json=body, headers=headers) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
             async for piece in response.aiter_bytes():

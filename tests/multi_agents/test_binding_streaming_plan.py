@@ -5,8 +5,19 @@ from typing import Any
 import pytest
 
 from tests.support.fakes.script import Call, Fail, Gate, Say, Script, Turn
-from tests.support.harness import Frame, Seen
-from tests.support.scenarios import PAIRS, VERSIONS, Member, data_of, delegate, member, plans, staged, token, tool
+from tests.support.harness import Frame, ReceivedStream
+from tests.support.scenarios import (
+    PAIRS,
+    VERSIONS,
+    ScriptedAgent,
+    data_of,
+    delegate,
+    plans,
+    run_scripted_system,
+    scripted_agent,
+    token,
+    tool,
+)
 
 PLAN = "execution_plan_update"
 
@@ -19,24 +30,37 @@ def step(agent: str, title: str, **more: str) -> dict[str, str]:
     return {"agent": agent, "title": title, **more}
 
 
-def statuses(seen: Seen) -> list[list[str]]:
+def statuses(seen: ReceivedStream) -> list[list[str]]:
     return [[one["status"] for one in plan["steps"]] for plan in plans(seen)]
 
 
-def answering(name: str, value: str) -> Member:
-    return member(name, Script(Turn(Call("look", {})), Turn(Say("value={{tool:look.value}}"))), tool("look", f"value={value}"))
+def answering(name: str, value: str) -> ScriptedAgent:
+    return scripted_agent(
+        name,
+        Script(Turn(Call("look", {})), Turn(Say("value={{tool:look.value}}"))),
+        tool("look", f"value={value}"),
+    )
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_a_plan_is_followed_step_by_step(kind: str, version: str) -> None:
     values = {"argocd": token(), "jira": token()}
     script = Script(
-        Turn(Say("I plan."), write(step("argocd", "Find the version"), step("jira", "Search for tickets"), step("github", "Tag it"))),
+        Turn(
+            Say("I plan."),
+            write(
+                step("argocd", "Find the version"),
+                step("jira", "Search for tickets"),
+                step("github", "Tag it"),
+            ),
+        ),
         Turn(delegate("argocd", step_id="step-1", id="one")),
         Turn(delegate("jira", step_id="step-2", id="two")),
         Turn(Say("{{tool:argocd.value}} {{tool:jira.value}}")),
     )
-    async with staged(script, *(answering(name, value) for name, value in values.items()), kind=kind) as stage:
+    async with run_scripted_system(
+        script, *(answering(name, value) for name, value in values.items()), kind=kind
+    ) as stage:
         seen = await stage.ask(version=version)
     assert seen.answer == f"{values['argocd']} {values['jira']}"
     assert statuses(seen) == [
@@ -47,22 +71,41 @@ async def test_a_plan_is_followed_step_by_step(kind: str, version: str) -> None:
         ["completed", "completed", "pending"],
         ["completed", "completed", "skipped"],  # never begun
     ]
-    starts = {frame.metadata["tool_name"]: frame.metadata.get("plan_step_id") for frame in seen.named("tool_notification_start")}
+    starts = {
+        frame.metadata["tool_name"]: frame.metadata.get("plan_step_id")
+        for frame in seen.named("tool_notification_start")
+    }
     assert (starts["argocd"], starts["jira"]) == ("step-1", "step-2")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_plan_artifact_has_the_shape_of_the_contract(version: str) -> None:
-    todos = (step("argocd", "Find the version"), "[Jira] Search for tickets", {"content": "Sum up", "status": "pending"})
+    todos = (
+        step("argocd", "Find the version"),
+        "[Jira] Search for tickets",
+        {"content": "Sum up", "status": "pending"},
+    )
     script = Script(Turn(write(*todos)), Turn(delegate("argocd", id="one")), Turn(Say("Done.")))
-    async with staged(script, answering("argocd", token())) as stage:
+    async with run_scripted_system(script, answering("argocd", token())) as stage:
         seen = await stage.ask(version=version)
     first = plans(seen)[0]
     assert first == {
         "title": "Release",
         "steps": [
-            {"step_id": "step-1", "title": "Find the version", "agent": "argocd", "status": "pending", "order": 0},
-            {"step_id": "step-2", "title": "Search for tickets", "agent": "jira", "status": "pending", "order": 1},
+            {
+                "step_id": "step-1",
+                "title": "Find the version",
+                "agent": "argocd",
+                "status": "pending",
+                "order": 0,
+            },
+            {
+                "step_id": "step-2",
+                "title": "Search for tickets",
+                "agent": "jira",
+                "status": "pending",
+                "order": 1,
+            },
             {"step_id": "step-3", "title": "Sum up", "agent": "supervisor", "status": "pending", "order": 2},
         ],
     }
@@ -73,7 +116,11 @@ async def test_the_plan_artifact_has_the_shape_of_the_contract(version: str) -> 
         assert [one["step_id"] for one in plan["steps"]] == ["step-1", "step-2", "step-3"]
         lines = frame.text.splitlines()
         assert lines[0] == "⟦🎯 Execution Plan: Release⟧"
-        assert [line.partition(" ")[2] for line in lines[1:]] == ["[Argocd] Find the version", "[Jira] Search for tickets", "Sum up"]
+        assert [line.partition(" ")[2] for line in lines[1:]] == [
+            "[Argocd] Find the version",
+            "[Jira] Search for tickets",
+            "Sum up",
+        ]
 
 
 async def test_a_step_is_in_progress_exactly_while_its_agent_works() -> None:
@@ -84,55 +131,66 @@ async def test_a_step_is_in_progress_exactly_while_its_agent_works() -> None:
         return f"value={value}"
 
     # The delegation names no step: it is the one open step of that agent.
-    argocd = member("argocd", Script(Turn(Call("look", {})), Turn(Say("value={{tool:look.value}}"))), tool("look", look))
+    argocd = scripted_agent(
+        "argocd", Script(Turn(Call("look", {})), Turn(Say("value={{tool:look.value}}"))), tool("look", look)
+    )
     then = Call("own", arg_pieces=("{", "}"), gated=("completed after Argocd completed",))
     script = Script(
-        Turn(write(step("argocd", "Look"))), Turn(delegate("argocd")), Turn(then, gate=gate), Turn(Say("{{tool:argocd.value}}"))
+        Turn(write(step("argocd", "Look"))),
+        Turn(delegate("argocd")),
+        Turn(then, gate=gate),
+        Turn(Say("{{tool:argocd.value}}")),
     )
     frames: list[Frame] = []
-    async with staged(script, argocd, tools=[tool("own", "nothing")]) as stage:
+    async with run_scripted_system(script, argocd, tools=[tool("own", "nothing")]) as stage:
         async for frame in stage.client.stream("Go"):
             frames.append(frame)
-            last_words = next((f.text for f in reversed(frames) if (f.name or "").startswith("tool_notification")), "")
+            last_words = next(
+                (f.text for f in reversed(frames) if (f.name or "").startswith("tool_notification")), ""
+            )
             if frame.name == PLAN and "Argocd" in last_words:
                 status = data_of(frame)[0]["steps"][0]["status"]
                 gate.seen(f"{status} after {last_words.partition(': ')[2].strip().removesuffix('...')}\n")
     assert gate.failure is None
-    assert Seen(frames).answer == value
+    assert ReceivedStream(frames).answer == value
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
-async def test_steps_fail_when_their_agent_raises_or_does_not_exist_and_the_others_go_on(kind: str, version: str) -> None:
+async def test_steps_fail_when_their_agent_raises_or_does_not_exist_and_the_others_go_on(
+    kind: str, version: str
+) -> None:
     value = token()
-    broken = member("github", Script(Turn(Fail(401))))
+    broken = scripted_agent("github", Script(Turn(Fail(401))))
     script = Script(
         Turn(write(step("github", "Tag it"), step("nobody", "Ask nobody"), step("argocd", "Look"))),
         Turn(delegate("github", step_id="step-1"), delegate("nobody", step_id="step-2")),
         Turn(delegate("argocd", step_id="step-3")),
         Turn(Say("{{tool:argocd.value}}")),
     )
-    async with staged(script, broken, answering("argocd", value), kind=kind) as stage:
+    async with run_scripted_system(script, broken, answering("argocd", value), kind=kind) as stage:
         seen = await stage.ask(version=version)
     assert seen.answer == value
     assert statuses(seen)[-1] == ["failed", "failed", "completed"]
-    for number, path in enumerate((["pending", "in_progress", "failed"],) * 2 + (["pending", "in_progress", "completed"],)):
+    for number, path in enumerate(
+        (["pending", "in_progress", "failed"],) * 2 + (["pending", "in_progress", "completed"],)
+    ):
         assert list(dict.fromkeys(plan[number] for plan in statuses(seen))) == path
-    assert "❌ Supervisor: Github failed\n" in seen.words
-    assert "❌ Supervisor: Nobody failed\n" in seen.words
+    assert "❌ Supervisor: Github failed\n" in seen.notifications
+    assert "❌ Supervisor: Nobody failed\n" in seen.notifications
     last = seen.named(PLAN)[-1].text.splitlines()
     assert last[1].startswith("❌")
     assert last[3].startswith("✅")
 
 
 async def test_a_model_cannot_call_a_failed_step_completed() -> None:
-    broken = member("github", Script(Turn(Fail(401))))
+    broken = scripted_agent("github", Script(Turn(Fail(401))))
     script = Script(
         Turn(write(step("github", "Tag it"))),
         Turn(delegate("github", step_id="step-1")),
         Turn(write(step("github", "Tag it", id="step-1", status="completed"))),
         Turn(Say("All done!")),
     )
-    async with staged(script, broken) as stage:
+    async with run_scripted_system(script, broken) as stage:
         seen = await stage.ask()
     assert statuses(seen)[-1] == ["failed"]
 
@@ -150,9 +208,15 @@ async def test_a_failed_step_that_is_tried_again_can_be_completed() -> None:
         Turn(delegate("github", step_id="step-1")),
         Turn(Say("{{tool:github.value}}")),
     )
-    async with staged(script, member("github", Script(twice))) as stage:
+    async with run_scripted_system(script, scripted_agent("github", Script(twice))) as stage:
         seen = await stage.ask()
-    assert [plan[0] for plan in statuses(seen)] == ["pending", "in_progress", "failed", "in_progress", "completed"]
+    assert [plan[0] for plan in statuses(seen)] == [
+        "pending",
+        "in_progress",
+        "failed",
+        "in_progress",
+        "completed",
+    ]
     assert seen.answer == value
 
 
@@ -160,38 +224,56 @@ async def test_a_failed_step_that_is_tried_again_can_be_completed() -> None:
 async def test_a_plan_written_in_the_same_turn_as_its_delegations_is_true(kind: str, version: str) -> None:
     gate, values = Gate(), {"argocd": token(), "jira": token()}
 
-    def waiting(name: str) -> Member:
+    def waiting(name: str) -> ScriptedAgent:
         async def look() -> str:
             await gate.wait_seen("both in progress")
             return f"value={values[name]}"
 
-        return member(name, Script(Turn(Call("look", {})), Turn(Say("value={{tool:look.value}}"))), tool("look", look))
+        return scripted_agent(
+            name, Script(Turn(Call("look", {})), Turn(Say("value={{tool:look.value}}"))), tool("look", look)
+        )
 
     script = Script(
-        Turn(write(step("argocd", "Look"), step("jira", "Search")), delegate("argocd", id="one"), delegate("jira", id="two")),
+        Turn(
+            write(step("argocd", "Look"), step("jira", "Search")),
+            delegate("argocd", id="one"),
+            delegate("jira", id="two"),
+        ),
         Turn(Say("{{tool:argocd.value}} {{tool:jira.value}}")),
     )
     frames: list[Frame] = []
-    async with staged(script, *(waiting(name) for name in values), kind=kind) as stage:
+    async with run_scripted_system(script, *(waiting(name) for name in values), kind=kind) as stage:
         async for frame in stage.client.stream("Go", version=version):
             frames.append(frame)
-            if frame.name == PLAN and [one["status"] for one in data_of(frame)[0]["steps"]] == ["in_progress", "in_progress"]:
+            if frame.name == PLAN and [one["status"] for one in data_of(frame)[0]["steps"]] == [
+                "in_progress",
+                "in_progress",
+            ]:
                 gate.seen("both in progress")
-    seen = Seen(frames)
+    seen = ReceivedStream(frames)
     assert gate.failure is None
     assert seen.answer == f"{values['argocd']} {values['jira']}"
     assert statuses(seen)[-1] == ["completed", "completed"]
     for number in range(2):
         path = list(dict.fromkeys(plan[number] for plan in statuses(seen)))
         assert path in (["pending", "in_progress", "completed"], ["in_progress", "completed"])
-    ends = {frame.metadata["tool_name"]: frame.metadata.get("plan_step_id") for frame in seen.named("tool_notification_end")}
+    ends = {
+        frame.metadata["tool_name"]: frame.metadata.get("plan_step_id")
+        for frame in seen.named("tool_notification_end")
+    }
     assert (ends["argocd"], ends["jira"]) == ("step-1", "step-2")
 
 
 async def test_the_supervisors_own_steps_follow_what_it_writes() -> None:
     script = Script(
         Turn(write("Think", "Ask", "Answer")),
-        Turn(write({"id": "step-1", "title": "Think", "status": "in_progress"}, {"id": "step-2", "title": "Ask"}, "Answer")),
+        Turn(
+            write(
+                {"id": "step-1", "title": "Think", "status": "in_progress"},
+                {"id": "step-2", "title": "Ask"},
+                "Answer",
+            )
+        ),
         Turn(
             write(
                 {"id": "step-1", "title": "Think", "status": "completed"},
@@ -202,7 +284,7 @@ async def test_the_supervisors_own_steps_follow_what_it_writes() -> None:
         ),
         Turn(Say("Here.")),
     )
-    async with staged(script) as stage:
+    async with run_scripted_system(script) as stage:
         seen = await stage.ask()
     assert statuses(seen) == [
         ["pending", "pending", "pending"],
@@ -215,15 +297,18 @@ async def test_the_supervisors_own_steps_follow_what_it_writes() -> None:
 
 async def test_a_run_that_fails_leaves_no_step_open() -> None:
     script = Script(Turn(write({"title": "Think", "status": "in_progress"}, "Answer")), Turn(Fail(401)))
-    async with staged(script) as stage:
+    async with run_scripted_system(script) as stage:
         seen = await stage.ask()
     assert seen.last.state == "failed"
     assert statuses(seen) == [["in_progress", "pending"], ["failed", "skipped"]]
 
 
 async def test_the_next_question_of_a_conversation_starts_without_the_old_plan() -> None:
-    script = Script(lambda request: Turn(write("Think")) if request.last_user == "Plan" else Turn(Say("No plan.")), Turn(Say("Planned.")))
-    async with staged(script) as stage:
+    script = Script(
+        lambda request: Turn(write("Think")) if request.last_user == "Plan" else Turn(Say("No plan.")),
+        Turn(Say("Planned.")),
+    )
+    async with run_scripted_system(script) as stage:
         first = await stage.ask("Plan")
         second = await stage.ask("Talk", contextId=first.context_id)
         third = await stage.ask("Plan", contextId=first.context_id)

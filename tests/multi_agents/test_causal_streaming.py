@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from tests.support.fakes.script import Call, Gate, Say, Script, Turn, unique_pieces
-from tests.support.scenarios import KINDS, NOTIFICATIONS, VERSIONS, delegate, member, reported, staged, token, tool
+from tests.support.scenarios import (
+    KINDS,
+    NOTIFICATIONS,
+    VERSIONS,
+    collect_frames,
+    delegate,
+    run_scripted_system,
+    scripted_agent,
+    token,
+    tool,
+)
 
 
 def everywhere(test: Any) -> Any:
@@ -25,12 +35,14 @@ def some_pieces(prefix: str, count: int = 4) -> tuple[str, ...]:
 @everywhere
 async def test_narration_arrives_piece_by_piece(kind: str, version: str) -> None:
     gate, pieces, value = Gate(), some_pieces("narration"), token()
-    script = Script(Turn(Say(*pieces), Call("look", {}), gate=gate), Turn(Say("Found", " {{tool:look.value}}")))
-    async with staged(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
-        seen = await reported(stage.client.stream("Go", version=version), gate, "streaming_result")
+    script = Script(
+        Turn(Say(*pieces), Call("look", {}), gate=gate), Turn(Say("Found", " {{tool:look.value}}"))
+    )
+    async with run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
+        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
     assert gate.failure is None
     assert gate.sent == pieces
-    assert seen.streamed == ["".join(pieces), f"Found {value}"]
+    assert seen.streamed_texts == ["".join(pieces), f"Found {value}"]
     assert seen.answer == f"Found {value}"
 
 
@@ -38,8 +50,8 @@ async def test_narration_arrives_piece_by_piece(kind: str, version: str) -> None
 async def test_the_answer_arrives_piece_by_piece(kind: str, version: str) -> None:
     gate, pieces, value = Gate(), some_pieces("answer"), token()
     script = Script(Turn(Call("look", {})), Turn(Say(*pieces, "{{tool:look.value}}"), gate=gate))
-    async with staged(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
-        seen = await reported(stage.client.stream("Go", version=version), gate, "streaming_result")
+    async with run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
+        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
     assert gate.failure is None
     assert gate.sent == (*pieces, value)
     assert seen.answer == "".join(pieces) + value
@@ -48,21 +60,25 @@ async def test_the_answer_arrives_piece_by_piece(kind: str, version: str) -> Non
 @everywhere
 async def test_what_a_sub_agent_says_arrives_piece_by_piece(kind: str, version: str) -> None:
     gate, before, after, value = Gate(), some_pieces("before"), some_pieces("after"), token()
-    argocd = member(
+    argocd = scripted_agent(
         "argocd",
-        Script(Turn(Say(*before), Call("look", {})), Turn(Say(*after, " value={{tool:look.value}}")), gate=gate),
+        Script(
+            Turn(Say(*before), Call("look", {})), Turn(Say(*after, " value={{tool:look.value}}")), gate=gate
+        ),
         tool("look", f"value={value}"),
     )
     script = Script(Turn(delegate("argocd")), Turn(Say("Found {{tool:argocd.value}}")))
-    async with staged(script, argocd, kind=kind) as stage:
-        seen = await reported(stage.client.stream("Go", version=version), gate, "subagent_result")
+    async with run_scripted_system(script, argocd, kind=kind) as stage:
+        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "subagent_result")
     assert gate.failure is None
     assert gate.sent[: len(before) + len(after)] == (*before, *after)
     assert seen.answer == f"Found {value}"
 
 
 @everywhere
-async def test_a_tool_is_announced_while_it_runs_and_its_end_before_anything_else_happens(kind: str, version: str) -> None:
+async def test_a_tool_is_announced_while_it_runs_and_its_end_before_anything_else_happens(
+    kind: str, version: str
+) -> None:
     gate, value = Gate(), token()
 
     async def search() -> str:
@@ -71,8 +87,10 @@ async def test_a_tool_is_announced_while_it_runs_and_its_end_before_anything_els
 
     then = Call("search_again", arg_pieces=("{", "}"), gated=("✅ Supervisor: Tool Search completed\n",))
     script = Script(Turn(Call("search", {})), Turn(then, gate=gate), Turn(Say("Found {{tool:search.value}}")))
-    async with staged(script, kind=kind, tools=[tool("search", search), tool("search_again", "nothing")]) as stage:
-        seen = await reported(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
+    async with run_scripted_system(
+        script, kind=kind, tools=[tool("search", search), tool("search_again", "nothing")]
+    ) as stage:
+        seen = await collect_frames(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
     assert gate.failure is None
     assert seen.answer == f"Found {value}"
 
@@ -87,16 +105,18 @@ async def test_a_delegation_and_its_inner_tool_are_announced_while_they_run(kind
         return f"value={value}"
 
     inner_end = Call("again", arg_pieces=("{", "}"), gated=("✅ Argocd: Tool Look completed\n",))
-    argocd = member(
+    argocd = scripted_agent(
         "argocd",
         Script(Turn(Call("look", {})), Turn(inner_end, gate=gate), Turn(Say("value={{tool:look.value}}"))),
         tool("look", look),
         tool("again", "nothing"),
     )
     outer_end = Call("own", arg_pieces=("{", "}"), gated=("✅ Supervisor: Argocd completed\n",))
-    script = Script(Turn(delegate("argocd")), Turn(outer_end, gate=gate), Turn(Say("Found {{tool:argocd.value}}")))
-    async with staged(script, argocd, kind=kind, tools=[tool("own", "nothing")]) as stage:
-        seen = await reported(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
+    script = Script(
+        Turn(delegate("argocd")), Turn(outer_end, gate=gate), Turn(Say("Found {{tool:argocd.value}}"))
+    )
+    async with run_scripted_system(script, argocd, kind=kind, tools=[tool("own", "nothing")]) as stage:
+        seen = await collect_frames(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
     assert gate.failure is None
     assert seen.answer == f"Found {value}"
 
@@ -118,11 +138,13 @@ async def test_a_structured_answer_streams_while_its_call_is_incomplete(kind: st
     answer = Call("PlatformEngineerResponse", arg_pieces=pieces, gated=(None, one, two, three, four, five))
     script = Script(Turn(Call("look", {})), Turn(answer, gate=gate))
     env = {"USE_STRUCTURED_RESPONSE": "true"}
-    async with staged(script, kind=kind, tools=[tool("look", f"value={value}")], env=env) as stage:
-        seen = await reported(stage.client.stream("Go", version=version), gate, "streaming_result")
+    async with run_scripted_system(
+        script, kind=kind, tools=[tool("look", f"value={value}")], env=env
+    ) as stage:
+        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
     assert gate.failure is None
     assert seen.answer == f'{one}{two}\n{three}é{four}😀{five}" {value}'
-    assert seen.streamed == [seen.answer]
+    assert seen.streamed_texts == [seen.answer]
     assert "".join(seen.texts("streaming_result")) == seen.answer  # nothing was taken back on the way
 
 
@@ -145,8 +167,8 @@ def buffering(app: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
 
 async def test_the_gate_notices_a_server_that_holds_text_back() -> None:
     gate, pieces = Gate(timeout=0.2), some_pieces("answer")
-    async with staged(Script(Turn(Say(*pieces)), gate=gate), wrap=buffering) as stage:
-        seen = await reported(stage.client.stream("Go"), gate, "streaming_result")
+    async with run_scripted_system(Script(Turn(Say(*pieces)), gate=gate), wrap=buffering) as stage:
+        seen = await collect_frames(stage.client.stream("Go"), gate, "streaming_result")
     assert gate.failure is not None
     assert pieces[0] in gate.failure
     assert gate.sent == pieces[:1]

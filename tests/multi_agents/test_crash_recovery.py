@@ -13,7 +13,7 @@ from tests.support.crash.checks import judged
 from tests.support.crash.script import UNSURE
 from tests.support.crash.stage import Stage, staged
 from tests.support.crash.strata import STRATA, kill_at
-from tests.support.processes import run
+from tests.support.processes import run_command
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -40,7 +40,9 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         yield running
 
 
-@pytest.mark.parametrize("name", sorted(STRATUM, key=lambda name: STRATUM[name].asks))  # those need another command
+@pytest.mark.parametrize(
+    "name", sorted(STRATUM, key=lambda name: STRATUM[name].asks)
+)  # those need another command
 async def test_a_run_whose_server_is_killed_goes_on_in_the_next_one(stage: Stage, name: str) -> None:
     stratum, point = STRATUM[name], POINTS[name]
     loose = point not in stratum.held
@@ -57,14 +59,16 @@ async def test_a_run_whose_server_is_killed_goes_on_in_the_next_one(stage: Stage
 
 async def test_a_server_that_is_stopped_hands_its_runs_to_the_next_one(stage: Stage) -> None:
     _, _, runs = await kill_at(stage, REMOTE, "scout:0:2", TOGETHER, loose=False, delay=0, by=signal.SIGTERM)
-    assert [verdict.wrong for _, verdict in runs] == [()] * TOGETHER  # one end, the answer; one order elsewhere, and not cancelled
+    assert [verdict.wrong for _, verdict in runs] == [
+        ()
+    ] * TOGETHER  # one end, the answer; one order elsewhere, and not cancelled
 
 
 async def test_a_second_server_on_the_same_home_is_refused_and_the_first_goes_on(stage: Stage) -> None:
     if stage.process is None or stage.asking:
         await stage.stop(signal.SIGTERM)
         await stage.serve()
-    second = await run("caipe", "serve", "--port", "0", env=stage.environment(stage.name))
+    second = await run_command("caipe", "serve", "--port", "0", env=stage.environment(stage.name))
     reader = stage.reader()
     await stage.follow(reader)
     assert second.code == 1
@@ -85,5 +89,8 @@ async def test_without_storage_a_server_that_is_stopped_ends_its_runs_with_words
         await following
     last = reader.events[-1][1]
     assert isinstance(last, Failed)
-    assert (last.code, last.message) == ("shutdown", "The server was stopped before the answer was finished. Ask again when it is back.")
+    assert (last.code, last.message) == (
+        "shutdown",
+        "The server was stopped before the answer was finished. Ask again when it is back.",
+    )
     assert [seq for seq, _ in reader.events] == list(range(1, len(reader.events) + 1))

@@ -14,25 +14,28 @@ from langchain_core.tools import BaseTool, StructuredTool
 from ai_platform_engineering.core.events import ToolFinished
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, Placed
+from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgent, PlacedAgents
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.runtime.server.test_a2a_input_required import a_name, answered, form_tool, paused
-from tests.support.agent_services import Where, placed, remote, service
+from tests.support.agent_services import Where, connect_remote_agent, place_agent, run_agent_service
 from tests.support.dialects import V10, Dialect, both_versions
-from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.a2a_10_server import build
 from tests.support.fakes.a2a_steps import Stage
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Msg
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import FAST, PLAIN, Client, Seen, agent, served, supervisor
+from tests.support.harness import FAST, PLAIN, Client, ReceivedStream, agent, serve_app, supervisor
 
 both_placements = pytest.mark.parametrize("where", ["in-process", "remote"])
 
 
 def asks(*names: str) -> Script:
     """A supervisor that hands the question to agents, all at once, and says what they said."""
-    calls = [Call("task", {"description": f"{{{{user}}}} {number}", "subagent_type": name}) for number, name in enumerate(names)]
+    calls = [
+        Call("task", {"description": f"{{{{user}}}} {number}", "subagent_type": name})
+        for number, name in enumerate(names)
+    ]
     return Script(Turn(*calls), Turn(Say(" ".join(f"{{{{tool:{name}}}}}" for name in dict.fromkeys(names)))))
 
 
@@ -44,10 +47,15 @@ def said(messages: Sequence[Msg]) -> list[tuple[str, str]]:
 
 
 @both_placements
-async def test_an_agent_remembers_what_it_did_in_this_conversation_and_nothing_of_another(where: Where) -> None:
-    versions = Versions()
+async def test_an_agent_remembers_what_it_did_in_this_conversation_and_nothing_of_another(
+    where: Where,
+) -> None:
+    versions = VersionScenario()
     model = ScriptedChatModel(script=versions.script)
-    async with placed(agent("memo", model, versions.tool), where) as memo, supervisor(asks("memo"), agents=[memo]) as client:
+    async with (
+        place_agent(agent("memo", model, versions.tool), where) as memo,
+        supervisor(asks("memo"), agents=[memo]) as client,
+    ):
         first = await client.ask("One?")
         second = await client.ask("Two?", contextId=first.context_id)
         await client.ask("Three?")
@@ -55,7 +63,11 @@ async def test_an_agent_remembers_what_it_did_in_this_conversation_and_nothing_o
     result = json.dumps({"version": versions.value})
     exchange = [("assistant", "Let me look. "), ("tool", result), ("assistant", versions.answer)]
     histories = [said(request.messages) for request in model.requests[::2]]
-    assert histories == [[("user", "One? 0")], [("user", "One? 0"), *exchange, ("user", "Two? 0")], [("user", "Three? 0")]]
+    assert histories == [
+        [("user", "One? 0")],
+        [("user", "One? 0"), *exchange, ("user", "Two? 0")],
+        [("user", "Three? 0")],
+    ]
 
 
 def meeting(parties: int) -> BaseTool:
@@ -72,15 +84,27 @@ def meeting(parties: int) -> BaseTool:
 
 
 @both_placements
-async def test_assignments_to_the_same_agent_at_once_run_side_by_side_and_are_remembered_apart(where: Where) -> None:
+async def test_assignments_to_the_same_agent_at_once_run_side_by_side_and_are_remembered_apart(
+    where: Where,
+) -> None:
     model = ScriptedChatModel(script=Script(Turn(Call("meet")), Turn(Say("I {{tool:meet}} for {{user}}."))))
-    async with placed(agent("memo", model, meeting(2)), where) as memo, supervisor(asks("memo", "memo"), agents=[memo]) as client:
+    async with (
+        place_agent(agent("memo", model, meeting(2)), where) as memo,
+        supervisor(asks("memo", "memo"), agents=[memo]) as client,
+    ):
         first = await client.ask("One?")
         await client.ask("Two?", contextId=first.context_id)
     assert first.answer == "I met for One? 1."
-    histories = {request.last_user: said(request.messages) for request in model.requests if request.position == 0}
+    histories = {
+        request.last_user: said(request.messages) for request in model.requests if request.position == 0
+    }
     for lane in ("0", "1"):
-        before = [("user", f"One? {lane}"), ("assistant", ""), ("tool", "met"), ("assistant", f"I met for One? {lane}.")]
+        before = [
+            ("user", f"One? {lane}"),
+            ("assistant", ""),
+            ("tool", "met"),
+            ("assistant", f"I met for One? {lane}."),
+        ]
         assert histories[f"Two? {lane}"] == [*before, ("user", f"Two? {lane}")]
 
 
@@ -88,26 +112,38 @@ async def test_assignments_to_the_same_agent_at_once_run_side_by_side_and_are_re
 async def test_agents_of_an_agent_remember_too(where: Where) -> None:
     model = ScriptedChatModel(script=Script(Turn(Say("Heard {{user}}."))))
     outer = agent("outer", asks("inner"), agents=[agent("inner", model)])
-    async with placed(outer, where) as far, supervisor(asks("outer"), agents=[far]) as client:
+    async with place_agent(outer, where) as far, supervisor(asks("outer"), agents=[far]) as client:
         first = await client.ask("One?")
         await client.ask("Two?", contextId=first.context_id)
     assert first.answer == "Heard One? 0 0."
-    assert first.words[:2] == ["🔧 Supervisor: Calling Agent Outer...\n", "🔧 Outer: Calling Agent Inner...\n"]
-    assert said(model.requests[1].messages) == [("user", "One? 0 0"), ("assistant", "Heard One? 0 0."), ("user", "Two? 0 0")]
+    assert first.notifications[:2] == [
+        "🔧 Supervisor: Calling Agent Outer...\n",
+        "🔧 Outer: Calling Agent Inner...\n",
+    ]
+    assert said(model.requests[1].messages) == [
+        ("user", "One? 0 0"),
+        ("assistant", "Heard One? 0 0."),
+        ("user", "Two? 0 0"),
+    ]
 
 
 async def test_an_agent_that_moves_works_on_and_each_place_has_its_own_memory() -> None:
     model = ScriptedChatModel(script=Script(Turn(Say("Heard {{user}}."))))
-    memo, settings = agent("memo", model), Settings.of(FAST)
-    places: list[Sequence[Agent]] = []
+    memo, settings = agent("memo", model), Settings.from_variables(FAST)
+    places: list[Sequence[PlacedAgent]] = []
     app = create_app(
         settings,
-        placed=Placed([memo]),
+        placed=PlacedAgents([memo]),
         model=ScriptedChatModel(script=asks("memo")),
-        configure=lambda: (settings, Placed(places.pop(0))),
+        configure=lambda: (settings, PlacedAgents(places.pop(0))),
     )
     assert app.reload is not None
-    async with service(memo) as running, remote(memo, running.url) as far, served(app) as url, httpx.AsyncClient(verify=PLAIN) as http:
+    async with (
+        run_agent_service(memo) as running,
+        connect_remote_agent(memo, running.url) as far,
+        serve_app(app) as url,
+        httpx.AsyncClient(verify=PLAIN) as http,
+    ):
         places += [[far], [memo]]
         client = Client(url, http)
         first = await client.ask("One?")
@@ -115,9 +151,15 @@ async def test_an_agent_that_moves_works_on_and_each_place_has_its_own_memory() 
         second = await client.ask("Two?", contextId=first.context_id)
         await app.reload()
         third = await client.ask("Three?", contextId=first.context_id)
-    assert [seen.answer for seen in (first, second, third)] == ["Heard One? 0.", "Heard Two? 0.", "Heard Three? 0."]
+    assert [seen.answer for seen in (first, second, third)] == [
+        "Heard One? 0.",
+        "Heard Two? 0.",
+        "Heard Three? 0.",
+    ]
     assert [message["parts"] for message in running.messages()] == [[{"text": "Two? 0"}]]
-    users = [[message.text for message in request.messages if message.role == "user"] for request in model.requests]
+    users = [
+        [message.text for message in request.messages if message.role == "user"] for request in model.requests
+    ]
     assert users == [["One? 0"], ["Two? 0"], ["One? 0", "Three? 0"]]
 
 
@@ -126,30 +168,35 @@ async def test_an_agent_that_moves_works_on_and_each_place_has_its_own_memory() 
 
 @both_placements
 async def test_an_agent_that_takes_too_long_is_cut_off_and_the_run_goes_on(where: Where) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     slow = agent("slow", waiting.script, waiting.tool)
     env = {"AGENT_TIMEOUT_SECONDS": "2"}
-    async with placed(slow, where) as far, supervisor(asks("slow"), agents=[far], env=env) as client:
+    async with place_agent(slow, where) as far, supervisor(asks("slow"), agents=[far], env=env) as client:
         seen = await client.ask("Well?")
         async with asyncio.timeout(20):
             await waiting.cancelled.wait()
     assert seen.answer == "Agent slow failed: It did not finish within 2 seconds."
-    assert seen.words == [
+    assert seen.notifications == [
         "🔧 Supervisor: Calling Agent Slow...\n",
         "🔧 Slow: Calling tool: Wait\n",
         "❌ Slow: Tool Wait failed\n",
         "❌ Supervisor: Slow failed\n",
     ]
-    ends = [(event.tool, event.outcome, event.error) for event in seen.events if isinstance(event, ToolFinished)]
-    assert ends == [("wait", "unknown", "The agent ended before the result arrived."), ("slow", "error", seen.answer)]
+    ends = [
+        (event.tool, event.outcome, event.error) for event in seen.events if isinstance(event, ToolFinished)
+    ]
+    assert ends == [
+        ("wait", "unknown", "The agent ended before the result arrived."),
+        ("slow", "error", seen.answer),
+    ]
 
 
 async def test_the_task_of_an_agent_that_takes_too_long_is_cancelled_at_its_service() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     slow = agent("slow", waiting.script, waiting.tool)
     async with (
-        service(slow) as running,
-        remote(slow, running.url) as far,
+        run_agent_service(slow) as running,
+        connect_remote_agent(slow, running.url) as far,
         supervisor(asks("slow"), agents=[far], env={"AGENT_TIMEOUT_SECONDS": "2"}) as client,
     ):
         await client.ask("Well?")
@@ -159,19 +206,19 @@ async def test_the_task_of_an_agent_that_takes_too_long_is_cancelled_at_its_serv
 
 @both_placements
 async def test_a_run_that_takes_too_long_fails_and_takes_the_agent_with_it(where: Where) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with (
-        placed(agent("slow", waiting.script, waiting.tool), where) as far,
+        place_agent(agent("slow", waiting.script, waiting.tool), where) as far,
         supervisor(asks("slow"), agents=[far], env={"RUN_TIMEOUT_SECONDS": "5"}) as client,
     ):
         seen = await client.ask("Well?")
         async with asyncio.timeout(20):
             await waiting.cancelled.wait()
-    assert (seen.last.state, seen.last.said) == (
+    assert (seen.last.state, seen.last.status_text) == (
         "failed",
         "I stopped: the request took longer than 5 seconds. A narrower question may help.",
     )
-    assert seen.words[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
+    assert seen.notifications[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
     assert seen.named("final_result") == []
 
 
@@ -179,8 +226,8 @@ async def test_a_run_that_takes_too_long_fails_and_takes_the_agent_with_it(where
 async def test_a_service_is_told_how_much_time_is_left(variable: str) -> None:
     memo = agent("memo", Script(Turn(Say("Done."))))
     async with (
-        service(memo) as running,
-        remote(memo, running.url) as far,
+        run_agent_service(memo) as running,
+        connect_remote_agent(memo, running.url) as far,
         supervisor(asks("memo"), agents=[far], env={variable: "40"}) as client,
     ):
         assert (await client.ask("Well?")).answer == "Done."
@@ -189,26 +236,32 @@ async def test_a_service_is_told_how_much_time_is_left(variable: str) -> None:
 
 
 async def test_a_service_stops_when_its_sender_waits_no_longer() -> None:
-    waiting = Waiting()
-    async with service(agent("slow", waiting.script, waiting.tool)) as running, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    waiting = BlockingScenario()
+    async with (
+        run_agent_service(agent("slow", waiting.script, waiting.tool)) as running,
+        httpx.AsyncClient(timeout=30, verify=PLAIN) as http,
+    ):
         client = Client(running.url, http)
         message = V10.message("Well?", metadata={"caipe.timeout_seconds": 1.5})
-        seen = Seen([frame async for frame in client.open(V10.stream, message)])
+        seen = ReceivedStream([frame async for frame in client.open(V10.stream, message)])
         async with asyncio.timeout(20):
             await waiting.cancelled.wait()
     assert seen.last.state == "failed"
-    assert "longer than 1.5 seconds" in seen.last.said
+    assert "longer than 1.5 seconds" in seen.last.status_text
 
 
 async def test_a_service_with_less_time_of_its_own_fails_the_step_in_its_own_words() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with (
-        placed(agent("slow", waiting.script, waiting.tool), "remote", RUN_TIMEOUT_SECONDS="1.5") as far,
+        place_agent(agent("slow", waiting.script, waiting.tool), "remote", RUN_TIMEOUT_SECONDS="1.5") as far,
         supervisor(asks("slow"), agents=[far]) as client,
     ):
         seen = await client.ask("Well?")
-    assert seen.answer == "Agent slow failed: I stopped: the request took longer than 1.5 seconds. A narrower question may help."
-    assert seen.words[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
+    assert (
+        seen.answer
+        == "Agent slow failed: I stopped: the request took longer than 1.5 seconds. A narrower question may help."
+    )
+    assert seen.notifications[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
 
 
 # --- questions to people -----------------------------------------------------------------------------------------------
@@ -219,7 +272,7 @@ def github(*turns: Turn) -> LocalAgent:
     return agent("github", script, form_tool(), form_tool(name="ask_again"))
 
 
-def form(seen: Seen) -> dict[str, Any]:
+def form(seen: ReceivedStream) -> dict[str, Any]:
     (asked,) = seen.named("UserInputMetaData")
     data: dict[str, Any] = asked.artifact["parts"][0]["data"]
     return data
@@ -229,42 +282,61 @@ def form(seen: Seen) -> dict[str, Any]:
 @both_versions
 async def test_an_agent_asks_and_the_answer_reaches_it(where: Where, dialect: Dialect) -> None:
     repo = a_name()
-    async with placed(github(), where) as far, supervisor(asks("github"), agents=[far]) as client:
+    async with place_agent(github(), where) as far, supervisor(asks("github"), agents=[far]) as client:
         seen = await paused(client, dialect)
-        more = await answered(client, dialect, dialect.data({"repo": repo, "stars": 2}), contextId=seen.context_id)
+        more = await answered(
+            client, dialect, dialect.data({"repo": repo, "stars": 2}), contextId=seen.context_id
+        )
     assert (form(seen)["input_title"], [field["field_name"] for field in form(seen)["input_fields"]]) == (
         "Create GitHub Repo",
         ["repo", "stars"],
     )
-    assert seen.words == ["🔧 Supervisor: Calling Agent Github...\n", "🔧 Github: Calling tool: Ask_Form\n"]
-    assert more.words == ["✅ Github: Tool Ask_Form completed\n", "✅ Supervisor: Github completed\n"]
+    assert seen.notifications == [
+        "🔧 Supervisor: Calling Agent Github...\n",
+        "🔧 Github: Calling tool: Ask_Form\n",
+    ]
+    assert more.notifications == ["✅ Github: Tool Ask_Form completed\n", "✅ Supervisor: Github completed\n"]
     assert more.answer == f"Created {repo}."
 
 
 @both_placements
 async def test_an_agent_asks_twice(where: Where) -> None:
     one, two = a_name(), a_name()
-    turns = Turn(Call("ask_form")), Turn(Call("ask_again")), Turn(Say("{{tool:ask_form.repo}} {{tool:ask_again.repo}}"))
-    async with placed(github(*turns), where) as far, supervisor(asks("github"), agents=[far]) as client:
+    turns = (
+        Turn(Call("ask_form")),
+        Turn(Call("ask_again")),
+        Turn(Say("{{tool:ask_form.repo}} {{tool:ask_again.repo}}")),
+    )
+    async with place_agent(github(*turns), where) as far, supervisor(asks("github"), agents=[far]) as client:
         seen = await paused(client, V10)
         half = await answered(client, V10, V10.data({"repo": one}), taskId=seen.task_id)
-        more = await answered(client, V10, V10.data({"resume": {form(half)["request_id"]: {"repo": two}}}), taskId=seen.task_id)
+        more = await answered(
+            client, V10, V10.data({"resume": {form(half)["request_id"]: {"repo": two}}}), taskId=seen.task_id
+        )
     assert (half.last.state, more.answer) == ("input-required", f"{one} {two}")
 
 
 @both_placements
 async def test_an_agent_asks_two_things_at_once(where: Where) -> None:
     """In the supervisor's process both forms are shown; a service's are shown one after the other."""
-    turns = Turn(Call("ask_form"), Call("ask_again")), Turn(Say("{{tool:ask_form.repo}} {{tool:ask_again.repo}}"))
+    turns = (
+        Turn(Call("ask_form"), Call("ask_again")),
+        Turn(Say("{{tool:ask_form.repo}} {{tool:ask_again.repo}}")),
+    )
     names: dict[str, str] = {}
-    async with placed(github(*turns), where) as far, supervisor(asks("github"), agents=[far]) as client:
+    async with place_agent(github(*turns), where) as far, supervisor(asks("github"), agents=[far]) as client:
         seen = await paused(client, V10)
         task_id = seen.task_id
         while seen.last.state == "input-required":
             for frame in seen.named("UserInputMetaData"):
                 names.setdefault(frame.artifact["parts"][0]["data"]["request_id"], a_name())
             open_ones = seen.events[-1].requests  # type: ignore[union-attr]
-            seen = await answered(client, V10, V10.data({"resume": {open_ones[0]: {"repo": names[open_ones[0]]}}}), taskId=task_id)
+            seen = await answered(
+                client,
+                V10,
+                V10.data({"resume": {open_ones[0]: {"repo": names[open_ones[0]]}}}),
+                taskId=task_id,
+            )
     assert len(names) == 2
     assert set(seen.answer.split()) == set(names.values())
 
@@ -272,14 +344,16 @@ async def test_an_agent_asks_two_things_at_once(where: Where) -> None:
 async def test_the_time_a_person_takes_is_not_the_agents() -> None:
     patience, thinking = 40.0, 2.0
     async with (
-        service(github()) as running,
-        remote(github(), running.url) as far,
+        run_agent_service(github()) as running,
+        connect_remote_agent(github(), running.url) as far,
         supervisor(asks("github"), agents=[far], env={"AGENT_TIMEOUT_SECONDS": str(patience)}) as client,
     ):
         seen = await paused(client, V10)
         await asyncio.sleep(thinking)  # time itself is what is tested
         began = time.monotonic()
-        assert (await answered(client, V10, V10.data({"repo": a_name()}), taskId=seen.task_id)).last.state == "completed"
+        assert (
+            await answered(client, V10, V10.data({"repo": a_name()}), taskId=seen.task_id)
+        ).last.state == "completed"
         worked = time.monotonic() - began
     told = [message["metadata"]["caipe.timeout_seconds"] for message in running.messages()]
     assert len(told) == 2
@@ -290,9 +364,14 @@ async def test_the_time_a_person_takes_is_not_the_agents() -> None:
 async def test_two_agents_that_ask_at_once_are_answered_apart(where: Where) -> None:
     one, two = a_name(), a_name()
     script = Script(Turn(Call("ask_form")), Turn(Say("{{user}}: {{tool:ask_form.repo}}")))
-    async with placed(agent("github", script, form_tool()), where) as far, supervisor(asks("github", "github"), agents=[far]) as client:
+    async with (
+        place_agent(agent("github", script, form_tool()), where) as far,
+        supervisor(asks("github", "github"), agents=[far]) as client,
+    ):
         seen = await paused(client, V10)
-        first, second = (frame.artifact["parts"][0]["data"]["request_id"] for frame in seen.named("UserInputMetaData"))
+        first, second = (
+            frame.artifact["parts"][0]["data"]["request_id"] for frame in seen.named("UserInputMetaData")
+        )
         half = await answered(client, V10, V10.data({"resume": {first: {"repo": one}}}), taskId=seen.task_id)
         more = await answered(client, V10, V10.data({"resume": {second: {"repo": two}}}), taskId=seen.task_id)
     assert half.last.state == "input-required"
@@ -305,12 +384,15 @@ async def test_two_agents_that_ask_at_once_are_answered_apart(where: Where) -> N
 @both_placements
 async def test_a_question_after_a_cancelled_pause_is_no_answer_to_it(where: Where) -> None:
     repo = a_name()
-    async with placed(github(), where) as far, supervisor(asks("github"), agents=[far]) as client:
+    async with place_agent(github(), where) as far, supervisor(asks("github"), agents=[far]) as client:
         seen = await paused(client, V10)
         await client.call(V10.cancel, {"id": seen.task_id})
         again = await paused(client, V10, contextId=seen.context_id)
         more = await answered(client, V10, V10.data({"repo": repo}), taskId=again.task_id)
-    assert again.words == ["🔧 Supervisor: Calling Agent Github...\n", "🔧 Github: Calling tool: Ask_Form\n"]
+    assert again.notifications == [
+        "🔧 Supervisor: Calling Agent Github...\n",
+        "🔧 Github: Calling tool: Ask_Form\n",
+    ]
     assert more.answer == f"Created {repo}."
 
 
@@ -323,10 +405,17 @@ async def test_a_stranger_that_asks_in_plain_words_is_answered_in_plain_words(di
         {"artifact": "a", "text": "Created {reply}."},
         {"status": "completed"},
     ]
-    script = Script(Turn(Call("task", {"description": json.dumps(steps), "subagent_type": "github"})), Turn(Say("{{tool:github}}")))
+    script = Script(
+        Turn(Call("task", {"description": json.dumps(steps), "subagent_type": "github"})),
+        Turn(Say("{{tool:github}}")),
+    )
     listener = socket.create_server(("127.0.0.1", 0))
     app = build(f"http://127.0.0.1:{listener.getsockname()[1]}/", Stage(), True)
-    async with served(app, listener) as url, remote(github(), url) as far, supervisor(script, agents=[far]) as client:
+    async with (
+        serve_app(app, listener) as url,
+        connect_remote_agent(github(), url) as far,
+        supervisor(script, agents=[far]) as client,
+    ):
         seen = await paused(client, dialect)
         more = await answered(client, dialect, repo, contextId=seen.context_id)
     assert form(seen)["response"] == "Which repository?"

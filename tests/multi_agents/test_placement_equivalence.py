@@ -23,9 +23,9 @@ from tests.support.fakes.openai_server import OpenAIServer
 from tests.support.fakes.request import Request, text_of
 from tests.support.fakes.script import Attempts, Book, Call, Die, Fail, Say, Script, Turn
 from tests.support.fakes.serving import serving
-from tests.support.harness import PLAIN, Client, served
-from tests.support.placements import comparable, difference, screen
-from tests.support.processes import Finished, Program, invoked, started
+from tests.support.harness import PLAIN, Client, serve_app
+from tests.support.placements import difference, normalize_events, normalize_screen
+from tests.support.processes import CommandResult, Program, invoke_caipe, start_command
 
 AGENTS = ("atlas", "harbor", "vault")
 PLACEMENTS = [frozenset(remote) for count in range(4) for remote in itertools.combinations(AGENTS, count)]
@@ -33,21 +33,33 @@ HERE, ELSEWHERE = 0.25, 0.75  # the temperature of a model request tells which p
 LOOKED = (("release", "atlas"), ("east dock", "harbor"), ("west dock", "harbor"))
 QUESTIONS = ("Check the release.", "What did you find before?")
 
-TODOS = ["[Atlas] Find the release", "[Harbor] Check the east dock", "[Harbor] Check the west dock", "[Vault] Open the vault", "Sum up"]
+TODOS = [
+    "[Atlas] Find the release",
+    "[Harbor] Check the east dock",
+    "[Harbor] Check the west dock",
+    "[Vault] Open the vault",
+    "Sum up",
+]
 
 
 def _task(agent: str, text: str, step: int | None = None) -> Call:
-    return Call("task", {"description": text, "subagent_type": agent, **({"step_id": f"step-{step}"} if step else {})})
+    return Call(
+        "task", {"description": text, "subagent_type": agent, **({"step_id": f"step-{step}"} if step else {})}
+    )
 
 
 def _recall(request: Request) -> Turn:
     """Says what the agent remembers: its earlier assignments and answers."""
-    earlier = [message.text for message in request.messages[:-1] if message.role != "tool" and not message.tool_calls]
+    earlier = [
+        message.text for message in request.messages[:-1] if message.role != "tool" and not message.tool_calls
+    ]
     return Turn(Say(f"I remember: {' / '.join(earlier)}"))
 
 
 def _looks(at: str, before: str) -> Script:
-    return Script(Turn(Say(before), Call("look", {"at": at})), Turn(Say(f"The {at} has {{{{tool:look.count}}}}.")))
+    return Script(
+        Turn(Say(before), Call("look", {"at": at})), Turn(Say(f"The {at} has {{{{tool:look.count}}}}."))
+    )
 
 
 CHECK = Script(
@@ -121,7 +133,7 @@ class Recording:
 
     remote: frozenset[str]
     turns: Sequence[Sequence[AnyEvent]]
-    shown: Sequence[Finished]
+    shown: Sequence[CommandResult]
     asked: Sequence[Request]
 
 
@@ -152,7 +164,9 @@ class World:
         return {"VAULT_SEAL": self.seal} if agent == "vault" else {}
 
     @contextlib.asynccontextmanager
-    async def supervisor(self, remote: frozenset[str], urls: Mapping[str, str] | None = None) -> AsyncIterator[tuple[Program, Client]]:
+    async def supervisor(
+        self, remote: frozenset[str], urls: Mapping[str, str] | None = None
+    ) -> AsyncIterator[tuple[Program, Client]]:
         """The supervisor as a process; it has the variable that one agent requires only when that agent is its own."""
         placed = {f"{name.upper()}_AGENT_URL": (urls or self.urls)[name] for name in remote}
         env = {
@@ -161,8 +175,11 @@ class World:
             "DISTRIBUTED_AGENTS": ",".join(remote),
             **({} if "vault" in remote else self.sealed("vault")),
         }
-        async with started("caipe", "serve", "--port", "0", env=env) as program, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
-            yield program, Client((await program.said(r"serving on (http://\S+)"))[1], http)
+        async with (
+            start_command("caipe", "serve", "--port", "0", env=env) as program,
+            httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+        ):
+            yield program, Client((await program.wait_for_stderr(r"serving on (http://\S+)"))[1], http)
 
 
 @contextlib.asynccontextmanager
@@ -172,7 +189,11 @@ async def world(folder: Path, remote: Sequence[str] = AGENTS) -> AsyncIterator[W
     (folder / "agents").mkdir()
     for name in AGENTS:
         own = "${VAULT_SEAL}" if name == "vault" else f"the seal of {name}"
-        server = {"command": sys.executable, "args": ["-S", str(FAKES / "mcp_desk.py")], "env": {"DESK_SEAL": own}}
+        server = {
+            "command": sys.executable,
+            "args": ["-S", str(FAKES / "mcp_desk.py")],
+            "env": {"DESK_SEAL": own},
+        }
         definition = {
             "name": name,
             "description": f"Knows the {name}.",
@@ -186,11 +207,24 @@ async def world(folder: Path, remote: Sequence[str] = AGENTS) -> AsyncIterator[W
         bare = World(folder, models, seal, {})
         services = {
             name: await stack.enter_async_context(
-                started("caipe", "agent", name, "--port", "0", env={**bare.variables(ELSEWHERE, f"service-{name}"), **bare.sealed(name)})
+                start_command(
+                    "caipe",
+                    "agent",
+                    name,
+                    "--port",
+                    "0",
+                    env={**bare.variables(ELSEWHERE, f"service-{name}"), **bare.sealed(name)},
+                )
             )
             for name in remote
         }
-        yield replace(bare, urls={name: (await service.said(r"serving on (http://\S+)"))[1] for name, service in services.items()})
+        yield replace(
+            bare,
+            urls={
+                name: (await service.wait_for_stderr(r"serving on (http://\S+)"))[1]
+                for name, service in services.items()
+            },
+        )
 
 
 async def converse(client: Client) -> list[list[AnyEvent]]:
@@ -200,12 +234,17 @@ async def converse(client: Client) -> list[list[AnyEvent]]:
     return [first.events, second.events]
 
 
-async def in_terminal(client: Client) -> list[Finished]:
+async def in_terminal(client: Client) -> list[CommandResult]:
     context = secrets.token_hex(8)
-    return [await invoked("ask", question, "--context", context, env={"CAIPE_URL": client.url}) for question in QUESTIONS]
+    return [
+        await invoke_caipe("ask", question, "--context", context, env={"CAIPE_URL": client.url})
+        for question in QUESTIONS
+    ]
 
 
-async def record(here: World, remote: frozenset[str], starting: asyncio.Semaphore, talking: asyncio.Lock) -> Recording:
+async def record(
+    here: World, remote: frozenset[str], starting: asyncio.Semaphore, talking: asyncio.Lock
+) -> Recording:
     async with starting, here.supervisor(remote) as (program, client):
         given = Path(f"/proc/{program.process.pid}/environ").read_bytes()
         assert (here.seal.encode() in given) == ("vault" not in remote)
@@ -220,7 +259,9 @@ async def record(here: World, remote: frozenset[str], starting: asyncio.Semaphor
 def put_to_models(recording: Recording) -> list[str]:
     """What the models were asked, without ids: the conversation, the tools, and for an agent its prompt, too."""
     return sorted(
-        json.dumps([request.model, prompt(request) if request.model in AGENTS else "", request.tools, said(request)])
+        json.dumps(
+            [request.model, prompt(request) if request.model in AGENTS else "", request.tools, said(request)]
+        )
         for request in recording.asked
     )
 
@@ -230,7 +271,9 @@ def prompt(request: Request) -> str:
 
 
 def said(request: Request) -> list[Any]:
-    return [[m.role, m.text, m.tool, [[call.name, call.args] for call in m.tool_calls]] for m in request.messages]
+    return [
+        [m.role, m.text, m.tool, [[call.name, call.args] for call in m.tool_calls]] for m in request.messages
+    ]
 
 
 def processes_of(recording: Recording, agent: str) -> set[float]:
@@ -244,13 +287,21 @@ def damaged(events: Sequence[AnyEvent]) -> Iterator[tuple[str, list[AnyEvent]]]:
         yield f"lost {at}: {event.kind}", [*before, *after]
         yield f"doubled {at}: {event.kind}", [*before, event, event, *after]
         other = "harbor" if event.agent == "atlas" else "atlas"
-        yield f"swapped agent {at}: {event.kind}", [*before, event.model_copy(update={"agent": other}), *after]
+        yield (
+            f"swapped agent {at}: {event.kind}",
+            [*before, event.model_copy(update={"agent": other}), *after],
+        )
         if isinstance(event, TextDelta):
             yield f"repeated text {at}", [*before, event.model_copy(update={"text": event.text * 2}), *after]
         if isinstance(event, ToolStarted | ToolFinished) and event.delegates:
             called = "harbor" if event.tool == "atlas" else "atlas"
             yield f"swapped delegation {at}", [*before, event.model_copy(update={"tool": called}), *after]
-        if event.parent_call and after and after[0].parent_call == event.parent_call and not isinstance(event, TextDelta):
+        if (
+            event.parent_call
+            and after
+            and after[0].parent_call == event.parent_call
+            and not isinstance(event, TextDelta)
+        ):
             yield f"changed order {at}: {event.kind}", [*before, after[0], event, *after[1:]]
 
 
@@ -266,10 +317,12 @@ async def test_all_eight_placements_give_the_same_events_and_the_same_screen(tmp
     for other in recordings:
         where = f"remote: {', '.join(sorted(other.remote)) or 'none'}"
         for turn, same in zip(other.turns, first.turns, strict=True):
-            assert difference(comparable(same), comparable(turn)) == "", where
+            assert difference(normalize_events(same), normalize_events(turn)) == "", where
         for done, alike in zip(other.shown, first.shown, strict=True):
-            assert difference(screen(alike.err), screen(done.err)) == "", where
-        assert [(done.code, done.out) for done in other.shown] == [(done.code, done.out) for done in first.shown], where
+            assert difference(normalize_screen(alike.err), normalize_screen(done.err)) == "", where
+        assert [(done.code, done.out) for done in other.shown] == [
+            (done.code, done.out) for done in first.shown
+        ], where
         assert put_to_models(other) == put_to_models(first), where
         for agent in AGENTS:
             assert processes_of(other, agent) == {ELSEWHERE if agent in other.remote else HERE}, where
@@ -288,54 +341,73 @@ def expect_the_conversation(recording: Recording, seal: str) -> None:
     assert checked.text == f"Release: I remember: {remembered} Docks: {docks} Vault: {vault}"
     twice = f"{remembered} / What do you remember? / I remember: {remembered}"
     harbor = f"Check the east dock. / The east dock has {east}."
-    assert before.text.startswith(f"Atlas: I remember: {twice} Harbor: I remember: {harbor} Vault: Agent vault failed:")
+    assert before.text.startswith(
+        f"Atlas: I remember: {twice} Harbor: I remember: {harbor} Vault: Agent vault failed:"
+    )
     assert [done.out for done in recording.shown] == [f"{checked.text}\n", f"{before.text}\n"]
     kinds = {event.kind for turn in recording.turns for event in turn}
     assert kinds >= {"plan_updated", "tool_progress", "text_discarded", "notice"}
     assert "❌ Vault: Tool Fail failed" in recording.shown[0].err
-    asked = [said(request) for request in recording.asked if request.model == "atlas" and request.last_user == "What do you remember?"]
+    asked = [
+        said(request)
+        for request in recording.asked
+        if request.model == "atlas" and request.last_user == "What do you remember?"
+    ]
     assert all(["user", "Find the release.", None, []] in messages for messages in asked)
     assert [len(messages) for messages in asked] == [7, 9] * 2
 
 
 def expect_every_damage_to_be_seen(recording: Recording) -> None:
     for turn in recording.turns:
-        whole = comparable(turn)
-        unseen = [what for what, events in damaged(turn) if comparable(events) == whole]
+        whole = normalize_events(turn)
+        unseen = [what for what, events in damaged(turn) if normalize_events(events) == whole]
         assert unseen == []
     for done in recording.shown:
         lines = done.err.splitlines()
-        unseen = [line for at, line in enumerate(lines) if screen("\n".join([*lines[:at], *lines[at + 1 :]])) == screen(done.err)]
+        unseen = [
+            line
+            for at, line in enumerate(lines)
+            if normalize_screen("\n".join([*lines[:at], *lines[at + 1 :]])) == normalize_screen(done.err)
+        ]
         assert unseen == []
 
 
 async def test_a_frame_that_is_lost_on_the_way_is_fetched_again(tmp_path: Path) -> None:
     async with world(tmp_path, ["atlas"]) as here, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
         proxy = LossyProxy(here.urls["atlas"], http)
-        async with served(proxy.app) as url, here.supervisor(frozenset({"atlas"}), {"atlas": url}) as (_, client):
-            whole = comparable((await client.ask(QUESTIONS[0], version="1.0")).events)
-            for mark, times in ((b"tool_notification_start", 2), (b"tool_notification_end", 1), (b"streaming_result", 1)):
+        async with (
+            serve_app(proxy.app) as url,
+            here.supervisor(frozenset({"atlas"}), {"atlas": url}) as (_, client),
+        ):
+            whole = normalize_events((await client.ask(QUESTIONS[0], version="1.0")).events)
+            for mark, times in (
+                (b"tool_notification_start", 2),
+                (b"tool_notification_end", 1),
+                (b"streaming_result", 1),
+            ):
                 proxy.lose(mark, times)
                 seen = await client.ask(QUESTIONS[0], version="1.0")
-                assert difference(whole, comparable(seen.events)) == ""
+                assert difference(whole, normalize_events(seen.events)) == ""
                 assert len(proxy.lost) == times
 
 
 def test_agents_at_work_at_the_same_time_may_interleave_in_any_way() -> None:
     first, second = ([_started(name), _wrote(name), _finished(name)] for name in ("atlas", "harbor"))
     mixed = [first[0], second[0], second[1], first[1], second[2], first[2]]
-    assert comparable(mixed) == comparable([*first, *second])
+    assert normalize_events(mixed) == normalize_events([*first, *second])
     shown = "🔧 Supervisor: Calling Agent Atlas...\n🔧 Supervisor: Calling Agent Harbor...\n"
     one, two = "✅ Supervisor: Atlas completed\n", "✅ Supervisor: Harbor completed\n"
-    assert screen(shown + one + two) == screen(shown + two + one)
-    assert screen(shown + one + two) != screen(shown + one + one)
+    assert normalize_screen(shown + one + two) == normalize_screen(shown + two + one)
+    assert normalize_screen(shown + one + two) != normalize_screen(shown + one + one)
 
 
 def test_a_delegation_after_another_is_not_one_beside_it() -> None:
     first, second = ([_started(name), _wrote(name), _finished(name)] for name in ("atlas", "harbor"))
     between = TextDelta(message_id="m", offset=0, text="And now?")
-    assert comparable([*first, between, *second]) != comparable([*first, *second, between])
-    assert comparable([*first, between, *second]) != comparable([first[0], between, *first[1:], *second])
+    assert normalize_events([*first, between, *second]) != normalize_events([*first, *second, between])
+    assert normalize_events([*first, between, *second]) != normalize_events(
+        [first[0], between, *first[1:], *second]
+    )
 
 
 def _started(agent: str) -> ToolStarted:
@@ -343,7 +415,9 @@ def _started(agent: str) -> ToolStarted:
 
 
 def _wrote(agent: str) -> TextDelta:
-    return TextDelta(message_id=f"text {agent}", offset=0, text=f"I am {agent}.", agent=agent, parent_call=f"call {agent}")
+    return TextDelta(
+        message_id=f"text {agent}", offset=0, text=f"I am {agent}.", agent=agent, parent_call=f"call {agent}"
+    )
 
 
 def _finished(agent: str) -> ToolFinished:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from ai_platform_engineering.core.events import Notice
-from tests.support.agent_services import define, free_port, service, supervising
-from tests.support.fakes.mcp_servers import servers_running
+from tests.support.agent_services import free_port, run_agent_service, run_supervisor, write_agent_definition
+from tests.support.fakes.mcp_servers import list_server_pids
 from tests.support.fakes.openai_server import OpenAIServer
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.harness import Client, agent
@@ -24,7 +24,10 @@ NUMBER = random.randint(10**6, 10**9)
 ASSIGNMENT = f"double {NUMBER}"
 BOOK = Book(
     {f"^{ASSIGNMENT}$": Script(Turn(Call("double", {"number": NUMBER})), Turn(Say("{{tool:double}}")))},
-    default=Script(Turn(Call("task", {"description": ASSIGNMENT, "subagent_type": "sums"})), Turn(Say("So: {{tool:sums}}"))),
+    default=Script(
+        Turn(Call("task", {"description": ASSIGNMENT, "subagent_type": "sums"})),
+        Turn(Say("So: {{tool:sums}}")),
+    ),
 )
 SHOWN_HERE = ["🔧 Sums: Calling tool: Double\n", "✅ Sums: Tool Double completed\n"]
 FAILED = ["🔧 Supervisor: Calling Agent Sums...\n", "❌ Supervisor: Sums failed\n"]
@@ -46,7 +49,9 @@ class Fragile:
             if head.startswith("get"):
                 writer.write(_response(json.dumps(self._card()).encode(), "application/json"))
             else:
-                length = next(int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length"))
+                length = next(
+                    int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length")
+                )
                 await reader.readexactly(length)
                 self.calls += 1
                 assert self._server is not None
@@ -61,7 +66,9 @@ class Fragile:
             "name": "Sums",
             "description": "Sums.",
             "version": "1",
-            "supportedInterfaces": [{"url": self.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+            "supportedInterfaces": [
+                {"url": self.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+            ],
             "capabilities": {"streaming": True, "extensions": extensions},
             "defaultInputModes": ["text/plain"],
             "defaultOutputModes": ["text/plain"],
@@ -95,9 +102,9 @@ async def fragile(ours: bool, body: bytes = b"") -> AsyncIterator[Fragile]:
 async def running(folder: Path, model: OpenAIServer, url: str, **variables: str) -> AsyncIterator[Client]:
     """The supervisor with the agent `sums` at an address; its tool server would be found by `servers_running`."""
     if not (folder / "agents").exists():
-        define(folder / "agents", "sums")
+        write_agent_definition(folder / "agents", "sums")
     remote = {"DISTRIBUTED_AGENTS": "sums", "SUMS_AGENT_URL": url, "SKIP_AGENT_CONNECTIVITY_CHECK": "true"}
-    async with supervising(folder, model, **remote, **variables) as client:
+    async with run_supervisor(folder, model, **remote, **variables) as client:
         yield client
 
 
@@ -129,21 +136,32 @@ async def answering(body: bytes | None) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("how", ["refuses", "is not up yet", "says nothing"])
 async def test_an_unreachable_agent_runs_here_with_a_notice(tmp_path: Path, how: str) -> None:
-    bodies = {"is not up yet": _response(b"later", "text/plain", "503 Service Unavailable"), "says nothing": None}
+    bodies = {
+        "is not up yet": _response(b"later", "text/plain", "503 Service Unavailable"),
+        "says nothing": None,
+    }
     async with contextlib.AsyncExitStack() as stack:
         model = await stack.enter_async_context(OPENAI.serve(BOOK))
         gone = how == "refuses"
-        url = f"http://127.0.0.1:{free_port()}/" if gone else await stack.enter_async_context(answering(bodies[how]))
+        url = (
+            f"http://127.0.0.1:{free_port()}/"
+            if gone
+            else await stack.enter_async_context(answering(bodies[how]))
+        )
         variables = {"PLACEMENT_FALLBACK": "true", "AGENT_CONNECT_TIMEOUT_SECONDS": "0.5"}
         client = await stack.enter_async_context(running(tmp_path, model, url, **variables))
         seen = await client.ask("How much?")
-        assert len(servers_running(tmp_path)) == 1
+        assert len(list_server_pids(tmp_path)) == 1
     assert seen.answer == f"So: {2 * NUMBER}"
-    assert seen.words == ["🔧 Supervisor: Calling Agent Sums...\n", *SHOWN_HERE, "✅ Supervisor: Sums completed\n"]
+    assert seen.notifications == [
+        "🔧 Supervisor: Calling Agent Sums...\n",
+        *SHOWN_HERE,
+        "✅ Supervisor: Sums completed\n",
+    ]
     (notice,) = [event for event in seen.events if isinstance(event, Notice)]
     assert (notice.code, notice.agent) == ("fallback", "sums")
     assert notice.text == "The service of sums cannot be reached; the agent runs in this process instead."
-    assert notice.text in [frame.said for frame in seen.frames]
+    assert notice.text in [frame.status_text for frame in seen.frames]
     assert url not in notice.text
 
 
@@ -151,34 +169,51 @@ async def test_without_the_setting_the_step_fails_and_nothing_runs_here(tmp_path
     url = f"http://127.0.0.1:{free_port()}/"
     async with OPENAI.serve(BOOK) as model, running(tmp_path, model, url) as client:
         seen = await client.ask("How much?")
-        assert servers_running(tmp_path) == []
+        assert list_server_pids(tmp_path) == []
     assert seen.answer == f"So: Agent sums failed: {url} cannot be reached (ConnectError)."
-    assert (seen.words, assigned(model)) == (FAILED, 0)
+    assert (seen.notifications, assigned(model)) == (FAILED, 0)
     assert [event for event in seen.events if isinstance(event, Notice)] == []
 
 
-async def test_a_service_that_is_back_is_used_again_and_both_places_remember_for_themselves(tmp_path: Path) -> None:
+async def test_a_service_that_is_back_is_used_again_and_both_places_remember_for_themselves(
+    tmp_path: Path,
+) -> None:
     port = free_port()
-    async with OPENAI.serve(BOOK) as model, running(tmp_path, model, f"http://127.0.0.1:{port}/", PLACEMENT_FALLBACK="true") as client:
+    async with (
+        OPENAI.serve(BOOK) as model,
+        running(tmp_path, model, f"http://127.0.0.1:{port}/", PLACEMENT_FALLBACK="true") as client,
+    ):
         first = await client.ask("How much?")
         far = agent("sums", Script(Turn(Say("from afar"))))
-        async with service(far, socket.create_server(("127.0.0.1", port))) as there:
+        async with run_agent_service(far, socket.create_server(("127.0.0.1", port))) as there:
             second = await client.ask("And now?", contextId=first.context_id)
         third = await client.ask("And now?", contextId=first.context_id)
-    assert [seen.answer for seen in (first, second, third)] == [f"So: {2 * NUMBER}", "So: from afar", f"So: {2 * NUMBER}"]
-    assert [[event.code for event in seen.events if isinstance(event, Notice)] for seen in (first, second, third)] == [
+    assert [seen.answer for seen in (first, second, third)] == [
+        f"So: {2 * NUMBER}",
+        "So: from afar",
+        f"So: {2 * NUMBER}",
+    ]
+    assert [
+        [event.code for event in seen.events if isinstance(event, Notice)] for seen in (first, second, third)
+    ] == [
         ["fallback"],
         [],
         ["fallback"],
     ]
     assert len(there.messages()) == 1
-    histories = [request.messages for request in model.requests if request.last_user == ASSIGNMENT and request.position == 0]
+    histories = [
+        request.messages
+        for request in model.requests
+        if request.last_user == ASSIGNMENT and request.position == 0
+    ]
     assert [len(messages) for messages in histories] == [1, 5]
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "a stranger"])
 @pytest.mark.parametrize("body", [b"", _first_frame()], ids=["without a word", "after the first frame"])
-async def test_work_that_was_accepted_is_never_done_here_as_well(tmp_path: Path, ours: bool, body: bytes) -> None:
+async def test_work_that_was_accepted_is_never_done_here_as_well(
+    tmp_path: Path, ours: bool, body: bytes
+) -> None:
     # A server of ours, and a task that has begun, are asked for again for a while.
     patience = {"AGENT_TIMEOUT_SECONDS": "2"} if ours or body else {}
     async with (
@@ -187,27 +222,33 @@ async def test_work_that_was_accepted_is_never_done_here_as_well(tmp_path: Path,
         running(tmp_path, model, fake.url, PLACEMENT_FALLBACK="true", **patience) as client,
     ):
         seen = await client.ask("How much?")
-        assert servers_running(tmp_path) == []
-    assert (seen.words, assigned(model), fake.calls) == (FAILED, 0, 1)
+        assert list_server_pids(tmp_path) == []
+    assert (seen.notifications, assigned(model), fake.calls) == (FAILED, 0, 1)
     assert seen.answer.startswith("So: Agent sums failed: ")
     assert [event for event in seen.events if isinstance(event, Notice)] == []
 
 
 async def test_an_agent_whose_variables_only_the_service_has_does_not_run_here(tmp_path: Path) -> None:
-    define(tmp_path / "agents", "sums", requires=["SUMS_KEY"])
+    write_agent_definition(tmp_path / "agents", "sums", requires=["SUMS_KEY"])
     url = f"http://127.0.0.1:{free_port()}/"
-    async with OPENAI.serve(BOOK) as model, running(tmp_path, model, url, PLACEMENT_FALLBACK="true") as client:
+    async with (
+        OPENAI.serve(BOOK) as model,
+        running(tmp_path, model, url, PLACEMENT_FALLBACK="true") as client,
+    ):
         seen = await client.ask("How much?")
-        assert servers_running(tmp_path) == []
-    assert (seen.words, assigned(model)) == (FAILED, 0)
+        assert list_server_pids(tmp_path) == []
+    assert (seen.notifications, assigned(model)) == (FAILED, 0)
 
 
 async def test_an_agent_that_is_only_an_address_does_not_run_here(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}/"
-    define(tmp_path / "agents", "sums", url=url)
-    async with OPENAI.serve(BOOK) as model, running(tmp_path, model, url, PLACEMENT_FALLBACK="true") as client:
+    write_agent_definition(tmp_path / "agents", "sums", url=url)
+    async with (
+        OPENAI.serve(BOOK) as model,
+        running(tmp_path, model, url, PLACEMENT_FALLBACK="true") as client,
+    ):
         seen = await client.ask("How much?")
-    assert (seen.words, assigned(model)) == (FAILED, 0)
+    assert (seen.notifications, assigned(model)) == (FAILED, 0)
 
 
 async def test_wrong_credentials_are_no_reason_to_run_here(tmp_path: Path) -> None:
@@ -217,6 +258,6 @@ async def test_wrong_credentials_are_no_reason_to_run_here(tmp_path: Path) -> No
         running(tmp_path, model, url, PLACEMENT_FALLBACK="true", SUMS_AGENT_TOKEN="wrong-secret") as client,
     ):
         seen = await client.ask("How much?")
-    assert (seen.words, assigned(model)) == (FAILED, 0)
+    assert (seen.notifications, assigned(model)) == (FAILED, 0)
     assert "Check <NAME>_AGENT_TOKEN or AGENT_TOKEN." in seen.answer
     assert b"wrong-secret" not in seen.raw

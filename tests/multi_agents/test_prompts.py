@@ -12,7 +12,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import Pl
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.graph_runner import Talk, scripted
+from tests.support.graph_runner import GraphConversation, scripted_model
 
 
 def config(text: str | bytes) -> dict[str, str]:
@@ -24,21 +24,25 @@ def config(text: str | bytes) -> dict[str, str]:
 
 def member(name: str, prompt: str = "") -> tuple[LocalAgent, ScriptedChatModel]:
     model = ScriptedChatModel(script=Script(Turn(Say("It is up."))))
-    return LocalAgent(AgentDefinition(name=name, description=f"Knows {name}.", prompt=prompt), model=model), model
+    return LocalAgent(
+        AgentDefinition(name=name, description=f"Knows {name}.", prompt=prompt), model=model
+    ), model
 
 
 async def supervisor_system(env: dict[str, str] | None = None, agents: Any = ()) -> str:
     """The system prompt that the supervisor's model gets."""
-    model = scripted(Turn(Say("Hello.")))
-    await Talk(model, agents, env=env or {}).ask()
+    model = scripted_model(Turn(Say("Hello.")))
+    await GraphConversation(model, agents, env=env or {}).ask()
     return model.requests[0].system
 
 
 async def agent_system(env: dict[str, str], prompt: str = "", name: str = "argocd") -> str:
     """The system prompt that a sub-agent's model gets."""
     one, inner = member(name, prompt)
-    model = scripted(Turn(Call("task", {"description": "Up?", "subagent_type": name})), Turn(Say("Done.")))
-    await Talk(model, [one], env=env).ask()
+    model = scripted_model(
+        Turn(Call("task", {"description": "Up?", "subagent_type": name})), Turn(Say("Done."))
+    )
+    await GraphConversation(model, [one], env=env).ask()
     return inner.requests[0].system
 
 
@@ -80,7 +84,9 @@ async def test_an_agents_own_prompt_is_what_it_is_told() -> None:
 
 
 async def test_name_description_and_additions_reach_the_supervisor() -> None:
-    env = config("name: Ops Helper\ndescription: you keep {things} running.\nadditions: |\n  Answer in rhymes.\n  Use 100% of {braces}.\n")
+    env = config(
+        "name: Ops Helper\ndescription: you keep {things} running.\nadditions: |\n  Answer in rhymes.\n  Use 100% of {braces}.\n"
+    )
     system = await supervisor_system(env)
     assert system.startswith("You are Ops Helper: you keep {things} running.")
     assert system.endswith("Answer in rhymes.\nUse 100% of {braces}.")
@@ -133,17 +139,17 @@ async def test_an_empty_file_changes_nothing(text: str) -> None:
 )
 def test_a_file_that_cannot_be_used_is_refused_by_name(text: str | bytes, named: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        PlatformEngineerDeepAgent(Settings.of(config(text)))
+        PlatformEngineerDeepAgent(Settings.from_variables(config(text)))
     assert "PROMPT_CONFIG" in str(caught.value)
     assert named in str(caught.value)
 
 
 def test_an_unknown_key_is_answered_with_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match="name, description, additions, agent_prompts"):
-        PlatformEngineerDeepAgent(Settings.of(config("aditions: oops\n")))
+        PlatformEngineerDeepAgent(Settings.from_variables(config("aditions: oops\n")))
 
 
 @pytest.mark.parametrize("path", ["missing.yaml", "."], ids=["missing", "folder"])
 def test_a_file_that_cannot_be_read_is_refused_by_name(path: str) -> None:
     with pytest.raises(ConfigurationError, match=r"PROMPT_CONFIG: .*cannot be read"):
-        PlatformEngineerDeepAgent(Settings.of({"PROMPT_CONFIG": path}))
+        PlatformEngineerDeepAgent(Settings.from_variables({"PROMPT_CONFIG": path}))

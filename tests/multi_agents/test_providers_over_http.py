@@ -8,35 +8,49 @@ import pytest
 
 from ai_platform_engineering.core.events import Answered, Failed
 from tests.support.fakes.script import Attempts, Call, Fail, Gate, Say, Script, Turn, unique_pieces
-from tests.support.harness import Seen, joined
-from tests.support.scenarios import Member, delegate, member, reported, staged, token, tool
+from tests.support.harness import ReceivedStream, joined
+from tests.support.scenarios import (
+    ScriptedAgent,
+    collect_frames,
+    delegate,
+    run_scripted_system,
+    scripted_agent,
+    token,
+    tool,
+)
 
 everywhere = pytest.mark.parametrize("kind", ["openai", "anthropic"])
 
 
-def team(values: dict[str, str]) -> tuple[Script, list[Member]]:
+def team(values: dict[str, str]) -> tuple[Script, list[ScriptedAgent]]:
     """A supervisor that asks two agents at once, each with a model of its own."""
     members = [
-        member(
+        scripted_agent(
             name,
-            Script(Turn(Say(f"{name} looks."), Call("look", {}, id=f"look-{name}")), Turn(Say("value={{tool:look.value}}"))),
+            Script(
+                Turn(Say(f"{name} looks."), Call("look", {}, id=f"look-{name}")),
+                Turn(Say("value={{tool:look.value}}")),
+            ),
             tool("look", f"value={value}"),
         )
         for name, value in values.items()
     ]
     calls = [delegate(name, f"What has {name}?", id=f"call-{name}") for name in values]
-    return Script(Turn(Say("I ask both."), *calls), Turn(Say(*(f"{name}={{{{tool:{name}.value}}}} " for name in values)))), members
+    return Script(
+        Turn(Say("I ask both."), *calls),
+        Turn(Say(*(f"{name}={{{{tool:{name}.value}}}} " for name in values))),
+    ), members
 
 
-def answered(seen: Seen) -> Answered:
+def answered(seen: ReceivedStream) -> Answered:
     (event,) = [event for event in seen.events if isinstance(event, Answered)]
     return event
 
 
-def failed(seen: Seen) -> Failed:
+def failed(seen: ReceivedStream) -> Failed:
     (event,) = [event for event in seen.events if isinstance(event, Failed)]
     assert seen.last.state == "failed"
-    assert seen.last.said == event.message
+    assert seen.last.status_text == event.message
     return event
 
 
@@ -47,10 +61,10 @@ def failed(seen: Seen) -> Failed:
 async def test_a_question_goes_through_three_models_and_back(kind: str) -> None:
     values = {"argocd": token(), "github": token()}
     script, members = team(values)
-    async with staged(script, *members, kind=kind, key="right", accepted_key="right") as stage:
+    async with run_scripted_system(script, *members, kind=kind, key="right", accepted_key="right") as stage:
         seen = await stage.ask("What do they have?")
         asked = {name: stage.requests(name) for name in ("supervisor", *values)}
-    assert seen.streamed == ["I ask both.", f"argocd={values['argocd']} github={values['github']} "]
+    assert seen.streamed_texts == ["I ask both.", f"argocd={values['argocd']} github={values['github']} "]
     assert seen.answer == f"argocd={values['argocd']} github={values['github']} "
     for name, value in values.items():
         mine = [frame for frame in seen.named("subagent_result") if frame.metadata["source_agent"] == name]
@@ -68,9 +82,11 @@ async def test_a_question_goes_through_three_models_and_back(kind: str) -> None:
 @everywhere
 async def test_the_answer_names_the_tokens_that_all_models_used(kind: str) -> None:
     script, members = team({"argocd": token(), "github": token()})
-    async with staged(script, *members, kind=kind) as stage:
+    async with run_scripted_system(script, *members, kind=kind) as stage:
         seen = await stage.ask()
-        requests = [request for name in ("supervisor", "argocd", "github") for request in stage.requests(name)]
+        requests = [
+            request for name in ("supervisor", "argocd", "github") for request in stage.requests(name)
+        ]
     usage = answered(seen).usage
     assert usage is not None
     assert usage.input_tokens == sum(request.approximate_tokens for request in requests)
@@ -79,7 +95,9 @@ async def test_the_answer_names_the_tokens_that_all_models_used(kind: str) -> No
 
 @everywhere
 async def test_a_failed_run_names_the_tokens_that_were_used_before(kind: str) -> None:
-    async with staged(Script(Turn(Call("look", {})), Turn(Fail(401))), kind=kind, tools=[tool("look", token())]) as stage:
+    async with run_scripted_system(
+        Script(Turn(Call("look", {})), Turn(Fail(401))), kind=kind, tools=[tool("look", token())]
+    ) as stage:
         seen = await stage.ask()
         first = stage.requests()[0]
     usage = failed(seen).usage
@@ -96,12 +114,24 @@ REFUSALS = [
     (404, "model_unknown", "The model's server does not know the configured model. Check LLM_MODEL", False),
     (400, "model_refused", "The model refused the request. Trying the same again does not help", False),
     (429, "model_busy", "The model is busy (rate limit). Try again in a moment.", True),
-    (500, "model_unavailable", "The model could not be reached or broke off its answer. Try again in a moment.", True),
-    (529, "model_unavailable", "The model could not be reached or broke off its answer. Try again in a moment.", True),
+    (
+        500,
+        "model_unavailable",
+        "The model could not be reached or broke off its answer. Try again in a moment.",
+        True,
+    ),
+    (
+        529,
+        "model_unavailable",
+        "The model could not be reached or broke off its answer. Try again in a moment.",
+        True,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("status", "code", "words", "helps"), REFUSALS, ids=[str(status) for status, *_ in REFUSALS])
+@pytest.mark.parametrize(
+    ("status", "code", "words", "helps"), REFUSALS, ids=[str(status) for status, *_ in REFUSALS]
+)
 @everywhere
 async def test_a_refusal_fails_the_task_in_words_and_without_secrets(
     kind: str, status: int, code: str, words: str, helps: bool, caplog: pytest.LogCaptureFixture
@@ -109,14 +139,16 @@ async def test_a_refusal_fails_the_task_in_words_and_without_secrets(
     caplog.set_level(logging.DEBUG)
     key, secret = token("key"), token("secret")
     script = Script(Turn(Fail(status, message=f"The key {key} of {secret} will not do.")))
-    async with staged(script, kind=kind, key=key) as stage:
+    async with run_scripted_system(script, kind=kind, key=key) as stage:
         seen = await stage.ask()
         asked = len(stage.requests())
     event = failed(seen)
     assert (event.code, event.retryable) == (code, helps)
     assert event.message.startswith(words)
     assert asked == (3 if helps else 1)
-    said = seen.raw.decode() + "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("ai_platform"))
+    said = seen.raw.decode() + "\n".join(
+        record.getMessage() for record in caplog.records if record.name.startswith("ai_platform")
+    )
     assert key not in said
     assert secret not in said
     assert key not in caplog.text
@@ -124,10 +156,14 @@ async def test_a_refusal_fails_the_task_in_words_and_without_secrets(
 
 
 @everywhere
-async def test_a_wrong_key_is_refused_by_the_provider_and_told_without_the_key(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_key_is_refused_by_the_provider_and_told_without_the_key(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     key = token("wrong")
-    async with staged(Script(Turn(Say("Never."))), kind=kind, key=key, accepted_key="right") as stage:
+    async with run_scripted_system(
+        Script(Turn(Say("Never."))), kind=kind, key=key, accepted_key="right"
+    ) as stage:
         seen = await stage.ask()
     assert failed(seen).code == "model_auth"
     assert key not in seen.raw.decode() + caplog.text
@@ -135,7 +171,9 @@ async def test_a_wrong_key_is_refused_by_the_provider_and_told_without_the_key(k
 
 @everywhere
 async def test_a_model_that_the_server_does_not_know_is_told(kind: str) -> None:
-    async with staged(Script(Turn(Say("Never."))), kind=kind, env={"LLM_MODEL": f"{kind}:unheard-of"}) as stage:
+    async with run_scripted_system(
+        Script(Turn(Say("Never."))), kind=kind, env={"LLM_MODEL": f"{kind}:unheard-of"}
+    ) as stage:
         seen = await stage.ask()
     assert failed(seen).code == "model_unknown"
     assert "LLM_MODEL" in failed(seen).message
@@ -148,46 +186,57 @@ async def test_a_busy_model_is_asked_again_after_the_time_it_names(kind: str) ->
     script = Script(Turn(Call("look", {})), Attempts(busy, busy, Turn(Say("It is {{tool:look.value}}"))))
     # The pause without the header is far longer than anybody waits here.
     env = {"LLM_RETRY_SECONDS": "3600"}
-    async with staged(script, kind=kind, tools=[tool("look", f"value={value}")], env=env) as stage, asyncio.timeout(20):
+    async with (
+        run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")], env=env) as stage,
+        asyncio.timeout(20),
+    ):
         seen = await stage.ask()
         asked = len(stage.requests())
     assert seen.answer == f"It is {value}"
     assert asked == 4
-    assert seen.streamed == [f"It is {value}"]
+    assert seen.streamed_texts == [f"It is {value}"]
 
 
 @everywhere
 async def test_a_server_that_fails_once_is_asked_again_unseen(kind: str) -> None:
     value = token()
-    argocd = member(
+    argocd = scripted_agent(
         "argocd",
-        Script(Attempts(Turn(Fail(500)), Turn(Call("look", {}))), Attempts(Turn(Fail(503)), Turn(Say("value={{tool:look.value}}")))),
+        Script(
+            Attempts(Turn(Fail(500)), Turn(Call("look", {}))),
+            Attempts(Turn(Fail(503)), Turn(Say("value={{tool:look.value}}"))),
+        ),
         tool("look", f"value={value}"),
     )
     script = Script(
-        Attempts(Turn(Fail(500)), Turn(delegate("argocd"))), Attempts(Turn(Fail(529)), Turn(Say("It is {{tool:argocd.value}}")))
+        Attempts(Turn(Fail(500)), Turn(delegate("argocd"))),
+        Attempts(Turn(Fail(529)), Turn(Say("It is {{tool:argocd.value}}"))),
     )
-    async with staged(script, argocd, kind=kind) as stage:
+    async with run_scripted_system(script, argocd, kind=kind) as stage:
         seen = await stage.ask()
         asked = [len(stage.requests(name)) for name in ("supervisor", "argocd")]
     assert asked == [4, 4]
     assert seen.answer == f"It is {value}"
-    assert len(seen.words) == 4
+    assert len(seen.notifications) == 4
     assert not [event for event in seen.events if event.kind in ("notice", "text_discarded", "failed")]
 
 
 @everywhere
-async def test_an_error_event_in_mid_stream_is_retried_and_what_was_said_is_replaced(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_event_in_mid_stream_is_retried_and_what_was_said_is_replaced(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     gate, lost, value, secret = Gate(), unique_pieces("lost", 2, random.Random()), token(), token("secret")
     broken = Turn(Say(*lost), Fail(529, message=f"Overloaded {secret}"), gate=gate)
     script = Script(Turn(Call("look", {})), Attempts(broken, Turn(Say("It is {{tool:look.value}}"))))
-    async with staged(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
-        seen = await reported(stage.client.stream("Which?"), gate, "streaming_result")
+    async with run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
+        seen = await collect_frames(stage.client.stream("Which?"), gate, "streaming_result")
     assert gate.failure is None
     assert seen.answer == f"It is {value}"
-    assert seen.streamed == [f"It is {value}"]
-    ours = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("ai_platform"))
+    assert seen.streamed_texts == [f"It is {value}"]
+    ours = "\n".join(
+        record.getMessage() for record in caplog.records if record.name.startswith("ai_platform")
+    )
     assert secret not in seen.raw.decode() + ours
 
 
@@ -195,8 +244,8 @@ async def test_an_error_event_in_mid_stream_is_retried_and_what_was_said_is_repl
 async def test_error_events_in_every_attempt_fail_the_task_in_words(kind: str) -> None:
     gate, kept, secret = Gate(), unique_pieces("kept", 2, random.Random()), token("secret")
     script = Script(Turn(Say(*kept), Fail(529, message=f"Overloaded {secret}"), gate=gate))
-    async with staged(script, kind=kind, env={"LLM_ATTEMPTS": "1"}) as stage:
-        seen = await reported(stage.client.stream("Which?"), gate, "streaming_result")
+    async with run_scripted_system(script, kind=kind, env={"LLM_ATTEMPTS": "1"}) as stage:
+        seen = await collect_frames(stage.client.stream("Which?"), gate, "streaming_result")
     event = failed(seen)
     assert (event.code, event.retryable) == ("model_unavailable", True)
     assert [frame.text for frame in seen.named("partial_result")] == ["".join(kept)]
@@ -204,15 +253,27 @@ async def test_error_events_in_every_attempt_fail_the_task_in_words(kind: str) -
 
 
 @everywhere
-async def test_an_agents_failing_provider_fails_its_delegation_and_nothing_else(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_agents_failing_provider_fails_its_delegation_and_nothing_else(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     key, value = token("key"), token()
-    broken = member("github", Script(Turn(Fail(401, message=f"{key} is wrong"))))
-    right = member("argocd", Script(Turn(Call("look", {})), Turn(Say("value={{tool:look.value}}"))), tool("look", f"value={value}"))
-    script = Script(Turn(delegate("github", id="one"), delegate("argocd", id="two")), Turn(Say("{{tool:argocd.value}}; {{tool:github}}")))
-    async with staged(script, broken, right, kind=kind, key=key) as stage:
+    broken = scripted_agent("github", Script(Turn(Fail(401, message=f"{key} is wrong"))))
+    right = scripted_agent(
+        "argocd",
+        Script(Turn(Call("look", {})), Turn(Say("value={{tool:look.value}}"))),
+        tool("look", f"value={value}"),
+    )
+    script = Script(
+        Turn(delegate("github", id="one"), delegate("argocd", id="two")),
+        Turn(Say("{{tool:argocd.value}}; {{tool:github}}")),
+    )
+    async with run_scripted_system(script, broken, right, kind=kind, key=key) as stage:
         seen = await stage.ask()
-    ends = {frame.metadata["tool_call_id"]: frame.metadata["status"] for frame in seen.named("tool_notification_end")}
+    ends = {
+        frame.metadata["tool_call_id"]: frame.metadata["status"]
+        for frame in seen.named("tool_notification_end")
+    }
     assert (ends["one"], ends["two"]) == ("failed", "completed")
     assert seen.answer.startswith(f"{value}; Agent github failed: The model refused our credentials.")
     assert key not in seen.raw.decode() + caplog.text

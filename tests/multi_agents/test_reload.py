@@ -8,11 +8,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.agent_services import ByTools, define, model_of, program, ready, service
-from tests.support.fakes.mcp_servers import servers_running, until
+from tests.support.agent_services import (
+    CastingByTools,
+    model_of,
+    read_readiness,
+    run_agent_service,
+    run_server_process,
+    write_agent_definition,
+)
+from tests.support.fakes.mcp_servers import list_server_pids, until
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
 from tests.support.fakes.script import Book, Call, Casting, Gate, Say, Script, Turn, unique_pieces
-from tests.support.harness import Client, Frame, Seen, agent
+from tests.support.harness import Client, Frame, ReceivedStream, agent
 from tests.support.processes import Program
 
 USED = "the configuration was read again; new questions use it"
@@ -38,24 +45,27 @@ class Files:
 async def supervisor(folder: Path, casting: Casting) -> AsyncIterator[tuple[Files, Program, Client]]:
     async with serve_openai(casting) as model:
         files = Files(folder, model)
-        define(files.agents, "sums")
-        async with program("caipe", "serve", TMPDIR=str(folder)) as (process, client):
+        write_agent_definition(files.agents, "sums")
+        async with run_server_process("caipe", "serve", TMPDIR=str(folder)) as (process, client):
             yield files, process, client
 
 
 async def reload(process: Program, said: str = USED) -> None:
     """Sends the signal and waits until the program has told what came of it."""
     before = process.err.count(said)
-    process.signal(signal.SIGHUP)
-    await process.said(f"(?s)(?:{said}.*?){{{before + 1}}}")
+    process.send_signal(signal.SIGHUP)
+    await process.wait_for_stderr(f"(?s)(?:{said}.*?){{{before + 1}}}")
 
 
 def delegates(name: str, description: str = "{{user}}") -> Script:
-    return Script(Turn(Call("task", {"description": description, "subagent_type": name})), Turn(Say(f"{{{{tool:{name}}}}}")))
+    return Script(
+        Turn(Call("task", {"description": description, "subagent_type": name})),
+        Turn(Say(f"{{{{tool:{name}}}}}")),
+    )
 
 
 async def component(client: Client, name: str) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = (await ready(client))["components"].get(f"agent {name}")
+    found: dict[str, Any] | None = (await read_readiness(client))["components"].get(f"agent {name}")
     return found
 
 
@@ -69,26 +79,28 @@ async def test_an_agent_moves_to_a_service_and_back_while_a_run_is_in_the_middle
     held, rest = unique_pieces("held", 2, random.Random())
     gate = Gate()
     work = Script(
-        Turn(Call("double", {"number": number})), Turn(Say(f"{held} ", f"{rest} ", "{{tool:double}}"), gate=gate), exhausted="error"
+        Turn(Call("double", {"number": number})),
+        Turn(Say(f"{held} ", f"{rest} ", "{{tool:double}}"), gate=gate),
+        exhausted="error",
     )
     here = Script(Turn(Call("double", {"number": 4})), Turn(Say("{{tool:double}} from here")))
-    casting = ByTools(delegates("sums"), Book({"^hold$": work, "^here$": here}))
+    casting = CastingByTools(delegates("sums"), Book({"^hold$": work, "^here$": here}))
     frames: list[Frame] = []
     begun = asyncio.Event()
 
-    async def first(client: Client) -> Seen:
+    async def first(client: Client) -> ReceivedStream:
         async for frame in client.stream("hold", version="1.0"):
             frames.append(frame)
             if held in frame.text:
                 begun.set()
-        return Seen(frames)
+        return ReceivedStream(frames)
 
     far = agent("sums", Script(Turn(Say("from afar"))))
-    async with supervisor(tmp_path, casting) as (files, process, client), service(far) as there:
+    async with supervisor(tmp_path, casting) as (files, process, client), run_agent_service(far) as there:
         running = asyncio.create_task(first(client))
         async with asyncio.timeout(60):
             await begun.wait()
-        old = servers_running(tmp_path)
+        old = list_server_pids(tmp_path)
         assert len(old) == 1
         assert (await skills(client))["sums"] == ["sums", "in-process"]
 
@@ -97,21 +109,21 @@ async def test_an_agent_moves_to_a_service_and_back_while_a_run_is_in_the_middle
         assert (await client.ask("new")).answer == "from afar"
         assert (await skills(client))["sums"] == ["sums", "remote", "reachable"]
         assert not running.done()
-        assert servers_running(tmp_path) == old  # the run in the middle needs it
+        assert list_server_pids(tmp_path) == old  # the run in the middle needs it
 
         for piece in (held, rest):
             gate.seen(piece)
         seen = await running
         assert seen.answer == f"{held} {rest} {2 * number}"
         assert len(there.messages()) == 1
-        await until(lambda: servers_running(tmp_path) == [], "the end of the old tool server")
+        await until(lambda: list_server_pids(tmp_path) == [], "the end of the old tool server")
 
         files.write()
         await reload(process)
         back = await client.ask("here")
         assert back.answer == "8 from here"
         assert (await skills(client))["sums"] == ["sums", "in-process"]
-        now = servers_running(tmp_path)
+        now = list_server_pids(tmp_path)
         assert len(now) == 1
         assert now != old
     assert len(there.messages()) == 1
@@ -125,7 +137,7 @@ async def test_agents_come_and_go_with_their_files_and_variables(tmp_path: Path)
         first = await client.ask("Who?")
         assert first.answer.startswith("There is no agent more.")
 
-        define(files.agents, "more", requires=["MORE_KEY"])
+        write_agent_definition(files.agents, "more", requires=["MORE_KEY"])
         files.write(MORE_KEY="k-1")
         await reload(process)
         assert (await client.ask("And now?", contextId=first.context_id)).answer == "42"
@@ -137,12 +149,14 @@ async def test_agents_come_and_go_with_their_files_and_variables(tmp_path: Path)
         found = await component(client, "more") or {}
         assert (found["status"], "MORE_KEY" in found["message"]) == ("not_configured", True)
         assert "more" not in await skills(client)
-        assert (await client.ask("And now?", contextId=first.context_id)).answer.startswith("There is no agent more.")
+        assert (await client.ask("And now?", contextId=first.context_id)).answer.startswith(
+            "There is no agent more."
+        )
 
         (files.agents / "more.json").unlink()
         await reload(process)
         assert await component(client, "more") is None
-        await until(lambda: servers_running(tmp_path) == [], "the end of the tool server")
+        await until(lambda: list_server_pids(tmp_path) == [], "the end of the tool server")
     assert "k-1" not in process.err
 
 
@@ -151,20 +165,20 @@ async def test_what_is_wrong_is_told_and_the_old_configuration_stays(tmp_path: P
     async with supervisor(tmp_path, book) as (files, process, client):
         (files.agents / "broken.json").write_text('{"name": ')
         await reload(process, NOT_USED)
-        await process.said(r"not used: [^$]*agents/broken\.json")
+        await process.wait_for_stderr(r"not used: [^$]*agents/broken\.json")
         assert (await client.ask("One?")).answer == "42"
         (files.agents / "broken.json").unlink()
 
         files.write(AGENT_CHECK_SECONDS="soon-7734", OPENAI_BASE_URL="http://127.0.0.1:1/v1")
         await reload(process, NOT_USED)
-        await process.said("AGENT_CHECK_SECONDS")
+        await process.wait_for_stderr("AGENT_CHECK_SECONDS")
 
         (tmp_path / ".env").write_bytes(b"DISTRIBUTED_AGENTS=caf\xe9\n")
         await reload(process, NOT_USED)
         assert (await component(client, "sums") or {})["placement"] == "in-process"
         assert (await client.ask("Two?")).answer == "42"
 
-        define(files.agents, "more")
+        write_agent_definition(files.agents, "more")
         files.write()
         await reload(process)
         assert (await component(client, "more") or {})["status"] == "ready"
@@ -177,9 +191,9 @@ async def test_what_is_wrong_is_told_and_the_old_configuration_stays(tmp_path: P
 async def test_a_service_reads_its_configuration_again_too(tmp_path: Path) -> None:
     async with serve_openai(Script(Turn(Say("Yes.")))) as model:
         files = Files(tmp_path, model)
-        define(files.agents, "sums")
-        async with program("caipe", "agent", "sums") as (process, client):
-            define(files.agents, "sums", title="The Sums")
+        write_agent_definition(files.agents, "sums")
+        async with run_server_process("caipe", "agent", "sums") as (process, client):
+            write_agent_definition(files.agents, "sums", title="The Sums")
             await reload(process)
             card = (await client.http.get(f"{client.url}.well-known/agent-card.json")).json()
             assert card["name"] == "The Sums"

@@ -21,8 +21,8 @@ from tests.conftest import ROOT
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Attempts, Book, Call, Die, Fail, Item, Say, Script, Turn
-from tests.support.harness import Client, Frame, Seen, agent, supervisor
-from tests.support.providers import OPENAI, PROVIDERS, Provider, behind
+from tests.support.harness import Client, Frame, ReceivedStream, agent, supervisor
+from tests.support.providers import OPENAI, PROVIDERS, Provider, run_behind_provider
 
 WAIT = 15  # seconds after which a wait that never ends is a failure
 UNREACHED = "The model could not be reached or broke off its answer. Try again in a moment."
@@ -40,7 +40,9 @@ class Value:
             self.calls += 1
             return f"value={self.value}"
 
-        self.tool: BaseTool = StructuredTool.from_function(coroutine=run, name=name, description="Tells the value.")
+        self.tool: BaseTool = StructuredTool.from_function(
+            coroutine=run, name=name, description="Tells the value."
+        )
 
 
 class Waiting:
@@ -67,14 +69,14 @@ def delegation(name: str, description: str = "Look") -> Call:
     return Call("task", {"description": description, "subagent_type": name})
 
 
-def failure(seen: Seen) -> Failed:
+def failure(seen: ReceivedStream) -> Failed:
     last = seen.events[-1]
     assert isinstance(last, Failed), last
-    assert (seen.last.state, seen.last.said) == ("failed", last.message)
+    assert (seen.last.state, seen.last.status_text) == ("failed", last.message)
     return last
 
 
-def assert_silent(seen: Seen, *secrets: str) -> None:
+def assert_silent(seen: ReceivedStream, *secrets: str) -> None:
     for word in ("Traceback", ".py", *secrets):
         assert word.encode() not in seen.raw
 
@@ -99,9 +101,10 @@ PASSING = [Fail(503), Fail(500), Fail(429), Fail(429, retry_after=0), Die()]
 async def test_a_model_that_is_down_at_first_is_asked_again(provider: Provider, trouble: Item) -> None:
     look = Value()
     flaky = Script(
-        Attempts(Turn(trouble), Turn(trouble), Turn(Call("look"))), Attempts(Turn(trouble), Turn(Say("It is {{tool:look.value}}.")))
+        Attempts(Turn(trouble), Turn(trouble), Turn(Call("look"))),
+        Attempts(Turn(trouble), Turn(Say("It is {{tool:look.value}}."))),
     )
-    async with behind(provider, flaky, tools=[look.tool]) as (server, client):
+    async with run_behind_provider(provider, flaky, tools=[look.tool]) as (server, client):
         seen = await client.ask("Look")
         assert seen.answer == f"It is {look.value}."
         assert look.calls == 1
@@ -112,7 +115,7 @@ async def test_a_model_that_is_down_at_first_is_asked_again(provider: Provider, 
 async def test_the_time_that_a_busy_model_asks_for_is_obeyed() -> None:
     """With the own delay the question would outlast the bound."""
     busy = Script(Attempts(Turn(Fail(429, retry_after=0)), Turn(Say("Now I have time."))))
-    async with behind(OPENAI, busy, LLM_RETRY_SECONDS="3600") as (_, client):
+    async with run_behind_provider(OPENAI, busy, LLM_RETRY_SECONDS="3600") as (_, client):
         async with asyncio.timeout(WAIT):
             assert (await client.ask("Hello")).answer == "Now I have time."
 
@@ -120,21 +123,25 @@ async def test_the_time_that_a_busy_model_asks_for_is_obeyed() -> None:
 @each_provider
 async def test_a_model_that_breaks_off_is_asked_again_and_its_half_text_is_gone(provider: Provider) -> None:
     half, whole = uuid.uuid4().hex, uuid.uuid4().hex
-    async with behind(provider, Script(Attempts(Turn(Say(half, " and"), Die()), Turn(Say(whole, " it is."))))) as (_, client):
+    async with run_behind_provider(
+        provider, Script(Attempts(Turn(Say(half, " and"), Die()), Turn(Say(whole, " it is."))))
+    ) as (_, client):
         seen = await client.ask("Hello")
         assert seen.answer == f"{whole} it is."
-        assert seen.streamed == [f"{whole} it is."]
+        assert seen.streamed_texts == [f"{whole} it is."]
         task = (await client.call("tasks/get", {"id": seen.task_id}))["result"]
         assert half not in json.dumps(task)
 
 
 @each_provider
 @pytest.mark.parametrize("trouble", [Fail(503), Die()], ids=["503", "broken"])
-async def test_after_the_last_attempt_the_run_fails_and_says_that_trying_again_helps(provider: Provider, trouble: Item) -> None:
+async def test_after_the_last_attempt_the_run_fails_and_says_that_trying_again_helps(
+    provider: Provider, trouble: Item
+) -> None:
     secret = uuid.uuid4().hex
     trouble = Fail(503, message=secret) if isinstance(trouble, Fail) else trouble
     script = Script(Attempts(*[Turn(trouble)] * 2, Turn(Say("Back."))))
-    async with behind(provider, script, LLM_ATTEMPTS="2") as (server, client):
+    async with run_behind_provider(provider, script, LLM_ATTEMPTS="2") as (server, client):
         seen = await client.ask("Hello")
         ended = failure(seen)
         assert (ended.message, ended.code, ended.retryable) == (UNREACHED, "model_unavailable", True)
@@ -147,17 +154,22 @@ async def test_after_the_last_attempt_the_run_fails_and_says_that_trying_again_h
 
 
 async def test_a_model_that_is_busy_for_too_long_is_called_busy() -> None:
-    async with behind(OPENAI, Script(Turn(Fail(429)))) as (server, client):
+    async with run_behind_provider(OPENAI, Script(Turn(Fail(429)))) as (server, client):
         ended = failure(await client.ask("Hello"))
-        assert (ended.message, ended.retryable) == ("The model is busy (rate limit). Try again in a moment.", True)
+        assert (ended.message, ended.retryable) == (
+            "The model is busy (rate limit). Try again in a moment.",
+            True,
+        )
         assert len(server.requests) == 3
 
 
 @each_provider
-@pytest.mark.parametrize(("status", "word"), [(401, "credentials"), (404, "LLM_MODEL"), (400, "refused the request")])
+@pytest.mark.parametrize(
+    ("status", "word"), [(401, "credentials"), (404, "LLM_MODEL"), (400, "refused the request")]
+)
 async def test_a_refusal_for_good_is_not_tried_again(provider: Provider, status: int, word: str) -> None:
     secret = uuid.uuid4().hex
-    async with behind(provider, Script(Turn(Fail(status, message=secret)))) as (server, client):
+    async with run_behind_provider(provider, Script(Turn(Fail(status, message=secret)))) as (server, client):
         seen = await client.ask("Hello")
         ended = failure(seen)
         assert word in ended.message
@@ -184,17 +196,19 @@ async def test_without_a_model_the_server_answers_what_to_set() -> None:
 # --- histories that were cut off --------------------------------------------------------------------------------------
 
 
-async def cancel_in(client: Client, waiting: Waiting, question: str) -> Seen:
+async def cancel_in(client: Client, waiting: Waiting, question: str) -> ReceivedStream:
     """Asks, cancels while the tool waits, and gives what the stream held."""
     frames = client.stream(question)
-    seen = await read_until(frames, lambda frame: frame.name == "tool_notification_start" and "Wait" in frame.text)
+    seen = await read_until(
+        frames, lambda frame: frame.name == "tool_notification_start" and "Wait" in frame.text
+    )
     await asyncio.wait_for(waiting.started.wait(), WAIT)
-    answer = await client.call("tasks/cancel", {"id": Seen(seen).task_id})
+    answer = await client.call("tasks/cancel", {"id": ReceivedStream(seen).task_id})
     assert answer["result"]["status"]["state"] == "canceled"
     seen += [frame async for frame in frames]
     assert waiting.stopped.is_set()
     assert seen[-1].state == "canceled"
-    return Seen(seen)
+    return ReceivedStream(seen)
 
 
 @each_provider
@@ -203,16 +217,20 @@ async def cancel_in(client: Client, waiting: Waiting, question: str) -> Seen:
     [(Call("wait"),), (Call("look"), Call("wait")), (Call("wait"), Call("look"), Call("look"))],
     ids=["one", "a-done-one-before", "done-ones-behind"],
 )
-async def test_after_a_cancel_in_a_tool_the_next_question_is_answered(provider: Provider, calls: tuple[Call, ...]) -> None:
+async def test_after_a_cancel_in_a_tool_the_next_question_is_answered(
+    provider: Provider, calls: tuple[Call, ...]
+) -> None:
     look, waiting = Value(), Waiting()
     book = Book({"^Stop": Script(Turn(Say("I wait."), *calls)), "^Go": LOOKING})
-    async with behind(provider, book, tools=[look.tool, waiting.tool]) as (server, client):
+    async with run_behind_provider(provider, book, tools=[look.tool, waiting.tool]) as (server, client):
         stopped = await cancel_in(client, waiting, "Stop")
         seen = await client.ask("Go on", contextId=stopped.context_id)
         assert seen.answer == f"It is {look.value}."
         assert server.refusals == []
         history = server.requests[-1].messages
-        assert [m.text for m in history if m.role == "user"] == ["Stop", "Go on"], "the model knows what was asked before"
+        assert [m.text for m in history if m.role == "user"] == ["Stop", "Go on"], (
+            "the model knows what was asked before"
+        )
         assert any("Interrupted" in m.text for m in history if m.role == "tool")
 
 
@@ -240,7 +258,10 @@ async def test_after_a_cancel_inside_an_agent_the_next_question_is_answered(prov
 async def test_after_too_many_steps_the_next_question_is_answered(provider: Provider) -> None:
     look = Value()
     book = Book({"^Stop": Script(Turn(Call("look"), Call("look"))), "^Go": LOOKING})
-    async with behind(provider, book, tools=[look.tool], LANGGRAPH_RECURSION_LIMIT="7") as (server, client):
+    async with run_behind_provider(provider, book, tools=[look.tool], LANGGRAPH_RECURSION_LIMIT="7") as (
+        server,
+        client,
+    ):
         first = await client.ask("Stop")
         assert failure(first).code == "too_many_steps"
         seen = await client.ask("Go on", contextId=first.context_id)
@@ -254,7 +275,9 @@ async def test_after_a_failed_run_the_next_question_is_answered(provider: Provid
     look = Value()
     turns = [Turn(Say("I look."), Call("look"), Call("look")), Turn(Call("look")), Turn(Say("Done."))]
     turns[when] = Turn(Fail(400))
-    async with behind(provider, Book({"Go on$": LOOKING, "^Stop": Script(*turns)}), tools=[look.tool]) as (server, client):
+    async with run_behind_provider(
+        provider, Book({"Go on$": LOOKING, "^Stop": Script(*turns)}), tools=[look.tool]
+    ) as (server, client):
         first = await client.ask("Stop")
         assert failure(first).code == "model_refused"
         seen = await client.ask("Go on", contextId=first.context_id)
@@ -285,9 +308,12 @@ def stumbling(broken: str, said: str = "") -> Callable[[Request], Turn]:
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_arguments_that_are_no_json_are_asked_for_again(provider: Provider, broken: str) -> None:
     look = Value()
-    async with behind(provider, Script(stumbling(broken)), tools=[look.tool]) as (server, client):
+    async with run_behind_provider(provider, Script(stumbling(broken)), tools=[look.tool]) as (
+        server,
+        client,
+    ):
         seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.said
+        assert seen.last.state == "completed", seen.last.status_text
         assert seen.answer == f"It is {look.value}."
         assert look.calls == 1
         assert server.refusals == []
@@ -296,10 +322,12 @@ async def test_arguments_that_are_no_json_are_asked_for_again(provider: Provider
 @each_provider
 async def test_what_was_said_with_a_broken_call_is_not_said_twice(provider: Provider) -> None:
     look, words = Value(), uuid.uuid4().hex
-    async with behind(provider, Script(stumbling("not JSON", said=words)), tools=[look.tool]) as (server, client):
+    async with run_behind_provider(
+        provider, Script(stumbling("not JSON", said=words)), tools=[look.tool]
+    ) as (server, client):
         seen = await client.ask("Look")
         assert seen.answer == f"It is {look.value}."
-        assert seen.streamed == [seen.answer]
+        assert seen.streamed_texts == [seen.answer]
         again = await client.ask("And now?", contextId=seen.context_id)
         assert again.last.state == "completed"
         assert server.refusals == []
@@ -307,8 +335,16 @@ async def test_what_was_said_with_a_broken_call_is_not_said_twice(provider: Prov
 
 async def test_an_agent_with_arguments_that_are_no_json_is_asked_again() -> None:
     look = Value()
-    book = Book({"^Look": Script(stumbling("not JSON")), "^Go": Script(Turn(delegation("argocd")), Turn(Say("Argo CD: {{tool:argocd}}")))})
-    async with behind(OPENAI, book, agents=[agent("argocd", None, look.tool)]) as (server, client):
+    book = Book(
+        {
+            "^Look": Script(stumbling("not JSON")),
+            "^Go": Script(Turn(delegation("argocd")), Turn(Say("Argo CD: {{tool:argocd}}"))),
+        }
+    )
+    async with run_behind_provider(OPENAI, book, agents=[agent("argocd", None, look.tool)]) as (
+        server,
+        client,
+    ):
         assert (await client.ask("Go")).answer == f"Argo CD: It is {look.value}."
         assert server.refusals == []
 
@@ -317,7 +353,7 @@ async def test_an_agent_with_arguments_that_are_no_json_is_asked_again() -> None
 async def test_a_model_that_never_gives_valid_arguments_ends_in_words(provider: Provider) -> None:
     look = Value()
     book = Book({"Go on$": LOOKING, "^Look": Script(Turn(Call("look", arg_pieces=("not JSON",))))})
-    async with behind(provider, book, tools=[look.tool]) as (server, client):
+    async with run_behind_provider(provider, book, tools=[look.tool]) as (server, client):
         seen = await client.ask("Look")
         assert failure(seen).message
         assert look.calls == 0
@@ -329,11 +365,13 @@ async def test_a_model_that_never_gives_valid_arguments_ends_in_words(provider: 
 @each_provider
 async def test_a_valid_call_beside_a_broken_one_is_made(provider: Provider) -> None:
     look = Value()
-    script = Script(Turn(Call("look"), Call("other", arg_pieces=("not JSON",))), Turn(Say("It is {{tool:look.value}}.")))
+    script = Script(
+        Turn(Call("look"), Call("other", arg_pieces=("not JSON",))), Turn(Say("It is {{tool:look.value}}."))
+    )
     book = Book({"^Look": script, "^Go": LOOKING})
-    async with behind(provider, book, tools=[look.tool]) as (server, client):
+    async with run_behind_provider(provider, book, tools=[look.tool]) as (server, client):
         seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.said
+        assert seen.last.state == "completed", seen.last.status_text
         assert look.calls == 1
         assert (await client.ask("Go on", contextId=seen.context_id)).answer == f"It is {look.value}."
         assert server.refusals == []
@@ -357,7 +395,7 @@ async def test_a_call_that_was_cut_off_is_not_made_with_what_is_there(provider: 
             return Turn(Call("delete", {"names": ["a", "b", "c"]}))
         return Turn(Say("I delete."), Call("delete", arg_pieces=('{"names": ["a", ', '"b')), cut=True)
 
-    async with behind(provider, Script(turn), tools=[delete]) as (server, client):
+    async with run_behind_provider(provider, Script(turn), tools=[delete]) as (server, client):
         seen = await client.ask("Delete all three")
         assert seen.answer == "Deleted 3."
         assert deleted == [["a", "b", "c"]]
@@ -370,8 +408,10 @@ async def test_a_call_that_was_cut_off_is_not_made_with_what_is_there(provider: 
 async def test_of_several_calls_only_the_one_that_was_cut_off_is_left_out(provider: Provider) -> None:
     look, other = Value(), Value("other")
     first = Turn(Call("look"), Call("other", arg_pieces=("{",)), cut=True)
-    book = Book({"^Look": Script(first, Turn(Say("It is {{tool:look.value}}: {{tool:other}}"))), "^Go": LOOKING})
-    async with behind(provider, book, tools=[look.tool, other.tool]) as (server, client):
+    book = Book(
+        {"^Look": Script(first, Turn(Say("It is {{tool:look.value}}: {{tool:other}}"))), "^Go": LOOKING}
+    )
+    async with run_behind_provider(provider, book, tools=[look.tool, other.tool]) as (server, client):
         seen = await client.ask("Look")
         assert seen.answer.startswith(f"It is {look.value}: ")
         assert (look.calls, other.calls) == (1, 0)
@@ -382,23 +422,35 @@ async def test_of_several_calls_only_the_one_that_was_cut_off_is_left_out(provid
 @each_provider
 async def test_an_unknown_tool_is_told_to_the_model_and_the_run_goes_on(provider: Provider) -> None:
     look = Value()
-    script = Script(Turn(Call("ghost", {"a": 1})), Turn(Call("look")), Turn(Say("{{tool:look.value}} and {{tool:ghost}}")))
-    async with behind(provider, script, tools=[look.tool]) as (server, client):
+    script = Script(
+        Turn(Call("ghost", {"a": 1})), Turn(Call("look")), Turn(Say("{{tool:look.value}} and {{tool:ghost}}"))
+    )
+    async with run_behind_provider(provider, script, tools=[look.tool]) as (server, client):
         seen = await client.ask("Look")
         assert seen.answer.startswith(f"{look.value} and ")
         assert "ghost" in seen.answer
         assert "look" in seen.answer.partition(" and ")[2], "the model is told what there is"
-        assert seen.words[:2] == ["🔧 Supervisor: Calling tool: Ghost\n", "❌ Supervisor: Tool Ghost failed\n"]
+        assert seen.notifications[:2] == [
+            "🔧 Supervisor: Calling tool: Ghost\n",
+            "❌ Supervisor: Tool Ghost failed\n",
+        ]
         assert server.refusals == []
 
 
 async def test_an_unknown_agent_is_told_to_the_model_and_the_run_goes_on() -> None:
     look = Value()
-    script = Script(Turn(delegation("ghost")), Turn(delegation("argocd")), Turn(Say("{{tool:argocd}} But: {{tool:ghost}}")))
+    script = Script(
+        Turn(delegation("ghost")),
+        Turn(delegation("argocd")),
+        Turn(Say("{{tool:argocd}} But: {{tool:ghost}}")),
+    )
     async with supervisor(script, agents=[agent("argocd", LOOKING, look.tool)]) as client:
         seen = await client.ask("Look")
         assert seen.answer == f"It is {look.value}. But: There is no agent ghost. The agents are: argocd."
-        assert seen.words[:2] == ["🔧 Supervisor: Calling Agent Ghost...\n", "❌ Supervisor: Ghost failed\n"]
+        assert seen.notifications[:2] == [
+            "🔧 Supervisor: Calling Agent Ghost...\n",
+            "❌ Supervisor: Ghost failed\n",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -419,9 +471,11 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model(call: Call) -> No
 
     look = Value()
     script = Script(Turn(call), Turn(Call("look")), Turn(Say("It is {{tool:look.value}}.")))
-    async with supervisor(script, agents=[agent("argocd", LOOKING, look.tool)], tools=[measure, look.tool]) as client:
+    async with supervisor(
+        script, agents=[agent("argocd", LOOKING, look.tool)], tools=[measure, look.tool]
+    ) as client:
         seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.said
+        assert seen.last.state == "completed", seen.last.status_text
         assert seen.answer == f"It is {look.value}."
         assert_silent(seen)
 
@@ -461,9 +515,9 @@ async def test_whatever_tools_return_the_run_goes_on(provider: Provider) -> None
     look = Value()
     script = Script(Turn(*map(Call, ODD), Call("look")), Turn(Say("It is {{tool:look.value}}.")))
     tools = [look.tool, *(returning(content, name) for name, content in ODD.items())]
-    async with behind(provider, script, tools=tools) as (server, client):
+    async with run_behind_provider(provider, script, tools=tools) as (server, client):
         seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.said
+        assert seen.last.state == "completed", seen.last.status_text
         assert seen.answer == f"It is {look.value}."
         assert server.refusals == []
         finished = {event.tool: event.outcome for event in seen.events if isinstance(event, ToolFinished)}
@@ -481,11 +535,12 @@ async def test_half_characters_in_the_arguments_of_a_call_do_no_lasting_harm(pro
         return text
 
     halves = Script(
-        Turn(Call("echo", arg_pieces=('{"text": "a\\ud83d', 'b\\u0000"}')), Call("look")), Turn(Say("It is {{tool:look.value}}."))
+        Turn(Call("echo", arg_pieces=('{"text": "a\\ud83d', 'b\\u0000"}')), Call("look")),
+        Turn(Say("It is {{tool:look.value}}.")),
     )
-    async with behind(provider, halves, tools=[look.tool, echo]) as (server, client):
+    async with run_behind_provider(provider, halves, tools=[look.tool, echo]) as (server, client):
         seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.said
+        assert seen.last.state == "completed", seen.last.status_text
         assert (await client.ask("Look again", contextId=seen.context_id)).answer == f"It is {look.value}."
         assert server.refusals == []
 
@@ -493,7 +548,7 @@ async def test_half_characters_in_the_arguments_of_a_call_do_no_lasting_harm(pro
 async def test_text_of_a_tool_reaches_the_model_and_the_reader_as_it_is() -> None:
     text = f"日本語 🧨 é {uuid.uuid4().hex}"
     script = Script(Turn(Call("odd")), Turn(Say("{{tool:odd}}")))
-    async with behind(OPENAI, script, tools=[returning(text)]) as (_, client):
+    async with run_behind_provider(OPENAI, script, tools=[returning(text)]) as (_, client):
         assert (await client.ask("Look")).answer == text
 
 
@@ -526,14 +581,16 @@ async def test_whatever_a_tool_raises_is_a_failed_tool_and_its_text_stays_inside
     outer = Script(Turn(delegation("argocd")), Turn(Say("{{tool:argocd}}")))
     who = "Argocd" if inside else "Supervisor"
     async with supervisor(
-        outer if inside else model, agents=[agent("argocd", model, *tools)] if inside else [], tools=[] if inside else tools
+        outer if inside else model,
+        agents=[agent("argocd", model, *tools)] if inside else [],
+        tools=[] if inside else tools,
     ) as client:
         async with asyncio.timeout(WAIT):
             seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.said
+        assert seen.last.state == "completed", seen.last.status_text
         assert seen.answer == f"It is {look.value}: odd failed: {type(error).__name__}"
-        assert f"❌ {who}: Tool Odd failed\n" in seen.words
-        assert f"✅ {who}: Tool Look completed\n" in seen.words
+        assert f"❌ {who}: Tool Odd failed\n" in seen.notifications
+        assert f"✅ {who}: Tool Look completed\n" in seen.notifications
         assert_silent(seen, SECRET)
         assert SECRET not in repr(model.requests)
         assert SECRET not in caplog.text
@@ -541,7 +598,9 @@ async def test_whatever_a_tool_raises_is_a_failed_tool_and_its_text_stays_inside
 
 async def test_an_error_of_ours_is_told_in_its_words() -> None:
     script = Script(Turn(Call("odd")), Turn(Say("{{tool:odd}}")))
-    async with supervisor(script, tools=[raising(AgentUnavailable("The far end is closed on Sundays."))]) as client:
+    async with supervisor(
+        script, tools=[raising(AgentUnavailable("The far end is closed on Sundays."))]
+    ) as client:
         assert (await client.ask("Look")).answer == "odd failed: The far end is closed on Sundays."
 
 
@@ -563,11 +622,14 @@ async def test_an_agent_whose_model_dies_fails_alone(items: tuple[Item, ...]) ->
             "^(Ask|Your last message)": Script(Turn(*items)),
         },
     )
-    async with behind(OPENAI, book, agents=[agent("argocd", None)]) as (server, client):
+    async with run_behind_provider(OPENAI, book, agents=[agent("argocd", None)]) as (server, client):
         seen = await client.ask("Go")
-        assert seen.last.state == "completed", seen.last.said
+        assert seen.last.state == "completed", seen.last.status_text
         assert seen.answer.startswith("Sorry: Agent argocd ")
-        assert seen.words == ["🔧 Supervisor: Calling Agent Argocd...\n", "❌ Supervisor: Argocd failed\n"]
+        assert seen.notifications == [
+            "🔧 Supervisor: Calling Agent Argocd...\n",
+            "❌ Supervisor: Argocd failed\n",
+        ]
         assert_silent(seen)
         assert server.refusals == []
 
@@ -586,7 +648,10 @@ async def test_when_one_of_parallel_agents_fails_the_work_of_the_others_is_kept(
     everything = "{{tool:argocd}} {{tool:jira}} {{tool:github}}"
     book = Book(
         {
-            "^Go": Script(Turn(*(delegation(name, f"Ask {name}") for name in ("argocd", "github", "jira"))), Turn(Say(everything))),
+            "^Go": Script(
+                Turn(*(delegation(name, f"Ask {name}") for name in ("argocd", "github", "jira"))),
+                Turn(Say(everything)),
+            ),
             "^Ask github": Script(Turn(Fail(401))),
             "^Ask": LOOKING,
         }
@@ -597,8 +662,16 @@ async def test_when_one_of_parallel_agents_fails_the_work_of_the_others_is_kept(
             seen = await client.ask("Go")
             kept = f"It is {looks['argocd'].value}. It is {looks['jira'].value}. Agent github failed: "
             assert seen.answer.startswith(kept)
-            ends = {word for word in seen.texts("tool_notification_end") if word.startswith(("✅ Supervisor", "❌ Supervisor"))}
-            assert ends == {"✅ Supervisor: Argocd completed\n", "✅ Supervisor: Jira completed\n", "❌ Supervisor: Github failed\n"}
+            ends = {
+                word
+                for word in seen.texts("tool_notification_end")
+                if word.startswith(("✅ Supervisor", "❌ Supervisor"))
+            }
+            assert ends == {
+                "✅ Supervisor: Argocd completed\n",
+                "✅ Supervisor: Jira completed\n",
+                "❌ Supervisor: Github failed\n",
+            }
             assert server.refusals == []
 
 
@@ -607,7 +680,7 @@ async def test_when_one_of_parallel_agents_fails_the_work_of_the_others_is_kept(
 
 @pytest.mark.parametrize(("value", "attached"), [("true", False), ("1", False), ("", True), ("false", True)])
 async def test_in_studio_no_checkpointer_is_attached(value: str, attached: bool) -> None:
-    settings = Settings.of({"LANGGRAPH_DEV": value})
+    settings = Settings.from_variables({"LANGGRAPH_DEV": value})
     model = ScriptedChatModel(script=LOOKING)
     graph = await PlatformEngineerDeepAgent(settings, model=model, checkpointer=InMemorySaver()).graph()
     assert (graph.checkpointer is not None) == attached
@@ -629,7 +702,9 @@ print(answer["messages"][-1].text)
 """
 
 
-async def test_the_factory_that_studio_is_told_of_builds_a_graph_from_settings(guarded_environment: dict[str, str]) -> None:
+async def test_the_factory_that_studio_is_told_of_builds_a_graph_from_settings(
+    guarded_environment: dict[str, str],
+) -> None:
     config = json.loads((ROOT / "langgraph.json").read_text(encoding="utf-8"))
     [factory] = config["graphs"].values()
     value = uuid.uuid4().hex
@@ -637,7 +712,14 @@ async def test_the_factory_that_studio_is_told_of_builds_a_graph_from_settings(g
         env = {**guarded_environment, "LANGGRAPH_DEV": "true", **OPENAI.settings(server)}
         env |= {name: os.environ[name] for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL")}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", STUDIO, factory, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            sys.executable,
+            "-c",
+            STUDIO,
+            factory,
+            cwd=ROOT,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         out, err = await asyncio.wait_for(process.communicate(), 60)
         assert process.returncode == 0, err.decode()

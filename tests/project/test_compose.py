@@ -18,21 +18,28 @@ import jsonschema
 import pytest
 import yaml
 
-from ai_platform_engineering.agents.catalog import AgentEntry, load_catalog
+from ai_platform_engineering.agents.agent_catalog import AgentEntry, load_catalog
 from ai_platform_engineering.agents.installed_commands import find_command
-from ai_platform_engineering.core.settings import Settings, described
+from ai_platform_engineering.core.settings import Settings, describe_settings
 from tests.conftest import ROOT
 from tests.support.database_servers import free_port
 from tests.support.dialects import V03, artifact, text_of
 from tests.support.harness import PLAIN, Client
-from tests.support.processes import Program, run, started
+from tests.support.processes import Program, run_command, start_command
 
 COMPOSE = ROOT / "docker-compose.yaml"
 SUPERVISOR, BOT = "caipe-supervisor", "caipe-slack"
 KEY = "a-long-random-text"
 NOBODY = "http://127.0.0.1:9/"
 # Read by libraries, not by us.
-OTHERS = {"OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "HTTPS_PROXY", "NO_PROXY"}
+OTHERS = {
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+}
 
 SHIPPED: dict[str, AgentEntry] = {entry.name: entry for entry in load_catalog({}, agents_config=None)}
 
@@ -98,7 +105,10 @@ def services(given: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """The services, filled in; a variable without a value is passed on, or left out."""
     found: dict[str, dict[str, Any]] = filled(yaml.safe_load(COMPOSE.read_text()), given)["services"]
     for service in found.values():
-        passed = {name: given.get(name) if value is None else str(value) for name, value in service["environment"].items()}
+        passed = {
+            name: given.get(name) if value is None else str(value)
+            for name, value in service["environment"].items()
+        }
         service["environment"] = {name: value for name, value in passed.items() if value is not None}
     return found
 
@@ -110,7 +120,11 @@ def written() -> dict[str, dict[str, Any]]:
 
 def instructions() -> list[tuple[str, str]]:
     """The Dockerfile as pairs of a word and the rest of its line."""
-    lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.strip() and not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / "Dockerfile").read_text().splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
     joined = re.sub(r"\\\n", " ", "\n".join(lines)).splitlines()
     return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in joined)]
 
@@ -164,9 +178,11 @@ def test_all_services_run_one_image_that_one_of_them_builds() -> None:
 
 def test_every_variable_of_the_compose_file_is_known() -> None:
     source = re.sub(r"#.*", "", COMPOSE.read_text())
-    named = {name for service in written().values() for name in service["environment"]} | set(re.findall(r"\$\{(\w+)", source))
+    named = {name for service in written().values() for name in service["environment"]} | set(
+        re.findall(r"\$\{(\w+)", source)
+    )
     addresses = {f"{prefix(name)}_AGENT_{part}" for name in SHIPPED for part in ("HOST", "PORT")}
-    settings = {row.name for row in described(Settings(), {}, {})}
+    settings = {row.name for row in describe_settings(Settings(), {}, {})}
     agents = set().union(*map(own_variables, SHIPPED))
     assert named - settings - agents - addresses - OTHERS == {"AGENT_TOKEN"}
 
@@ -183,7 +199,10 @@ def test_the_supervisor_gets_what_the_agents_inside_it_need_and_the_address_of_e
     environment = written()[SUPERVISOR]["environment"]
     for name in SHIPPED:
         assert own_variables(name) <= set(environment)
-        assert (environment[f"{prefix(name)}_AGENT_HOST"], environment[f"{prefix(name)}_AGENT_PORT"]) == (f"agent-{name}", 8000)
+        assert (environment[f"{prefix(name)}_AGENT_HOST"], environment[f"{prefix(name)}_AGENT_PORT"]) == (
+            f"agent-{name}",
+            8000,
+        )
     assert {"DISTRIBUTED_AGENTS", "DISTRIBUTED_MODE"} <= set(environment)
 
 
@@ -275,18 +294,36 @@ def _ignore_match(path: str, pattern: str) -> bool:
 
 
 def test_the_build_sees_the_package_and_no_secret() -> None:
-    package = [path for path in (ROOT / "ai_platform_engineering").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    package = [
+        path
+        for path in (ROOT / "ai_platform_engineering").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
     assert len(package) > 100
     assert [path for path in package if not in_context(path.relative_to(ROOT).as_posix())] == []
-    for path in (".env", ".git/config", "ai_platform_engineering/.env", "ai_platform_engineering/core/.env.local", "tests/conftest.py"):
+    for path in (
+        ".env",
+        ".git/config",
+        "ai_platform_engineering/.env",
+        "ai_platform_engineering/core/.env.local",
+        "tests/conftest.py",
+    ):
         assert not in_context(path)
 
 
 def test_what_is_installed_is_locked_with_hashes() -> None:
-    installs = [command for line in said("RUN") for command in re.split(r"&&|;", line) if re.search(r"\bpip\b", command)]
+    installs = [
+        command
+        for line in said("RUN")
+        for command in re.split(r"&&|;", line)
+        if re.search(r"\bpip\b", command)
+    ]
     assert len(installs) == 2
     for command in installs:
-        assert "--require-hashes --no-deps -r requirements.lock" in command or "--no-index --find-links /wheels" in command
+        assert (
+            "--require-hashes --no-deps -r requirements.lock" in command
+            or "--no-index --find-links /wheels" in command
+        )
 
 
 def test_the_container_does_not_run_as_root() -> None:
@@ -300,7 +337,9 @@ def test_the_container_does_not_run_as_root() -> None:
 
 
 def test_the_base_has_the_python_that_tool_servers_need() -> None:
-    wanted = {entry.definition.install.python for entry in SHIPPED.values() if entry.definition.install} - {None}
+    wanted = {entry.definition.install.python for entry in SHIPPED.values() if entry.definition.install} - {
+        None
+    }
     assert wanted
     assert {f"python:{version}-slim" for version in wanted} == {line.split()[0] for line in said("FROM")}
 
@@ -311,24 +350,35 @@ def test_the_programs_of_built_in_tool_servers_are_on_the_path(tmp_path: Path) -
     programs = []
     for name, entry in SHIPPED.items():
         if entry.definition.install:
-            folder = servers / "agents" / name / ("venv/bin" if entry.definition.install.pip else "node_modules/.bin")
+            folder = (
+                servers
+                / "agents"
+                / name
+                / ("venv/bin" if entry.definition.install.pip else "node_modules/.bin")
+            )
             folder.mkdir(parents=True)
             for server in entry.definition.mcp_servers.values():
                 program = folder / str(server.command)
                 program.write_text("#!/bin/sh\n")
                 program.chmod(0o755)
-                assert find_command(servers, name, program.name) == str(program)  # where `caipe agents install` puts it
+                assert find_command(servers, name, program.name) == str(
+                    program
+                )  # where `caipe agents install` puts it
                 programs.append(program.name)
     (line,) = [line for line in last_stage("RUN") if "caipe agents install" in line]
     script = line.replace("/opt/servers", str(servers)).replace("/usr/local/bin", str(path))
 
     def build(agents: str) -> int:
-        return subprocess.run(["/bin/sh", "-c", script], env={"PATH": "/usr/bin:/bin", "AGENTS": agents}, check=False).returncode
+        return subprocess.run(
+            ["/bin/sh", "-c", script], env={"PATH": "/usr/bin:/bin", "AGENTS": agents}, check=False
+        ).returncode
 
     assert build("") == 0
     assert len(programs) >= 10
     assert [name for name in programs if shutil.which(name, path=str(path)) is None] == []
-    assert build("argocd") != 0  # there is no `caipe` on that path: an agent that cannot be installed stops the build
+    assert (
+        build("argocd") != 0
+    )  # there is no `caipe` on that path: an agent that cannot be installed stops the build
 
 
 # What runs
@@ -350,17 +400,26 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def service(name: str, given: Mapping[str, str], *, address: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
+async def service(
+    name: str, given: Mapping[str, str], *, address: Mapping[str, str] | None = None
+) -> AsyncIterator[Running]:
     """As a container would be started, but on loopback and on a free port, with a home of its own."""
     wanted, port = services({"A2A_AUTH_SHARED_KEY": KEY, **given})[name], free_port()
-    here = {"A2A_HOST": "127.0.0.1", "A2A_PORT": str(port), "CAIPE_HOME": str(Path.cwd() / name), **(address or {})}
+    here = {
+        "A2A_HOST": "127.0.0.1",
+        "A2A_PORT": str(port),
+        "CAIPE_HOME": str(Path.cwd() / name),
+        **(address or {}),
+    }
     command = [*entrypoint(), *wanted["command"]]
     async with (
-        started(*command, env={**image_environment(), **wanted["environment"], **here}) as program,
+        start_command(*command, env={**image_environment(), **wanted["environment"], **here}) as program,
         httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
     ):
-        await program.said("serving on")
-        yield Running(program, Client(f"http://127.0.0.1:{port}/", http, {"Authorization": f"Bearer {KEY}"}), port)
+        await program.wait_for_stderr("serving on")
+        yield Running(
+            program, Client(f"http://127.0.0.1:{port}/", http, {"Authorization": f"Bearer {KEY}"}), port
+        )
 
 
 def credentials(names: Sequence[str]) -> dict[str, str]:
@@ -373,14 +432,18 @@ def credentials(names: Sequence[str]) -> dict[str, str]:
 async def test_the_supervisor_runs_with_all_agents_inside_and_its_health_check_sees_it() -> None:
     (line,) = last_stage("HEALTHCHECK")
     check = json.loads(line.partition("CMD ")[2])
-    assert {tuple(one["healthcheck"].get("test", ())) for name, one in written().items() if name != BOT} == {("CMD", *check)}
+    assert {tuple(one["healthcheck"].get("test", ())) for name, one in written().items() if name != BOT} == {
+        ("CMD", *check)
+    }
     async with service(SUPERVISOR, credentials(["argocd"])) as supervisor:
         assert await supervisor.get("health") == {"status": "ok"}
         components = (await supervisor.get("ready"))["components"]
         stranger = await supervisor.client.http.get(supervisor.client.url + "tools")
-        alive = await run(*check, env={"A2A_PORT": str(supervisor.port), "http_proxy": NOBODY})
-    dead = await run(*check, env={"A2A_PORT": str(supervisor.port)})
-    assert {name: components[f"agent {name}"]["placement"] for name in SHIPPED} == dict.fromkeys(SHIPPED, "in-process")
+        alive = await run_command(*check, env={"A2A_PORT": str(supervisor.port), "http_proxy": NOBODY})
+    dead = await run_command(*check, env={"A2A_PORT": str(supervisor.port)})
+    assert {name: components[f"agent {name}"]["placement"] for name in SHIPPED} == dict.fromkeys(
+        SHIPPED, "in-process"
+    )
     assert components["agent argocd"]["status"] == "ready"
     assert components["agent aws"]["status"] == "not_configured"
     assert stranger.status_code == 401
@@ -391,7 +454,9 @@ async def test_the_supervisor_runs_with_all_agents_inside_and_its_health_check_s
 async def test_the_image_alone_starts_the_supervisor_and_not_without_a_key() -> None:
     (line,) = last_stage("CMD")
     assert json.loads(line) == written()[SUPERVISOR]["command"]
-    done = await run(*entrypoint(), *json.loads(line), env={**image_environment(), "CAIPE_HOME": str(Path.cwd())})
+    done = await run_command(
+        *entrypoint(), *json.loads(line), env={**image_environment(), "CAIPE_HOME": str(Path.cwd())}
+    )
     assert (done.code, done.out) == (1, "")
     assert "A2A_AUTH_SHARED_KEY" in done.err
     assert "Traceback" not in done.err
@@ -437,7 +502,11 @@ async def test_an_agent_without_its_tool_server_runs_and_says_so() -> None:
 
 async def test_an_agent_without_its_credentials_says_which_and_ends() -> None:
     wanted = services({"A2A_AUTH_SHARED_KEY": KEY})["agent-argocd"]
-    done = await run(*entrypoint(), *wanted["command"], env={**wanted["environment"], "A2A_HOST": "127.0.0.1", "A2A_PORT": "0"})
+    done = await run_command(
+        *entrypoint(),
+        *wanted["command"],
+        env={**wanted["environment"], "A2A_HOST": "127.0.0.1", "A2A_PORT": "0"},
+    )
     assert done.code == 1
     assert "ARGOCD_TOKEN" in done.err
     assert "Traceback" not in done.err
@@ -445,8 +514,15 @@ async def test_an_agent_without_its_credentials_says_which_and_ends() -> None:
 
 async def test_the_bot_without_its_tokens_says_which_and_ends() -> None:
     wanted = services({"A2A_AUTH_SHARED_KEY": KEY})[BOT]
-    for given, missing in (({}, "SLACK_INTEGRATION_APP_TOKEN"), ({"SLACK_INTEGRATION_APP_TOKEN": "xapp-1"}, "SLACK_INTEGRATION_BOT_TOKEN")):
-        done = await run(*entrypoint(), *wanted["command"], env={**wanted["environment"], **given, "CAIPE_HOME": str(Path.cwd())})
+    for given, missing in (
+        ({}, "SLACK_INTEGRATION_APP_TOKEN"),
+        ({"SLACK_INTEGRATION_APP_TOKEN": "xapp-1"}, "SLACK_INTEGRATION_BOT_TOKEN"),
+    ):
+        done = await run_command(
+            *entrypoint(),
+            *wanted["command"],
+            env={**wanted["environment"], **given, "CAIPE_HOME": str(Path.cwd())},
+        )
         assert done.code == 1
         assert missing in done.err
         assert "Traceback" not in done.err
@@ -456,21 +532,34 @@ async def test_the_same_supervisor_runs_with_an_agent_outside_and_asks_it() -> N
     async with service("agent-netutils", {}) as agent:
         address = {"NETUTILS_AGENT_HOST": "127.0.0.1", "NETUTILS_AGENT_PORT": str(agent.port)}
         async with service(SUPERVISOR, {"DISTRIBUTED_AGENTS": "netutils"}, address=address) as supervisor:
-            task = V03.sent(await supervisor.client.call(V03.send, V03.message("What does 10.0.0.0/22 contain?")))
+            task = V03.sent(
+                await supervisor.client.call(V03.send, V03.message("What does 10.0.0.0/22 contain?"))
+            )
             components = (await supervisor.get("ready"))["components"]
         assert "1,024 addresses" in text_of(artifact(task, "final_result"))
-        await agent.program.said("run .* started")
+        await agent.program.wait_for_stderr("run .* started")
     placements = {name: components[f"agent {name}"]["placement"] for name in SHIPPED}
     assert placements == {**dict.fromkeys(SHIPPED, "in-process"), "netutils": "remote"}
     assert components["agent netutils"]["status"] == "ready"
 
 
 @pytest.mark.parametrize(
-    "given", [pytest.param({"DISTRIBUTED_AGENTS": "all"}), pytest.param({"DISTRIBUTED_MODE": "true"}, marks=pytest.mark.full)], ids=str
+    "given",
+    [
+        pytest.param({"DISTRIBUTED_AGENTS": "all"}),
+        pytest.param({"DISTRIBUTED_MODE": "true"}, marks=pytest.mark.full),
+    ],
+    ids=str,
 )
 async def test_the_same_supervisor_runs_with_all_agents_outside(given: dict[str, str]) -> None:
-    nowhere = {f"{prefix(name)}_AGENT_{part}": value for name in SHIPPED for part, value in (("HOST", "127.0.0.1"), ("PORT", "9"))}
+    nowhere = {
+        f"{prefix(name)}_AGENT_{part}": value
+        for name in SHIPPED
+        for part, value in (("HOST", "127.0.0.1"), ("PORT", "9"))
+    }
     async with service(SUPERVISOR, given, address=nowhere) as supervisor:
         assert await supervisor.get("health") == {"status": "ok"}
         components = (await supervisor.get("ready"))["components"]
-    assert {name: components[f"agent {name}"]["placement"] for name in SHIPPED} == dict.fromkeys(SHIPPED, "remote")
+    assert {name: components[f"agent {name}"]["placement"] for name in SHIPPED} == dict.fromkeys(
+        SHIPPED, "remote"
+    )

@@ -16,20 +16,37 @@ from tests.conftest import ROOT, need, remove_foreign, take_violations
 BEYOND = "192.0.2.1"  # reserved for documentation: even without the guard nobody would answer
 
 
-@pytest.mark.parametrize("host", [None, "", "localhost", "LOCALHOST.", "127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", b"localhost"])
+@pytest.mark.parametrize(
+    "host",
+    [None, "", "localhost", "LOCALHOST.", "127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", b"localhost"],
+)
 def test_this_machine_is_allowed(host: object) -> None:
     assert is_local_host(host)
 
 
 @pytest.mark.parametrize(
-    "host", [BEYOND, "10.0.0.1", "0.0.0.0", "::", "2001:db8::1", "::ffff:192.0.2.1", "example.com", "127.0.0.1.example.com", b"example.com"]
+    "host",
+    [
+        BEYOND,
+        "10.0.0.1",
+        "0.0.0.0",
+        "::",
+        "2001:db8::1",
+        "::ffff:192.0.2.1",
+        "example.com",
+        "127.0.0.1.example.com",
+        b"example.com",
+    ],
 )
 def test_everything_else_is_not(host: object) -> None:
     assert not is_local_host(host)
 
 
 def test_a_connection_on_loopback_works() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(("localhost", server.getsockname()[1])) as client:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(("localhost", server.getsockname()[1])) as client,
+    ):
         assert client.getpeername()[0] == "127.0.0.1"
     assert take_violations() == []
 
@@ -95,9 +112,18 @@ except Exception:
 
 
 @pytest.mark.parametrize("inherit", [True, False])
-def test_a_process_that_swallows_the_refusal_is_still_seen(inherit: bool, guarded_environment: dict[str, str]) -> None:
+def test_a_process_that_swallows_the_refusal_is_still_seen(
+    inherit: bool, guarded_environment: dict[str, str]
+) -> None:
     environment = None if inherit else guarded_environment
-    done = subprocess.run([sys.executable, "-c", SWALLOWS], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SWALLOWS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert done.stdout == "swallowed\n"
     assert len(take_violations()) == 1
 
@@ -132,7 +158,9 @@ def test_swallowing_fails_the_test(tmp_path: Path) -> None:
     options = ["-p", "tests.conftest", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", "-c", "/dev/null"]
     command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     bare = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # half the time
-    done = subprocess.run(command, cwd=ROOT, env=bare, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=bare, capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 2 passed, 1 error" in done.stdout
     assert "network guard, in the teardown of this test" in done.stdout
@@ -140,7 +168,15 @@ def test_swallowing_fails_the_test(tmp_path: Path) -> None:
 
 
 def test_variables_of_ours_and_of_providers_are_removed() -> None:
-    ours = ["LLM_MODEL", "OPENAI_API_KEY", "https_proxy", "HTTPS_PROXY", "A2A_PORT", "ENABLE_JIRA", "EXTERNAL_URL"]
+    ours = [
+        "LLM_MODEL",
+        "OPENAI_API_KEY",
+        "https_proxy",
+        "HTTPS_PROXY",
+        "A2A_PORT",
+        "ENABLE_JIRA",
+        "EXTERNAL_URL",
+    ]
     environ = dict.fromkeys([*ours, "PATH", "CI"], "x")
     remove_foreign(environ)
     assert set(environ) == {"PATH", "CI"}

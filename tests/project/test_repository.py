@@ -45,7 +45,9 @@ MACHINE_PATHS = re.compile(r"(?<![\w.~$}/-])/(?:work|root|home|Users|opt/(?:whee
 @functools.cache
 def tracked() -> tuple[str, ...]:
     """Every file that is in the repository or would be with the next commit."""
-    inside = subprocess.run(["git", "rev-parse", "--is-inside-work-tree"], cwd=ROOT, capture_output=True, text=True, check=False)
+    inside = subprocess.run(
+        ["git", "rev-parse", "--is-inside-work-tree"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     need("git", inside.stdout.strip() == "true", f"{ROOT} is not a git work tree")
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
@@ -77,12 +79,24 @@ def found(pattern: re.Pattern[str], *, besides: str = "") -> list[str]:
 
 
 def docstrings(tree: ast.Module) -> set[ast.Constant]:
-    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
-    return {body[0].value for body in bodies if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)}
+    bodies = [
+        node.body
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return {
+        body[0].value
+        for body in bodies
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    }
 
 
 def test_there_is_one_file_per_layer_and_no_single_twin() -> None:
-    assert [name for name in tracked() if any(part.split(".")[0].endswith("_single") for part in PurePosixPath(name).parts)] == []
+    assert [
+        name
+        for name in tracked()
+        if any(part.split(".")[0].endswith("_single") for part in PurePosixPath(name).parts)
+    ] == []
     assert found(re.compile(r"\w_single\b")) == []
 
 
@@ -92,9 +106,20 @@ def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
 
 
 def test_no_file_names_the_registry_this_machine_uses() -> None:
-    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60, check=False).stdout
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    ).stdout
     configured = " ".join([listed, *(value for name, value in os.environ.items() if name.startswith("PIP_"))])
-    hosts = {urlsplit(url).hostname for url in re.findall(r"https?://[^\s'\"]+", configured)} - {None, "localhost", "127.0.0.1", "::1"}
+    hosts = {urlsplit(url).hostname for url in re.findall(r"https?://[^\s'\"]+", configured)} - {
+        None,
+        "localhost",
+        "127.0.0.1",
+        "::1",
+    }
     for host in hosts:
         assert found(re.compile(re.escape(str(host)))) == []
 
@@ -107,7 +132,10 @@ def test_artifact_names_have_one_home() -> None:
         if name != CODEC
         for prose in [docstrings(tree)]
         for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose and words.search(node.value)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node not in prose
+        and words.search(node.value)
     ]
     assert strays == []
 
@@ -119,19 +147,34 @@ def test_the_environment_is_read_in_one_place() -> None:
         for name, tree in package_modules()
         if name != SETTINGS
         for node in ast.walk(tree)
-        if (isinstance(node, ast.Attribute) and node.attr in reads and isinstance(node.value, ast.Name) and node.value.id == "os")
-        or (isinstance(node, ast.ImportFrom) and node.module == "os" and any(alias.name in reads for alias in node.names))
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in reads
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "os"
+        )
+        or (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "os"
+            and any(alias.name in reads for alias in node.names)
+        )
     ]
     assert strays == []
 
 
 def test_no_source_file_is_long() -> None:
-    sizes = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name, _ in package_modules()}
+    sizes = {
+        name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name, _ in package_modules()
+    }
     assert {name: size for name, size in sizes.items() if size > MAX_LINES} == {}
 
 
 def test_init_files_are_empty() -> None:
-    assert [name for name in tracked() if PurePosixPath(name).name == "__init__.py" and (ROOT / name).read_text(encoding="utf-8")] == []
+    assert [
+        name
+        for name in tracked()
+        if PurePosixPath(name).name == "__init__.py" and (ROOT / name).read_text(encoding="utf-8")
+    ] == []
 
 
 @functools.cache
@@ -146,7 +189,10 @@ def locked() -> dict[str, tuple[Requirement, int]]:
         assert not line.startswith("-"), f"the lock holds an option: {line}"
         requirement = Requirement(line.split(" --hash=")[0].strip())
         # One package may be locked twice, for different Pythons.
-        rows[f"{requirement.name} {requirement.marker or ''}"] = (requirement, len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", line)))
+        rows[f"{requirement.name} {requirement.marker or ''}"] = (
+            requirement,
+            len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", line)),
+        )
     return rows
 
 
@@ -171,7 +217,9 @@ def test_the_lock_belongs_to_the_project() -> None:
         pinned = versions.get(canonicalize_name(wanted.name))
         assert pinned, f"{wanted.name} is not locked: run make lock"
         version = str(pinned.specifier).removeprefix("==")
-        assert wanted.specifier.contains(version, prereleases=True), f"{wanted} is locked at {version}: run make lock"
+        assert wanted.specifier.contains(version, prereleases=True), (
+            f"{wanted} is locked at {version}: run make lock"
+        )
 
 
 def first_screen() -> str:

@@ -17,22 +17,22 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
     server_lifecycle,
 )
 from ai_platform_engineering.runtime.runs.runs import Turn as RunTurn
-from tests.support.scenarios import staged, token, version_team
+from tests.support.scenarios import run_scripted_system, token, version_team
 
 
 async def assert_the_stream_is_right() -> None:
     """A delegation from the model's call to the bytes: its words, its result and its end."""
     value = token()
     script, argocd = version_team(value, "I ask Argo CD.")
-    async with staged(script, argocd) as stage:
+    async with run_scripted_system(script, argocd) as stage:
         seen = await stage.ask()
-    assert seen.words == [
+    assert seen.notifications == [
         "🔧 Supervisor: Calling Agent Argocd...\n",
         "🔧 Argocd: Calling tool: Version_Service__Version\n",
         "✅ Argocd: Tool Version_Service__Version completed\n",
         "✅ Supervisor: Argocd completed\n",
     ]
-    assert seen.streamed == ["I ask Argo CD.", f"It runs {value}"]
+    assert seen.streamed_texts == ["I ask Argo CD.", f"It runs {value}"]
     assert seen.answer == f"It runs {value}"
     assert seen.states[-1] == "completed"
 
@@ -55,7 +55,9 @@ class NoExecutor(agent_executor.AIPlatformEngineerA2AExecutor):
     """Ends every run without asking the binding."""
 
     async def drive(self, turn: RunTurn) -> None:
-        await self._log.append(turn.row.run_id, turn.row.epoch, [Failed(message="Nobody drives.", trace_id=turn.trace_id)])
+        await self._log.append(
+            turn.row.run_id, turn.row.epoch, [Failed(message="Nobody drives.", trace_id=turn.trace_id)]
+        )
 
 
 class NoState(agent_executor.StreamState):
@@ -80,7 +82,9 @@ async def test_the_stream_is_right_with_every_name_in_its_place() -> None:
 
 
 @pytest.mark.parametrize(("module", "name", "other"), PATH, ids=[name for _, name, _ in PATH])
-async def test_the_stream_is_wrong_without(module: Any, name: str, other: type, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_stream_is_wrong_without(
+    module: Any, name: str, other: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, name, other)
     with pytest.raises(AssertionError):
         await assert_the_stream_is_right()
@@ -93,13 +97,20 @@ def test_the_names_are_where_the_specification_says() -> None:
     assert deep_agent.AIPlatformEngineerMAS is deep_agent.PlatformEngineerDeepAgent
     assert deep_agent.PlatformEngineerDeepAgent.__module__ == f"{package}.deep_agent"
     assert agent.AIPlatformEngineerA2ABinding.__module__ == f"{package}.protocol_bindings.a2a.agent"
-    assert agent_executor.AIPlatformEngineerA2AExecutor.__module__ == f"{package}.protocol_bindings.a2a.agent_executor"
+    assert (
+        agent_executor.AIPlatformEngineerA2AExecutor.__module__
+        == f"{package}.protocol_bindings.a2a.agent_executor"
+    )
     assert agent_executor.StreamState.__module__ == f"{package}.protocol_bindings.a2a.agent_executor"
 
 
 @pytest.mark.parametrize("module", ["deep_agent", "protocol_bindings.a2a.main"])
-def test_importing_the_supervisor_imports_no_providers_package(module: str, guarded_environment: dict[str, str]) -> None:
+def test_importing_the_supervisor_imports_no_providers_package(
+    module: str, guarded_environment: dict[str, str]
+) -> None:
     names = ("anthropic", "langchain_anthropic", "langchain_openai", "openai")
     code = f"import sys, ai_platform_engineering.multi_agents.platform_engineer.{module}; print(sorted(set({names}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], env=guarded_environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=guarded_environment, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr

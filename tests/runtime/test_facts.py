@@ -16,7 +16,7 @@ from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.harness import Client, agent
-from tests.support.processes import invoked
+from tests.support.processes import invoke_caipe
 from tests.support.storages import KEY, in_folder, problem, supervisor_on
 
 FACT = "Our production cluster is eu-1."
@@ -29,7 +29,11 @@ def remembering(fact: str = FACT) -> Script:
 
 
 def model(fact: str = FACT, **more: Script) -> ScriptedChatModel:
-    scripts = {"^Remember": remembering(fact), **{f"^{begin}": script for begin, script in more.items()}, "": Script(Turn(Say("Hello.")))}
+    scripts = {
+        "^Remember": remembering(fact),
+        **{f"^{begin}": script for begin, script in more.items()},
+        "": Script(Turn(Say("Hello."))),
+    }
     return ScriptedChatModel(script=Book(scripts))
 
 
@@ -50,7 +54,10 @@ async def test_a_fact_is_given_to_later_conversations_as_a_note() -> None:
     own = model()
     async with supervisor_on(Storage.in_memory(), own) as client:
         seen = await client.ask("Remember our cluster.")
-        assert seen.words == ["🔧 Supervisor: Calling tool: Remember_Fact\n", "✅ Supervisor: Tool Remember_Fact completed\n"]
+        assert seen.notifications == [
+            "🔧 Supervisor: Calling tool: Remember_Fact\n",
+            "✅ Supervisor: Tool Remember_Fact completed\n",
+        ]
         (fact,) = await listed(client)
         assert FACT in seen.answer
         assert fact["id"] in seen.answer
@@ -72,15 +79,22 @@ async def test_facts_belong_to_their_owner_whatever_the_model_says() -> None:
         await stranger.ask("Which cluster?")
         assert notes(own.requests[-1]) == []
         assert await listed(stranger) == []
-        assert problem(await stranger.http.delete(f"{stranger.url}v1/facts/{fact['id']}"), 404) == f"There is no fact {fact['id']}."
-        assert (await stranger.http.get(f"{stranger.url}v1/facts", headers={"Authorization": "Bearer x"})).status_code == 401
+        assert (
+            problem(await stranger.http.delete(f"{stranger.url}v1/facts/{fact['id']}"), 404)
+            == f"There is no fact {fact['id']}."
+        )
+        assert (
+            await stranger.http.get(f"{stranger.url}v1/facts", headers={"Authorization": "Bearer x"})
+        ).status_code == 401
     async with supervisor_on(storage, own) as client:
         assert await listed(client) == [fact]
 
 
 async def test_only_the_supervisor_has_them() -> None:
     desk = ScriptedChatModel(script=Script(Turn(Say("Looked."))))
-    own = model(Look=Script(Turn(Call("task", {"description": "Look.", "subagent_type": "desk"})), Turn(Say("Seen."))))
+    own = model(
+        Look=Script(Turn(Call("task", {"description": "Look.", "subagent_type": "desk"})), Turn(Say("Seen.")))
+    )
     async with supervisor_on(Storage.in_memory(), own, agents=[agent("desk", desk)]) as client:
         await client.ask("Remember our cluster.")
         assert (await client.ask("Look there.")).answer == "Seen."
@@ -153,7 +167,10 @@ async def test_what_is_too_long_is_refused_in_words_that_the_model_can_act_on() 
     async with supervisor_on(Storage.in_memory(), own) as client:
         seen = await client.ask("Remember this.")
         assert await listed(client) == []
-    assert seen.answer == f"Result: remember_fact failed: A fact has at most {LONGEST} characters, and this one has 501. Say it shorter."
+    assert (
+        seen.answer
+        == f"Result: remember_fact failed: A fact has at most {LONGEST} characters, and this one has 501. Say it shorter."
+    )
 
 
 class Lost(Storage):
@@ -164,7 +181,9 @@ class Lost(Storage):
         raise ConnectionError("postgresql://user:secret@db/ is away")
 
 
-async def test_a_store_that_is_away_costs_the_facts_and_not_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_is_away_costs_the_facts_and_not_the_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     own = model()
     async with supervisor_on(Lost.in_memory(), own) as client:
         assert (await client.ask("Which cluster?")).answer == "Hello."
@@ -195,11 +214,14 @@ async def test_the_same_text_is_the_same_fact_and_keeps_its_place() -> None:
     first = await facts.remember("ann", "Ann likes tea.")
     second = await facts.remember("ann", "Ann likes toast.")
     assert await facts.remember("ann", "  Ann likes\ttea. ") == first
-    assert await facts.of("ann") == [first, second]
+    assert await facts.list_facts("ann") == [first, second]
     assert (await facts.remember("bob", "Ann likes tea.")).fact_id == first.fact_id
     assert await facts.forget("ann", first.fact_id)
     assert not await facts.forget("ann", first.fact_id)
-    assert ([fact.text for fact in await facts.of("ann")], len(await facts.of("bob"))) == (["Ann likes toast."], 1)
+    assert ([fact.text for fact in await facts.list_facts("ann")], len(await facts.list_facts("bob"))) == (
+        ["Ann likes toast."],
+        1,
+    )
 
 
 @pytest.mark.parametrize("owner", ["", "ann.b@example.org", "a/b|c", "ünï"])
@@ -207,16 +229,18 @@ async def test_owners_may_be_called_as_they_like(owner: str) -> None:
     store = InMemoryStore()
     facts = Facts(lambda: store)
     fact = await facts.remember(owner, FACT)
-    assert (await facts.of(owner), await facts.of(f"{owner}x")) == ([fact], [])
+    assert (await facts.list_facts(owner), await facts.list_facts(f"{owner}x")) == ([fact], [])
 
 
 async def test_there_is_a_most() -> None:
     store = InMemoryStore()
     facts = Facts(lambda: store)
     known = await kept(facts, MOST - 1)
-    more = await asyncio.gather(*(facts.remember("ann", f"At once {number}") for number in range(3)), return_exceptions=True)
+    more = await asyncio.gather(
+        *(facts.remember("ann", f"At once {number}") for number in range(3)), return_exceptions=True
+    )
     assert [type(one) for one in more].count(Refused) == 2
-    assert len(await facts.of("ann")) == MOST
+    assert len(await facts.list_facts("ann")) == MOST
     assert await facts.remember("ann", known[0].text) == known[0]
     for text in ("", " \n"):
         with pytest.raises(Refused, match="empty"):
@@ -247,20 +271,20 @@ async def test_the_command_lists_and_forgets() -> None:
         env = {"CAIPE_URL": client.url, "A2A_AUTH_SHARED_KEY": KEY}
         await client.ask("Remember our cluster.")
         (fact,) = await listed(client)
-        done = await invoked("facts", "list", env=env)
+        done = await invoke_caipe("facts", "list", env=env)
         assert (done.code, done.out) == (0, f"{fact['id']}  {FACT}\n")
-        unknown = await invoked("facts", "forget", "../x y", env=env)
+        unknown = await invoke_caipe("facts", "forget", "../x y", env=env)
         assert (unknown.code, unknown.out) == (1, "")
-        assert (await invoked("facts", "forget", fact["id"], env=env)).code == 0
-        empty = await invoked("facts", "list", env=env)
+        assert (await invoke_caipe("facts", "forget", fact["id"], env=env)).code == 0
+        empty = await invoke_caipe("facts", "list", env=env)
         assert (empty.code, empty.out, empty.err) == (0, "", "Nothing is remembered.\n")
-        refused = await invoked("facts", "list", "--token", "wrong", env=env)
+        refused = await invoke_caipe("facts", "list", "--token", "wrong", env=env)
         assert (refused.code, "bearer token" in refused.err) == (1, True)
 
 
 async def test_the_command_says_when_the_server_is_not_there_or_is_another() -> None:
-    away = await invoked("facts", "list", env={"CAIPE_URL": "http://127.0.0.1:9/"})
+    away = await invoke_caipe("facts", "list", env={"CAIPE_URL": "http://127.0.0.1:9/"})
     assert (away.code, "cannot be reached" in away.err) == (3, True)
     async with supervisor_on(Storage.in_memory(), model()) as client:
-        other = await invoked("facts", "list", env={"CAIPE_URL": f"{client.url}elsewhere/"})
+        other = await invoke_caipe("facts", "list", env={"CAIPE_URL": f"{client.url}elsewhere/"})
     assert (other.code, other.err.count("\n")) == (1, 1)  # a sentence

@@ -13,22 +13,22 @@ import pytest
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, Refused, SourceUnavailable
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.skills import Origin, SkillRegistry
-from ai_platform_engineering.net.connections import Gate
-from ai_platform_engineering.skills_middleware.api.pagination import page_of
-from ai_platform_engineering.skills_middleware.catalog import (
-    LOOK_EVERY,
-    MOST_KEPT,
+from ai_platform_engineering.net.connections import UrlChecker
+from ai_platform_engineering.skills_middleware.api.pagination import find_page
+from ai_platform_engineering.skills_middleware.catalog_factory import build_skill_catalog
+from ai_platform_engineering.skills_middleware.file_rules import SkillErrors
+from ai_platform_engineering.skills_middleware.skill_catalog import (
+    MAX_SNAPSHOTS,
+    REREAD_SECONDS,
     SkillCatalog,
     SkillConflict,
     SkillNotFound,
-    Unavailable,
+    UnavailableSource,
 )
-from ai_platform_engineering.skills_middleware.factory import skill_catalog
-from ai_platform_engineering.skills_middleware.file_rules import SkillErrors
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
 from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
-from ai_platform_engineering.skills_middleware.sources.git_hub import HubReader, configured_hubs
-from ai_platform_engineering.skills_middleware.sources.source import Held, Source
+from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader, parse_hubs
+from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill, SkillSource
 from tests.support.fakes.git_server import GitServer, commit, git, git_server, repository
 from tests.support.skill_files import BLOCKED, skill_files, skill_md, write_skill
 
@@ -47,7 +47,7 @@ class Case:
 
     home: Path
     clock: Clock = field(default_factory=Clock)
-    extra: tuple[Source, ...] = ()
+    extra: tuple[SkillSource, ...] = ()
     configured: tuple[str, ...] = ()
 
     @property
@@ -62,10 +62,16 @@ class Case:
         for folder in (self.shipped, self.folder):
             folder.mkdir(exist_ok=True, parents=True)
         variables = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
-        reader = HubReader(self.home / "hubs", variables, Gate(allow_private=private))
-        sources = (FolderSource(self.shipped, origin="shipped", watched=False), *self.extra, FolderSource(self.folder))
-        hubs = configured_hubs(self.configured)
-        return SkillCatalog(SkillStore(self.home / "skills.db"), reader, sources, configured=hubs, clock=self.clock)
+        reader = HubReader(self.home / "hubs", variables, UrlChecker(allow_private=private))
+        sources = (
+            FolderSource(self.shipped, origin="shipped", watched=False),
+            *self.extra,
+            FolderSource(self.folder),
+        )
+        hubs = parse_hubs(self.configured)
+        return SkillCatalog(
+            SkillStore(self.home / "skills.db"), reader, sources, configured=hubs, clock=self.clock
+        )
 
     @asynccontextmanager
     async def opened(self, *, private: bool = True) -> AsyncIterator[SkillCatalog]:
@@ -86,7 +92,7 @@ def case(tmp_path: Path) -> Case:
 
 
 async def names(catalog: SkillCatalog) -> list[str]:
-    return [skill.name for skill in await catalog.usable()]
+    return [skill.name for skill in await catalog.list_usable()]
 
 
 async def body(catalog: SkillRegistry, name: str) -> str:
@@ -96,27 +102,45 @@ async def body(catalog: SkillRegistry, name: str) -> str:
 
 
 async def told(catalog: SkillCatalog) -> dict[tuple[str, str], tuple[bool, str | None]]:
-    return {(entry.name, entry.origin): (entry.enabled, entry.shadowed_by) for entry in await catalog.entries()}
+    return {
+        (entry.name, entry.origin): (entry.enabled, entry.shadowed_by) for entry in await catalog.entries()
+    }
 
 
 # --- which one is used ------------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_of_a_name_is_used_and_the_next_when_it_is_disabled(case: Case, tmp_path: Path) -> None:
+async def test_the_first_of_a_name_is_used_and_the_next_when_it_is_disabled(
+    case: Case, tmp_path: Path
+) -> None:
     case.write(case.shipped, "triage", "Shipped.")
     case.write(case.folder, "triage", "Folder.")
-    origin = repository(tmp_path / "origin", {"triage/SKILL.md": skill_md("triage", "Hub."), "only/SKILL.md": skill_md("only")})
+    origin = repository(
+        tmp_path / "origin",
+        {"triage/SKILL.md": skill_md("triage", "Hub."), "only/SKILL.md": skill_md("only")},
+    )
     async with git_server(origin) as served, case.opened() as catalog:
         await catalog.create(skill_files("triage", "Stored."))
         hub = await catalog.add_hub(f"http://127.0.0.1:{served.port}/team/skills")
         assert await names(catalog) == ["only", "triage"]
-        order: list[tuple[Origin, str]] = [("shipped", "Shipped."), ("folder", "Folder."), ("stored", "Stored."), ("hub", "Hub.")]
+        order: list[tuple[Origin, str]] = [
+            ("shipped", "Shipped."),
+            ("folder", "Folder."),
+            ("stored", "Stored."),
+            ("hub", "Hub."),
+        ]
         for number, (first, text) in enumerate(order):
             assert await body(catalog, "triage") == text
-            shadowed = {kind: by for (name, kind), (_, by) in (await told(catalog)).items() if name == "triage"}
+            shadowed = {
+                kind: by for (name, kind), (_, by) in (await told(catalog)).items() if name == "triage"
+            }
             assert shadowed == {kind: first if at > number else None for at, (kind, _) in enumerate(order)}
             entry = await catalog.set_enabled("triage", first, False)
-            assert (entry.enabled, entry.origin, entry.origin_id) == (False, first, hub.id if first == "hub" else "")
+            assert (entry.enabled, entry.origin, entry.origin_id) == (
+                False,
+                first,
+                hub.id if first == "hub" else "",
+            )
         assert await catalog.get("triage") is None
         assert await names(catalog) == ["only"]
         await catalog.set_enabled("triage", "stored", True)
@@ -131,13 +155,18 @@ async def test_every_skill_is_scanned_and_a_blocking_finding_keeps_it_off(case: 
     case.write(case.shipped, "odd", top="colour: red\n")
     async with case.opened() as catalog:
         entry = await catalog.create(skill_files("worse", references__guide=BLOCKED))
-        assert (entry.enabled, entry.skill is not None and [(one.file, one.line) for one in entry.skill.findings]) == (
+        assert (
+            entry.enabled,
+            entry.skill is not None and [(one.file, one.line) for one in entry.skill.findings],
+        ) == (
             False,
             [("references/guide.md", 1)],
         )
         assert await names(catalog) == ["odd"]
         for name, kind in (("bad", "folder"), ("worse", "stored")):
-            with pytest.raises(Refused, match=r"cannot be enabled before this is changed: .*turn from the instructions"):
+            with pytest.raises(
+                Refused, match=r"cannot be enabled before this is changed: .*turn from the instructions"
+            ):
                 await catalog.set_enabled(name, kind, True)  # type: ignore[arg-type]
             assert await catalog.get(name) is None
         assert (await catalog.update("worse", skill_files("worse"))).enabled
@@ -159,7 +188,11 @@ async def test_a_broken_skill_is_listed_with_its_problems(case: Case) -> None:
     case.write(case.folder, "good")
     async with case.opened() as catalog:
         (broken,) = [entry for entry in await catalog.entries() if entry.name == "broken"]
-        assert (broken.enabled, broken.skill, [problem.field for problem in broken.problems]) == (False, None, ["name", "description"])
+        assert (broken.enabled, broken.skill, [problem.field for problem in broken.problems]) == (
+            False,
+            None,
+            ["name", "description"],
+        )
         assert await names(catalog) == ["good"]
         with pytest.raises(Refused, match="cannot be enabled"):
             await catalog.set_enabled("broken", "folder", True)
@@ -175,12 +208,12 @@ async def test_a_folder_is_looked_at_once_a_second(case: Case) -> None:
         case.write(case.folder, "one", "Second.")
         case.write(case.folder, "two")
         assert await body(catalog, "one") == "First."
-        case.clock.now += LOOK_EVERY
+        case.clock.now += REREAD_SECONDS
         assert await body(catalog, "one") == "Second."
         assert await names(catalog) == ["one", "two"]
         assert catalog.generation == generation + 1
-        case.clock.now += LOOK_EVERY
-        await catalog.usable()
+        case.clock.now += REREAD_SECONDS
+        await catalog.list_usable()
         assert catalog.generation == generation + 1
         (case.folder / "one" / "SKILL.md").unlink()
         case.write(case.shipped, "three")
@@ -205,7 +238,11 @@ async def test_what_is_changed_here_counts_at_once(case: Case) -> None:
             await catalog.create({"SKILL.md": b"---\nname: x\n---\n"})
         await catalog.delete("one")
         assert await names(catalog) == []
-        for gone in (catalog.delete("one"), catalog.update("one", skill_files("one")), catalog.set_enabled("one", "stored", True)):
+        for gone in (
+            catalog.delete("one"),
+            catalog.update("one", skill_files("one")),
+            catalog.set_enabled("one", "stored", True),
+        ):
             with pytest.raises(SkillNotFound):
                 await gone
 
@@ -230,10 +267,10 @@ async def test_two_who_create_the_same_skill(case: Case) -> None:
 async def test_another_process_changes_the_store(case: Case) -> None:
     async with case.opened() as catalog, case.opened() as other:
         await other.create(skill_files("one"))
-        case.clock.now += LOOK_EVERY
+        case.clock.now += REREAD_SECONDS
         assert await names(catalog) == ["one"]
         await other.set_enabled("one", "stored", False)
-        case.clock.now += LOOK_EVERY
+        case.clock.now += REREAD_SECONDS
         assert await names(catalog) == []
 
 
@@ -241,8 +278,12 @@ async def test_a_check_stores_nothing(case: Case) -> None:
     async with case.opened() as catalog:
         good = await catalog.validate(skill_files("one", BLOCKED), "one")
         bad = await catalog.validate({"x": b""})
-        assert (good.blocked, [finding.code for finding in good.findings], good.problems) == (True, ["instruction-override"], ())
-        assert (bad.skill, len(bad.problems), bad.blocked) == (None, 1, False)
+        assert (good.is_blocked, [finding.code for finding in good.findings], good.problems) == (
+            True,
+            ["instruction-override"],
+            (),
+        )
+        assert (bad.skill, len(bad.problems), bad.is_blocked) == (None, 1, False)
         assert await catalog.entries() == ()
 
 
@@ -272,7 +313,11 @@ async def test_an_unknown_version_is_not_replaced_by_another(case: Case) -> None
         created = await catalog.entries()
         await catalog.update("one", skill_files("one", "Second."))
         assert created[0].skill is not None
-        for version in ("0" * 12, "", created[0].skill.version):  # the last one was shown, but no run began with it
+        for version in (
+            "0" * 12,
+            "",
+            created[0].skill.version,
+        ):  # the last one was shown, but no run began with it
             assert await catalog.get("one", version) is None
             with pytest.raises(SkillNotFound, match="Load the skill again"):
                 await catalog.read("one", version, "SKILL.md")
@@ -283,14 +328,14 @@ async def test_the_versions_that_are_kept_are_bounded(case: Case) -> None:
     async with case.opened() as catalog:
         await catalog.create(skill_files("one", "0"))
         versions = []
-        for number in range(MOST_KEPT + 2):
+        for number in range(MAX_SNAPSHOTS + 2):
             await catalog.update("one", skill_files("one", str(number)))
             skill = await catalog.get("one")
             assert skill is not None
             versions.append(skill.version)
             assert await catalog.get("one", versions[0])  # what is used stays
         kept = [await catalog.get("one", version) is not None for version in versions]
-        assert kept == [True, False, False, *[True] * (MOST_KEPT - 1)]
+        assert kept == [True, False, False, *[True] * (MAX_SNAPSHOTS - 1)]
 
 
 async def test_only_files_with_a_place_are_read(case: Case) -> None:
@@ -322,12 +367,12 @@ class Failing:
     gate: threading.Event = field(default_factory=threading.Event)
     entered: threading.Event = field(default_factory=threading.Event)
 
-    def held(self, known: Mapping[str, Held]) -> dict[str, Held]:
+    def held(self, known: Mapping[str, RawSkill]) -> dict[str, RawSkill]:
         self.entered.set()
         self.gate.wait(60)
         if self.error:
             raise self.error
-        return {"slow": Held("slow", "slow", "1", skill_files("slow"))}
+        return {"slow": RawSkill("slow", "slow", "1", skill_files("slow"))}
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -338,9 +383,9 @@ async def test_a_source_that_fails_is_told_and_takes_no_other_down(case: Case, w
     case.write(case.folder, "one")
     async with case.opened() as catalog:
         assert await names(catalog) == ["one"]
-        assert catalog.unavailable_sources == (Unavailable("folder", "x", "The disk is gone."),)
+        assert catalog.unavailable_sources == (UnavailableSource("folder", "x", "The disk is gone."),)
         failing.error = None
-        case.clock.now += LOOK_EVERY
+        case.clock.now += REREAD_SECONDS
         assert await names(catalog) == ["one", "slow"]
         assert catalog.unavailable_sources == ()
 
@@ -349,7 +394,7 @@ async def test_a_slow_source_does_not_stop_the_loop(case: Case) -> None:
     slow = Failing()
     case.extra = (slow,)
     catalog = case.catalog()
-    asked = [asyncio.create_task(catalog.usable()) for _ in range(3)]
+    asked = [asyncio.create_task(catalog.list_usable()) for _ in range(3)]
     await asyncio.to_thread(slow.entered.wait, 60)
     assert not any(task.done() for task in asked)  # and we are here
     slow.gate.set()
@@ -361,7 +406,7 @@ async def test_a_change_made_during_a_look_is_in_the_next(case: Case) -> None:
     slow = Failing()
     case.extra = (slow,)
     catalog = case.catalog()
-    looking = asyncio.create_task(catalog.usable())
+    looking = asyncio.create_task(catalog.list_usable())
     await asyncio.to_thread(slow.entered.wait, 60)
     created = asyncio.create_task(catalog.create(skill_files("one")))
     slow.gate.set()
@@ -378,32 +423,44 @@ async def test_without_its_database_nothing_is_used(case: Case) -> None:
     async with case.opened() as catalog:
         assert await names(catalog) == []
         assert await told(catalog) == {("one", "shipped"): (False, None)}
-        assert [(one.origin, "skills.db" in one.reason) for one in catalog.unavailable_sources] == [("stored", True)]
+        assert [(one.origin, "skills.db" in one.reason) for one in catalog.unavailable_sources] == [
+            ("stored", True)
+        ]
         with pytest.raises(SourceUnavailable):
             await catalog.create(skill_files("two"))
 
 
 async def test_the_folder_of_the_settings_is_missing(case: Case, tmp_path: Path) -> None:
-    settings = Settings.of({"SKILLS_DIR": str(tmp_path / "missing"), "CAIPE_HOME": str(tmp_path / "home")})
-    catalog = skill_catalog(settings, {"PATH": os.environ["PATH"]})
+    settings = Settings.from_variables(
+        {"SKILLS_DIR": str(tmp_path / "missing"), "CAIPE_HOME": str(tmp_path / "home")}
+    )
+    catalog = build_skill_catalog(settings, {"PATH": os.environ["PATH"]})
     await catalog.open()
-    assert await names(catalog) == ["argocd-sync-failure", "cost-check", "incident-triage", "on-call-handover", "post-incident-review"]
+    assert await names(catalog) == [
+        "argocd-sync-failure",
+        "cost-check",
+        "incident-triage",
+        "on-call-handover",
+        "post-incident-review",
+    ]
     (missing,) = catalog.unavailable_sources
     assert (missing.origin, "Check SKILLS_DIR" in missing.reason) == ("folder", True)
-    assert all(not entry.problems and entry.skill and not entry.skill.findings for entry in await catalog.entries())
+    assert all(
+        not entry.problems and entry.skill and not entry.skill.findings for entry in await catalog.entries()
+    )
     await catalog.close()
     assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["skills.db"]
 
 
 def test_settings_of_skills() -> None:
-    assert Settings.of({}).skills.enabled
-    assert not Settings.of({"ENABLE_SKILLS": "false"}).skills.enabled
-    assert Settings.of({"SKILL_HUBS": "https://a.test/x@main, https://b.test/y"}).skills.hubs == (
+    assert Settings.from_variables({}).skills.enabled
+    assert not Settings.from_variables({"ENABLE_SKILLS": "false"}).skills.enabled
+    assert Settings.from_variables({"SKILL_HUBS": "https://a.test/x@main, https://b.test/y"}).skills.hubs == (
         "https://a.test/x@main",
         "https://b.test/y",
     )
     with pytest.raises(ConfigurationError, match="SKILL_HUBS"):
-        skill_catalog(Settings.of({"SKILL_HUBS": "nonsense"}), {})
+        build_skill_catalog(Settings.from_variables({"SKILL_HUBS": "nonsense"}), {})
 
 
 # --- hubs ---------------------------------------------------------------------------------------------------------------------------------
@@ -411,7 +468,10 @@ def test_settings_of_skills() -> None:
 
 @asynccontextmanager
 async def a_hub(tmp_path: Path) -> AsyncIterator[tuple[Path, GitServer, str]]:
-    origin = repository(tmp_path / "origin", {"one/SKILL.md": skill_md("one", "First."), "two/SKILL.md": skill_md("two", BLOCKED)})
+    origin = repository(
+        tmp_path / "origin",
+        {"one/SKILL.md": skill_md("one", "First."), "two/SKILL.md": skill_md("two", BLOCKED)},
+    )
     git(origin, "config", "uploadpack.allowAnySHA1InWant", "true")
     async with git_server(origin) as served:
         yield origin, served, f"http://127.0.0.1:{served.port}/team/skills"
@@ -426,7 +486,7 @@ async def test_a_hub_changes_when_it_is_refreshed_and_not_before(case: Case, tmp
             with pytest.raises(SkillConflict, match="known already"):
                 await catalog.add_hub(url)
             newest = commit(origin, {"one/SKILL.md": skill_md("one", "Second."), "two/SKILL.md": None})
-            case.clock.now += LOOK_EVERY
+            case.clock.now += REREAD_SECONDS
             await catalog.refresh()
             assert await body(catalog, "one") == "First."
         asked = len(served.requests)
@@ -444,7 +504,11 @@ async def test_a_hub_changes_when_it_is_refreshed_and_not_before(case: Case, tmp
             assert (failed.origin, failed.origin_id) == ("hub", "team-skills")
             assert f"commit {newest[:12]} are used" in failed.reason
             await catalog.remove_hub("team-skills")
-            assert (await catalog.entries(), await catalog.hubs(), catalog.unavailable_sources) == ((), (), ())
+            assert (await catalog.entries(), await catalog.hubs(), catalog.unavailable_sources) == (
+                (),
+                (),
+                (),
+            )
             with pytest.raises(SkillNotFound):
                 await catalog.remove_hub("team-skills")
     assert list((case.home / "hubs").iterdir()) == []
@@ -464,7 +528,7 @@ async def test_the_hubs_of_the_settings_are_fetched_once_and_pinned(case: Case, 
         commit(origin, {"one/SKILL.md": skill_md("one", "Second.")})
         case.configured = (f"{url}@{first}",)
         async with case.opened(private=False) as catalog:
-            await catalog.fetched()
+            await catalog.wait_for_fetch()
             assert await body(catalog, "one") == "First."
             asked = len(served.requests)
             await catalog.refresh(hubs=True)  # a commit cannot have become another
@@ -472,11 +536,11 @@ async def test_the_hubs_of_the_settings_are_fetched_once_and_pinned(case: Case, 
             with pytest.raises(Refused, match="SKILL_HUBS"):
                 await catalog.remove_hub("team-skills")
         async with case.opened(private=False) as catalog:
-            await catalog.fetched()
+            await catalog.wait_for_fetch()
             assert (await body(catalog, "one"), len(served.requests)) == ("First.", asked)
         case.configured = (f"{url}@main",)
         async with case.opened(private=False) as catalog:
-            await catalog.fetched()
+            await catalog.wait_for_fetch()
             assert await body(catalog, "one") == "Second."
         case.configured = ()
         async with case.opened() as catalog:
@@ -491,7 +555,7 @@ async def test_a_hub_of_the_settings_that_is_away_delays_nothing(case: Case, tmp
         async with case.opened() as catalog:
             assert await names(catalog) == ["own"]
             assert [one.origin_id for one in catalog.unavailable_sources] == ["team-skills"]
-            await catalog.fetched()
+            await catalog.wait_for_fetch()
             assert "no repository at this address" in catalog.unavailable_sources[0].reason
             served.refuse = ""
             await catalog.refresh(hubs=True)
@@ -512,16 +576,27 @@ async def test_pages_and_words(case: Case) -> None:
     write_skill(case.folder / "broken", {"SKILL.md": b""})
     async with case.opened() as catalog:
         entries = await catalog.entries()
-        first, last = page_of(entries, size=5), page_of(entries, page=2, size=5)
+        first, last = find_page(entries, size=5), find_page(entries, page=2, size=5)
         assert ([entry.name for entry in first.entries], first.total, first.has_more) == (
             ["broken", "skill-0", "skill-1", "skill-2", "skill-3"], 8, True
         )  # fmt: skip
-        assert ([entry.name for entry in last.entries], last.total, last.has_more) == (["skill-4", "skill-5", "skill-6"], 8, False)
-        assert (page_of(entries, page=1, size=4).has_more, page_of(entries, page=2, size=4).has_more) == (True, False)
-        assert (len(page_of(entries, page=0).entries), page_of(entries, page=0).has_more) == (8, False)
-        assert [entry.name for entry in page_of(entries, words="ARGO looks").entries] == ["skill-1", "skill-3", "skill-5"]
-        assert page_of(entries, words="sre costs").total == 4
-        assert page_of(entries, words="broken").total == 1
-        assert page_of(entries, words="argo aws").total == 0
-        assert (page_of(entries, origin="folder").total, page_of(entries, origin="hub").total) == (8, 0)
-        assert page_of(entries, page=9).entries == []
+        assert ([entry.name for entry in last.entries], last.total, last.has_more) == (
+            ["skill-4", "skill-5", "skill-6"],
+            8,
+            False,
+        )
+        assert (find_page(entries, page=1, size=4).has_more, find_page(entries, page=2, size=4).has_more) == (
+            True,
+            False,
+        )
+        assert (len(find_page(entries, page=0).entries), find_page(entries, page=0).has_more) == (8, False)
+        assert [entry.name for entry in find_page(entries, words="ARGO looks").entries] == [
+            "skill-1",
+            "skill-3",
+            "skill-5",
+        ]
+        assert find_page(entries, words="sre costs").total == 4
+        assert find_page(entries, words="broken").total == 1
+        assert find_page(entries, words="argo aws").total == 0
+        assert (find_page(entries, origin="folder").total, find_page(entries, origin="hub").total) == (8, 0)
+        assert find_page(entries, page=9).entries == []

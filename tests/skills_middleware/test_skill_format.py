@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from ai_platform_engineering.core.skills import Skill, SkillFile
 from ai_platform_engineering.skills_middleware.file_rules import (
     MAX_DEPTH,
-    MAX_FILE,
+    MAX_FILE_BYTES,
     MAX_FILES,
-    MAX_MAIN,
-    MAX_SKILL,
-    Problem,
+    MAX_SKILL_BYTES,
+    MAX_SKILL_MD_BYTES,
     SkillErrors,
+    SkillProblem,
+    find_path_problem,
     is_expected,
-    path_problem,
 )
-from ai_platform_engineering.skills_middleware.skill_md import parse, text_of, version_of
+from ai_platform_engineering.skills_middleware.skill_md import compute_version, parse_skill, render_skill_md
 
 WHOLE = """---
 name: sync-failure
@@ -43,11 +43,14 @@ def minimal(top: str = "", body: str = "Look.", name: str = "a-skill") -> str:
     return f"---\nname: {name}\ndescription: A skill.\n{top}---\n\n{body}\n"
 
 
-def problems(text: str | bytes, folder: str | None = None, **more: bytes) -> list[Problem]:
+def problems(text: str | bytes, folder: str | None = None, **more: bytes) -> list[SkillProblem]:
     files = {"SKILL.md": text.encode() if isinstance(text, str) else text, **more}
     with pytest.raises(SkillErrors) as caught:
-        parse(files, folder)
-    assert all(problem.message.endswith(".") and str(problem) in str(caught.value) for problem in caught.value.problems)
+        parse_skill(files, folder)
+    assert all(
+        problem.message.endswith(".") and str(problem) in str(caught.value)
+        for problem in caught.value.problems
+    )
     return list(caught.value.problems)
 
 
@@ -59,25 +62,37 @@ def test_everything_that_the_convention_has_is_read() -> None:
         "assets/a/b/c.svg": b"<svg/>",
         "LICENSE": b"...",
     }
-    skill = parse(files, "sync-failure")
+    skill = parse_skill(files, "sync-failure")
     assert skill == Skill(
         name="sync-failure",
         description="Finds out why an application does not sync. Use it when Argo CD reports OutOfSync.",
         body="# Why it does not sync\n\n1. Look.",
-        version=version_of(files),
+        version=compute_version(files),
         license="Apache-2.0",
         compatibility="needs the argocd agent",
         metadata={"author": "platform-team", "version": "1.0"},
         allowed_tools=("argocd", "search", "Bash(git add:*)"),
-        files=tuple(SkillFile(path=path, size=len(files[path])) for path in sorted(files) if path != "SKILL.md"),
+        files=tuple(
+            SkillFile(path=path, size=len(files[path])) for path in sorted(files) if path != "SKILL.md"
+        ),
     )
 
 
 @pytest.mark.parametrize(
-    "written", ["[argocd, search]", "argocd search", "argocd, search", "\n  - argocd\n  - search", "argocd argocd search"]
+    "written",
+    [
+        "[argocd, search]",
+        "argocd search",
+        "argocd, search",
+        "\n  - argocd\n  - search",
+        "argocd argocd search",
+    ],
 )
 def test_allowed_tools_are_a_list_or_words(written: str) -> None:
-    assert parse({"SKILL.md": minimal(f"allowed-tools: {written}\n").encode()}).allowed_tools == ("argocd", "search")
+    assert parse_skill({"SKILL.md": minimal(f"allowed-tools: {written}\n").encode()}).allowed_tools == (
+        "argocd",
+        "search",
+    )
 
 
 @pytest.mark.parametrize("written", ["", "[]", "''", "~", "' , '"])
@@ -88,10 +103,16 @@ def test_no_allowed_tool_is_not_taken_for_every_tool(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [minimal().replace("\n", "\r\n"), "\ufeff" + minimal(), minimal().replace("---\n", "---  \n"), minimal().rstrip("\n")]
+    "text",
+    [
+        minimal().replace("\n", "\r\n"),
+        "\ufeff" + minimal(),
+        minimal().replace("---\n", "---  \n"),
+        minimal().rstrip("\n"),
+    ],
 )
 def test_how_a_file_was_saved_does_not_matter(text: str) -> None:
-    skill = parse({"SKILL.md": text.encode()})
+    skill = parse_skill({"SKILL.md": text.encode()})
     assert (skill.name, skill.description, skill.body) == ("a-skill", "A skill.", "Look.")
 
 
@@ -108,7 +129,7 @@ def test_a_name_that_is_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a", "a-b", "1", "a1-2b", "a" * 64])
 def test_a_name_that_is_one(name: str) -> None:
-    assert parse({"SKILL.md": minimal(name=name).encode()}, name).name == name
+    assert parse_skill({"SKILL.md": minimal(name=name).encode()}, name).name == name
 
 
 def test_the_name_is_that_of_the_folder() -> None:
@@ -149,53 +170,87 @@ def test_every_wrong_field_is_named_at_once() -> None:
         ("name", 2), ("description", 3), ("compatibility", 4), ("metadata", 5), ("allowed-tools", 6), ("license", 7)
     }  # fmt: skip
     assert [problem.field for problem in problems("---\nlicense: x\n---\n")] == ["name", "description"]
-    assert [problem.field for problem in problems("---\nname: a\ndescription: '  '\n---\n")] == ["description"]
-    assert parse({"SKILL.md": f"---\nname: a\ndescription: {'x' * 1024}\ncompatibility: {'x' * 500}\n---\n".encode()})
+    assert [problem.field for problem in problems("---\nname: a\ndescription: '  '\n---\n")] == [
+        "description"
+    ]
+    assert parse_skill(
+        {"SKILL.md": f"---\nname: a\ndescription: {'x' * 1024}\ncompatibility: {'x' * 500}\n---\n".encode()}
+    )
 
 
 def test_metadata_is_texts() -> None:
     assert problems(minimal("metadata: {a: [b]}\n"))[0].field == "metadata"
     assert problems(minimal("metadata: {a: b, a: c}\n"))[0].field == "metadata"
-    assert parse({"SKILL.md": minimal("metadata: {a: true, b: 2, c: , d: 2024-01-01}\n").encode()}).metadata == {
+    assert parse_skill({"SKILL.md": minimal("metadata: {a: true, b: 2, c: , d: 2024-01-01}\n").encode()}).metadata == {
         "a": "true", "b": "2", "c": "", "d": "2024-01-01"
     }  # fmt: skip
 
 
 def test_a_file_that_is_missing_or_no_text() -> None:
-    for files, said in (({}, "Add a SKILL.md"), ({"skill.md": b""}, "Rename skill.md"), ({"SKILL.md": b"\xff\xfe"}, "UTF-8")):
+    for files, said in (
+        ({}, "Add a SKILL.md"),
+        ({"skill.md": b""}, "Rename skill.md"),
+        ({"SKILL.md": b"\xff\xfe"}, "UTF-8"),
+    ):
         with pytest.raises(SkillErrors, match=said):
-            parse(files)
+            parse_skill(files)
 
 
 def test_limits_of_size_number_and_depth() -> None:
     main = minimal().encode()
-    fits: dict[str, bytes] = {"SKILL.md": main + b"x" * (MAX_MAIN - len(main)), "assets/a": b"x" * MAX_FILE, "references/a/b/c": b""}
-    assert parse(fits)
+    fits: dict[str, bytes] = {
+        "SKILL.md": main + b"x" * (MAX_SKILL_MD_BYTES - len(main)),
+        "assets/a": b"x" * MAX_FILE_BYTES,
+        "references/a/b/c": b"",
+    }
+    assert parse_skill(fits)
     many = {f"assets/{number}": b"" for number in range(MAX_FILES - 1)}
-    assert parse({"SKILL.md": main, **many})
+    assert parse_skill({"SKILL.md": main, **many})
     wrong: list[tuple[str, Mapping[str, bytes]]] = [
         ("64 KB", {"SKILL.md": fits["SKILL.md"] + b"x"}),
-        ("256 KB", {"SKILL.md": main, "assets/a": b"x" * (MAX_FILE + 1)}),
-        ("2048 KB", {"SKILL.md": main, **{f"assets/{number}": b"x" * MAX_FILE for number in range(MAX_SKILL // MAX_FILE)}}),
+        ("256 KB", {"SKILL.md": main, "assets/a": b"x" * (MAX_FILE_BYTES + 1)}),
+        (
+            "2048 KB",
+            {
+                "SKILL.md": main,
+                **{
+                    f"assets/{number}": b"x" * MAX_FILE_BYTES
+                    for number in range(MAX_SKILL_BYTES // MAX_FILE_BYTES)
+                },
+            },
+        ),
         (f"has {MAX_FILES + 1} files", {"SKILL.md": main, **many, "assets/more": b""}),
         (f"at most {MAX_DEPTH} parts", {"SKILL.md": main, "references/a/b/c/d": b""}),
     ]
     for said, files in wrong:
         with pytest.raises(SkillErrors, match=said):
-            parse(files)
+            parse_skill(files)
 
 
 @pytest.mark.parametrize(
-    "path", ["../x", "assets/../../x", "/etc/passwd", "C:/x", "a\\b", "assets//x", "assets/.", "a\0b", "a\nb", "", "x" * 256]
+    "path",
+    [
+        "../x",
+        "assets/../../x",
+        "/etc/passwd",
+        "C:/x",
+        "a\\b",
+        "assets//x",
+        "assets/.",
+        "a\0b",
+        "a\nb",
+        "",
+        "x" * 256,
+    ],
 )
 def test_paths_that_lead_elsewhere_are_refused(path: str) -> None:
     with pytest.raises(SkillErrors):
-        parse({"SKILL.md": minimal().encode(), path: b""})
+        parse_skill({"SKILL.md": minimal().encode(), path: b""})
 
 
 @given(st.text(max_size=40))
 def test_a_path_that_passes_stays_below(path: str) -> None:
-    if path_problem(path) is None:
+    if find_path_problem(path) is None:
         parts = path.split("/")
         assert all(part not in ("", ".", "..") for part in parts)
         assert "\\" not in path
@@ -207,7 +262,7 @@ def test_a_path_that_passes_stays_below(path: str) -> None:
 
 
 def odd(files: Mapping[str, bytes]) -> list[tuple[str, str, int | None]]:
-    found = parse(files).findings
+    found = parse_skill(files).findings
     assert all(finding.severity == "warn" for finding in found)
     return [(finding.code, finding.file, finding.line) for finding in found]
 
@@ -220,7 +275,9 @@ def test_what_is_odd_is_a_warning() -> None:
     ]
     assert odd({"SKILL.md": minimal(body="").encode()}) == [("empty-body", "SKILL.md", None)]
     assert odd({"SKILL.md": minimal(body="\n".join(["x"] * 500)).encode()}) == []
-    assert odd({"SKILL.md": minimal(body="\n".join(["x"] * 501)).encode()}) == [("long-body", "SKILL.md", 506)]
+    assert odd({"SKILL.md": minimal(body="\n".join(["x"] * 501)).encode()}) == [
+        ("long-body", "SKILL.md", 506)
+    ]
 
 
 def test_files_without_a_place_are_kept_from_the_model() -> None:
@@ -233,7 +290,7 @@ def test_files_without_a_place_are_kept_from_the_model() -> None:
         "references/SKILL.md": b"",
     }
     assert {file for _, file, _ in odd(files)} == {"README.md", "src/x.py", "references"}
-    assert [file.path for file in parse(files).files] == ["LICENSE.txt", "references/SKILL.md"]
+    assert [file.path for file in parse_skill(files).files] == ["LICENSE.txt", "references/SKILL.md"]
     assert not is_expected("SKILL.md")
 
 
@@ -242,10 +299,10 @@ def test_files_without_a_place_are_kept_from_the_model() -> None:
 
 def test_the_version_tells_files_apart() -> None:
     files = {"SKILL.md": b"a", "assets/x": b"b"}
-    version = version_of(files)
+    version = compute_version(files)
     assert len(version) == 12
     assert int(version, 16) >= 0
-    assert version == version_of(dict(reversed(files.items())))
+    assert version == compute_version(dict(reversed(files.items())))
     others = [
         {"SKILL.md": b"a"},
         {**files, "assets/x": b"c"},
@@ -253,12 +310,13 @@ def test_the_version_tells_files_apart() -> None:
         {"SKILL.md": b"aassets/xb"},
         {"SKILL.md": b"ab", "assets/x": b""},
     ]
-    assert len({version, *map(version_of, others)}) == 1 + len(others)
+    assert len({version, *map(compute_version, others)}) == 1 + len(others)
 
 
 def plain(longest: int) -> st.SearchStrategy[str]:
     return st.text(
-        st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"), exclude_characters="\ufeff\ufffe\uffff"), max_size=longest
+        st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"), exclude_characters="\ufeff\ufffe\uffff"),
+        max_size=longest,
     ).map(str.strip)
 
 
@@ -282,5 +340,5 @@ def test_what_is_written_is_read_back(
         metadata=metadata,
         allowed_tools=tuple(tools),
     )
-    again = parse({"SKILL.md": text_of(skill).encode()}, name)
+    again = parse_skill({"SKILL.md": render_skill_md(skill).encode()}, name)
     assert again.model_copy(update={"version": skill.version, "findings": ()}) == skill

@@ -8,36 +8,42 @@ from pathlib import Path
 import pytest
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, Refused, SourceUnavailable
-from ai_platform_engineering.net.connections import Gate
-from ai_platform_engineering.skills_middleware.file_rules import MAX_FILE, MAX_FILES
-from ai_platform_engineering.skills_middleware.resolution import load
-from ai_platform_engineering.skills_middleware.skill_store import Hub, Key, SkillStore
+from ai_platform_engineering.net.connections import UrlChecker
+from ai_platform_engineering.skills_middleware.file_rules import MAX_FILE_BYTES, MAX_FILES
+from ai_platform_engineering.skills_middleware.skill_resolution import load_skill
+from ai_platform_engineering.skills_middleware.skill_store import Hub, SkillKey, SkillStore
 from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
-from ai_platform_engineering.skills_middleware.sources.git_hub import HubReader, configured_hubs, hub_of
-from ai_platform_engineering.skills_middleware.sources.shipped import shipped
-from ai_platform_engineering.skills_middleware.sources.source import Held
+from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader, create_hub, parse_hubs
+from ai_platform_engineering.skills_middleware.sources.shipped_source import shipped_source
+from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill
 from ai_platform_engineering.skills_middleware.sources.stored_source import StoredSource
 from tests.support.fakes.git_server import commit, git, git_server, repository
-from tests.support.fakes.site import World
+from tests.support.fakes.site import FakeNetwork
 from tests.support.skill_files import skill_files, skill_md, write_skill
 
 # --- folders --------------------------------------------------------------------------------------------------------------------------
 
 
-def held(folder: Path, known: dict[str, Held] | None = None) -> dict[str, Held]:
-    return FolderSource(folder).held(known or {})
+def held(folder: Path, known: dict[str, RawSkill] | None = None) -> dict[str, RawSkill]:
+    return FolderSource(folder).read_skills(known or {})
 
 
-def said(one: Held) -> str:
+def said(one: RawSkill) -> str:
     assert one.files == {}
     return " ".join(map(str, one.problems))
 
 
 def test_the_shipped_skills_are_whole_and_clean() -> None:
-    found = shipped().held({})
-    assert sorted(found) == ["argocd-sync-failure", "cost-check", "incident-triage", "on-call-handover", "post-incident-review"]
+    found = shipped_source().read_skills({})
+    assert sorted(found) == [
+        "argocd-sync-failure",
+        "cost-check",
+        "incident-triage",
+        "on-call-handover",
+        "post-incident-review",
+    ]
     for one in found.values():
-        checked = load(one, "shipped", "").checked
+        checked = load_skill(one, "shipped", "").check
         assert (checked.problems, checked.findings) == ((), ())
         assert checked.skill is not None
         assert (checked.skill.name, checked.skill.origin) == (one.folder, "shipped")
@@ -53,7 +59,7 @@ def test_folders_and_the_flat_form(tmp_path: Path) -> None:
         "deep": ("deep", ["SKILL.md", "references/guide.md"], ()),
         "flat--SKILL.md": ("flat", ["SKILL.md"], ()),
     }
-    assert all(load(one, "folder", "").checked.skill for one in found.values())
+    assert all(load_skill(one, "folder", "").check.skill for one in found.values())
 
 
 def test_only_what_changed_is_read_again(tmp_path: Path) -> None:
@@ -69,7 +75,9 @@ def test_only_what_changed_is_read_again(tmp_path: Path) -> None:
     same_size = (tmp_path / "one" / "SKILL.md").read_bytes().replace(b"Look.", b"Stop.")
     before = (tmp_path / "one" / "SKILL.md").stat()
     (tmp_path / "one" / "SKILL.md").write_bytes(same_size)
-    os.utime(tmp_path / "one" / "SKILL.md", ns=(before.st_atime_ns, before.st_mtime_ns))  # as copying with times does
+    os.utime(
+        tmp_path / "one" / "SKILL.md", ns=(before.st_atime_ns, before.st_mtime_ns)
+    )  # as copying with times does
     (tmp_path / "two" / "assets").mkdir()
     (tmp_path / "two" / "assets" / "new").write_text("x")
     fourth = held(tmp_path, third)
@@ -115,8 +123,11 @@ def test_a_config_map_of_kubernetes_is_read(tmp_path: Path) -> None:
 
 def test_what_is_too_much_or_no_file_is_a_problem_of_its_skill(tmp_path: Path) -> None:
     write_skill(tmp_path / "good", skill_files("good"))
-    write_skill(tmp_path / "big", {**skill_files("big"), "assets/x": b"x" * (MAX_FILE + 1)})
-    write_skill(tmp_path / "many", {**skill_files("many"), **{f"assets/{number}/x": b"" for number in range(MAX_FILES + 50)}})
+    write_skill(tmp_path / "big", {**skill_files("big"), "assets/x": b"x" * (MAX_FILE_BYTES + 1)})
+    write_skill(
+        tmp_path / "many",
+        {**skill_files("many"), **{f"assets/{number}/x": b"" for number in range(MAX_FILES + 50)}},
+    )
     write_skill(tmp_path / "deep", {**skill_files("deep"), "assets/a/b/c/d/e/f": b""})
     write_skill(tmp_path / "pipe", skill_files("pipe"))
     os.mkfifo(tmp_path / "pipe" / "fifo")
@@ -127,7 +138,7 @@ def test_what_is_too_much_or_no_file_is_a_problem_of_its_skill(tmp_path: Path) -
     assert "too deep" in said(found["deep"])
     assert "not a file" in said(found["pipe"])
     assert found["good"].problems == ()
-    (problem,) = load(found["empty"], "folder", "").checked.problems
+    (problem,) = load_skill(found["empty"], "folder", "").check.problems
     assert "Add a SKILL.md" in problem.message
 
 
@@ -135,12 +146,12 @@ def test_a_source_has_a_size(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write_skill(tmp_path / name, {**skill_files(name), "assets/x": b"x" * 1000})
     source = FolderSource(tmp_path, most=2500)
-    found = source.held({})
+    found = source.read_skills({})
     assert (found["a"].problems, found["b"].problems) == ((), ())
     assert "so this one was left out" in said(found["c"])
-    assert source.held(found)["c"] is found["c"]
+    assert source.read_skills(found)["c"] is found["c"]
     (tmp_path / "a" / "assets" / "x").write_bytes(b"")
-    assert len(source.held(found)["c"].files) == 2
+    assert len(source.read_skills(found)["c"].files) == 2
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
@@ -153,8 +164,8 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 # --- the database -----------------------------------------------------------------------------------------------------------------------
 
 
-def a_held(name: str, mark: str = "1", body: str = "Look.") -> Held:
-    return Held(name, name, mark, skill_files(name, body))
+def a_held(name: str, mark: str = "1", body: str = "Look.") -> RawSkill:
+    return RawSkill(name, name, mark, skill_files(name, body))
 
 
 def test_what_is_stored_outlives_the_process(tmp_path: Path) -> None:
@@ -162,25 +173,25 @@ def test_what_is_stored_outlives_the_process(tmp_path: Path) -> None:
     store = SkillStore(path)
     assert store.add("stored", a_held("one"))
     assert not store.add("stored", a_held("one", body="Other."))
-    assert not store.change("stored", a_held("one", "2"), "0")
-    assert store.change("stored", a_held("one", "2", "New."), "1")
-    assert not store.change("stored", a_held("two"), None)
-    store.switch("shipped", "", "cost-check", enabled=False)
+    assert not store.update("stored", a_held("one", "2"), "0")
+    assert store.update("stored", a_held("one", "2", "New."), "1")
+    assert not store.update("stored", a_held("two"), None)
+    store.set_switch("shipped", "", "cost-check", enabled=False)
     store.put_hub(Hub("h", "https://git.test/x", commit="c"), [a_held("three")])
     assert path.stat().st_mode & 0o077 == 0
     store.close()
     again = SkillStore(path)
-    found = StoredSource(again).held({})
-    assert found["one"].mark == "2"
+    found = StoredSource(again).read_skills({})
+    assert found["one"].fingerprint == "2"
     assert b"New." in found["one"].files["SKILL.md"]
     assert again.switches() == {("shipped", "", "cost-check"): False}
     assert again.hubs() == [Hub("h", "https://git.test/x", commit="c")]
-    assert list(StoredSource(again, origin="hub", origin_id="h").held({})) == ["three"]
-    assert StoredSource(again).held(found)["one"] is found["one"]
-    assert again.remove(Key("stored", "", "one"))
-    assert not again.remove(Key("stored", "", "one"))
+    assert list(StoredSource(again, origin="hub", origin_id="h").read_skills({})) == ["three"]
+    assert StoredSource(again).read_skills(found)["one"] is found["one"]
+    assert again.remove(SkillKey("stored", "", "one"))
+    assert not again.remove(SkillKey("stored", "", "one"))
     assert again.remove_hub("h")
-    assert StoredSource(again, origin="hub", origin_id="h").held({}) == {}
+    assert StoredSource(again, origin="hub", origin_id="h").read_skills({}) == {}
     again.close()
     with sqlite3.connect(path) as db:
         assert db.execute("SELECT count(*) FROM files").fetchone() == (0,)
@@ -199,20 +210,29 @@ def test_a_database_that_cannot_be_used_says_so(tmp_path: Path) -> None:
 # --- hubs -------------------------------------------------------------------------------------------------------------------------------
 
 
-def reader(tmp_path: Path, world: World | None = None, *, private: bool = True) -> HubReader:
+def reader(tmp_path: Path, world: FakeNetwork | None = None, *, private: bool = True) -> HubReader:
     variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home")}
     return HubReader(
-        tmp_path / "hubs", variables, Gate(allow_private=private, connector=world), own=Gate(allow_private=True, connector=world)
+        tmp_path / "hubs",
+        variables,
+        UrlChecker(allow_private=private, connector=world),
+        own=UrlChecker(allow_private=True, connector=world),
     )
 
 
 def as_texts(**skills: dict[str, bytes]) -> dict[str, str | bytes]:
-    return {f"{folder.replace('__', '/')}/{path}": content for folder, files in skills.items() for path, content in files.items()}
+    return {
+        f"{folder.replace('__', '/')}/{path}": content
+        for folder, files in skills.items()
+        for path, content in files.items()
+    }
 
 
 async def test_the_skills_of_a_repository_over_http(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
-        **as_texts(skills__one=skill_files("one", references__guide="Guide.", references__SKILL="Not a skill.")),
+        **as_texts(
+            skills__one=skill_files("one", references__guide="Guide.", references__SKILL="Not a skill.")
+        ),
         **as_texts(**{".claude__skills__two": skill_files("two")}),
         "README.md": "x" * 100_000,
         "skills/one/.hidden": "x",
@@ -220,11 +240,11 @@ async def test_the_skills_of_a_repository_over_http(tmp_path: Path) -> None:
     }
     origin = repository(tmp_path / "origin", files)
     async with git_server(origin) as served:
-        world = World({"code.test": ("127.0.0.1",)})
-        hub = hub_of(f"http://code.test:{served.port}/team/skills.git")
+        world = FakeNetwork({"code.test": ("127.0.0.1",)})
+        hub = create_hub(f"http://code.test:{served.port}/team/skills.git")
         fetched, found = await reader(tmp_path, world).fetch(hub)
         assert fetched == replace(hub, commit=git(origin, "rev-parse", "HEAD"))
-        assert {one.place: (one.folder, sorted(one.files)) for one in found} == {
+        assert {one.location: (one.folder, sorted(one.files)) for one in found} == {
             ".claude/skills/two": ("two", ["SKILL.md"]),
             "skills/one": ("one", ["SKILL.md", "references/SKILL.md", "references/guide.md"]),
         }
@@ -243,9 +263,9 @@ async def test_a_commit_is_a_pin(tmp_path: Path) -> None:
     git(origin, "config", "uploadpack.allowAnySHA1InWant", "true")
     async with git_server(origin) as served:
         url = f"http://127.0.0.1:{served.port}/team/skills"
-        first, _ = await reader(tmp_path).fetch(hub_of(url))
+        first, _ = await reader(tmp_path).fetch(create_hub(url))
         commit(origin, as_texts(one=skill_files("one", "Second.")))
-        for hub, pinned in ((first, True), (hub_of(url, first.commit), False)):
+        for hub, pinned in ((first, True), (create_hub(url, first.commit), False)):
             again, (one,) = await reader(tmp_path).fetch(hub, pinned=pinned)
             assert again.commit == first.commit
             assert b"First." in one.files["SKILL.md"]
@@ -256,37 +276,58 @@ async def test_a_commit_is_a_pin(tmp_path: Path) -> None:
         with pytest.raises(SourceUnavailable, match="no such branch, tag or commit"):
             await reader(tmp_path).fetch(first, pinned=True)
         with pytest.raises(SourceUnavailable, match="no such branch, tag or commit"):
-            await reader(tmp_path).fetch(hub_of(url, "missing"))
+            await reader(tmp_path).fetch(create_hub(url, "missing"))
 
 
 async def test_branches_folders_and_a_repository_that_is_one_skill(tmp_path: Path) -> None:
-    origin = repository(tmp_path / "my-skill", {"SKILL.md": skill_md("my-skill"), "team/a/SKILL.md": skill_md("a")})
+    origin = repository(
+        tmp_path / "my-skill", {"SKILL.md": skill_md("my-skill"), "team/a/SKILL.md": skill_md("a")}
+    )
     git(origin, "checkout", "--quiet", "-b", "next")
     commit(origin, {"SKILL.md": None, "team/b/SKILL.md": skill_md("b")})
     hubs = reader(tmp_path)
     place = str(origin)
-    _, whole = await hubs.fetch(hub_of(place, "main", configured=True))
-    assert [(one.place, one.folder, sorted(one.files)) for one in whole] == [(".", "my-skill", ["SKILL.md", "team/a/SKILL.md"])]
-    _, below = await hubs.fetch(hub_of(place, "next", "team", configured=True))
-    assert [(one.place, one.folder) for one in below] == [("team/a", "a"), ("team/b", "b")]
-    _, single = await hubs.fetch(hub_of(place, "next", "team/b", configured=True))
-    assert [(one.place, one.folder) for one in single] == [("team/b", "b")]
+    _, whole = await hubs.fetch(create_hub(place, "main", configured=True))
+    assert [(one.location, one.folder, sorted(one.files)) for one in whole] == [
+        (".", "my-skill", ["SKILL.md", "team/a/SKILL.md"])
+    ]
+    _, below = await hubs.fetch(create_hub(place, "next", "team", configured=True))
+    assert [(one.location, one.folder) for one in below] == [("team/a", "a"), ("team/b", "b")]
+    _, single = await hubs.fetch(create_hub(place, "next", "team/b", configured=True))
+    assert [(one.location, one.folder) for one in single] == [("team/b", "b")]
     with pytest.raises(SourceUnavailable, match=r"no SKILL\.md below nowhere"):
-        await hubs.fetch(hub_of(place, "next", "nowhere", configured=True))
+        await hubs.fetch(create_hub(place, "next", "nowhere", configured=True))
 
 
 async def test_links_submodules_and_large_files_are_problems_of_their_skill(tmp_path: Path) -> None:
     origin = repository(
         tmp_path / "origin",
-        as_texts(good=skill_files("good"), linked=skill_files("linked"), big=skill_files("big"), sub=skill_files("sub")),
+        as_texts(
+            good=skill_files("good"),
+            linked=skill_files("linked"),
+            big=skill_files("big"),
+            sub=skill_files("sub"),
+        ),
     )
     (origin / "linked" / "assets").symlink_to("/etc")
-    git(origin, "update-index", "--add", "--cacheinfo", f"160000,{git(origin, 'rev-parse', 'HEAD')},sub/module")
-    commit(origin, {"big/assets/x": b"x" * (MAX_FILE + 1)})
-    git(origin, "update-index", "--add", "--cacheinfo", f"160000,{git(origin, 'rev-parse', 'HEAD')},sub/module")
+    git(
+        origin,
+        "update-index",
+        "--add",
+        "--cacheinfo",
+        f"160000,{git(origin, 'rev-parse', 'HEAD')},sub/module",
+    )
+    commit(origin, {"big/assets/x": b"x" * (MAX_FILE_BYTES + 1)})
+    git(
+        origin,
+        "update-index",
+        "--add",
+        "--cacheinfo",
+        f"160000,{git(origin, 'rev-parse', 'HEAD')},sub/module",
+    )
     git(origin, "commit", "--quiet", "--message", "A module.")
-    _, found = await reader(tmp_path).fetch(hub_of(str(origin), configured=True))
-    by_place = {one.place: one for one in found}
+    _, found = await reader(tmp_path).fetch(create_hub(str(origin), configured=True))
+    by_place = {one.location: one for one in found}
     assert by_place["good"].problems == ()
     assert "assets: This is a link" in said(by_place["linked"])
     assert "module: This is a submodule" in said(by_place["sub"])
@@ -300,14 +341,17 @@ async def test_links_submodules_and_large_files_are_problems_of_their_skill(tmp_
 )  # fmt: skip
 def test_addresses_that_are_no_hub(url: str) -> None:
     with pytest.raises(CaipeError) as caught:
-        hub_of(url)
+        create_hub(url)
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("ref", "path"), [("-x", ""), ("a b", ""), ("a:b", ""), ("", "../x"), ("", "-x"), ("", ":(top)x"), ("", "a\nb")])
+@pytest.mark.parametrize(
+    ("ref", "path"),
+    [("-x", ""), ("a b", ""), ("a:b", ""), ("", "../x"), ("", "-x"), ("", ":(top)x"), ("", "a\nb")],
+)
 def test_refs_and_folders_that_are_none(ref: str, path: str) -> None:
     with pytest.raises(Refused):
-        hub_of("https://git.test/team/skills", ref, path)
+        create_hub("https://git.test/team/skills", ref, path)
 
 
 def test_the_hubs_of_the_settings() -> None:
@@ -318,7 +362,7 @@ def test_the_hubs_of_the_settings() -> None:
         "https://git.test/a/b#skills/x",
         "/srv/git/own@abc/def#x",
     )
-    assert [(hub.id, hub.url, hub.ref, hub.path, hub.configured) for hub in configured_hubs(texts)] == [
+    assert [(hub.id, hub.url, hub.ref, hub.path, hub.configured) for hub in parse_hubs(texts)] == [
         ("team-skills", "https://github.com/team/skills", "v1.2", "", True),
         ("team-skills-2", "git@git.test:team/skills.git", "main", "", True),
         ("team-other", "ssh://git@git.test/team/other.git", "", "", True),
@@ -327,7 +371,7 @@ def test_the_hubs_of_the_settings() -> None:
     ]
     for wrong in ("nonsense", "https://user:secret@git.test/x", "https://git.test/x@a@b"):
         with pytest.raises(ConfigurationError, match="SKILL_HUBS: entry 2") as caught:
-            configured_hubs(["https://git.test/x", wrong])
+            parse_hubs(["https://git.test/x", wrong])
         assert "secret" not in str(caught.value)
 
 
@@ -336,5 +380,5 @@ async def test_what_a_killed_fetch_left_is_removed(tmp_path: Path) -> None:
         (tmp_path / "hubs" / name / "objects").mkdir(parents=True)
         then = (tmp_path / "hubs" / name).stat().st_mtime - age
         os.utime(tmp_path / "hubs" / name, (then, then))
-    reader(tmp_path).tidy()
+    reader(tmp_path).remove_leftovers()
     assert [path.name for path in (tmp_path / "hubs").iterdir()] == ["new-x.git"]

@@ -14,18 +14,23 @@ import pytest
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app, create_app
-from ai_platform_engineering.skills_middleware.api.mount import MOST_BYTES
-from ai_platform_engineering.skills_middleware.catalog import SkillCatalog
-from ai_platform_engineering.skills_middleware.registry import get_mas_instance, set_mas_instance
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import (
+    AIPlatformEngineerA2ABinding,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import (
+    build_app,
+    create_app,
+)
+from ai_platform_engineering.skills_middleware.api.skills_mount import MAX_BODY_BYTES
+from ai_platform_engineering.skills_middleware.mas_registry import get_mas_instance, set_mas_instance
+from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
 from tests.support.fakes.git_server import commit, git_server, repository
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Say, Script, Turn
-from tests.support.harness import FAST, PLAIN, served
-from tests.support.processes import started
-from tests.support.skill_files import BLOCKED, catalog_in, skill_files, skill_md, write_skill
+from tests.support.harness import FAST, PLAIN, serve_app
+from tests.support.processes import start_command
+from tests.support.skill_files import BLOCKED, build_catalog, skill_files, skill_md, write_skill
 
 KEY = "a-key-of-the-tests"
 SHIPPED = ["argocd-sync-failure", "cost-check", "incident-triage", "on-call-handover", "post-incident-review"]
@@ -44,7 +49,12 @@ class Stage:
         return self.home / "folder"
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
-        return await self.http.request(method, path, json=body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        return await self.http.request(
+            method,
+            path,
+            json=body,
+            headers={name.replace("_", "-"): value for name, value in headers.items()},
+        )
 
     async def get(self, path: str, **params: Any) -> Any:
         response = await self.http.get(path, params=params)
@@ -56,11 +66,13 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def serving(home: Path, *, env: Mapping[str, str] | None = None, **options: Any) -> AsyncIterator[Stage]:
-    catalog = catalog_in(home, **options)
+async def serving(
+    home: Path, *, env: Mapping[str, str] | None = None, **options: Any
+) -> AsyncIterator[Stage]:
+    catalog = build_catalog(home, **options)
     model = ScriptedChatModel(script=Script(Turn(Say("Here."))))
-    app = create_app(Settings.of({**FAST, **(env or {})}), model=model, skills=catalog)
-    async with served(app) as url, httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=30) as http:
+    app = create_app(Settings.from_variables({**FAST, **(env or {})}), model=model, skills=catalog)
+    async with serve_app(app) as url, httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=30) as http:
         yield Stage(home, http, catalog)
 
 
@@ -87,7 +99,10 @@ def problem(response: httpx.Response, status: int) -> str:
 
 
 async def test_a_skill_from_creating_to_deleting(stage: Stage) -> None:
-    files = {"references/guide.md": "Guide.", "assets/x.png": {"base64": base64.b64encode(b"\x89PNG\xff").decode()}}
+    files = {
+        "references/guide.md": "Guide.",
+        "assets/x.png": {"base64": base64.b64encode(b"\x89PNG\xff").decode()},
+    }
     created = await stage.ask("POST", "/skills", sent("triage", "First.", name="triage", files=files))
     assert created.status_code == 201
     assert created.headers["location"] == "/skills/triage"
@@ -105,7 +120,9 @@ async def test_a_skill_from_creating_to_deleting(stage: Stage) -> None:
     picture = await stage.http.get("/skills/triage/files/assets/x.png")
     assert (picture.content, picture.headers["content-type"]) == (b"\x89PNG\xff", "application/octet-stream")
 
-    updated = await stage.ask("PUT", "/skills/triage", sent("triage", "Second."), If_Match=shown.headers["etag"])
+    updated = await stage.ask(
+        "PUT", "/skills/triage", sent("triage", "Second."), If_Match=shown.headers["etag"]
+    )
     assert updated.status_code == 200
     assert updated.headers["etag"] != shown.headers["etag"]
     assert (await stage.get("/skills/triage"))["content"] == skill_md("triage", "Second.")
@@ -116,20 +133,24 @@ async def test_a_skill_from_creating_to_deleting(stage: Stage) -> None:
 
 async def test_two_editors_do_not_overwrite_each_other(stage: Stage) -> None:
     first = (await stage.ask("POST", "/skills", sent("triage", "First."))).headers["etag"]
-    second = (await stage.ask("PUT", "/skills/triage", sent("triage", "Second."), If_Match=first)).headers["etag"]
+    second = (await stage.ask("PUT", "/skills/triage", sent("triage", "Second."), If_Match=first)).headers[
+        "etag"
+    ]
     late = await stage.ask("PUT", "/skills/triage", sent("triage", "Third."), If_Match=first)
     said = "The skill triage was changed meanwhile. Read it again, and repeat the change."
     assert problem(late, 412) == said
     assert problem(await stage.ask("DELETE", "/skills/triage", If_Match=first), 412) == said
     assert (await stage.get("/skills/triage"))["content"] == skill_md("triage", "Second.")
     for tag in (f"W/{second}", f"{first}, {second}", "*"):  # a proxy weakens a tag, a client names several
-        assert (await stage.ask("PUT", "/skills/triage", sent("triage", "Second."), If_Match=tag)).status_code == 200
+        assert (
+            await stage.ask("PUT", "/skills/triage", sent("triage", "Second."), If_Match=tag)
+        ).status_code == 200
     assert (await stage.ask("PUT", "/skills/triage", sent("triage", "Forced."))).status_code == 200
     # What another process has done since this server looked is found by the database itself.
     other = SkillStore(stage.home / "skills.db")
     tag = (await stage.http.get("/skills/triage")).headers["etag"]
     for method, body in (("PUT", sent("triage", "Mine.")), ("DELETE", None)):
-        assert other.marks("stored", "")["triage"] == tag.strip('"')
+        assert other.fingerprints("stored", "")["triage"] == tag.strip('"')
         assert (await stage.ask(method, "/skills/triage", body, If_Match='"0123456789ab"')).status_code == 412
     other.close()
 
@@ -137,11 +158,16 @@ async def test_two_editors_do_not_overwrite_each_other(stage: Stage) -> None:
 async def test_creating_what_is_there_and_changing_what_is_not_stored(stage: Stage) -> None:
     write_skill(stage.folder / "local", skill_files("local"))
     assert (await stage.ask("POST", "/skills", sent("triage"))).status_code == 201
-    assert problem(await stage.ask("POST", "/skills", sent("triage", "Other.")), 409).startswith("A skill triage is stored already.")
+    assert problem(await stage.ask("POST", "/skills", sent("triage", "Other.")), 409).startswith(
+        "A skill triage is stored already."
+    )
     for method in ("PUT", "DELETE"):
         body = sent("local") if method == "PUT" else None
         assert "is not stored here (folder)" in problem(await stage.ask(method, "/skills/local", body), 409)
-        assert problem(await stage.ask(method, "/skills/none", sent("none") if body else None), 404) == "There is no skill none."
+        assert (
+            problem(await stage.ask(method, "/skills/none", sent("none") if body else None), 404)
+            == "There is no skill none."
+        )
     # One of the same name may be stored, and is shadowed.
     shadowed = (await stage.ask("POST", "/skills", sent("local", "Mine."))).json()
     assert (shadowed["enabled"], shadowed["used"], shadowed["shadowed_by"]) == (True, False, "folder")
@@ -154,19 +180,29 @@ async def test_invalid_skills_are_told_by_file_and_field(stage: Stage) -> None:
     wrong = await stage.ask("POST", "/skills", {"content": "---\nname: Not OK\nallowed-tools: {}\n---\n"})
     assert "SKILL.md:2: name: A name has lower-case letters" in problem(wrong, 422)
     told = [(one["file"], one["field"], one["line"]) for one in wrong.json()["problems"]]
-    assert told == [("SKILL.md", "name", 2), ("SKILL.md", "description", None), ("SKILL.md", "allowed-tools", 3)]
+    assert told == [
+        ("SKILL.md", "name", 2),
+        ("SKILL.md", "description", None),
+        ("SKILL.md", "allowed-tools", 3),
+    ]
     elsewhere = await stage.ask("POST", "/skills", sent("triage", name="other"))
     assert elsewhere.json()["problems"][0]["field"] == "name"
     outside = await stage.ask("POST", "/skills", sent("triage", files={"../x.md": "x", "/etc/x": "x"}))
     assert [one["file"] for one in outside.json()["problems"]] == ["../x.md", "/etc/x"]
-    encoded = await stage.ask("POST", "/skills", sent("triage", files={"assets/x": {"base64": "not base64!"}}))
+    encoded = await stage.ask(
+        "POST", "/skills", sent("triage", files={"assets/x": {"base64": "not base64!"}})
+    )
     assert [(one["file"], one["field"]) for one in encoded.json()["problems"]] == [("assets/x", "base64")]
     twice = await stage.ask("POST", "/skills", sent("triage", files={"SKILL.md": "x"}))
     assert "belongs into `content`" in problem(twice, 422)
     await stage.ask("POST", "/skills", sent("triage"))
     assert "is not valid" in problem(await stage.ask("PUT", "/skills/triage", {"content": "x"}), 422)
-    assert "not the same" in problem(await stage.ask("PUT", "/skills/triage", sent("triage", name="other")), 422)
-    assert "must be that of the skill's folder" in problem(await stage.ask("PUT", "/skills/triage", sent("other")), 422)
+    assert "not the same" in problem(
+        await stage.ask("PUT", "/skills/triage", sent("triage", name="other")), 422
+    )
+    assert "must be that of the skill's folder" in problem(
+        await stage.ask("PUT", "/skills/triage", sent("other")), 422
+    )
     assert await stage.names() == ["triage"]
 
 
@@ -189,11 +225,17 @@ async def test_names_of_routes_are_no_names_of_skills(stage: Stage, name: str) -
 
 async def test_listing_in_pages_with_words_sources_and_tags(stage: Stage) -> None:
     for number in range(5):
-        write_skill(stage.folder / f"skill-{number}", skill_files(f"skill-{number}", description=f"Looks at clusters, variant {number}."))
+        write_skill(
+            stage.folder / f"skill-{number}",
+            skill_files(f"skill-{number}", description=f"Looks at clusters, variant {number}."),
+        )
     tags = {"content": skill_md("tagged", top="metadata:\n  tags: Costs, aws\n")}
     await stage.ask("POST", "/skills", tags)
     every = await stage.get("/skills")
-    assert [skill["name"] for skill in every["skills"]] == [*(f"skill-{number}" for number in range(5)), "tagged"]
+    assert [skill["name"] for skill in every["skills"]] == [
+        *(f"skill-{number}" for number in range(5)),
+        "tagged",
+    ]
     assert every["meta"] == {
         "total": 6, "page": 0, "page_size": 6, "has_more": False, "sources_loaded": ["folder", "stored"], "unavailable_sources": [],
         "source_problems": [],
@@ -218,7 +260,12 @@ async def test_listing_in_pages_with_words_sources_and_tags(stage: Stage) -> Non
 async def test_broken_skills_and_sources_are_listed_with_what_is_wrong(stage: Stage) -> None:
     write_skill(stage.folder / "broken", {"SKILL.md": b"no front matter", "references/x.md": b"x"})
     (shown,) = (await stage.get("/skills"))["skills"]
-    assert (shown["name"], shown["enabled"], shown["version"], shown["problems"][0]["file"]) == ("broken", False, None, "SKILL.md")
+    assert (shown["name"], shown["enabled"], shown["version"], shown["problems"][0]["file"]) == (
+        "broken",
+        False,
+        None,
+        "SKILL.md",
+    )
     single = await stage.http.get("/skills/broken")
     assert (single.json()["content"], "etag" in single.headers) == ("no front matter", False)
     assert "cannot be enabled" in problem(await stage.ask("POST", "/skills/broken/enable"), 409)
@@ -228,7 +275,10 @@ async def test_broken_skills_and_sources_are_listed_with_what_is_wrong(stage: St
     assert meta["unavailable_sources"] == ["folder"]
     assert "cannot be read" in meta["source_problems"][0]["reason"]
     refreshed = (await stage.ask("POST", "/skills/refresh")).json()
-    assert (refreshed["status"], refreshed["message"]) == ("partial", "0 skills can be used. 1 sources could not be read.")
+    assert (refreshed["status"], refreshed["message"]) == (
+        "partial",
+        "0 skills can be used. 1 sources could not be read.",
+    )
 
 
 # --- switching and scanning --------------------------------------------------------------------------------------------------------------
@@ -240,9 +290,13 @@ async def test_switching_off_lets_the_next_one_be_used(stage: Stage) -> None:
     off = (await stage.ask("POST", "/skills/triage/disable")).json()
     assert (off["origin"], off["enabled"], off["used"]) == ("folder", False, False)
     assert (await stage.get("/skills/triage"))["origin"] == "stored"
-    assert (await stage.ask("POST", "/skills/triage/disable")).json()["origin"] == "stored"  # the one that is used
+    assert (await stage.ask("POST", "/skills/triage/disable")).json()[
+        "origin"
+    ] == "stored"  # the one that is used
     assert (await stage.ask("POST", "/skills/triage/enable?source=stored")).json()["used"] is True
-    assert (await stage.ask("POST", "/skills/triage/enable")).json()["origin"] == "folder"  # the one that is off
+    assert (await stage.ask("POST", "/skills/triage/enable")).json()[
+        "origin"
+    ] == "folder"  # the one that is off
     assert (await stage.get("/skills/triage"))["origin"] == "folder"
     for way in ("enable", "disable"):
         assert problem(await stage.ask("POST", f"/skills/none/{way}"), 404) == "There is no skill none."
@@ -252,39 +306,76 @@ async def test_a_blocking_finding_is_told_everywhere_and_keeps_a_skill_off(stage
     stored = await stage.ask("POST", "/skills", sent("bad", BLOCKED))
     assert (stored.status_code, stored.json()["enabled"]) == (201, False)
     (finding,) = stored.json()["findings"]
-    assert (finding["code"], finding["severity"], finding["file"], finding["line"]) == ("instruction-override", "block", "SKILL.md", 6)
-    assert (await stage.get("/skills/bad"))["findings"] == (await stage.get("/skills"))["skills"][0]["findings"] == [finding]
-    assert "cannot be enabled before this is changed: SKILL.md:6" in problem(await stage.ask("POST", "/skills/bad/enable"), 409)
-    assert (await stage.http.get("/skills/bad/files/SKILL.md")).text == skill_md("bad", BLOCKED)  # people look at what was found
+    assert (finding["code"], finding["severity"], finding["file"], finding["line"]) == (
+        "instruction-override",
+        "block",
+        "SKILL.md",
+        6,
+    )
+    assert (
+        (await stage.get("/skills/bad"))["findings"]
+        == (await stage.get("/skills"))["skills"][0]["findings"]
+        == [finding]
+    )
+    assert "cannot be enabled before this is changed: SKILL.md:6" in problem(
+        await stage.ask("POST", "/skills/bad/enable"), 409
+    )
+    assert (await stage.http.get("/skills/bad/files/SKILL.md")).text == skill_md(
+        "bad", BLOCKED
+    )  # people look at what was found
     checked = (await stage.ask("POST", "/skills/validate", sent("bad", BLOCKED))).json()
     assert (checked["valid"], checked["blocked"], checked["findings"]) == (True, True, [finding])
     assert (await stage.ask("PUT", "/skills/bad", sent("bad", "Harmless."))).json()["enabled"] is True
 
 
 async def test_validating_and_scanning_store_nothing(stage: Stage) -> None:
-    fine = (await stage.ask("POST", "/skills/validate", sent("triage", files={"references/x.md": "x"}))).json()
-    assert (fine["valid"], fine["blocked"], fine["name"], fine["problems"], fine["findings"]) == (True, False, "triage", [], [])
+    fine = (
+        await stage.ask("POST", "/skills/validate", sent("triage", files={"references/x.md": "x"}))
+    ).json()
+    assert (fine["valid"], fine["blocked"], fine["name"], fine["problems"], fine["findings"]) == (
+        True,
+        False,
+        "triage",
+        [],
+        [],
+    )
     assert len(fine["version"]) == 12
     wrong = (await stage.ask("POST", "/skills/validate", {"content": "x"})).json()
     assert (wrong["valid"], wrong["name"], wrong["problems"][0]["file"]) == (False, None, "SKILL.md")
-    clean = (await stage.ask("POST", "/skills/scan-content", {"name": "x", "content": "Rotate the token."})).json()
+    clean = (
+        await stage.ask("POST", "/skills/scan-content", {"name": "x", "content": "Rotate the token."})
+    ).json()
     assert clean == {
         "passed": True, "blocked": False, "scan_status": "passed", "max_severity": None, "summary": "Nothing was found.", "findings": [],
     }  # fmt: skip
-    warned = (await stage.ask("POST", "/skills/scan-content", {"content": "See http://wiki.corp.dev/x"})).json()
+    warned = (
+        await stage.ask("POST", "/skills/scan-content", {"content": "See http://wiki.corp.dev/x"})
+    ).json()
     assert (warned["passed"], warned["scan_status"], warned["max_severity"]) == (True, "flagged", "warn")
-    blocked = (await stage.ask("POST", "/skills/scan-content", {"content": f"See http://wiki.corp.dev/x\n{BLOCKED}"})).json()
-    assert (blocked["passed"], blocked["blocked"], blocked["max_severity"], len(blocked["findings"])) == (False, True, "block", 2)
+    blocked = (
+        await stage.ask("POST", "/skills/scan-content", {"content": f"See http://wiki.corp.dev/x\n{BLOCKED}"})
+    ).json()
+    assert (blocked["passed"], blocked["blocked"], blocked["max_severity"], len(blocked["findings"])) == (
+        False,
+        True,
+        "block",
+        2,
+    )
     assert await stage.names() == []
 
 
 async def test_files_come_as_they_are_and_inert(stage: Stage) -> None:
     page = "<script>alert(1)</script>"
-    await stage.ask("POST", "/skills", sent("triage", files={"assets/page.html": page, "notes/deep/x.md": "x"}))
+    await stage.ask(
+        "POST", "/skills", sent("triage", files={"assets/page.html": page, "notes/deep/x.md": "x"})
+    )
     found = await stage.http.get("/skills/triage/files/assets/page.html")
     assert found.text == page
     assert found.headers["content-type"] == "text/plain; charset=utf-8"
-    assert (found.headers["x-content-type-options"], found.headers["content-security-policy"]) == ("nosniff", "sandbox")
+    assert (found.headers["x-content-type-options"], found.headers["content-security-policy"]) == (
+        "nosniff",
+        "sandbox",
+    )
     assert (await stage.http.get("/skills/triage/files/notes/deep/x.md")).text == "x"
     for path in ("none.md", "%2e%2e/skills.db", "/etc/passwd", "assets"):
         said = problem(await stage.http.get(f"/skills/triage/files/{path}"), 404)
@@ -316,15 +407,22 @@ async def test_refreshing_and_what_the_supervisor_uses(stage: Stage) -> None:
 
 
 async def test_the_binding_registers_the_running_system(stage: Stage) -> None:
-    mas = PlatformEngineerDeepAgent(Settings.of({}))
+    mas = PlatformEngineerDeepAgent(Settings.from_variables({}))
     AIPlatformEngineerA2ABinding(mas)
     assert get_mas_instance() is mas
     status = await stage.get("/internal/supervisor/skills-status")
-    assert (status["mas_registered"], status["sync_status"]) == (True, "stale")  # it uses another catalogue, or none
+    assert (status["mas_registered"], status["sync_status"]) == (
+        True,
+        "stale",
+    )  # it uses another catalogue, or none
     assert (await stage.ask("POST", "/skills/refresh")).json()["supervisor_rebuilt"] is False
     set_mas_instance(None)
     status = await stage.get("/internal/supervisor/skills-status")
-    assert (status["mas_registered"], status["sync_status"], status["graph_generation"]) == (False, "unknown", 0)
+    assert (status["mas_registered"], status["sync_status"], status["graph_generation"]) == (
+        False,
+        "unknown",
+        0,
+    )
 
 
 async def test_hubs_from_adding_to_removing(stage: Stage, tmp_path: Path) -> None:
@@ -335,18 +433,34 @@ async def test_hubs_from_adding_to_removing(stage: Stage, tmp_path: Path) -> Non
         hub = added.json()
         assert (added.status_code, added.headers["location"]) == (201, f"/skills/hubs/{hub['id']}")
         first = hub.pop("commit")
-        assert hub == {"id": "team-skills", "url": url, "ref": "", "path": "", "configured": False, "skills": 1, "problem": ""}
+        assert hub == {
+            "id": "team-skills",
+            "url": url,
+            "ref": "",
+            "path": "",
+            "configured": False,
+            "skills": 1,
+            "problem": "",
+        }
         assert (await stage.get("/skills/hubs"))["hubs"] == [{**hub, "commit": first}]
         shown = await stage.get("/skills/triage")
-        assert (shown["source"], shown["source_id"], shown["id"]) == ("hub", "team-skills", "hub/team-skills/triage")
-        assert (await stage.get("/skills/triage", source_id="team-skills"))["id"] == shown["id"]
-        assert problem(await stage.ask("POST", "/skills/hubs", {"url": f"{url}?token=hidden"}), 409).startswith(
-            "This hub is known already."
+        assert (shown["source"], shown["source_id"], shown["id"]) == (
+            "hub",
+            "team-skills",
+            "hub/team-skills/triage",
         )
+        assert (await stage.get("/skills/triage", source_id="team-skills"))["id"] == shown["id"]
+        assert problem(
+            await stage.ask("POST", "/skills/hubs", {"url": f"{url}?token=hidden"}), 409
+        ).startswith("This hub is known already.")
 
-        second = commit(origin, {"triage/SKILL.md": skill_md("triage", "Second."), "more/SKILL.md": skill_md("more")})
+        second = commit(
+            origin, {"triage/SKILL.md": skill_md("triage", "Second."), "more/SKILL.md": skill_md("more")}
+        )
         await stage.ask("POST", "/skills/refresh")
-        assert (await stage.get("/skills/triage"))["content"] == skill_md("triage", "First.")  # only when somebody asks for it
+        assert (await stage.get("/skills/triage"))["content"] == skill_md(
+            "triage", "First."
+        )  # only when somebody asks for it
         refreshed = (await stage.ask("POST", "/skills/hubs/team-skills/refresh")).json()
         assert (refreshed["commit"], refreshed["skills"]) == (second, 2)
         third = commit(origin, {"more/SKILL.md": None})
@@ -384,7 +498,7 @@ async def test_hubs_that_cannot_be_used(tmp_path: Path) -> None:
         assert git.requests == []
     configured = repository(tmp_path / "configured", {"triage/SKILL.md": skill_md("triage")})
     async with serving(tmp_path / "other", configured=(str(configured),)) as stage:
-        await stage.catalog.fetched()
+        await stage.catalog.wait_for_fetch()
         (hub,) = (await stage.get("/skills/hubs"))["hubs"]
         assert "stands in SKILL_HUBS" in problem(await stage.ask("DELETE", f"/skills/hubs/{hub['id']}"), 409)
 
@@ -407,8 +521,15 @@ async def test_nothing_is_changed_where_nothing_may_be(tmp_path: Path) -> None:
     async with serving(tmp_path / "home", env={"READ_ONLY": "true"}) as stage:
         write_skill(stage.folder / "triage", skill_files("triage"))
         for method, path in WRITES:
-            body = {"url": "https://example.com/x"} if path == "/skills/hubs" else sent("new" if path == "/skills" else "triage")
-            assert problem(await stage.ask(method, path, body), 403) == "Nothing may be changed here: READ_ONLY is set."
+            body = (
+                {"url": "https://example.com/x"}
+                if path == "/skills/hubs"
+                else sent("new" if path == "/skills" else "triage")
+            )
+            assert (
+                problem(await stage.ask(method, path, body), 403)
+                == "Nothing may be changed here: READ_ONLY is set."
+            )
         for method, path in READS:
             body = sent("triage") if method == "POST" and path != "/skills/refresh" else None
             assert (await stage.ask(method, path, body)).status_code == 200
@@ -419,13 +540,28 @@ async def test_nothing_is_changed_where_nothing_may_be(tmp_path: Path) -> None:
 async def test_every_route_wants_the_key(tmp_path: Path) -> None:
     async with serving(tmp_path / "home", env={"A2A_AUTH_SHARED_KEY": KEY}) as stage:
         write_skill(stage.folder / "triage", {**skill_files("triage"), "references/.well-known/x": b"secret"})
-        hidden = ("GET", "/skills/triage/files/references/.well-known/x")  # such names open agent cards, and nothing else
-        for method, path in [*READS, *WRITES, hidden, ("GET", "/nowhere"), ("GET", "/x/.well-known/agent-card.json")]:
+        hidden = (
+            "GET",
+            "/skills/triage/files/references/.well-known/x",
+        )  # such names open agent cards, and nothing else
+        for method, path in [
+            *READS,
+            *WRITES,
+            hidden,
+            ("GET", "/nowhere"),
+            ("GET", "/x/.well-known/agent-card.json"),
+        ]:
             assert (await stage.ask(method, path)).status_code == 401, path
             assert (await stage.ask(method, path, Authorization="Bearer wrong")).status_code == 401, path
         for method, path in [*READS[:3], READS[-1]]:
             assert (await stage.ask(method, path, Authorization=f"Bearer {KEY}")).status_code == 200
-        for path in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/v1/.well-known/agent-card.json", "/health", "/ready"):
+        for path in (
+            "/.well-known/agent-card.json",
+            "/.well-known/agent.json",
+            "/v1/.well-known/agent-card.json",
+            "/health",
+            "/ready",
+        ):
             assert (await stage.http.get(path)).status_code == 200
         described = (await stage.ask("GET", "/skills/openapi.json", Authorization=f"Bearer {KEY}")).json()
     operations = [one for path in described["paths"].values() for one in path.values()]
@@ -447,7 +583,12 @@ async def test_mistakes_are_problems_with_a_sentence(stage: Stage) -> None:
     problem(await stage.http.post("/skills", content=b'{"content": "\\ud800"}', headers=as_json), 422)
     problem(await stage.http.post("/skills", content=b"\xff\xfe{", headers=as_json), 400)
     problem(await stage.http.post("/skills", content=b"[" * 100_000, headers=as_json), 400)
-    problem(await stage.http.post("/skills", content=skill_md("x").encode(), headers={"Content-Type": "text/markdown"}), 422)
+    problem(
+        await stage.http.post(
+            "/skills", content=skill_md("x").encode(), headers={"Content-Type": "text/markdown"}
+        ),
+        422,
+    )
     not_allowed = await stage.ask("PATCH", "/skills/triage")
     assert problem(not_allowed, 405).startswith("This address does not take the method PATCH.")
     assert not_allowed.headers["allow"] == "DELETE, GET, PUT"
@@ -458,15 +599,17 @@ async def test_a_body_is_bounded(stage: Stage) -> None:
     large = sent("large", files={f"assets/{number}": "x" * 200_000 for number in range(8)})
     assert (await stage.ask("POST", "/skills", large)).status_code == 201
     as_json = {"Content-Type": "application/json"}
-    too_large = await stage.http.post("/skills", content=b" " * (MOST_BYTES + 1), headers=as_json)
+    too_large = await stage.http.post("/skills", content=b" " * (MAX_BODY_BYTES + 1), headers=as_json)
     assert problem(too_large, 413) == "The request is larger than 4 MB."
 
     async def endless() -> AsyncIterator[bytes]:
-        for _ in range(MOST_BYTES // 65536 + 2):
+        for _ in range(MAX_BODY_BYTES // 65536 + 2):
             yield b" " * 65536
 
     problem(await stage.http.post("/skills", content=endless(), headers=as_json), 413)
-    problem(await stage.http.post("/skills", content=b" " * MOST_BYTES, headers=as_json), 422)  # read, and empty
+    problem(
+        await stage.http.post("/skills", content=b" " * MAX_BODY_BYTES, headers=as_json), 422
+    )  # read, and empty
 
 
 async def test_what_breaks_is_told_without_its_text(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
@@ -495,7 +638,10 @@ async def test_a_database_that_cannot_be_used_is_a_problem_and_no_crash(tmp_path
 
 async def test_skills_can_be_switched_off(tmp_path: Path) -> None:
     env = {**FAST, "ENABLE_SKILLS": "false", "CAIPE_HOME": str(tmp_path)}
-    async with served(build_app(Settings.of(env), env)) as url, httpx.AsyncClient(base_url=url, verify=PLAIN) as http:
+    async with (
+        serve_app(build_app(Settings.from_variables(env), env)) as url,
+        httpx.AsyncClient(base_url=url, verify=PLAIN) as http,
+    ):
         off = await http.get("/skills")
         assert problem(off, 503) == "Skills are switched off here (ENABLE_SKILLS)."
         assert off.json()["error"] == "skills_unavailable"
@@ -506,18 +652,36 @@ async def test_skills_can_be_switched_off(tmp_path: Path) -> None:
 
 # --- the last mount ----------------------------------------------------------------------------------------------------------------------
 
-PLACEMENTS = {"all here": {}, "one elsewhere": {"DISTRIBUTED_AGENTS": "netutils", "NETUTILS_AGENT_URL": "http://127.0.0.1:9/"}}
+PLACEMENTS = {
+    "all here": {},
+    "one elsewhere": {"DISTRIBUTED_AGENTS": "netutils", "NETUTILS_AGENT_URL": "http://127.0.0.1:9/"},
+}
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-async def test_what_matches_nothing_else_reaches_it_and_nothing_of_ours_does(tmp_path: Path, placement: str) -> None:
-    env = {**FAST, "CAIPE_HOME": str(tmp_path), "SKIP_AGENT_CONNECTIVITY_CHECK": "true", "ENABLE_RAG": "true", "RAG_EMBEDDINGS": "off"}
+async def test_what_matches_nothing_else_reaches_it_and_nothing_of_ours_does(
+    tmp_path: Path, placement: str
+) -> None:
+    env = {
+        **FAST,
+        "CAIPE_HOME": str(tmp_path),
+        "SKIP_AGENT_CONNECTIVITY_CHECK": "true",
+        "ENABLE_RAG": "true",
+        "RAG_EMBEDDINGS": "off",
+    }
     env |= PLACEMENTS[placement]
-    app = build_app(Settings.of(env), {**env, "PATH": os.environ["PATH"]})
+    app = build_app(Settings.from_variables(env), {**env, "PATH": os.environ["PATH"]})
     assert app.routes[-1].name == "skills"  # type: ignore[attr-defined]
-    async with served(app) as url, httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=30) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=30) as http:
         assert [skill["name"] for skill in (await http.get("/skills")).json()["skills"]] == SHIPPED
-        for path in ("/nowhere", "/skills/", "/skills/a/b/c/d", "/v2/facts", "/index.html", "/.well-known/other"):
+        for path in (
+            "/nowhere",
+            "/skills/",
+            "/skills/a/b/c/d",
+            "/v2/facts",
+            "/index.html",
+            "/.well-known/other",
+        ):
             assert "/skills/openapi.json" in problem(await http.get(path), 404)
         for path in ("/docs", "/redoc", "/openapi.json"):
             assert "<script" not in (await http.get(path)).text
@@ -534,14 +698,18 @@ async def test_what_matches_nothing_else_reaches_it_and_nothing_of_ours_does(tmp
             slash = await http.get(f"{path}/")
             assert (slash.status_code, slash.headers["location"]) == (307, f"{url.rstrip('/')}{path}")
             assert (await http.request("PATCH", path)).status_code == 405
-        asked = await http.post("/", json={"jsonrpc": "2.0", "id": "1", "method": "tasks/get", "params": {"id": "none"}})
+        asked = await http.post(
+            "/", json={"jsonrpc": "2.0", "id": "1", "method": "tasks/get", "params": {"id": "none"}}
+        )
         assert asked.json()["error"]["code"] == -32001
         assert (await http.get("/")).status_code == 405
         assert (await http.get("/v1/tasks/none/calls")).json()["detail"] == "There is no task none."
 
 
 async def test_every_route_of_the_description_is_of_skills() -> None:
-    app = create_app(Settings.of(FAST), model=ScriptedChatModel(script=Script(Turn(Say("Here.")))))
+    app = create_app(
+        Settings.from_variables(FAST), model=ScriptedChatModel(script=Script(Turn(Say("Here."))))
+    )
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         paths = (await http.get("/skills/openapi.json")).json()["paths"]
@@ -550,12 +718,14 @@ async def test_every_route_of_the_description_is_of_skills() -> None:
 
 async def test_a_server_starts_without_the_library_of_this_api(tmp_path: Path) -> None:
     """A tenth of the time of a start."""
-    async with started("platform-engineer", env={"A2A_PORT": "0", "PYTHONPROFILEIMPORTTIME": "1"}) as server:
-        url = (await server.said(r"serving on (http://\S+)"))[1]
+    async with start_command(
+        "platform-engineer", env={"A2A_PORT": "0", "PYTHONPROFILEIMPORTTIME": "1"}
+    ) as server:
+        url = (await server.wait_for_stderr(r"serving on (http://\S+)"))[1]
         async with httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=30) as http:
             assert (await http.get("/ready")).status_code == 200
             before = server.err
             assert (await http.get("/skills")).status_code == 200
-            await server.said(r"\| +fastapi\.applications\n")
-    assert "ai_platform_engineering.skills_middleware.api.mount" in before
+            await server.wait_for_stderr(r"\| +fastapi\.applications\n")
+    assert "ai_platform_engineering.skills_middleware.api.skills_mount" in before
     assert "fastapi.applications" not in before

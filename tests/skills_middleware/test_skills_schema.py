@@ -15,12 +15,12 @@ from schemathesis.config import ChecksConfig, PositiveDataAcceptanceConfig, Proj
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
-from ai_platform_engineering.skills_middleware.api.app import skills_app
+from ai_platform_engineering.skills_middleware.api.skills_app import skills_app
 from tests.support.fakes.git_server import git_server, repository
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Say, Script, Turn
-from tests.support.harness import FAST, PLAIN, served
-from tests.support.skill_files import BLOCKED, catalog_in, skill_files, skill_md, write_skill
+from tests.support.harness import FAST, PLAIN, serve_app
+from tests.support.skill_files import BLOCKED, build_catalog, skill_files, skill_md, write_skill
 
 KEY = "a-key-of-the-tests"
 NAMES = ("example", "other")
@@ -28,7 +28,9 @@ HUB = "http://127.0.0.1:1/team/skills"  # where the repository is, is known when
 
 # What a schema cannot say: a text in the form of SKILL.md, the address of a repository that is there.
 FORMATS: dict[str, st.SearchStrategy[str]] = {
-    "skill-md": st.builds(skill_md, st.just(NAMES[0]), st.sampled_from(["Look.", BLOCKED, "Straße \u2028 🔧"])),
+    "skill-md": st.builds(
+        skill_md, st.just(NAMES[0]), st.sampled_from(["Look.", BLOCKED, "Straße \u2028 🔧"])
+    ),
     "skill-name": st.just(NAMES[0]),
     "skill-path": st.sampled_from(["references/guide.md", "assets/x.png", "LICENSE"]),
     "git-url": st.just(HUB),
@@ -42,10 +44,17 @@ for name, strategy in FORMATS.items():
 async def _serve(home: Path, began: threading.Event, ends: asyncio.Event, said: dict[str, Any]) -> None:
     origin = repository(home / "origin", {"hubbed/SKILL.md": skill_md("hubbed")})
     write_skill(home / "folder" / NAMES[1], skill_files(NAMES[1], references__guide="Guide."))
-    settings = Settings.of({**FAST, "A2A_AUTH_SHARED_KEY": KEY})
-    app = create_app(settings, model=ScriptedChatModel(script=Script(Turn(Say("Here.")))), skills=catalog_in(home))
-    async with git_server(origin) as git, served(app) as url:
-        said |= {"url": url, "git": f"http://127.0.0.1:{git.port}/team/skills", "loop": asyncio.get_running_loop(), "ends": ends}
+    settings = Settings.from_variables({**FAST, "A2A_AUTH_SHARED_KEY": KEY})
+    app = create_app(
+        settings, model=ScriptedChatModel(script=Script(Turn(Say("Here.")))), skills=build_catalog(home)
+    )
+    async with git_server(origin) as git, serve_app(app) as url:
+        said |= {
+            "url": url,
+            "git": f"http://127.0.0.1:{git.port}/team/skills",
+            "loop": asyncio.get_running_loop(),
+            "ends": ends,
+        }
         began.set()
         await ends.wait()
 
@@ -70,7 +79,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
 def stocked(server: dict[str, Any]) -> dict[str, Any]:
     """With a stored skill, so that there is something to change and to remove."""
     sent = {"content": skill_md(NAMES[0]), "files": {"references/guide.md": "Guide."}}
-    stored = httpx.post(f"{server['url']}skills", json=sent, headers={"Authorization": f"Bearer {KEY}"}, verify=PLAIN)
+    stored = httpx.post(
+        f"{server['url']}skills", json=sent, headers={"Authorization": f"Bearer {KEY}"}, verify=PLAIN
+    )
     assert stored.status_code in (201, 409)
     return server
 
@@ -84,7 +95,9 @@ schema = schemathesis.openapi.from_dict(DOCUMENT, config=config)
 
 
 @schema.parametrize()
-@hypothesis.settings(max_examples=10, derandomize=True, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(
+    max_examples=10, derandomize=True, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
 def test_the_api_does_what_its_description_says(case: schemathesis.Case, stocked: dict[str, Any]) -> None:
     if isinstance(case.body, dict) and case.body.get("url") == HUB:
         case.body["url"] = stocked["git"]
@@ -92,5 +105,7 @@ def test_the_api_does_what_its_description_says(case: schemathesis.Case, stocked
 
 
 def test_the_description_is_the_one_that_is_served(server: dict[str, Any]) -> None:
-    served_one = httpx.get(f"{server['url']}skills/openapi.json", headers={"Authorization": f"Bearer {KEY}"}, verify=PLAIN)
+    served_one = httpx.get(
+        f"{server['url']}skills/openapi.json", headers={"Authorization": f"Bearer {KEY}"}, verify=PLAIN
+    )
     assert served_one.json() == DOCUMENT

@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
-from ai_platform_engineering.agents.catalog import Catalog, load_catalog
+from ai_platform_engineering.agents.agent_catalog import AgentCatalog, load_catalog
 from ai_platform_engineering.core.errors import ConfigurationError
 
 GOOD = "name: demo\ndescription: A demo.\n"
 
 
-def load(files: Mapping[str, str], variables: Mapping[str, str] | None = None, config: str | None = None, **more: Any) -> Catalog:
+def load(
+    files: Mapping[str, str],
+    variables: Mapping[str, str] | None = None,
+    config: str | None = None,
+    **more: Any,
+) -> AgentCatalog:
     """Writes the files and loads them, each by its name or all by `config`; places then are names relative to the folder."""
     for name, text in files.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)

@@ -14,17 +14,19 @@ import httpx
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, Placed
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import create_service
+from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgent, PlacedAgents
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import (
+    create_service,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 from tests.conftest import ROOT
-from tests.support.fakes.mcp_servers import guarded
+from tests.support.fakes.mcp_servers import network_guard_environment
 from tests.support.fakes.script import Casting, Request, Script
 from tests.support.fakes.serving import ModelServer
-from tests.support.harness import FAST, PLAIN, Client, served
-from tests.support.processes import Program, started
+from tests.support.harness import FAST, PLAIN, Client, serve_app
+from tests.support.processes import Program, start_command
 from tests.support.providers import OPENAI
 
 REAL = str(ROOT / "tests" / "support" / "fakes" / "mcp_real.py")
@@ -33,7 +35,7 @@ Where = Literal["in-process", "remote"]
 
 
 @dataclass(slots=True)
-class Service:
+class AgentService:
     """An agent behind A2A in this process; `requests` are the JSON-RPC calls that it got."""
 
     agent: LocalAgent
@@ -68,15 +70,17 @@ class _Recorded:
 
 
 @contextlib.asynccontextmanager
-async def service(agent: LocalAgent, listener: socket.socket | None = None, **env: str) -> AsyncIterator[Service]:
-    app = create_service(Settings.of({**FAST, **env}), placed=Placed([agent]))
-    running = Service(agent, "")
-    async with served(_Recorded(app, running.requests), listener) as running.url:
+async def run_agent_service(
+    agent: LocalAgent, listener: socket.socket | None = None, **env: str
+) -> AsyncIterator[AgentService]:
+    app = create_service(Settings.from_variables({**FAST, **env}), placed=PlacedAgents([agent]))
+    running = AgentService(agent, "")
+    async with serve_app(_Recorded(app, running.requests), listener) as running.url:
         yield running
 
 
 @contextlib.asynccontextmanager
-async def remote(agent: LocalAgent, url: str, **options: Any) -> AsyncIterator[RemoteAgent]:
+async def connect_remote_agent(agent: LocalAgent, url: str, **options: Any) -> AsyncIterator[RemoteAgent]:
     """The agent as the supervisor sees it when its service is at an address."""
     connection = A2ARemoteAgentConnectTool(name=agent.definition.name, description="", url=url, **options)
     try:
@@ -87,51 +91,70 @@ async def remote(agent: LocalAgent, url: str, **options: Any) -> AsyncIterator[R
 
 
 @contextlib.asynccontextmanager
-async def placed(agent: LocalAgent, where: Where, **env: str) -> AsyncIterator[Agent]:
+async def place_agent(agent: LocalAgent, where: Where, **env: str) -> AsyncIterator[PlacedAgent]:
     """The agent in the supervisor's process, or as a service."""
     if where == "in-process":
         yield agent
         return
-    async with service(agent, **env) as running, remote(agent, running.url) as far:
+    async with run_agent_service(agent, **env) as running, connect_remote_agent(agent, running.url) as far:
         yield far
 
 
 @contextlib.asynccontextmanager
-async def supervising(folder: Path, model: ModelServer, **variables: str) -> AsyncIterator[Client]:
+async def run_supervisor(folder: Path, model: ModelServer, **variables: str) -> AsyncIterator[Client]:
     """The supervisor in this process with the agents in the folder's `agents`; its processes are found by the folder."""
-    places = {"AGENTS_CONFIG": str(folder / "agents"), "CAIPE_HOME": str(folder / "home"), "TMPDIR": str(folder)}
+    places = {
+        "AGENTS_CONFIG": str(folder / "agents"),
+        "CAIPE_HOME": str(folder / "home"),
+        "TMPDIR": str(folder),
+    }
     given = {**FAST, **places, **OPENAI.settings(model), **variables}
-    async with served(build_app(Settings.of(given), given)) as at, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
+    async with (
+        serve_app(build_app(Settings.from_variables(given), given)) as at,
+        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+    ):
         yield Client(at, http)
 
 
 @contextlib.asynccontextmanager
-async def program(*command: str, **env: str) -> AsyncIterator[tuple[Program, Client]]:
+async def run_server_process(*command: str, **env: str) -> AsyncIterator[tuple[Program, Client]]:
     """A server process and a client for it; it finds a free port."""
-    async with started(*command, env={"A2A_PORT": "0", **env}) as process, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
-        found = await process.said(r"serving on (http://\S+)")
+    async with (
+        start_command(*command, env={"A2A_PORT": "0", **env}) as process,
+        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+    ):
+        found = await process.wait_for_stderr(r"serving on (http://\S+)")
         await http.get(f"{found[1]}health")  # it listens before it is up
         yield process, Client(found[1], http)
 
 
 def model_of(server: ModelServer) -> dict[str, str]:
     """The scripted model for a process."""
-    return {"LLM_MODEL": "openai:scripted", "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "scripted", **FAST}
+    return {
+        "LLM_MODEL": "openai:scripted",
+        "OPENAI_BASE_URL": server.url,
+        "OPENAI_API_KEY": "scripted",
+        **FAST,
+    }
 
 
 def real_server() -> dict[str, Any]:
-    return {"command": sys.executable, "args": [REAL], "env": guarded()}
+    return {"command": sys.executable, "args": [REAL], "env": network_guard_environment()}
 
 
-def define(folder: Path, name: str, server: Mapping[str, Any] | None = None, **more: Any) -> None:
+def write_agent_definition(
+    folder: Path, name: str, server: Mapping[str, Any] | None = None, **more: Any
+) -> None:
     """Writes the definition of an agent with an MCP server of its own."""
     folder.mkdir(exist_ok=True)
-    servers = {} if "url" in more and server is None else {"mcpServers": {name: dict(server or real_server())}}
+    servers = (
+        {} if "url" in more and server is None else {"mcpServers": {name: dict(server or real_server())}}
+    )
     definition = {"name": name, "description": f"Knows {name}.", **servers, **more}
     (folder / f"{name}.json").write_text(json.dumps(definition))
 
 
-class ByTools(Casting):
+class CastingByTools(Casting):
     """One model for all: a supervisor's request has the tool that delegates, an agent's has not."""
 
     def __init__(self, supervisor: Casting, agents: Casting) -> None:
@@ -146,7 +169,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def ready(client: Client) -> dict[str, Any]:
+async def read_readiness(client: Client) -> dict[str, Any]:
     found: dict[str, Any] = (await client.http.get(f"{client.url}ready")).json()
     return found
 

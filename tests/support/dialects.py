@@ -62,8 +62,12 @@ class Dialect:
         return str(task["status"]["state"]).removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
-V03 = Dialect("0.3", "message/send", "message/stream", "tasks/get", "tasks/cancel", "tasks/resubscribe", "user")
-V10 = Dialect("1.0", "SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask", "ROLE_USER")
+V03 = Dialect(
+    "0.3", "message/send", "message/stream", "tasks/get", "tasks/cancel", "tasks/resubscribe", "user"
+)
+V10 = Dialect(
+    "1.0", "SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask", "ROLE_USER"
+)
 
 both_versions = pytest.mark.parametrize("dialect", [V03, V10], ids=str)
 

@@ -12,7 +12,7 @@ from tests.support.fakes.script import Call, Say, Script, Turn
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class VersionScenario:
     """A tool with a random value, a script that reports it, and the answer that proves that the tool was asked."""
 
     value: str = field(default_factory=lambda: f"v{secrets.token_hex(6)}")
@@ -27,7 +27,10 @@ class Versions:
 
     @property
     def script(self) -> Script:
-        return Script(Turn(Say("Let me look. "), Call("version")), Turn(Say("It is {{tool:version.version}}, I am sure.")))
+        return Script(
+            Turn(Say("Let me look. "), Call("version")),
+            Turn(Say("It is {{tool:version.version}}, I am sure.")),
+        )
 
     @property
     def answer(self) -> str:
@@ -35,7 +38,7 @@ class Versions:
 
 
 @dataclass(slots=True)
-class Waiting:
+class BlockingScenario:
     """A tool that runs until it is let go; what happened to it can be waited for."""
 
     started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,7 +75,13 @@ FORM: dict[str, Any] = {
     "description": "A new repository.",
     "response": "I need a few details.",
     "fields": [
-        {"field_name": "repo", "field_label": "Repository", "pattern": "[a-z0-9-]+", "min_length": 1, "max_length": 80},
+        {
+            "field_name": "repo",
+            "field_label": "Repository",
+            "pattern": "[a-z0-9-]+",
+            "min_length": 1,
+            "max_length": 80,
+        },
         {"field_name": "stars", "field_type": "integer", "required": False, "minimum": 0},
     ],
 }

@@ -13,13 +13,15 @@ from langgraph.checkpoint.memory import InMemorySaver
 from ai_platform_engineering.core.events import AnyEvent, RunStarted, TextPart, ends_turn
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import Transcript, fold
-from ai_platform_engineering.graph.visible_text import visible
+from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import (
+    AIPlatformEngineerA2ABinding,
+)
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import Answer, NewRun
+from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun
 from ai_platform_engineering.runtime.runs.runs import Turn as RunTurn
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Script
@@ -27,7 +29,7 @@ from tests.support.harness import FAST
 
 
 @dataclass
-class Talk:
+class GraphConversation:
     """The supervisor's graph with a model, and the events of each question put to it."""
 
     model: BaseChatModel
@@ -37,7 +39,7 @@ class Talk:
     events: list[AnyEvent] = field(default_factory=list)  # of the current run
 
     def __post_init__(self) -> None:
-        settings, self._saver = Settings.of({**FAST, **self.env}), InMemorySaver()
+        settings, self._saver = Settings.from_variables({**FAST, **self.env}), InMemorySaver()
         self._supervisor = PlatformEngineerDeepAgent(
             settings, agents=self.agents, tools=self.tools, model=self.model, checkpointer=self._saver
         )
@@ -51,24 +53,28 @@ class Talk:
         parts = (TextPart(text=text),)
         started = RunStarted(message_id=str(uuid.uuid4()), parts=parts)
         self.events = [started]
-        await self._log.create(NewRun(self.run_id, self._context, "me", started.message_id, "", started, lasting_id=True))
+        await self._log.create(
+            NewRun(self.run_id, self._context, "me", started.message_id, "", started, lasting_id=True)
+        )
         return await self._turn(parts, resumes=False)
 
     async def answer(self, values: dict[str, Any], *, taken: bool = True) -> list[AnyEvent]:
         """Answers to what was asked, by request id; what follows. Not `taken`: nobody asked for them."""
-        claimed = await self._log.claim_requests(Answer(self.run_id, str(uuid.uuid4()), "", len(self.events)), values, "me")
+        claimed = await self._log.claim_requests(
+            AnswerMessage(self.run_id, str(uuid.uuid4()), "", len(self.events)), values, "me"
+        )
         assert set(claimed) == (set(values) if taken else set())
         return await self._turn((), resumes=True)
 
     @property
-    def seen(self) -> Transcript:
+    def transcript(self) -> Transcript:
         return fold(self.events)
 
-    async def kept(self) -> list[str]:
+    async def stored_texts(self) -> list[str]:
         """The texts of the current question that the graph keeps and the model will see again."""
-        return [text for message in await self._messages() if (text := visible(message.text))]
+        return [text for message in await self._messages() if (text := visible_text(message.text))]
 
-    async def called(self) -> list[str]:
+    async def called_names(self) -> list[str]:
         """What the supervisor's model called for the current question: tools, and agents by their name."""
         calls = [call for message in await self._messages() for call in message.tool_calls]
         return [str(call["args"].get("subagent_type") or call["name"]) for call in calls]
@@ -76,17 +82,26 @@ class Talk:
     async def _messages(self) -> list[AIMessage]:
         [thread] = self._saver.storage
         state = await (await self._supervisor.graph()).aget_state({"configurable": {"thread_id": thread}})
-        return [message for message in current_turn(state.values["messages"]) if isinstance(message, AIMessage)]
+        return [
+            message for message in current_turn(state.values["messages"]) if isinstance(message, AIMessage)
+        ]
 
     async def _turn(self, parts: Any, *, resumes: bool) -> list[AnyEvent]:
         row = await self._log.get(self.run_id)
         assert row is not None
-        new = [event async for event in self._binding.stream(RunTurn(row, parts, "me", resumes=resumes), self.seen)]
-        assert [ends_turn(event) for event in new] == [False] * (len(new) - 1) + [True], "one end, and it is the last"
+        new = [
+            event
+            async for event in self._binding.stream(
+                RunTurn(row, parts, "me", resumes=resumes), self.transcript
+            )
+        ]
+        assert [ends_turn(event) for event in new] == [False] * (len(new) - 1) + [True], (
+            "one end, and it is the last"
+        )
         await self._log.append(self.run_id, row.epoch, new)
         self.events += new
         return new
 
 
-def scripted(*turns: Any, streaming: bool = True) -> ScriptedChatModel:
+def scripted_model(*turns: Any, streaming: bool = True) -> ScriptedChatModel:
     return ScriptedChatModel(script=Script(*turns), streaming=streaming)

@@ -19,28 +19,34 @@ from ai_platform_engineering.a2a.codec import decode
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.events import AnyEvent
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.multi_agents.platform_engineer.local_agents import GivenTools, LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, StaticTools
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
-from ai_platform_engineering.skills_middleware.catalog import SkillCatalog
+from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Script
 
 # A knowledge base costs a second of work at each start; the tests that are about it switch it on.
 FAST = {"LLM_RETRY_SECONDS": "0", "SHUTDOWN_SECONDS": "0", "ENABLE_RAG": "false"}
-PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the wire is plain HTTP: no client need load the world's certificates
+PLAIN = ssl.SSLContext(
+    ssl.PROTOCOL_TLS_CLIENT
+)  # the wire is plain HTTP: no client need load the world's certificates
 
 
 def agent(
-    name: str, script: Script | BaseChatModel | None, *tools: BaseTool, agents: Sequence[LocalAgent] = (), model: str | None = None
+    name: str,
+    script: Script | BaseChatModel | None,
+    *tools: BaseTool,
+    agents: Sequence[LocalAgent] = (),
+    model: str | None = None,
 ) -> LocalAgent:
     """A domain agent with a scripted model, a given one, or a named one (`provider:model`)."""
     own = ScriptedChatModel(script=script) if isinstance(script, Script) else script
     definition = AgentDefinition(name=name, description=f"Knows {name}.", model=model)
-    return LocalAgent(definition, GivenTools(tools), own, tuple(agents))
+    return LocalAgent(definition, StaticTools(tools), own, tuple(agents))
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any, listener: socket.socket | None = None) -> AsyncIterator[str]:
+async def serve_app(app: Any, listener: socket.socket | None = None) -> AsyncIterator[str]:
     """The application on an ephemeral loopback port, or on the socket given; its address."""
     listener = listener or socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_level="warning")
@@ -53,7 +59,7 @@ async def served(app: Any, listener: socket.socket | None = None) -> AsyncIterat
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
     finally:
         if hasattr(app, "streams"):
-            app.streams.end()
+            app.streams.cancel_all()
         for listening in server.servers:
             listening.close()
         for connection in list(server.server_state.connections):
@@ -84,8 +90,14 @@ async def supervisor(
 ) -> AsyncIterator["Client"]:
     """The real supervisor with a scripted (or given) model behind the real A2A server, and a client for its wire."""
     chosen = ScriptedChatModel(script=model) if isinstance(model, Script) else model
-    app = create_app(Settings.of({**FAST, **(env or {})}), agents=agents, tools=tools, model=chosen, skills=skills)
-    async with served(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    app = create_app(
+        Settings.from_variables({**FAST, **(env or {})}),
+        agents=agents,
+        tools=tools,
+        model=chosen,
+        skills=skills,
+    )
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         yield Client(url, http)
 
 
@@ -104,7 +116,10 @@ class Frame:
     @property
     def update(self) -> dict[str, Any]:
         """The payload, whatever the protocol version."""
-        return next((self.result[key] for key in ("task", "statusUpdate", "artifactUpdate") if key in self.result), self.result)
+        return next(
+            (self.result[key] for key in ("task", "statusUpdate", "artifactUpdate") if key in self.result),
+            self.result,
+        )
 
     @property
     def artifact(self) -> dict[str, Any]:
@@ -129,7 +144,7 @@ class Frame:
         return state.removeprefix("TASK_STATE_").lower().replace("_", "-") if state else None
 
     @property
-    def said(self) -> str:
+    def status_text(self) -> str:
         """The text of a status message."""
         message = (self.update.get("status") or {}).get("message") or {}
         return "".join(part.get("text") or "" for part in message.get("parts") or ())
@@ -150,7 +165,12 @@ class Client:
     def message(self, text: str, version: str = "0.3", **more: Any) -> dict[str, Any]:
         message_id = more.pop("messageId", None) or str(uuid.uuid4())
         if version == "0.3":
-            return {"role": "user", "parts": [{"kind": "text", "text": text}], "messageId": message_id, **more}
+            return {
+                "role": "user",
+                "parts": [{"kind": "text", "text": text}],
+                "messageId": message_id,
+                **more,
+            }
         return {"role": "ROLE_USER", "parts": [{"text": text}], "messageId": message_id, **more}
 
     async def call(self, method: str, params: Any, **headers: str) -> dict[str, Any]:
@@ -163,22 +183,30 @@ class Client:
     async def open(self, method: str, params: Any, **headers: str) -> AsyncIterator[Frame]:
         """A streaming request; frames as they arrive."""
         body = {"jsonrpc": "2.0", "id": "1", "method": method, "params": params}
-        async with self.http.stream("POST", self.url, json=body, headers=self._headers(method, headers)) as response:
+        async with self.http.stream(
+            "POST", self.url, json=body, headers=self._headers(method, headers)
+        ) as response:
             async for frame in read_frames(response):
                 yield frame
 
-    def stream(self, text: str, *, version: str = "0.3", headers: Mapping[str, str] | None = None, **more: Any) -> AsyncIterator[Frame]:
+    def stream(
+        self, text: str, *, version: str = "0.3", headers: Mapping[str, str] | None = None, **more: Any
+    ) -> AsyncIterator[Frame]:
         """Asks and follows."""
         method = "message/stream" if version == "0.3" else "SendStreamingMessage"
         return self.open(method, {"message": self.message(text, version, **more)}, **(headers or {}))
 
-    async def ask(self, text: str, *, version: str = "0.3", **more: Any) -> "Seen":
+    async def ask(self, text: str, *, version: str = "0.3", **more: Any) -> "ReceivedStream":
         """Asks and collects everything that leaves the server until the stream ends."""
-        return Seen([frame async for frame in self.stream(text, version=version, **more)])
+        return ReceivedStream([frame async for frame in self.stream(text, version=version, **more)])
 
     def _headers(self, method: str, headers: Mapping[str, str]) -> dict[str, str]:
         version = {} if "/" in method else {"A2A-Version": "1.0"}
-        return {**self.headers, **version, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        return {
+            **self.headers,
+            **version,
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
 
 
 async def read_frames(response: httpx.Response) -> AsyncIterator[Frame]:
@@ -195,7 +223,7 @@ async def read_frames(response: httpx.Response) -> AsyncIterator[Frame]:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReceivedStream:
     """All frames of a stream, with the questions that tests ask of them."""
 
     frames: list[Frame]
@@ -232,12 +260,12 @@ class Seen:
         return [frame.text for frame in self.named(*names)]
 
     @property
-    def words(self) -> list[str]:
+    def notifications(self) -> list[str]:
         """The notification words, in order."""
         return self.texts("tool_notification_start", "tool_notification_end")
 
     @property
-    def streamed(self) -> list[str]:
+    def streamed_texts(self) -> list[str]:
         """The supervisor's texts as a client of the wire joins them: one per artifact, replaced when not appended."""
         return joined(self.named("streaming_result"))
 

@@ -11,21 +11,25 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.knowledge_bases.datasources import Places
+from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.knowledge_bases.results import Rest, Result
-from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, Limits
-from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import BuiltIn
-from ai_platform_engineering.knowledge_bases.sources.source_factory import Surroundings
+from ai_platform_engineering.knowledge_bases.results import DocumentExcerpt, SearchResult
+from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits
+from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import ShippedDocsSource
+from ai_platform_engineering.knowledge_bases.sources.source_factory import SourceContext
 from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
-from ai_platform_engineering.mcp_client.sessions import McpSessions
+from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.mcp_servers.knowledge_base.server import create_app as knowledge_server
-from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import Knowledge, OwnKnowledge, ServedKnowledge
+from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import (
+    KnowledgeSource,
+    OwnKnowledge,
+    ServedKnowledge,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.runtime.storage import Storage
-from tests.support.harness import FAST, PLAIN, Client, served
-from tests.support.knowledge import added, written
+from tests.support.harness import FAST, PLAIN, Client, serve_app
+from tests.support.knowledge import add_datasource, write_files
 
 DOCS = {
     "slim": "# SLIM\n\nagntcy SLIM is a secure, low-latency, interactive messaging layer for agents.\n",
@@ -47,48 +51,54 @@ class Counts:
         return [query for query, _ in self.searches]
 
 
-class CountedKnowledge(KnowledgeBase):
+class CountingKnowledgeBase(KnowledgeBase):
     """The real one; it notes what it is asked."""
 
     counts: Counts
 
-    async def search(self, query: str, *args: Any, **more: Any) -> list[Result]:
+    async def search(self, query: str, *args: Any, **more: Any) -> list[SearchResult]:
         self.counts.searches.append((query, more.get("limit")))
         return await super().search(query, *args, **more)
 
-    async def fetch_document(self, document_id: str, offset: int = 0) -> Rest:
+    async def fetch_document(self, document_id: str, offset: int = 0) -> DocumentExcerpt:
         self.counts.fetches.append(document_id)
         return await super().fetch_document(document_id, offset)
 
 
 @dataclass
-class Library:
+class KnowledgeFolder:
     """A knowledge base in a folder, opened anew for each server."""
 
     home: Path
     env: Mapping[str, str] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
-    knowledge: Knowledge | None = None  # of the server that runs
+    knowledge: KnowledgeSource | None = None  # of the server that runs
 
     @classmethod
-    async def of(cls, home: Path, env: Mapping[str, str] | None = None, **texts: str) -> "Library":
+    async def of(cls, home: Path, env: Mapping[str, str] | None = None, **texts: str) -> "KnowledgeFolder":
         """With these Markdown documents, or a few about SLIM."""
         library = cls(home, env or {})
-        async with library.opened() as kb:
-            assert (await added(kb, written(home / "docs", **(texts or DOCS)), name="agntcy")).state == "done"
+        async with library.open_knowledge_base() as kb:
+            assert (
+                await add_datasource(kb, write_files(home / "docs", **(texts or DOCS)), name="agntcy")
+            ).state == "done"
         return library
 
-    def made(self) -> CountedKnowledge:
-        settings = Settings.of(self.env).knowledge
-        fetcher = Fetcher(Limits(size=settings.fetch_bytes, seconds=settings.fetch_seconds), allow_private=True)
-        places = Places(Surroundings(fetcher, self.home / "cache", {}), BuiltIn(None))
-        kb = CountedKnowledge(EmbeddedStore(self.home / "knowledge"), None, places, longest=settings.max_output_chars)
+    def build_knowledge_base(self) -> CountingKnowledgeBase:
+        settings = Settings.from_variables(self.env).knowledge
+        fetcher = Fetcher(
+            FetchLimits(size=settings.fetch_bytes, seconds=settings.fetch_seconds), allow_private=True
+        )
+        places = DatasourceResolver(SourceContext(fetcher, self.home / "cache", {}), ShippedDocsSource(None))
+        kb = CountingKnowledgeBase(
+            EmbeddedStore(self.home / "knowledge"), None, places, max_answer_chars=settings.max_output_chars
+        )
         kb.counts = self.counts
         return kb
 
     @contextlib.asynccontextmanager
-    async def opened(self) -> AsyncIterator[CountedKnowledge]:
-        kb = self.made()
+    async def open_knowledge_base(self) -> AsyncIterator[CountingKnowledgeBase]:
+        kb = self.build_knowledge_base()
         await kb.open()
         try:
             yield kb
@@ -96,7 +106,7 @@ class Library:
             await kb.aclose()
 
     @contextlib.asynccontextmanager
-    async def served(
+    async def run_supervisor(
         self,
         model: BaseChatModel | None,
         *,
@@ -108,22 +118,28 @@ class Library:
         elsewhere: bool = False,
     ) -> AsyncIterator[Client]:
         """The supervisor that knows this library, in its own process or at RAG_SERVER_URL."""
-        settings = Settings.of({**FAST, **self.env, **(env or {})})
+        settings = Settings.from_variables({**FAST, **self.env, **(env or {})})
         async with self._knowledge(settings, elsewhere) as knowledge:
-            given: dict[str, Any] = {"agents": agents, "tools": tools, "model": model, "router": router, "storage": storage}
+            given: dict[str, Any] = {
+                "agents": agents,
+                "tools": tools,
+                "model": model,
+                "router": router,
+                "storage": storage,
+            }
             app = create_app(settings, knowledge=knowledge, **given)
-            async with served(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+            async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
                 await knowledge.opened()
                 self.knowledge = knowledge
                 yield Client(url, http)
 
     @contextlib.asynccontextmanager
-    async def _knowledge(self, settings: Settings, elsewhere: bool) -> AsyncIterator[Knowledge]:
+    async def _knowledge(self, settings: Settings, elsewhere: bool) -> AsyncIterator[KnowledgeSource]:
         if not elsewhere:
-            yield OwnKnowledge(self.made(), settings.knowledge)
+            yield OwnKnowledge(self.build_knowledge_base(), settings.knowledge)
             return
-        async with served(knowledge_server(self.made(), settings.server)) as url:
-            sessions = McpSessions(connect_timeout=30, call_timeout=30, cache_dir=None, environment={})
+        async with serve_app(knowledge_server(self.build_knowledge_base(), settings.server)) as url:
+            sessions = McpSessionPool(connect_timeout=30, call_timeout=30, cache_dir=None, environment={})
             yield ServedKnowledge(sessions, settings.knowledge.model_copy(update={"server_url": f"{url}mcp"}))
 
     async def wrapper(self, name: str) -> Any:

@@ -47,7 +47,7 @@ def told(result: CallToolResult) -> Told:
 
 
 @dataclass(frozen=True)
-class Served:
+class NetutilsClient:
     portal: BlockingPortal
     session: ClientSession
     about: Implementation
@@ -60,7 +60,9 @@ class Served:
 
         async def together() -> list[CallToolResult]:
             async with asyncio.timeout(LIMIT):
-                return await asyncio.gather(*(self.session.call_tool(tool, arguments) for tool, arguments in wanted))
+                return await asyncio.gather(
+                    *(self.session.call_tool(tool, arguments) for tool, arguments in wanted)
+                )
 
         return [told(result) for result in self.portal.call(together)]
 
@@ -80,7 +82,7 @@ def definition() -> AgentDefinition:
 
 
 @contextmanager
-def serving(folder: Path, *flags: str, **variables: str) -> Iterator[Served]:
+def start_server(folder: Path, *flags: str, **variables: str) -> Iterator[NetutilsClient]:
     """A server process in the folder, which ends with the block."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", network_guard.GUARD_FILE)
     environment = {name: os.environ[name] for name in kept if name in os.environ} | variables
@@ -93,4 +95,4 @@ def serving(folder: Path, *flags: str, **variables: str) -> Iterator[Served]:
             yield opened, (await opened.initialize()).serverInfo
 
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(session()) as (opened, about):
-        yield Served(portal, opened, about)
+        yield NetutilsClient(portal, opened, about)

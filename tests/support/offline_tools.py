@@ -20,10 +20,18 @@ Spec = tuple[str, str, dict[str, Any]]
 NETUTILS: tuple[Spec, ...] = (
     ("dns_lookup", "Look up DNS records of a name.", {"name": str, "record_type": (RECORD_TYPES, "A")}),
     ("reverse_dns", "Find the host name of an IP address.", {"address": str}),
-    ("check_port", "Check whether a TCP port of a host is open.", {"host": str, "port": (int, Field(ge=1, le=65535))}),
+    (
+        "check_port",
+        "Check whether a TCP port of a host is open.",
+        {"host": str, "port": (int, Field(ge=1, le=65535))},
+    ),
     ("http_check", "Check whether a web address answers.", {"url": str}),
     ("tls_certificate", "Look at the TLS certificate of a service.", {"host": str, "port": (int, 443)}),
-    ("cidr_info", "Explain a network: range, addresses and hosts.", {"cidr": str, "contains": (str | None, None)}),
+    (
+        "cidr_info",
+        "Explain a network: range, addresses and hosts.",
+        {"cidr": str, "contains": (str | None, None)},
+    ),
     ("ip_info", "Explain an IP address: version and kind.", {"address": str}),
     ("subnet_overlap", "Compare two networks.", {"a": str, "b": str}),
 )
@@ -81,13 +89,17 @@ class Recorder:
         async def run(**given: Any) -> dict[str, Any]:
             # What was left to its default was not chosen by the model.
             defaults = {key: kind[1] for key, kind in arguments.items() if isinstance(kind, tuple)}
-            self.calls.append((owner, name, {key: value for key, value in given.items() if defaults.get(key) != value}))
+            self.calls.append(
+                (owner, name, {key: value for key, value in given.items() if defaults.get(key) != value})
+            )
             if name in self.failing:
                 raise RuntimeError("secret detail")
             token = secrets.token_hex(6)
             self.tokens.append(token)
             return {**given, **OUTPUTS.get(name, {}), "token": token}
 
-        schema: dict[str, Any] = {key: kind if isinstance(kind, tuple) else (kind, ...) for key, kind in arguments.items()}
+        schema: dict[str, Any] = {
+            key: kind if isinstance(kind, tuple) else (kind, ...) for key, kind in arguments.items()
+        }
         model: type[BaseModel] = create_model(name, **schema)
         return StructuredTool(name=name, description=about, args_schema=model, coroutine=run)

@@ -10,7 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ai_platform_engineering.core.events import AnyEvent, PlanStep, PlanUpdated, TextDelta, ToolFinished, ToolStarted
+from ai_platform_engineering.core.events import (
+    AnyEvent,
+    PlanStep,
+    PlanUpdated,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+)
 
 Row = dict[str, Any]
 
@@ -23,7 +30,9 @@ class _Lane:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self._ids: dict[str, str] = {}
-        self._next: AnyEvent | None = None  # the piece that would go on with the message in the last row, without its text
+        self._next: AnyEvent | None = (
+            None  # the piece that would go on with the message in the last row, without its text
+        )
 
     def add(self, event: AnyEvent) -> None:
         if isinstance(event, TextDelta) and event.model_copy(update={"text": ""}) == self._next:
@@ -58,7 +67,9 @@ class _Work:
             self._plan(event)
         else:
             top = _delegation(event) or event.parent_call or ""
-            lane = next((call_id for call_id in self.lanes if top == call_id or top.startswith(f"{call_id}/")), top)
+            lane = next(
+                (call_id for call_id in self.lanes if top == call_id or top.startswith(f"{call_id}/")), top
+            )
             self.lanes.setdefault(lane, _Lane()).add(event)
 
     def _plan(self, event: PlanUpdated) -> None:
@@ -73,7 +84,7 @@ class _Work:
         return {"delegations": lanes, "steps": self.steps, "plans": self.plans}
 
 
-def comparable(events: Iterable[AnyEvent]) -> list[Row]:
+def normalize_events(events: Iterable[AnyEvent]) -> list[Row]:
     """A run in a form that is equal for equal runs."""
     own = _Lane()
     work: _Work | None = None
@@ -104,7 +115,7 @@ _CALLED = re.compile(r"Supervisor: Calling Agent (\w+)")
 _NAMED = re.compile(r"Supervisor: (?:Calling Agent )?(\w+)|(\w+): |\[(\w+)\] ")
 
 
-def screen(text: str) -> list[str | dict[str, list[str]]]:
+def normalize_screen(text: str) -> list[str | dict[str, list[str]]]:
     """What a terminal shows, line by line; the lines of agents at work at the same time are sorted out by agent."""
     shown: list[str | dict[str, list[str]]] = []
     work: list[str] = []
@@ -130,5 +141,7 @@ def _by_agent(lines: Sequence[str]) -> dict[str, list[str]]:
 
 def difference(one: Any, other: Any) -> str:
     """Where two of them differ, for people; empty when they are equal."""
-    lines = [json.dumps(given, indent=1, ensure_ascii=False, sort_keys=True).splitlines() for given in (one, other)]
+    lines = [
+        json.dumps(given, indent=1, ensure_ascii=False, sort_keys=True).splitlines() for given in (one, other)
+    ]
     return "\n".join(difflib.unified_diff(*lines, "one", "other", lineterm=""))

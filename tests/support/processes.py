@@ -15,12 +15,12 @@ from click.testing import CliRunner
 from ai_platform_engineering.cli.main import main
 
 BIN = Path(sys.executable).parent  # not resolved: the link in .venv is where the commands are
-KEPT = ("PATH", "LANG", "TMPDIR", "PYTHONPATH", "CAIPE_TEST_GUARD_FILE", "CAIPE_HOME")
-PATIENCE = 60.0
+INHERITED_VARIABLES = ("PATH", "LANG", "TMPDIR", "PYTHONPATH", "CAIPE_TEST_GUARD_FILE", "CAIPE_HOME")
+TIMEOUT = 60.0
 
 
 @dataclass(slots=True)
-class Finished:
+class CommandResult:
     """What a command left behind."""
 
     code: int
@@ -36,7 +36,7 @@ class Program:
     err: str = ""
     _told: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def watch(self) -> None:
+    async def read_stderr(self) -> None:
         assert self.process.stderr is not None
         while piece := await self.process.stderr.read(4096):
             async with self._told:
@@ -45,46 +45,54 @@ class Program:
         async with self._told:
             self._told.notify_all()
 
-    async def said(self, pattern: str) -> re.Match[str]:
+    async def wait_for_stderr(self, pattern: str) -> re.Match[str]:
         """Waits until stderr matches."""
-        async with asyncio.timeout(PATIENCE), self._told:
-            await self._told.wait_for(lambda: re.search(pattern, self.err) or self.process.returncode is not None)
+        async with asyncio.timeout(TIMEOUT), self._told:
+            await self._told.wait_for(
+                lambda: re.search(pattern, self.err) or self.process.returncode is not None
+            )
         found = re.search(pattern, self.err)
         assert found, f"{pattern!r} was not said: {self.err}"
         return found
 
-    async def finished(self) -> Finished:
+    async def wait_for_exit(self) -> CommandResult:
         """Waits for the end."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             out = (await self.process.stdout.read()).decode()
             code = await self.process.wait()
-        return Finished(code, out, self.err)
+        return CommandResult(code, out, self.err)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
 
-def surroundings(env: Mapping[str, str] | None = None) -> dict[str, str]:
+def process_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """Just enough to start Python, with the test's own folder as home, and without a knowledge base unless a test wants one."""
     own = {"HOME": os.getcwd(), "ENABLE_RAG": "false"}
-    return {**{name: os.environ[name] for name in KEPT if name in os.environ}, **own, **(env or {})}
+    return {
+        **{name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ},
+        **own,
+        **(env or {}),
+    }
 
 
 @contextlib.asynccontextmanager
-async def started(*command: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> AsyncIterator[Program]:
+async def start_command(
+    *command: str, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> AsyncIterator[Program]:
     """One of our commands, in the current folder; it does not outlive the context."""
     name, *arguments = command
     process = await asyncio.create_subprocess_exec(
         str(BIN / name),
         *arguments,
-        env=surroundings(env),
+        env=process_environment(env),
         stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     program = Program(process)
-    watching = asyncio.create_task(program.watch())
+    watching = asyncio.create_task(program.read_stderr())
     try:
         if stdin is not None:
             assert process.stdin is not None
@@ -98,16 +106,20 @@ async def started(*command: str, env: Mapping[str, str] | None = None, stdin: st
         await watching
 
 
-async def run(*command: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Finished:
+async def run_command(
+    *command: str, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> CommandResult:
     """One of our commands to its end."""
-    async with started(*command, env=env, stdin=stdin) as program:
-        done = await program.finished()
-    return Finished(done.code, done.out, program.err)
+    async with start_command(*command, env=env, stdin=stdin) as program:
+        done = await program.wait_for_exit()
+    return CommandResult(done.code, done.out, program.err)
 
 
-async def invoked(*arguments: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Finished:
+async def invoke_caipe(
+    *arguments: str, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> CommandResult:
     """`caipe` in a thread of this process: the same code, spared the start of an interpreter."""
     result = await asyncio.to_thread(CliRunner().invoke, main, arguments, input=stdin, env=dict(env or {}))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return Finished(result.exit_code, result.stdout, result.stderr)
+    return CommandResult(result.exit_code, result.stdout, result.stderr)

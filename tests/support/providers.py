@@ -28,7 +28,9 @@ class Provider:
     def __str__(self) -> str:
         return self.name
 
-    def serve(self, casting: Casting, *, max_context_tokens: int | None = None) -> contextlib.AbstractAsyncContextManager[Any]:
+    def serve(
+        self, casting: Casting, *, max_context_tokens: int | None = None
+    ) -> contextlib.AbstractAsyncContextManager[Any]:
         serve = serve_openai if self.name == "openai" else serve_anthropic
         return serve(casting, max_context_tokens=max_context_tokens)
 
@@ -44,7 +46,7 @@ PROVIDERS = (OPENAI, ANTHROPIC)
 
 
 @contextlib.asynccontextmanager
-async def behind(
+async def run_behind_provider(
     provider: Provider,
     casting: Casting,
     *,
@@ -61,7 +63,7 @@ async def behind(
         yield server, client
 
 
-def overflows(server: ModelServer) -> list[str]:
+def overflow_refusals(server: ModelServer) -> list[str]:
     """The refusals of prompts that were too long; any other refusal means that a broken request was sent."""
     words = "prompt is too long" if isinstance(server, AnthropicServer) else "maximum context length"
     return [refusal for refusal in server.refusals if words in refusal]

@@ -12,7 +12,7 @@ _SIZE = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PartialResponse:
     """What arrived before the line dropped or the response ended."""
 
     frames: list[Frame]
@@ -20,7 +20,7 @@ class Piece:
     plain: bytes  # the body, when it was no stream
 
 
-async def read_some(
+async def read_partial(
     url: str,
     method: str,
     params: Any,
@@ -29,7 +29,7 @@ async def read_some(
     most: int | None = None,
     mark: bytes = b"",
     seen: asyncio.Event | None = None,
-) -> Piece:
+) -> PartialResponse:
     """The first `most` bytes of the response, or all of it. `seen` is set when the mark has arrived."""
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -60,13 +60,13 @@ def _request(host: str, method: str, params: Any, cursor: str | None) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
 
 
-def _piece(held: bytes, dropped: bool) -> Piece:
+def _piece(held: bytes, dropped: bool) -> PartialResponse:
     head, _, rest = held.partition(b"\r\n\r\n")
     if b"transfer-encoding: chunked" not in head.lower():
-        return Piece([], dropped, rest)
+        return PartialResponse([], dropped, rest)
     body = unchunked(rest)
     *whole, _ = body.split(b"\n\n")
-    return Piece([frame for raw in whole if (frame := _frame(raw))], dropped, body)
+    return PartialResponse([frame for raw in whole if (frame := _frame(raw))], dropped, body)
 
 
 def unchunked(rest: bytes) -> bytes:

@@ -26,7 +26,7 @@ from tests.support.fakes.openai_server import OpenAIServer
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Book, Call, Casting, Gate, Say, Script, Turn
 from tests.support.fakes.serving import ModelServer, serving
-from tests.support.harness import FAST, Client, Frame, Seen, agent, served
+from tests.support.harness import FAST, Client, Frame, ReceivedStream, agent, serve_app
 
 SUPERVISOR = "supervisor"
 KINDS = ("in-process", "openai", "anthropic")
@@ -34,7 +34,9 @@ VERSIONS = ("0.3", "1.0")
 # Each kind of model and each version of the protocol, where not every pair has to be tried.
 PAIRS = (("in-process", "0.3"), ("in-process", "1.0"), ("openai", "1.0"), ("anthropic", "0.3"))
 _COUNT = itertools.count()
-_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # all is plain HTTP on loopback: no certificates need to be loaded
+_NO_TLS = ssl.SSLContext(
+    ssl.PROTOCOL_TLS_CLIENT
+)  # all is plain HTTP on loopback: no certificates need to be loaded
 NOTIFICATIONS = ("tool_notification_start", "tool_notification_end")
 
 
@@ -42,22 +44,22 @@ NOTIFICATIONS = ("tool_notification_start", "tool_notification_end")
 
 
 @dataclass(frozen=True)
-class Member:
+class ScriptedAgent:
     """A domain agent of the team: its script, its tools and its own agents."""
 
     name: str
     script: Casting
     tools: tuple[BaseTool, ...] = ()
-    members: "tuple[Member, ...]" = ()
+    members: "tuple[ScriptedAgent, ...]" = ()
 
-    def everybody(self) -> Iterator["Member"]:
+    def everybody(self) -> Iterator["ScriptedAgent"]:
         yield self
         for one in self.members:
             yield from one.everybody()
 
 
 @dataclass(frozen=True)
-class Stage:
+class ScriptedSystem:
     """The running server's client, and what the models behind it were asked."""
 
     client: Client
@@ -67,18 +69,20 @@ class Stage:
         """The requests to one agent's model, in order."""
         return self.asked(name)
 
-    async def ask(self, text: str = "Which?", **options: Any) -> Seen:
+    async def ask(self, text: str = "Which?", **options: Any) -> ReceivedStream:
         return await self.client.ask(text, **options)
 
 
-def member(name: str, script: Casting, *tools: BaseTool, members: Sequence[Member] = ()) -> Member:
-    return Member(name, script, tools, tuple(members))
+def scripted_agent(
+    name: str, script: Casting, *tools: BaseTool, members: Sequence[ScriptedAgent] = ()
+) -> ScriptedAgent:
+    return ScriptedAgent(name, script, tools, tuple(members))
 
 
 @contextlib.asynccontextmanager
-async def staged(
+async def run_scripted_system(
     script: Casting,
-    *members: Member,
+    *members: ScriptedAgent,
     kind: str = "in-process",
     tools: Sequence[BaseTool] = (),
     env: Mapping[str, str] | None = None,
@@ -86,14 +90,17 @@ async def staged(
     accepted_key: str | None = None,
     streaming: bool = True,
     wrap: Callable[[Any], Any] = lambda app: app,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[ScriptedSystem]:
     """The real supervisor and its agents on a loopback port, with scripted models in the process or over HTTP."""
     castings = {SUPERVISOR: script, **{one.name: one.script for top in members for one in top.everybody()}}
     if kind == "in-process":
-        models = {name: ScriptedChatModel(script=casting, model=name, streaming=streaming) for name, casting in castings.items()}
+        models = {
+            name: ScriptedChatModel(script=casting, model=name, streaming=streaming)
+            for name, casting in castings.items()
+        }
         agents = [_local(one, models) for one in members]
         async with _served(wrap, agents, tools, models[SUPERVISOR], env or {}) as client:
-            yield Stage(client, lambda name: models[name].requests)
+            yield ScriptedSystem(client, lambda name: models[name].requests)
         return
     make = OpenAIServer if kind == "openai" else _Anthropic
     async with serving(make(Book.for_model(castings), api_key=accepted_key)) as server:
@@ -106,7 +113,7 @@ async def staged(
             # LangChain keeps one HTTP client per timeout for the whole process, and each test has an event loop of its own.
             own = {"LLM_MODEL": f"{kind}:{SUPERVISOR}", "LLM_TIMEOUT_SECONDS": f"60.{next(_COUNT):06}"}
             async with _served(wrap, agents, tools, None, {**own, **(env or {})}) as client:
-                yield Stage(client, lambda name: _requests(server, name))
+                yield ScriptedSystem(client, lambda name: _requests(server, name))
 
 
 @functools.cache
@@ -129,21 +136,27 @@ def _requests(server: ModelServer, name: str) -> list[Request]:
     return [request for request in server.requests if request.model == name]
 
 
-def _local(one: Member, models: Mapping[str, BaseChatModel]) -> LocalAgent:
-    return agent(one.name, models[one.name], *one.tools, agents=[_local(inner, models) for inner in one.members])
+def _local(one: ScriptedAgent, models: Mapping[str, BaseChatModel]) -> LocalAgent:
+    return agent(
+        one.name, models[one.name], *one.tools, agents=[_local(inner, models) for inner in one.members]
+    )
 
 
-def _named(one: Member, provider: str) -> LocalAgent:
+def _named(one: ScriptedAgent, provider: str) -> LocalAgent:
     inner = [_named(other, provider) for other in one.members]
     return agent(one.name, None, *one.tools, agents=inner, model=f"{provider}:{one.name}")
 
 
 @contextlib.asynccontextmanager
 async def _served(
-    wrap: Callable[[Any], Any], agents: Sequence[LocalAgent], tools: Sequence[BaseTool], model: BaseChatModel | None, env: Mapping[str, str]
+    wrap: Callable[[Any], Any],
+    agents: Sequence[LocalAgent],
+    tools: Sequence[BaseTool],
+    model: BaseChatModel | None,
+    env: Mapping[str, str],
 ) -> AsyncIterator[Client]:
-    app = create_app(Settings.of({**FAST, **env}), agents=agents, tools=tools, model=model)
-    async with served(wrap(app)) as url, httpx.AsyncClient(timeout=30, verify=_NO_TLS) as http:
+    app = create_app(Settings.from_variables({**FAST, **env}), agents=agents, tools=tools, model=model)
+    async with serve_app(wrap(app)) as url, httpx.AsyncClient(timeout=30, verify=_NO_TLS) as http:
         yield Client(url, http)
 
 
@@ -161,19 +174,23 @@ def tool(name: str, answer: str | Callable[..., Awaitable[str]]) -> BaseTool:
     async def fixed() -> str:
         return str(answer)
 
-    return StructuredTool.from_function(coroutine=fixed if isinstance(answer, str) else answer, name=name, description=f"Gives {name}.")
+    return StructuredTool.from_function(
+        coroutine=fixed if isinstance(answer, str) else answer, name=name, description=f"Gives {name}."
+    )
 
 
-def delegate(name: str, description: str = "Do it.", *, id: str | None = None, step_id: str | None = None) -> Call:
+def delegate(
+    name: str, description: str = "Do it.", *, id: str | None = None, step_id: str | None = None
+) -> Call:
     """The supervisor's call of an agent."""
     step = {} if step_id is None else {"step_id": step_id}
     return Call("task", {"subagent_type": name, "description": description, **step}, id=id)
 
 
-def version_team(value: str, *narrations: str) -> tuple[Script, Member]:
+def version_team(value: str, *narrations: str) -> tuple[Script, ScriptedAgent]:
     """A supervisor that asks Argo CD for its version, which only the tool knows, and answers with it."""
     said = [Say(text) for text in narrations]
-    argocd = member(
+    argocd = scripted_agent(
         "argocd",
         Script(
             Turn(Call("version_service__version", {}, id="inner")),
@@ -181,23 +198,25 @@ def version_team(value: str, *narrations: str) -> tuple[Script, Member]:
         ),
         tool("version_service__version", f"version={value}"),
     )
-    return Script(Turn(*said, delegate("argocd", id="outer")), Turn(Say("It runs {{tool:argocd.version}}"))), argocd
+    return Script(
+        Turn(*said, delegate("argocd", id="outer")), Turn(Say("It runs {{tool:argocd.version}}"))
+    ), argocd
 
 
 # --- reading -----------------------------------------------------------------------------------------------------------
 
 
-async def reported(frames: AsyncIterator[Frame], gate: Gate, *names: str) -> Seen:
+async def collect_frames(frames: AsyncIterator[Frame], gate: Gate, *names: str) -> ReceivedStream:
     """Everything that arrives; the text of the named artifacts is reported to the gate the moment it is there."""
     kept: list[Frame] = []
     async for frame in frames:
         kept.append(frame)
         if frame.name in names:
             gate.seen(frame.text)
-    return Seen(kept)
+    return ReceivedStream(kept)
 
 
-def own_event(frame: Frame) -> dict[str, Any]:
+def read_event_metadata(frame: Frame) -> dict[str, Any]:
     """Our event as the frame's metadata carries it, before anything is filled in."""
     carried = frame.metadata.get("caipe.event")
     return dict(json.loads(carried)) if carried else {}
@@ -208,12 +227,12 @@ def data_of(frame: Frame) -> list[Any]:
     return [part["data"] for part in frame.artifact.get("parts") or () if "data" in part]
 
 
-def plans(seen: Seen) -> list[dict[str, Any]]:
+def plans(seen: ReceivedStream) -> list[dict[str, Any]]:
     """The plan each time it was sent."""
     return [data_of(frame)[0] for frame in seen.named("execution_plan_update")]
 
 
-def of_call(seen: Seen, call_id: str) -> list[Frame]:
+def frames_of_call(seen: ReceivedStream, call_id: str) -> list[Frame]:
     """The frames of one delegation: its start, all that happened inside, its end."""
     mine = []
     for frame in seen.frames:

@@ -8,14 +8,24 @@ import yaml
 
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
-from tests.support.slack_workspace import Stage
+from tests.support.slack_workspace import BotHarness
 
 ZONES = [f"zone-{number}" for number in range(150)]
 FIELDS: list[dict[str, Any]] = [
     {"field_name": "name", "field_label": "Name", "pattern": "[a-z-]+", "default_value": "cai"},
     {"field_name": "about", "field_type": "textarea", "required": False, "placeholder": "A few words"},
-    {"field_name": "visibility", "field_type": "select", "field_values": ["public", "private"], "default_value": "private"},
-    {"field_name": "topics", "field_type": "multiselect", "field_values": ["a", "b", "c"], "default_value": ["a"]},
+    {
+        "field_name": "visibility",
+        "field_type": "select",
+        "field_values": ["public", "private"],
+        "default_value": "private",
+    },
+    {
+        "field_name": "topics",
+        "field_type": "multiselect",
+        "field_values": ["a", "b", "c"],
+        "default_value": ["a"],
+    },
     {"field_name": "issues", "field_type": "boolean", "default_value": True},
     {"field_name": "stars", "field_type": "integer", "minimum": 0, "default_value": 3},
     {"field_name": "ratio", "field_type": "number"},
@@ -25,7 +35,14 @@ FIELDS: list[dict[str, Any]] = [
     {"field_name": "zone", "field_type": "select", "field_values": ZONES},
     {"field_name": "hosts", "field_type": "multiselect", "field_values": ZONES, "default_value": ["zone-7"]},
 ]
-FILLED = {"topics": ["1", "2"], "issues": [], "ratio": "0.5", "home": "https://example.com", "mail": "a@example.com", "zone": "141"}
+FILLED = {
+    "topics": ["1", "2"],
+    "issues": [],
+    "ratio": "0.5",
+    "home": "https://example.com",
+    "mail": "a@example.com",
+    "zone": "141",
+}
 WORDS: list[dict[str, Any]] = [{"field_name": "answer", "field_label": "The cluster", "pattern": "[a-z]+"}]
 
 
@@ -60,11 +77,11 @@ def configured(folder: Path, *approvers: str) -> dict[str, str]:
     return {"SLACK_INTEGRATION_BOT_CONFIG": str(file)}
 
 
-def task_of(on: Stage, thread: str) -> str:
+def task_of(on: BotHarness, thread: str) -> str:
     """The task of the thread's last turn, as it is kept with its last message."""
     return str(on.mine("C1", thread)[-1].metadata["event_payload"]["task_id"])
 
 
-def stops(on: Stage, thread: str) -> int:
+def stops(on: BotHarness, thread: str) -> int:
     """How often the thread says that it was stopped."""
     return sum(str(one.all_blocks).count("Stopped.") for one in on.mine("C1", thread))

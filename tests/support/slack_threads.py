@@ -11,27 +11,30 @@ import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
-from ai_platform_engineering.a2a.codec import decode_task
+from ai_platform_engineering.a2a.codec import decode_snapshot
 from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Gate, Script
-from tests.support.fakes.slack import Call, FakeSlack
-from tests.support.knowing_supervisor import Library
-from tests.support.slack_workspace import LIMITS, Stage, stage
+from tests.support.fakes.slack import ApiCall, FakeSlack
+from tests.support.knowing_supervisor import KnowledgeFolder
+from tests.support.slack_workspace import LIMITS, BotHarness, stage
 
 WAYS: Mapping[str, dict[str, Any]] = {
     "streams": {},
-    "posts": {"env": {"SLACK_INTEGRATION_STREAMING": "false"}, "scale": 50.0},  # a message is updated every 1.2 s of this clock
+    "posts": {
+        "env": {"SLACK_INTEGRATION_STREAMING": "false"},
+        "scale": 50.0,
+    },  # a message is updated every 1.2 s of this clock
     "refused": {"slack": {"streaming": False}, "scale": 50.0},
 }
-both = pytest.mark.parametrize("way", ["streams", "posts"])
+both_modes = pytest.mark.parametrize("way", ["streams", "posts"])
 _MARKS = {"pending": "⏳", "in_progress": "🔄", "complete": "✅", "error": "❌"}
 
 
 @contextlib.asynccontextmanager
-async def staged(
+async def start_in_mode(
     way: str,
     tmp_path: Path,
     model: Script | BaseChatModel,
@@ -39,32 +42,41 @@ async def staged(
     agents: Sequence[Any] = (),
     tools: Sequence[BaseTool] = (),
     env: Mapping[str, str] | None = None,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[BotHarness]:
     """A supervisor, the bot and Slack, where messages are drawn in this way."""
     given = WAYS[way]
     clock, own = ScaledClock(given.get("scale", 1.0)), {**given.get("env", {}), **(env or {})}
-    async with stage(tmp_path, model, agents=agents, tools=tools, env=own, clock=clock, slack=given.get("slack")) as on, on.bot():
+    async with (
+        stage(
+            tmp_path, model, agents=agents, tools=tools, env=own, clock=clock, slack=given.get("slack")
+        ) as on,
+        on.bot(),
+    ):
         yield on
 
 
 @contextlib.asynccontextmanager
-async def with_knowledge(way: str, tmp_path: Path, model: Script, *, agents: Sequence[LocalAgent] = ()) -> AsyncIterator[Stage]:
+async def with_knowledge(
+    way: str, tmp_path: Path, model: Script, *, agents: Sequence[LocalAgent] = ()
+) -> AsyncIterator[BotHarness]:
     """The same with a real knowledge base."""
-    given, known = WAYS[way], await Library.of(tmp_path / "library")
+    given, known = WAYS[way], await KnowledgeFolder.of(tmp_path / "library")
     async with (
-        known.served(ScriptedChatModel(script=model), agents=agents, env={"ENABLE_RAG": "true"}) as client,
+        known.run_supervisor(
+            ScriptedChatModel(script=model), agents=agents, env={"ENABLE_RAG": "true"}
+        ) as client,
         FakeSlack(clock=ScaledClock(given.get("scale", 1.0)), limits=LIMITS) as fake,
     ):
-        on = Stage(fake, client, tmp_path / "bot-home", given.get("env", {}))
+        on = BotHarness(fake, client, tmp_path / "bot-home", given.get("env", {}))
         async with on.bot():
             yield on
 
 
 @dataclass(frozen=True)
-class Thread:
+class AnsweredThread:
     """A thread in which one question was asked and answered."""
 
-    on: Stage
+    on: BotHarness
     channel: str
     ts: str
 
@@ -74,11 +86,19 @@ class Thread:
         return self.on.mine(self.channel, self.ts)
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[ApiCall]:
         """All that Slack has taken in for this thread, also what was taken back since."""
-        mine = {one.ts for one in self.on.slack.messages.values() if (one.channel, one.thread_ts) == (self.channel, self.ts)}
-        asked = (call for call in self.on.slack.calls if call.method.startswith("chat.") and call.answer == "ok")
-        return [call for call in asked if call.params.get("thread_ts") == self.ts or call.params.get("ts") in mine]
+        mine = {
+            one.ts
+            for one in self.on.slack.messages.values()
+            if (one.channel, one.thread_ts) == (self.channel, self.ts)
+        }
+        asked = (
+            call for call in self.on.slack.calls if call.method.startswith("chat.") and call.answer == "ok"
+        )
+        return [
+            call for call in asked if call.params.get("thread_ts") == self.ts or call.params.get("ts") in mine
+        ]
 
     @property
     def received(self) -> str:
@@ -99,26 +119,28 @@ class Thread:
         """What the supervisor has stored of the run."""
         assert self.on.running is not None
         bot = self.on.running.bot
-        row = await bot.store.turn(f"{self.channel}:{self.ts}")
+        row = await bot.store.find_turn(f"{self.channel}:{self.ts}")
         assert row is not None
-        task = await bot.supervisor.acting(row.principal, row.owner).call("GetTask", {"id": row.task_id})
-        return fold(item.event for item in decode_task(task))
+        task = await bot.supervisor.on_behalf_of(row.principal, row.owner).call(
+            "GetTask", {"id": row.task_id}
+        )
+        return fold(item.event for item in decode_snapshot(task))
 
 
-async def asked(on: Stage, text: str = "Which?", channel: str = "C1") -> Thread:
+async def ask(on: BotHarness, text: str = "Which?", channel: str = "C1") -> AnsweredThread:
     """A thread in which the question has been answered."""
     ts = await on.slack.say(text, mention=True, channel=channel)
     await on.slack.wait(lambda: on.ends(channel, ts), timeout=90)
-    return Thread(on, channel, ts)
+    return AnsweredThread(on, channel, ts)
 
 
-async def all_asked(on: Stage, questions: Sequence[str], at_once: int = 5) -> dict[str, Thread]:
+async def ask_all(on: BotHarness, questions: Sequence[str], at_once: int = 5) -> dict[str, AnsweredThread]:
     """The questions, some at the same time, each in a channel of its own."""
     door = asyncio.Semaphore(at_once)
 
-    async def one(number: int, text: str) -> Thread:
+    async def one(number: int, text: str) -> AnsweredThread:
         async with door:
-            return await asked(on, text, f"C{number}")
+            return await ask(on, text, f"C{number}")
 
     threads = await asyncio.gather(*(one(number, text) for number, text in enumerate(questions, 1)))
     return dict(zip(questions, threads, strict=True))
@@ -127,7 +149,7 @@ async def all_asked(on: Stage, questions: Sequence[str], at_once: int = 5) -> di
 # --- reading calls ----------------------------------------------------------------------------------------------------
 
 
-def texts_of(call: Call) -> list[str]:
+def texts_of(call: ApiCall) -> list[str]:
     """The text of a call, in chunks or in blocks."""
     chunks = [chunk["text"] for chunk in call.params.get("chunks") or () if chunk["type"] == "markdown_text"]
     return chunks + _texts_in(call.params.get("blocks"))
@@ -137,7 +159,7 @@ def _texts_in(blocks: Sequence[dict[str, Any]] | None) -> list[str]:
     return [block["text"] for block in blocks or () if block["type"] == "markdown"]
 
 
-def steps_of(call: Call) -> Iterator[str]:
+def steps_of(call: ApiCall) -> Iterator[str]:
     """The steps of a call, each with its mark, its title and what is called in it."""
     for chunk in call.params.get("chunks") or ():
         if chunk["type"] == "task_update":
@@ -158,12 +180,12 @@ def _lines_in(blocks: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def reporting(slack: FakeSlack, gate: Gate, also: Callable[[], str] = str) -> AsyncIterator[None]:
+async def report_to_gate(slack: FakeSlack, gate: Gate, also: Callable[[], str] = str) -> AsyncIterator[None]:
     """Tells the gate of every text and every step the moment Slack has it, and of what `also` says then."""
 
-    told: list[Call] = []
+    told: list[ApiCall] = []
 
-    def news() -> Call | None:
+    def news() -> ApiCall | None:
         fresh = slack.calls[len(told) : len(told) + 1]
         return fresh[0] if fresh and fresh[0].answer != "pending" else None
 

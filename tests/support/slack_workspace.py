@@ -10,34 +10,41 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.a2a.client import A2AClient
-from ai_platform_engineering.a2a.codec import decode_task
+from ai_platform_engineering.a2a.codec import decode_snapshot
 from ai_platform_engineering.core.events import AnyEvent
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.integrations.slack_bot.app import Running, connected, http_app, running_bot
-from ai_platform_engineering.integrations.slack_bot.rate_limits import RATES, Pace, Rate
-from ai_platform_engineering.integrations.slack_bot.store import owner_of
+from ai_platform_engineering.integrations.slack_bot.app import (
+    RunningBot,
+    connect_to_slack,
+    create_http_app,
+    run_bot,
+)
+from ai_platform_engineering.integrations.slack_bot.bot_store import thread_owner
+from ai_platform_engineering.integrations.slack_bot.rate_limits import RATE_LIMITS, RateLimit, RateLimiter
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.script import Script
 from tests.support.fakes.slack import FakeSlack
-from tests.support.harness import Client, served, supervisor
+from tests.support.harness import Client, serve_app, supervisor
 
 PATIENT = 20.0  # seconds that Slack waits for the bot: how loaded the machine is, is not what is tested
 QUICK = 0.01  # seconds between two flushes, where a test is not about the pace
-UNHURRIED: Mapping[str, Rate] = dict.fromkeys(RATES, Rate(60_000, 1_000))  # budgets that no test comes near
-LIMITS = dict.fromkeys(RATES, 1_000_000)
+UNHURRIED: Mapping[str, RateLimit] = dict.fromkeys(
+    RATE_LIMITS, RateLimit(60_000, 1_000)
+)  # budgets that no test comes near
+LIMITS = dict.fromkeys(RATE_LIMITS, 1_000_000)
 
 
 @dataclass(slots=True)
-class Stage:
+class BotHarness:
     """What a test needs of all three."""
 
     slack: FakeSlack
     client: Client  # of the supervisor
     home: Path
     env: dict[str, str] = field(default_factory=dict)
-    pace: Pace | None = None
-    running: Running | None = None
+    pace: RateLimiter | None = None
+    running: RunningBot | None = None
 
     def __post_init__(self) -> None:
         self.slack.ack_seconds = self.slack.trigger_seconds = PATIENT
@@ -53,20 +60,20 @@ class Stage:
             "SLACK_INTEGRATION_API_URL": self.slack.base_url,
             "CAIPE_HOME": str(self.home),
         }
-        return Settings.of({**own, **self.env})
+        return Settings.from_variables({**own, **self.env})
 
     @contextlib.asynccontextmanager
-    async def bot(self, url: str | None = None, token: str | None = None) -> AsyncIterator[Running]:
+    async def bot(self, url: str | None = None, token: str | None = None) -> AsyncIterator[RunningBot]:
         """A process of the bot, as far as Slack and the supervisor can tell; a second one goes on where the first was."""
         settings = self.settings()
-        pace = self.pace or Pace(self.clock, UNHURRIED, QUICK)
+        pace = self.pace or RateLimiter(self.clock, UNHURRIED, QUICK)
         async with contextlib.AsyncExitStack() as stack:
-            running = await stack.enter_async_context(running_bot(settings, url or self.client.url, token, pace))
+            running = await stack.enter_async_context(run_bot(settings, url or self.client.url, token, pace))
             if settings.slack.mode == "http" and settings.slack.signing_secret is not None:
-                address = await stack.enter_async_context(served(http_app(running)))
+                address = await stack.enter_async_context(serve_app(create_http_app(running)))
                 self.slack.post_to(f"{address}slack/events", settings.slack.signing_secret.get_secret_value())
             else:
-                await stack.enter_async_context(connected(running, settings.slack))
+                await stack.enter_async_context(connect_to_slack(running, settings.slack))
                 await self.slack.wait(lambda: self.slack.sockets)
             self.running, running.bot.requests.soon = running, PATIENT / 2
             yield running
@@ -102,7 +109,9 @@ class Stage:
         """The modal that a click on a button of the message opens."""
         known = set(self.slack.views)
         await self.slack.click(message, action_id, user)
-        return await self.slack.wait(lambda: next((view for key, view in self.slack.views.items() if key not in known), None))
+        return await self.slack.wait(
+            lambda: next((view for key, view in self.slack.views.items() if key not in known), None)
+        )
 
     def whispers(self, user: str = "U1") -> list[str]:
         """What was said for one person's eyes."""
@@ -110,14 +119,18 @@ class Stage:
 
     # --- what the supervisor knows --------------------------------------------------------------------------------------
 
-    def supervisor_for(self, thread_ts: str, user: str = "first@example.com", channel: str = "C1") -> A2AClient:
+    def supervisor_for(
+        self, thread_ts: str, user: str = "first@example.com", channel: str = "C1"
+    ) -> A2AClient:
         """Speaks to the supervisor for a person, in the conversation of a thread."""
-        return A2AClient(self.client.url, self.client.http).acting(user, owner_of("T1", channel, thread_ts))
+        return A2AClient(self.client.url, self.client.http).on_behalf_of(
+            user, thread_owner("T1", channel, thread_ts)
+        )
 
     async def events(self, task_id: str, thread_ts: str, channel: str = "C1") -> list[AnyEvent]:
         """What happened in a run, as it is stored."""
         task = await self.supervisor_for(thread_ts, channel=channel).call("GetTask", {"id": task_id})
-        return [item.event for item in decode_task(task)]
+        return [item.event for item in decode_snapshot(task)]
 
 
 @contextlib.asynccontextmanager
@@ -129,21 +142,24 @@ async def stage(
     tools: Sequence[BaseTool] = (),
     env: Mapping[str, str] | None = None,
     clock: ScaledClock | None = None,
-    pace: Pace | None = None,
+    pace: RateLimiter | None = None,
     slack: Mapping[str, Any] | None = None,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[BotHarness]:
     """A supervisor with a scripted model, and a fake Slack; `slack` is for the fake, `env` for both processes."""
     given = {"limits": LIMITS, **(slack or {})} if pace is None else dict(slack or {})
     async with (
         FakeSlack(clock=clock or ScaledClock(), **given) as fake,
         supervisor(
-            model, agents=agents, tools=tools, env={name: value for name, value in (env or {}).items() if "SLACK" not in name}
+            model,
+            agents=agents,
+            tools=tools,
+            env={name: value for name, value in (env or {}).items() if "SLACK" not in name},
         ) as client,
     ):
-        yield Stage(fake, client, tmp_path / "bot-home", dict(env or {}), pace)
+        yield BotHarness(fake, client, tmp_path / "bot-home", dict(env or {}), pace)
 
 
-def joined(messages: Sequence[Any]) -> str:
+def join_texts(messages: Sequence[Any]) -> str:
     """What the bot wrote, over all its messages, as the supervisor said it: escaping undone, code blocks that were cut put together."""
     texts = [text for one in messages if (text := written(one))]
     text = texts[0] if texts else ""
@@ -154,7 +170,9 @@ def joined(messages: Sequence[Any]) -> str:
 
 def written(message: Any) -> str:
     """The text of one message, streamed or in its blocks, verbatim."""
-    return str(message.markdown or "".join(block["text"] for block in message.blocks if block["type"] == "markdown"))
+    return str(
+        message.markdown or "".join(block["text"] for block in message.blocks if block["type"] == "markdown")
+    )
 
 
 def _rejoined(before: str, after: str) -> str:

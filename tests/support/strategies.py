@@ -26,13 +26,13 @@ from ai_platform_engineering.core.events import (
     InputResolved,
     Notice,
     NoticeCode,
-    Numbered,
     Paused,
     PlanStep,
     PlanUpdated,
     Resolution,
     RunStarted,
     StepStatus,
+    StoredEvent,
     TextDelta,
     TextDiscarded,
     TextEnded,
@@ -75,15 +75,21 @@ AWKWARD = [
 ]
 
 plain_text: Strategy = st.text(max_size=12)
-awkward_text: Strategy = st.lists(st.sampled_from([*AWKWARD, "a", " word ", "918273645546372"]), max_size=6).map("".join)
+awkward_text: Strategy = st.lists(
+    st.sampled_from([*AWKWARD, "a", " word ", "918273645546372"]), max_size=6
+).map("".join)
 text: Strategy = plain_text | awkward_text
 some_text: Strategy = st.builds(str.__add__, st.sampled_from(["a", "B ", "é", "😀"]), text)
 
 finite: Strategy = st.floats(allow_nan=False, allow_infinity=False)
-any_int: Strategy = st.integers() | st.sampled_from([0, -1, 2**53, 2**53 + 1, 2**63, 2**64 + 1, -(2**70), 10**30])
+any_int: Strategy = st.integers() | st.sampled_from(
+    [0, -1, 2**53, 2**53 + 1, 2**63, 2**64 + 1, -(2**70), 10**30]
+)
 scalar: Strategy = st.none() | st.booleans() | any_int | finite | text
 json_value: Strategy = st.recursive(
-    scalar, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4), max_leaves=10
+    scalar,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+    max_leaves=10,
 )
 json_object: Strategy = st.dictionaries(text, json_value, max_size=5)
 
@@ -97,7 +103,9 @@ parents: Strategy = st.none() | st.sampled_from(["c1", "c2"])
 by: dict[str, Strategy] = {"agent": agents, "parent_call": parents}
 
 part: Strategy = st.one_of(
-    st.builds(TextPart, text=text), st.builds(DataPart, data=json_value), st.builds(FilePart, name=text, media_type=text, text=text)
+    st.builds(TextPart, text=text),
+    st.builds(DataPart, data=json_value),
+    st.builds(FilePart, name=text, media_type=text, text=text),
 )
 plan_step: Strategy = st.builds(
     PlanStep,
@@ -107,7 +115,9 @@ plan_step: Strategy = st.builds(
     status=st.sampled_from(get_args(StepStatus)),
 )
 citation: Strategy = st.builds(Citation, title=text, url=optional_text, document_id=optional_text)
-usage: Strategy = st.none() | st.builds(Usage, input_tokens=st.integers(0, 2**60), output_tokens=st.integers(0, 2**60))
+usage: Strategy = st.none() | st.builds(
+    Usage, input_tokens=st.integers(0, 2**60), output_tokens=st.integers(0, 2**60)
+)
 input_field: Strategy = st.builds(
     InputField,
     field_name=text,
@@ -144,12 +154,29 @@ approval: Strategy = st.builds(
 )
 
 EVENTS: dict[str, Strategy] = {
-    "run_started": st.builds(RunStarted, message_id=text, parts=st.lists(part, max_size=3).map(tuple), owner=text, principal=text, **by),
-    "text_delta": st.builds(
-        TextDelta, message_id=message_ids, offset=st.integers(0, 30), text=text, step_id=step_ids, slot=st.none() | message_ids, **by
+    "run_started": st.builds(
+        RunStarted,
+        message_id=text,
+        parts=st.lists(part, max_size=3).map(tuple),
+        owner=text,
+        principal=text,
+        **by,
     ),
-    "text_ended": st.builds(TextEnded, message_id=message_ids, role=st.sampled_from(get_args(TextRole)), **by),
-    "text_discarded": st.builds(TextDiscarded, message_id=message_ids, reason=text, slot=st.none() | message_ids, **by),
+    "text_delta": st.builds(
+        TextDelta,
+        message_id=message_ids,
+        offset=st.integers(0, 30),
+        text=text,
+        step_id=step_ids,
+        slot=st.none() | message_ids,
+        **by,
+    ),
+    "text_ended": st.builds(
+        TextEnded, message_id=message_ids, role=st.sampled_from(get_args(TextRole)), **by
+    ),
+    "text_discarded": st.builds(
+        TextDiscarded, message_id=message_ids, reason=text, slot=st.none() | message_ids, **by
+    ),
     "tool_started": st.builds(
         ToolStarted,
         call_id=call_ids,
@@ -161,7 +188,13 @@ EVENTS: dict[str, Strategy] = {
         **by,
     ),
     "tool_progress": st.builds(
-        ToolProgress, call_id=call_ids, tool=text, text=text, done=st.none() | finite, total=st.none() | finite, **by
+        ToolProgress,
+        call_id=call_ids,
+        tool=text,
+        text=text,
+        done=st.none() | finite,
+        total=st.none() | finite,
+        **by,
     ),
     "tool_finished": st.builds(
         ToolFinished,
@@ -175,24 +208,48 @@ EVENTS: dict[str, Strategy] = {
         step_id=step_ids,
         **by,
     ),
-    "plan_updated": st.builds(PlanUpdated, title=text, steps=st.lists(plan_step, max_size=4).map(tuple), **by),
+    "plan_updated": st.builds(
+        PlanUpdated, title=text, steps=st.lists(plan_step, max_size=4).map(tuple), **by
+    ),
     "input_requested": st.builds(InputRequested, request_id=request_ids, asked=form | approval, **by),
     "input_resolved": st.builds(
-        InputResolved, request_id=request_ids, resolution=st.sampled_from(get_args(Resolution)), by=text, value=json_value, **by
+        InputResolved,
+        request_id=request_ids,
+        resolution=st.sampled_from(get_args(Resolution)),
+        by=text,
+        value=json_value,
+        **by,
     ),
     "notice": st.builds(Notice, code=st.sampled_from(get_args(NoticeCode)), text=text, **by),
     "paused": st.builds(
         Paused,
         text=text,
         requests=st.lists(request_ids, max_size=2).map(tuple),
-        wrong=st.dictionaries(request_ids.map(clean_text), st.dictionaries(text.map(clean_text), text, max_size=2), max_size=2),
+        wrong=st.dictionaries(
+            request_ids.map(clean_text), st.dictionaries(text.map(clean_text), text, max_size=2), max_size=2
+        ),
         held=optional_text,
         **by,
     ),
     "answered": st.builds(
-        Answered, text=text, trace_id=text, data=json_value, citations=st.lists(citation, max_size=2).map(tuple), usage=usage, **by
+        Answered,
+        text=text,
+        trace_id=text,
+        data=json_value,
+        citations=st.lists(citation, max_size=2).map(tuple),
+        usage=usage,
+        **by,
     ),
-    "failed": st.builds(Failed, message=text, trace_id=text, code=text, retryable=st.booleans(), partial=optional_text, usage=usage, **by),
+    "failed": st.builds(
+        Failed,
+        message=text,
+        trace_id=text,
+        code=text,
+        retryable=st.booleans(),
+        partial=optional_text,
+        usage=usage,
+        **by,
+    ),
     "cancelled": st.builds(Cancelled, trace_id=text, by=text, partial=optional_text, usage=usage, **by),
 }
 
@@ -202,9 +259,12 @@ any_events: Strategy = st.lists(any_event, max_size=9)
 _START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
-def numbered(events: Sequence[AnyEvent], first: int = 1) -> list[Numbered]:
+def numbered(events: Sequence[AnyEvent], first: int = 1) -> list[StoredEvent]:
     """The events as a log would have stored them."""
-    return [Numbered(first + index, _START + timedelta(milliseconds=index), event) for index, event in enumerate(events)]
+    return [
+        StoredEvent(first + index, _START + timedelta(milliseconds=index), event)
+        for index, event in enumerate(events)
+    ]
 
 
 # --- lists as a run writes them -----------------------------------------------------------------------------------------
@@ -230,10 +290,22 @@ class _Writer:
 
     def _block(self) -> list[AnyEvent]:
         return self._draw(
-            st.sampled_from([self._message, self._retried, self._tool, self._parallel, self._plan, self._notice, self._asked])
+            st.sampled_from(
+                [
+                    self._message,
+                    self._retried,
+                    self._tool,
+                    self._parallel,
+                    self._plan,
+                    self._notice,
+                    self._asked,
+                ]
+            )
         )()
 
-    def _message(self, agent: str = SUPERVISOR, parent: str | None = None, slot: str | None = None) -> list[AnyEvent]:
+    def _message(
+        self, agent: str = SUPERVISOR, parent: str | None = None, slot: str | None = None
+    ) -> list[AnyEvent]:
         message_id = self._next("m")
         role: TextRole = "delegated" if parent else self._draw(st.sampled_from(["narration", "answer"]))
         ended = TextEnded(message_id=message_id, role=role, agent=agent, parent_call=parent)
@@ -244,7 +316,15 @@ class _Writer:
         deltas: list[AnyEvent] = []
         offset = 0
         for piece in self._draw(st.lists(some_text, min_size=1, max_size=4)):
-            delta = TextDelta(message_id=message_id, offset=offset, text=piece, step_id=step, slot=slot, agent=agent, parent_call=parent)
+            delta = TextDelta(
+                message_id=message_id,
+                offset=offset,
+                text=piece,
+                step_id=step,
+                slot=slot,
+                agent=agent,
+                parent_call=parent,
+            )
             deltas.append(delta)
             offset += len(delta.text)
         return deltas
@@ -256,7 +336,12 @@ class _Writer:
         return [*self._deltas(first, agent, parent, None), void, *again]
 
     def _tool(self, agent: str = SUPERVISOR, parent: str | None = None) -> list[AnyEvent]:
-        call: dict[str, Any] = {"call_id": self._next("c"), "tool": "version_service__version", "agent": agent, "parent_call": parent}
+        call: dict[str, Any] = {
+            "call_id": self._next("c"),
+            "tool": "version_service__version",
+            "agent": agent,
+            "parent_call": parent,
+        }
         knowledge = parent is None and self._draw(st.booleans())
         outcome = self._draw(st.sampled_from(get_args(ToolOutcome)))
         progress = [ToolProgress(**call, text=said) for said in self._draw(st.lists(text, max_size=1))]
@@ -284,7 +369,11 @@ class _Writer:
         for _ in range(self._draw(st.integers(0, 2))):
             inner += self._draw(st.sampled_from([self._message, self._retried, self._tool]))(agent, call_id)
         outcome = self._draw(st.sampled_from(get_args(ToolOutcome)))
-        return [ToolStarted(**call, arguments={"subagent_type": agent}), *inner, ToolFinished(**call, outcome=outcome)]
+        return [
+            ToolStarted(**call, arguments={"subagent_type": agent}),
+            *inner,
+            ToolFinished(**call, outcome=outcome),
+        ]
 
     def _plan(self) -> list[AnyEvent]:
         titles = self._draw(st.lists(some_text, max_size=3))
@@ -315,10 +404,20 @@ class _Writer:
         ends: list[list[AnyEvent]] = [
             [],
             [*self._deltas(self._next("m"), SUPERVISOR, None, None)],
-            [Answered(text=self._draw(some_text), trace_id=trace, data=self._draw(st.none() | json_object), usage=Usage())],
+            [
+                Answered(
+                    text=self._draw(some_text),
+                    trace_id=trace,
+                    data=self._draw(st.none() | json_object),
+                    usage=Usage(),
+                )
+            ],
             [Failed(message="It broke.", trace_id=trace, partial=self._draw(optional_text))],
             [Cancelled(by="me", trace_id=trace, partial=self._draw(optional_text))],
-            [InputRequested(request_id="last", asked=self._draw(form)), Paused(text="And now?", requests=("last",))],
+            [
+                InputRequested(request_id="last", asked=self._draw(form)),
+                Paused(text="And now?", requests=("last",)),
+            ],
         ]
         return self._draw(st.sampled_from(ends))
 
@@ -346,7 +445,9 @@ def resplit(draw: Callable[[Strategy], Any], events: Sequence[AnyEvent]) -> list
             continue
         cuts = sorted(draw(st.lists(st.integers(0, len(event.text)), max_size=3)))
         for start, end in zip([0, *cuts], [*cuts, len(event.text)], strict=True):
-            out.append(event.model_copy(update={"offset": event.offset + start, "text": event.text[start:end]}))
+            out.append(
+                event.model_copy(update={"offset": event.offset + start, "text": event.text[start:end]})
+            )
     return out
 
 

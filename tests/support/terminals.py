@@ -12,13 +12,13 @@ import termios
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from tests.support.processes import BIN, PATIENCE, surroundings
+from tests.support.processes import BIN, TIMEOUT, process_environment
 
 _SEQUENCES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[()][A-Z0-9]|[=>78M])")
 
 
 @dataclass(slots=True)
-class Terminal:
+class PseudoTerminal:
     process: asyncio.subprocess.Process
     master: int
     raw: str = ""
@@ -31,21 +31,25 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
-    async def shows(self, pattern: str, after: int = 0) -> int:
+    async def wait_for_text(self, pattern: str, after: int = 0) -> int:
         """Waits until the text matches behind a position; where the match ends."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not (found := re.compile(pattern).search(self.text, after)):
-                assert self.process.returncode is None or self.master < 0, f"it ended without {pattern!r}:\n{self.text}"
+                assert self.process.returncode is None or self.master < 0, (
+                    f"it ended without {pattern!r}:\n{self.text}"
+                )
                 await asyncio.sleep(0.02)
         return found.end()
 
-    async def ended(self) -> int:
-        async with asyncio.timeout(PATIENCE):
+    async def wait_for_exit(self) -> int:
+        async with asyncio.timeout(TIMEOUT):
             return await self.process.wait()
 
 
 @contextlib.asynccontextmanager
-async def in_terminal(*command: str, env: Mapping[str, str] | None = None, columns: int = 100) -> AsyncIterator[Terminal]:
+async def start_in_terminal(
+    *command: str, env: Mapping[str, str] | None = None, columns: int = 100
+) -> AsyncIterator[PseudoTerminal]:
     """One of our commands with a terminal of its own."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -56,11 +60,11 @@ async def in_terminal(*command: str, env: Mapping[str, str] | None = None, colum
         stdin=slave,
         stdout=slave,
         stderr=slave,
-        env={**surroundings(env), "TERM": "xterm-256color"},
+        env={**process_environment(env), "TERM": "xterm-256color"},
         preexec_fn=_own_terminal,
     )
     os.close(slave)
-    terminal = Terminal(process, master)
+    terminal = PseudoTerminal(process, master)
     loop = asyncio.get_running_loop()
 
     def read() -> None:

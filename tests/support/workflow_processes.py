@@ -11,14 +11,21 @@ from typing import Any
 
 import httpx
 
-from ai_platform_engineering.core.events import AnyEvent, Approval, Form, InputRequested, PlanUpdated, ToolStarted
+from ai_platform_engineering.core.events import (
+    AnyEvent,
+    Approval,
+    Form,
+    InputRequested,
+    PlanUpdated,
+    ToolStarted,
+)
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.demo.github.app import DEMO_TOKEN, create_app
-from ai_platform_engineering.demo.github.sample_data import ORGANISATION, estate
+from ai_platform_engineering.demo.github.sample_data import ORGANISATION, build_sample_state
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
-from tests.support.agent_services import Where, program
+from tests.support.agent_services import Where, run_server_process
 from tests.support.dialects import V03
-from tests.support.harness import FAST, PLAIN, Client, Frame, Seen, served
+from tests.support.harness import FAST, PLAIN, Client, Frame, ReceivedStream, serve_app
 from tests.support.processes import Program
 
 ORG = ORGANISATION
@@ -49,7 +56,7 @@ class GitHub:
     """The stand-in over its state; `wrote` are the requests that came to change something, whatever became of them."""
 
     def __init__(self, url: str = "") -> None:
-        self.url, self.state = url, estate()
+        self.url, self.state = url, build_sample_state()
         self.wrote: list[str] = []
         self.holds: dict[tuple[str, str], Hold] = {}
         self._app = create_app(self.state)
@@ -87,7 +94,9 @@ class GitHub:
 
     async def repository(self, name: str, owner: str = ORG) -> dict[str, Any] | None:
         """What GitHub says when it is asked for the repository."""
-        async with httpx.AsyncClient(base_url=self.url, headers={"Authorization": f"Bearer {DEMO_TOKEN}"}, verify=PLAIN) as http:
+        async with httpx.AsyncClient(
+            base_url=self.url, headers={"Authorization": f"Bearer {DEMO_TOKEN}"}, verify=PLAIN
+        ) as http:
             found = await http.get(f"repos/{owner}/{name}")
         return found.json() if found.status_code == 200 else None
 
@@ -99,7 +108,7 @@ class GitHub:
 @contextlib.asynccontextmanager
 async def github() -> AsyncIterator[GitHub]:
     hub = GitHub()
-    async with served(hub) as hub.url:
+    async with serve_app(hub) as hub.url:
         try:
             yield hub
         finally:
@@ -111,40 +120,46 @@ class Person:
     """Somebody who asks once and then answers what is asked; `seen` is the last that came back."""
 
     client: Client
-    seen: Seen = field(default_factory=lambda: Seen([]))
+    seen: ReceivedStream = field(default_factory=lambda: ReceivedStream([]))
 
-    async def say(self, *parts: str | dict[str, Any]) -> Seen:
+    async def say(self, *parts: str | dict[str, Any]) -> ReceivedStream:
         """A new question."""
         written = [V03.data(part) if isinstance(part, dict) else part for part in parts]
         return await self._told(*written)
 
-    async def fill(self, **values: Any) -> Seen:
+    async def fill(self, **values: Any) -> ReceivedStream:
         """Answers the form that stands open."""
         return await self.decide(values)
 
-    async def approve(self) -> Seen:
+    async def approve(self) -> ReceivedStream:
         return await self.decide({"type": "approve"})
 
-    async def decide(self, decision: Mapping[str, Any]) -> Seen:
-        return await self._told(V03.data({"resume": {self.request.request_id: dict(decision)}}), taskId=self.seen.task_id)
+    async def decide(self, decision: Mapping[str, Any]) -> ReceivedStream:
+        return await self._told(
+            V03.data({"resume": {self.request.request_id: dict(decision)}}), taskId=self.seen.task_id
+        )
 
-    async def _told(self, *parts: Any, **more: Any) -> Seen:
+    async def _told(self, *parts: Any, **more: Any) -> ReceivedStream:
         frames: list[Frame] = []
-        self.seen = Seen(frames)
+        self.seen = ReceivedStream(frames)
         async for frame in self.client.open(V03.stream, V03.message(*parts, **more)):
             frames.append(frame)
         return self.seen
 
-    async def follow(self) -> Seen:
+    async def follow(self) -> ReceivedStream:
         """Comes back to the task, with all that has happened and what follows."""
         task_id = self.seen.task_id
-        self.seen = Seen([frame async for frame in self.client.open(V03.subscribe, {"id": task_id})])
+        self.seen = ReceivedStream(
+            [frame async for frame in self.client.open(V03.subscribe, {"id": task_id})]
+        )
         return self.seen
 
     @property
     def request(self) -> InputRequested:
         """What was asked last, and still is."""
-        assert self.seen.last.state == "input-required", self.seen.last.body if not self.seen.named("final_result") else self.seen.answer
+        assert self.seen.last.state == "input-required", (
+            self.seen.last.body if not self.seen.named("final_result") else self.seen.answer
+        )
         return [event for event in self.seen.events if isinstance(event, InputRequested)][-1]
 
     @property
@@ -168,7 +183,9 @@ class Server:
         self.client: Client
 
     async def __aenter__(self) -> "Server":
-        self.process, self.client = await self._running.enter_async_context(program("caipe", "serve", **self._env))
+        self.process, self.client = await self._running.enter_async_context(
+            run_server_process("caipe", "serve", **self._env)
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -188,7 +205,7 @@ async def agent_github(where: Where, folder: Path, hub: GitHub, **env: str) -> A
         yield hub.settings
         return
     own = {**FAST, "CAIPE_HOME": str(folder / "service"), **hub.settings, **env}
-    async with program("caipe", "agent", "github", **own) as (_, client):
+    async with run_server_process("caipe", "agent", "github", **own) as (_, client):
         yield {"DISTRIBUTED_AGENTS": "github", "GITHUB_AGENT_URL": client.url}
 
 
@@ -196,7 +213,10 @@ async def agent_github(where: Where, folder: Path, hub: GitHub, **env: str) -> A
 async def supervising(folder: Path, **variables: str) -> AsyncIterator[Client]:
     """The supervisor in this process, with the agents, workflows and the storage of the settings; tool servers are processes."""
     given = {**FAST, "CAIPE_HOME": str(folder / "home"), "TMPDIR": str(folder), **variables}
-    async with served(build_app(Settings.of(given), given)) as at, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
+    async with (
+        serve_app(build_app(Settings.from_variables(given), given)) as at,
+        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+    ):
         yield Client(at, http)
 
 
@@ -210,7 +230,10 @@ def write(folder: Path, workflow: Mapping[str, Any]) -> Path:
 
 def statuses(events: list[AnyEvent]) -> dict[str, str]:
     """The last plan: title of the step and its state."""
-    return {step.title: step.status for step in [event for event in events if isinstance(event, PlanUpdated)][-1].steps}
+    return {
+        step.title: step.status
+        for step in [event for event in events if isinstance(event, PlanUpdated)][-1].steps
+    }
 
 
 def tools(events: list[AnyEvent]) -> list[str]:

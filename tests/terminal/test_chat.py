@@ -5,51 +5,57 @@ from typing import Any
 
 from langchain_core.tools import BaseTool, tool
 
-from tests.support.asking_agent import DELEGATING, Repos, asking, github
+from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
 from tests.support.dialects import V10
-from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import Client, agent, supervisor
-from tests.support.processes import run
-from tests.support.terminals import Terminal, in_terminal
+from tests.support.processes import run_command
+from tests.support.terminals import PseudoTerminal, start_in_terminal
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 PROMPT = "›"  # what is typed before it stands there is a line of the terminal's, not a key for the program
 
 
 async def test_a_chat_streams_an_answer_and_remembers_the_conversation() -> None:
-    version = Versions()
-    async with supervisor(version.script, tools=[version.tool]) as client, in_terminal("caipe", "chat", "--url", client.url) as screen:
-        at = await screen.shows("Ask in plain words")
+    version = VersionScenario()
+    async with (
+        supervisor(version.script, tools=[version.tool]) as client,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
+    ):
+        at = await screen.wait_for_text("Ask in plain words")
         screen.type("Which version?\r")
-        at = await screen.shows("Supervisor: Calling tool: Version", at)
-        at = await screen.shows("Supervisor: Tool Version completed", at)
-        at = await screen.shows(PROMPT, await screen.shows(version.answer, at))
+        at = await screen.wait_for_text("Supervisor: Calling tool: Version", at)
+        at = await screen.wait_for_text("Supervisor: Tool Version completed", at)
+        at = await screen.wait_for_text(PROMPT, await screen.wait_for_text(version.answer, at))
         screen.type("And again?\r")
-        at = await screen.shows("Calling tool: Version", at)
-        at = await screen.shows(PROMPT, await screen.shows(version.answer, at))
+        at = await screen.wait_for_text("Calling tool: Version", at)
+        at = await screen.wait_for_text(PROMPT, await screen.wait_for_text(version.answer, at))
         screen.type("/context\r")
-        await screen.shows(PROMPT, await screen.shows(r"[0-9a-f]{8}-[0-9a-f]{4}", at))
+        await screen.wait_for_text(PROMPT, await screen.wait_for_text(r"[0-9a-f]{8}-[0-9a-f]{4}", at))
         screen.type(CTRL_D)
-        assert await screen.ended() == 0
+        assert await screen.wait_for_exit() == 0
         listed = (await client.call("ListTasks", {}))["result"]["tasks"]
     assert len(listed) == 2
     assert len({task["contextId"] for task in listed}) == 1
 
 
 async def test_ctrl_c_stops_the_turn_and_not_the_session() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     script = Script(Turn(Say("I wait."), Call(waiting.tool.name, {})), Turn(Say("Never said.")))
-    async with supervisor(script, tools=[waiting.tool]) as client, in_terminal("caipe", "chat", "--url", client.url) as screen:
-        await screen.shows("Ask in plain words")
+    async with (
+        supervisor(script, tools=[waiting.tool]) as client,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
+    ):
+        await screen.wait_for_text("Ask in plain words")
         screen.type("Wait.\r")
-        at = await screen.shows("Supervisor: Calling tool")
+        at = await screen.wait_for_text("Supervisor: Calling tool")
         screen.type(CTRL_C)
-        at = await screen.shows(PROMPT, await screen.shows("Stopped", at))
+        at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("Stopped", at))
         screen.type("/help\r")
-        await screen.shows(PROMPT, await screen.shows("/quit leaves", at))
+        await screen.wait_for_text(PROMPT, await screen.wait_for_text("/quit leaves", at))
         screen.type("/quit\r")
-        assert await screen.ended() == 0
+        assert await screen.wait_for_exit() == 0
         (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
     assert task["status"]["state"] == "TASK_STATE_CANCELED"
 
@@ -63,37 +69,43 @@ async def test_a_plan_is_shown_with_its_steps_and_hostile_text_is_inert() -> Non
         Turn(Say(f"# Done\n\n{evil}\n\n- one\n- two")),
     )
     argocd = agent("argocd", Script(Turn(Say("It is new."))))
-    async with supervisor(script, agents=[argocd]) as client, in_terminal("caipe", "chat", "--url", client.url) as screen:
-        await screen.shows("Ask in plain words")
+    async with (
+        supervisor(script, agents=[argocd]) as client,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
+    ):
+        await screen.wait_for_text("Ask in plain words")
         screen.type("Compare versions.\r")
-        await screen.shows(r"Execution Plan: Versions")
-        await screen.shows(r"\[Argocd\] Get the version")
-        await screen.shows(PROMPT, await screen.shows("reversed"))
+        await screen.wait_for_text(r"Execution Plan: Versions")
+        await screen.wait_for_text(r"\[Argocd\] Get the version")
+        await screen.wait_for_text(PROMPT, await screen.wait_for_text("reversed"))
         screen.type(CTRL_D)
-        assert await screen.ended() == 0
+        assert await screen.wait_for_exit() == 0
     assert "\x1b]0;owned" not in screen.raw
     assert "\u202e" not in screen.raw
 
 
 async def test_ask_on_a_terminal_shows_the_answer_once() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with (
         supervisor(version.script, tools=[version.tool]) as client,
-        in_terminal("caipe", "ask", "--url", client.url, "Which version?") as screen,
+        start_in_terminal("caipe", "ask", "--url", client.url, "Which version?") as screen,
     ):
-        await screen.shows(version.answer)
-        assert await screen.ended() == 0
+        await screen.wait_for_text(version.answer)
+        assert await screen.wait_for_exit() == 0
     assert screen.text.count(version.answer) == 1
 
 
 async def test_show_tells_of_a_run_afterwards() -> None:
-    version, argument = Versions(), secrets.token_hex(4)
+    version, argument = VersionScenario(), secrets.token_hex(4)
     argocd = agent("argocd", Script(Turn(Call("look", {"where": argument})), Turn(Say("found"))), looking())
-    script = Script(Turn(Call("task", {"description": "look", "subagent_type": "argocd"})), Turn(Say("Found {{tool:argocd}}.")))
+    script = Script(
+        Turn(Call("task", {"description": "look", "subagent_type": "argocd"})),
+        Turn(Say("Found {{tool:argocd}}.")),
+    )
     async with supervisor(script, tools=[version.tool], agents=[argocd]) as client:
         seen = await client.ask("Look.")
-        done = await run("caipe", "show", seen.task_id, "--url", client.url)
-        unknown = await run("caipe", "show", "nobody", "--url", client.url)
+        done = await run_command("caipe", "show", seen.task_id, "--url", client.url)
+        unknown = await run_command("caipe", "show", "nobody", "--url", client.url)
     assert done.code == 0, done.err
     assert "completed" in done.out
     assert "Supervisor: Agent Argocd" in done.out
@@ -113,23 +125,25 @@ def looking() -> BaseTool:
 
 
 async def test_agents_and_doctor_say_what_there_is_and_what_is_missing() -> None:
-    listed = await run("caipe", "agents", env={"COLUMNS": "200"})
+    listed = await run_command("caipe", "agents", env={"COLUMNS": "200"})
     assert listed.code == 0, listed.err
     assert "netutils" in listed.out
     assert "ARGOCD_TOKEN" in listed.out
-    tried = await run("caipe", "agents", "test", "netutils")
+    tried = await run_command("caipe", "agents", "test", "netutils")
     assert (tried.code, "check_port" in tried.out) == (0, True), tried.err
-    nobody = await run("caipe", "agents", "test", "nobody")
+    nobody = await run_command("caipe", "agents", "test", "nobody")
     assert (nobody.code, "netutils" in nobody.err) == (1, True)
     secret = secrets.token_hex(8)
-    examined = await run("caipe", "doctor", env={"A2A_AUTH_SHARED_KEY": secret, "LLM_MODEL": "openai:gpt-5-mini"})
+    examined = await run_command(
+        "caipe", "doctor", env={"A2A_AUTH_SHARED_KEY": secret, "LLM_MODEL": "openai:gpt-5-mini"}
+    )
     assert examined.code == 1
     assert "OPENAI_API_KEY is not set" in examined.out
     assert secret not in examined.out
 
 
 async def test_without_a_server_a_question_is_answered_by_one_started_for_it() -> None:
-    done = await run("caipe", "ask", "what does 10.0.0.0/22 contain?")
+    done = await run_command("caipe", "ask", "what does 10.0.0.0/22 contain?")
     assert done.code == 0, done.err
     assert "1,022" in done.out
     assert "offline router" in done.err
@@ -139,7 +153,12 @@ async def test_without_a_server_a_question_is_answered_by_one_started_for_it() -
 # --- people in the loop -----------------------------------------------------------------------------------------------
 
 FIELDS: list[dict[str, Any]] = [
-    {"field_name": "name", "field_label": "Name", "pattern": "[a-z]+", "field_description": "As in the address."},
+    {
+        "field_name": "name",
+        "field_label": "Name",
+        "pattern": "[a-z]+",
+        "field_description": "As in the address.",
+    },
     {"field_name": "size", "field_type": "select", "field_values": ["small", "Large"]},
     {"field_name": "topics", "field_type": "multiselect", "field_values": ["one", "two", "three"]},
     {"field_name": "private", "field_type": "boolean", "default_value": True},
@@ -152,10 +171,10 @@ PICK = Script(Turn(Call("pick")), Turn(Say("Got {{tool:pick}}")))
 SEND = r"Send\? \[Y/n/edit\]"
 
 
-async def fill_in(screen: Terminal, at: int, *filled: tuple[str, str]) -> int:
+async def fill_in(screen: PseudoTerminal, at: int, *filled: tuple[str, str]) -> int:
     """Types each value when its field is asked for."""
     for label, value in filled:
-        at = await screen.shows(rf"\n{label}( \(y/n\))?( \[[^]]*\])?:", at)
+        at = await screen.wait_for_text(rf"\n{label}( \(y/n\))?( \[[^]]*\])?:", at)
         screen.type(f"{value}\r")
     return at
 
@@ -172,34 +191,41 @@ async def the_answer(client: Client, request_id: str) -> Any:
 
 async def test_a_form_is_filled_in_field_by_field_and_checked_at_once() -> None:
     async with (
-        supervisor(PICK, tools=[asking("pick", FIELDS)]) as client,
-        in_terminal("caipe", "chat", "--url", client.url) as screen,
+        supervisor(PICK, tools=[form_tool("pick", FIELDS)]) as client,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
     ):
-        await screen.shows("Ask in plain words")
+        await screen.wait_for_text("Ask in plain words")
         screen.type("Go.\r")
-        at = await screen.shows("Supervisor asks: About pick")
-        at = await screen.shows("As in the address.", at)
+        at = await screen.wait_for_text("Supervisor asks: About pick")
+        at = await screen.wait_for_text("As in the address.", at)
         at = await fill_in(screen, at, ("Name", "NO"))
-        at = await screen.shows(r"Name must have the form \[a-z\]\+\.", at)
+        at = await screen.wait_for_text(r"Name must have the form \[a-z\]\+\.", at)
         at = await fill_in(screen, at, ("Name", "cai"))
-        at = await screen.shows(r"1\. small\s+2\. Large", at)
-        at = await fill_in(screen, at, ("size", "2"), ("topics", "three, 1"), ("private", "n"), ("stars", "many"))
-        at = await screen.shows(r"stars must be a whole number\.", at)
+        at = await screen.wait_for_text(r"1\. small\s+2\. Large", at)
+        at = await fill_in(
+            screen, at, ("size", "2"), ("topics", "three, 1"), ("private", "n"), ("stars", "many")
+        )
+        at = await screen.wait_for_text(r"stars must be a whole number\.", at)
         at = await fill_in(screen, at, ("stars", "3"), ("until", ""), ("mail", "nobody"))
-        at = await screen.shows(r"mail must be a mail address\.", at)
+        at = await screen.wait_for_text(r"mail must be a mail address\.", at)
         at = await fill_in(screen, at, ("mail", ""), ("about", "first\x1b\rsecond"))
-        at = await screen.shows(
-            r"Name: cai\s+size: Large\s+topics: three, one\s+private: no\s+stars: 3\s+until: -\s+mail: -\s+about: first", at
+        at = await screen.wait_for_text(
+            r"Name: cai\s+size: Large\s+topics: three, one\s+private: no\s+stars: 3\s+until: -\s+mail: -\s+about: first",
+            at,
         )
         request_id = (await the_request(client))["request_id"]
-        at = await screen.shows(SEND, at)
+        at = await screen.wait_for_text(SEND, at)
         screen.type("edit\r")
-        at = await fill_in(screen, at, ("Name", ""), ("size", "small"), *((field["field_name"], "") for field in FIELDS[2:]))
-        at = await screen.shows(SEND, await screen.shows(r"size: small\s+topics: three, one", at))
+        at = await fill_in(
+            screen, at, ("Name", ""), ("size", "small"), *((field["field_name"], "") for field in FIELDS[2:])
+        )
+        at = await screen.wait_for_text(
+            SEND, await screen.wait_for_text(r"size: small\s+topics: three, one", at)
+        )
         screen.type("\r")
-        at = await screen.shows(PROMPT, await screen.shows("Got ", at))
+        at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("Got ", at))
         screen.type(CTRL_D)
-        assert await screen.ended() == 0
+        assert await screen.wait_for_exit() == 0
         answer = await the_answer(client, request_id)
     assert answer == {
         "name": "cai", "size": "small", "topics": ["three", "one"], "private": False, "stars": 3, "about": "first\nsecond"
@@ -209,44 +235,53 @@ async def test_a_form_is_filled_in_field_by_field_and_checked_at_once() -> None:
 async def test_a_form_that_was_left_comes_back_with_what_was_filled_in_or_is_declined() -> None:
     fields = [{"field_name": "name"}, {"field_name": "stars", "field_type": "integer"}]
     async with (
-        supervisor(PICK, tools=[asking("pick", fields)]) as client,
-        in_terminal("caipe", "chat", "--url", client.url) as screen,
+        supervisor(PICK, tools=[form_tool("pick", fields)]) as client,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
     ):
-        await screen.shows("Ask in plain words")
+        await screen.wait_for_text("Ask in plain words")
         screen.type("Go.\r")
-        at = await fill_in(screen, await screen.shows("About pick"), ("name", "cai"))
-        at = await screen.shows(r"\nstars:", at)
+        at = await fill_in(screen, await screen.wait_for_text("About pick"), ("name", "cai"))
+        at = await screen.wait_for_text(r"\nstars:", at)
         screen.type(CTRL_C)
-        at = await screen.shows(PROMPT, await screen.shows("Open for later: /pending here, or `caipe pending`", at))
+        at = await screen.wait_for_text(
+            PROMPT, await screen.wait_for_text("Open for later: /pending here, or `caipe pending`", at)
+        )
         request_id = (await the_request(client))["request_id"]
         screen.type("/pending\r")
-        at = await screen.shows(r"name \[cai\]:", await screen.shows("About pick", at))
+        at = await screen.wait_for_text(r"name \[cai\]:", await screen.wait_for_text("About pick", at))
         screen.type("\r")
-        at = await screen.shows(r"\nstars:", at)
+        at = await screen.wait_for_text(r"\nstars:", at)
         screen.type("/decline I have changed my mind\r")
-        at = await screen.shows(PROMPT, await screen.shows("Got ", at))
+        at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("Got ", at))
         screen.type("/pending\r")
-        await screen.shows(PROMPT, await screen.shows("Nothing waits for you in this conversation", at))
+        await screen.wait_for_text(
+            PROMPT, await screen.wait_for_text("Nothing waits for you in this conversation", at)
+        )
         screen.type(CTRL_D)
-        assert await screen.ended() == 0
+        assert await screen.wait_for_exit() == 0
         assert await the_answer(client, request_id) == {"type": "reject", "message": "I have changed my mind"}
 
 
 async def test_a_form_that_expired_is_asked_again_with_what_was_filled_in() -> None:
-    late = asking("pick", [{"field_name": "name"}], expires_at="2020-01-01T00:00:00Z")
-    async with supervisor(PICK, tools=[late]) as client, in_terminal("caipe", "chat", "--url", client.url) as screen:
-        await screen.shows("Ask in plain words")
+    late = form_tool("pick", [{"field_name": "name"}], expires_at="2020-01-01T00:00:00Z")
+    async with (
+        supervisor(PICK, tools=[late]) as client,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
+    ):
+        await screen.wait_for_text("Ask in plain words")
         screen.type("Go.\r")
-        at = await fill_in(screen, await screen.shows(r"About pick \(has expired\)"), ("name", "cai"))
-        at = await screen.shows(SEND, at)
+        at = await fill_in(screen, await screen.wait_for_text(r"About pick \(has expired\)"), ("name", "cai"))
+        at = await screen.wait_for_text(SEND, at)
         screen.type("\r")
-        at = await screen.shows(r"name \[cai\]:", await screen.shows("It had expired and is asked again", at))
+        at = await screen.wait_for_text(
+            r"name \[cai\]:", await screen.wait_for_text("It had expired and is asked again", at)
+        )
         screen.type("\r")
-        at = await screen.shows(SEND, at)
+        at = await screen.wait_for_text(SEND, at)
         screen.type("\r")
-        await screen.shows(PROMPT, await screen.shows(r'Got \{"name": "cai"\}', at))
+        await screen.wait_for_text(PROMPT, await screen.wait_for_text(r'Got \{"name": "cai"\}', at))
         screen.type(CTRL_D)
-        assert await screen.ended() == 0
+        assert await screen.wait_for_exit() == 0
 
 
 async def test_approvals_are_asked_one_after_the_other() -> None:
@@ -254,38 +289,46 @@ async def test_approvals_are_asked_one_after_the_other() -> None:
     calls = [{"name": f"{name}\u202e", "private": False, "stars": 0} for name in names]
     async with (
         supervisor(DELEGATING, agents=[github(repos, *calls)]) as client,
-        in_terminal("caipe", "chat", "--url", client.url) as screen,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
     ):
-        await screen.shows("Ask in plain words")
+        await screen.wait_for_text("Ask in plain words")
         screen.type("Go.\r")
-        at = await screen.shows(r"4 requests are open:(\s+- Github wants to run create_repo[^\n]*){4}")
+        at = await screen.wait_for_text(
+            r"4 requests are open:(\s+- Github wants to run create_repo[^\n]*){4}"
+        )
         choices = r"approve \(y\), always \(a\), edit \(e\), reject \(n\), later \(l\):"
-        at = await screen.shows(choices, await screen.shows(r'"name": "one\\u202e"', at))
+        at = await screen.wait_for_text(choices, await screen.wait_for_text(r'"name": "one\\u202e"', at))
         screen.type("\r")  # nothing is implied
-        at = await screen.shows(choices, at)
+        at = await screen.wait_for_text(choices, at)
         screen.type("y\r")
-        at = await screen.shows(choices, await screen.shows(r'"name": "two\\u202e"', at))
+        at = await screen.wait_for_text(choices, await screen.wait_for_text(r'"name": "two\\u202e"', at))
         screen.type("reject the name is odd\r")
-        at = await screen.shows(choices, await screen.shows(r'"name": "three\\u202e"', at))
+        at = await screen.wait_for_text(choices, await screen.wait_for_text(r'"name": "three\\u202e"', at))
         screen.type("l\r")
-        at = await screen.shows(choices, await screen.shows(r'"name": "four\\u202e"', at))
+        at = await screen.wait_for_text(choices, await screen.wait_for_text(r'"name": "four\\u202e"', at))
         screen.type("e\r")
-        at = await screen.shows(r"Arguments:", at)
+        at = await screen.wait_for_text(r"Arguments:", at)
         screen.type('\x15{"name": "other", "stars": 2}\r')
-        at = await screen.shows(SEND, await screen.shows(r'"name": "other"', at))
+        at = await screen.wait_for_text(SEND, await screen.wait_for_text(r'"name": "other"', at))
         screen.type("\r")
-        at = await screen.shows(PROMPT, await screen.shows("Open for later", at))
+        at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("Open for later", at))
         left = await the_request(client)
         assert left["asked"]["arguments"]["name"] == "three\u202e"
         screen.type("/pending\r")
-        at = await screen.shows(choices, at)
+        at = await screen.wait_for_text(choices, at)
         screen.type("always\r")
-        await screen.shows(PROMPT, await screen.shows("So: ", at))
+        await screen.wait_for_text(PROMPT, await screen.wait_for_text("So: ", at))
         screen.type(CTRL_D)
-        assert await screen.ended() == 0
-        allowed = (await client.http.get(f"{client.url}v1/conversations/{left['context_id']}/allowances")).json()["allowances"]
+        assert await screen.wait_for_exit() == 0
+        allowed = (
+            await client.http.get(f"{client.url}v1/conversations/{left['context_id']}/allowances")
+        ).json()["allowances"]
     assert [one["tool"] for one in allowed] == ["github/create_repo"]
-    assert sorted((one["name"], one["stars"]) for one in repos.made) == [("one\u202e", 0), ("other", 2), ("three\u202e", 0)]
+    assert sorted((one["name"], one["stars"]) for one in repos.made) == [
+        ("one\u202e", 0),
+        ("other", 2),
+        ("three\u202e", 0),
+    ]
     assert "\u202e" not in screen.raw
 
 
@@ -293,26 +336,28 @@ async def test_somebody_else_may_be_faster() -> None:
     repos = Repos()
     async with (
         supervisor(DELEGATING, agents=[github(repos, {"name": "cai"})]) as client,
-        in_terminal("caipe", "chat", "--url", client.url) as screen,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
     ):
-        await screen.shows("Ask in plain words")
+        await screen.wait_for_text("Ask in plain words")
         screen.type("Go.\r")
-        at = await screen.shows(r"later \(l\):")
+        at = await screen.wait_for_text(r"later \(l\):")
         request = await the_request(client)
-        await client.call("SendMessage", V10.message(V10.data({"resume": {request["request_id"]: {"type": "approve"}}})))
+        await client.call(
+            "SendMessage", V10.message(V10.data({"resume": {request["request_id"]: {"type": "approve"}}}))
+        )
         screen.type("n\r")
-        at = await screen.shows(r"Reason \[none\]:", at)
+        at = await screen.wait_for_text(r"Reason \[none\]:", at)
         screen.type("\r")
-        await screen.shows(PROMPT, await screen.shows("was already answered by", at))
+        await screen.wait_for_text(PROMPT, await screen.wait_for_text("was already answered by", at))
         screen.type(CTRL_D)
-        assert await screen.ended() == 0
+        assert await screen.wait_for_exit() == 0
     assert len(repos.made) == 1
     assert "Open for later" not in screen.text
 
 
 async def test_without_a_terminal_what_is_asked_is_printed_and_the_next_line_is_sent() -> None:
-    async with supervisor(PICK, tools=[asking("pick", [{"field_name": "name"}])]) as client:
-        done = await run("caipe", "chat", "--url", client.url, stdin="Go.\n/pending\ncai and more\n")
+    async with supervisor(PICK, tools=[form_tool("pick", [{"field_name": "name"}])]) as client:
+        done = await run_command("caipe", "chat", "--url", client.url, stdin="Go.\n/pending\ncai and more\n")
     assert done.code == 0, done.err
     assert done.out.count("caipe answer ") == 2
     assert done.out.count("Calling tool: Pick") == 1, "what happened before the answer is not told again"

@@ -9,15 +9,24 @@ import jsonschema
 import pytest
 from pydantic import JsonValue
 
-from ai_platform_engineering.agents.catalog import load_catalog, shipped_names
+from ai_platform_engineering.agents.agent_catalog import load_catalog, shipped_names
 from ai_platform_engineering.core.forms import check_form
-from ai_platform_engineering.core.workflow_actions import Ask, Call, Fail, Finish, Order, Outcome, Think, next_move
+from ai_platform_engineering.core.workflow_actions import (
+    AskModel,
+    AskPerson,
+    DelegateTask,
+    DirectToolCall,
+    FailStep,
+    FinishWorkflow,
+    StepOutcome,
+    next_action,
+)
 from ai_platform_engineering.core.workflows import Workflow
-from ai_platform_engineering.mcp_client.results import tool_result
-from ai_platform_engineering.mcp_servers.github.api import GitHub
+from ai_platform_engineering.mcp_client.tool_types import read_tool_result
+from ai_platform_engineering.mcp_servers.github.api import GitHubApi
 from ai_platform_engineering.mcp_servers.github.server import create_server as github_server
-from ai_platform_engineering.workflows.catalog import Workflows, load_workflows
-from tests.support.netutils_client import Served, serving
+from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog, load_workflows
+from tests.support.netutils_client import NetutilsClient, start_server
 
 SHIPPED = ["check-a-service", "create-github-repo", "onboard-argocd-service"]
 ONE = "name: {name}\ntitle: {title}\ndescription: d\nsteps: [{{name: a, agent: jira, prompt: p}}, {{name: b, agent: aws, prompt: p}}]\n"
@@ -27,7 +36,7 @@ def one(name: str, title: str = "One") -> str:
     return ONE.format(name=name, title=title)
 
 
-def load(folder: Path, **files: str) -> Workflows:
+def load(folder: Path, **files: str) -> WorkflowCatalog:
     """The workflows with those of a folder; `a_yaml` becomes `a.yaml`."""
     for name, content in files.items():
         (folder / name.replace("_", ".")).write_text(content, encoding="utf-8")
@@ -50,8 +59,17 @@ def test_files_of_a_folder_and_single_files_are_read_and_the_later_wins(tmp_path
     (folder / ".hidden.yaml").write_text(one("hidden"), encoding="utf-8")
     found = load_workflows([folder, single], ["jira"])
     assert found.problems == ()
-    ours = [(entry.workflow.title, entry.missing, Path(entry.source).name) for entry in found if not entry.source.startswith("workflows/")]
-    assert ours == [("J", (), "c.json"), ("One", ("aws",), "a.yaml"), ("Three", ("aws",), "b.yml"), ("Zwei", ("aws",), "elsewhere.txt")]
+    ours = [
+        (entry.workflow.title, entry.missing, Path(entry.source).name)
+        for entry in found
+        if not entry.source.startswith("workflows/")
+    ]
+    assert ours == [
+        ("J", (), "c.json"),
+        ("One", ("aws",), "a.yaml"),
+        ("Three", ("aws",), "b.yml"),
+        ("Zwei", ("aws",), "elsewhere.txt"),
+    ]
     assert found.get("unread") is found.get("hidden") is None
 
 
@@ -71,25 +89,36 @@ def test_a_file_of_ones_own_replaces_a_shipped_workflow_and_a_broken_one_does_no
     [
         ("a: [\n", "is not valid YAML, line 2: "),
         ("a: 1\nb: 2\na: 3\n", "is not valid YAML, line 1: `a` is written twice"),
-        ("answer: {{ x }}\n", "is not valid YAML, line 1: a value that begins with {{ needs quotes around it"),
+        (
+            "answer: {{ x }}\n",
+            "is not valid YAML, line 1: a value that begins with {{ needs quotes around it",
+        ),
         ("just words", "a workflow must be a mapping of keys and values"),
         ("a: \x07", "is not valid YAML"),
         ("[" * 600 + "]" * 600, "is not valid YAML"),
         ("&a [*a]", "a workflow must be a mapping of keys and values"),
         (one("Bad Name"), "`name` is made of a-z, 0-9 and -, and starts with a letter or a digit"),
-        (one("x") + "form: {fields: [{name: d, type: date, default: 2026-13-01}]}", "the form, field `d`: `default`: d must be a date"),
+        (
+            one("x") + "form: {fields: [{name: d, type: date, default: 2026-13-01}]}",
+            "the form, field `d`: `default`: d must be a date",
+        ),
         (one("x") + 'answer: "{{ c }}"\n', "`answer`: `c` names no form and no step before it"),
         ("Deploy: {tasks: []}", "`Deploy`: `tasks` must be a list with at least one task"),
         ("Deploy: {tasks: [{display_text: x}]}", "`Deploy`, task 1: `llm_prompt` is missing"),
         ("Deploy: {tasks: [{llm_prompt: [x]}]}", "`Deploy`, task 1: `llm_prompt` must be text"),
-        ("Deploy: {tasks: [{llm_prompt: x, subagent: a b}]}", "step `step-1`: `agent` is the name of an agent"),
+        (
+            "Deploy: {tasks: [{llm_prompt: x, subagent: a b}]}",
+            "step `step-1`: `agent` is the name of an agent",
+        ),
         (
             "Deploy it: {tasks: [{llm_prompt: x}]}\ndeploy-it: {tasks: [{llm_prompt: x}]}",
             "two workflows have the name `deploy-it`; the second was left out",
         ),
     ],
 )
-def test_a_broken_file_is_reported_and_left_out(tmp_path: Path, content: str, problem: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_file_is_reported_and_left_out(
+    tmp_path: Path, content: str, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         found = load(tmp_path, bad_yaml=content, good_yaml=one("good"))
     assert found.get("good")
@@ -130,19 +159,23 @@ def test_the_older_shape_gives_one_workflow_per_name(tmp_path: Path) -> None:
     entry, deploy = found.get("create-github-repo-docs"), found.get("deploy")
     assert entry
     assert deploy
-    assert (entry.workflow.title, entry.missing, deploy.missing) == ("Create GitHub Repo & Docs", ("github",), ())
+    assert (entry.workflow.title, entry.missing, deploy.missing) == (
+        "Create GitHub Repo & Docs",
+        ("github",),
+        (),
+    )
     assert entry.workflow.description == "Create GitHub Repo & Docs: Collect the details; Create it; Step 3."
 
-    story: list[Outcome] = []
+    story: list[StepOutcome] = []
     asked = "Ask for {name} and {{ organisation }} as {'a': {{}}}"
-    assert next_move(entry.workflow, {}, story) == Think("step-1", asked)
-    story.append(Outcome("step-1", ok=True, value="web in octo"))
+    assert next_action(entry.workflow, {}, story) == AskModel("step-1", asked)
+    story.append(StepOutcome("step-1", ok=True, value="web in octo"))
     order = "Create the repository.\n\nWhat earlier steps gave:\n\nCollect the details: web in octo"
-    assert next_move(entry.workflow, {}, story) == Order("step-2", "github", order)
-    story.append(Outcome("step-2", ok=True, value="octo/web"))
+    assert next_action(entry.workflow, {}, story) == DelegateTask("step-2", "github", order)
+    story.append(StepOutcome("step-2", ok=True, value="octo/web"))
     handed_on = "Collect the details: web in octo\n\nCreate it: octo/web"
-    assert next_move(entry.workflow, {}, story) == Think("step-3", f"Use {handed_on} alone.")
-    assert next_move(deploy.workflow, {}, []) == Think("step-1", "Deploy it.")
+    assert next_action(entry.workflow, {}, story) == AskModel("step-3", f"Use {handed_on} alone.")
+    assert next_action(deploy.workflow, {}, []) == AskModel("step-1", "Deploy it.")
 
 
 def test_a_title_without_latin_letters_has_a_name_too(tmp_path: Path) -> None:
@@ -162,7 +195,7 @@ PHRASES = """
 
 
 @pytest.fixture(scope="module")
-def phrases(tmp_path_factory: pytest.TempPathFactory) -> Workflows:
+def phrases(tmp_path_factory: pytest.TempPathFactory) -> WorkflowCatalog:
     return load(tmp_path_factory.mktemp("phrases"), all_yaml=PHRASES)
 
 
@@ -191,8 +224,8 @@ def name_of(workflow: Workflow | None) -> str | None:
         ("?!", None),
     ],
 )
-def test_a_text_names_a_workflow_exactly(phrases: Workflows, text: str, name: str | None) -> None:
-    assert name_of(phrases.named(text)) == name
+def test_a_text_names_a_workflow_exactly(phrases: WorkflowCatalog, text: str, name: str | None) -> None:
+    assert name_of(phrases.find_by_name(text)) == name
 
 
 @pytest.mark.parametrize(
@@ -211,77 +244,87 @@ def test_a_text_names_a_workflow_exactly(phrases: Workflows, text: str, name: st
         ("", None),
     ],
 )
-def test_a_text_speaks_of_a_workflow(phrases: Workflows, text: str, name: str | None) -> None:
-    assert name_of(phrases.said(text)) == name
+def test_a_text_speaks_of_a_workflow(phrases: WorkflowCatalog, text: str, name: str | None) -> None:
+    assert name_of(phrases.find_mentioned(text)) == name
 
 
-def test_a_text_that_matches_nothing_does_not_mean_the_only_workflow(phrases: Workflows) -> None:
-    assert Workflows(phrases.entries[:1]).said("something else") is None
+def test_a_text_that_matches_nothing_does_not_mean_the_only_workflow(phrases: WorkflowCatalog) -> None:
+    assert WorkflowCatalog(phrases.entries[:1]).find_mentioned("something else") is None
 
 
 # The shipped ones
 
 
 @pytest.fixture(scope="module")
-def shipped() -> Workflows:
+def shipped() -> WorkflowCatalog:
     return load_workflows([], shipped_names())
 
 
-def test_the_shipped_workflows_are_right_and_need_shipped_agents(shipped: Workflows) -> None:
+def test_the_shipped_workflows_are_right_and_need_shipped_agents(shipped: WorkflowCatalog) -> None:
     assert shipped.problems == ()
     assert sorted(entry.workflow.name for entry in shipped) == SHIPPED
     assert [entry.missing for entry in shipped] == [()] * 3
     titles = [entry.workflow.title for entry in shipped]
     assert titles == ["Check a service", "Create GitHub Repo", "Onboard a service to Argo CD"]
     for entry in shipped:
-        assert shipped.named(entry.workflow.title) is shipped.said(f"please {entry.workflow.title} for me") is entry.workflow
+        assert (
+            shipped.find_by_name(entry.workflow.title)
+            is shipped.find_mentioned(f"please {entry.workflow.title} for me")
+            is entry.workflow
+        )
         assert Path(entry.source).stem == entry.workflow.name
 
 
-def workflow_of(shipped: Workflows, name: str) -> Workflow:
+def workflow_of(shipped: WorkflowCatalog, name: str) -> Workflow:
     entry = shipped.get(name)
     assert entry
     return entry.workflow
 
 
-def walked(workflow: Workflow, typed: dict[str, JsonValue], answer: Callable[[Order], Outcome]) -> tuple[list[Order], Finish]:
+def walked(
+    workflow: Workflow, typed: dict[str, JsonValue], answer: Callable[[DelegateTask], StepOutcome]
+) -> tuple[list[DelegateTask], FinishWorkflow]:
     """The orders of a whole story, in which a person types these values."""
-    story: list[Outcome] = []
-    orders: list[Order] = []
+    story: list[StepOutcome] = []
+    orders: list[DelegateTask] = []
     while True:
-        match next_move(workflow, {}, story):
-            case Ask(step, form):
+        match next_action(workflow, {}, story):
+            case AskPerson(step, form):
                 values, wrong = check_form(form, typed)
                 assert wrong == {}
-                story.append(Outcome(step, ok=True, value=values))
-            case Order() as order:
+                story.append(StepOutcome(step, ok=True, value=values))
+            case DelegateTask() as order:
                 orders.append(order)
                 story.append(answer(order))
-            case Finish() as end:
+            case FinishWorkflow() as end:
                 return orders, end
-            case Think() | Fail() as other:
+            case AskModel() | FailStep() as other:
                 raise AssertionError(other)
 
 
 @pytest.fixture(scope="module")
-def netutils(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("netutils")) as served:
+def netutils(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetutilsClient]:
+    with start_server(tmp_path_factory.mktemp("netutils")) as served:
         yield served
 
 
-def asking(netutils: Served) -> Callable[[Order], Outcome]:
+def asking(netutils: NetutilsClient) -> Callable[[DelegateTask], StepOutcome]:
     """Has each call done by the real server, and hands on the text that a model would get."""
 
-    def answer(order: Order) -> Outcome:
+    def answer(order: DelegateTask) -> StepOutcome:
         assert order.call
         done = netutils.portal.call(netutils.session.call_tool, order.call.tool, order.call.arguments)
-        found = tool_result([block.model_dump() for block in done.content], done.structuredContent, failed=bool(done.isError))
-        return Outcome(order.step, ok=not found.failed, value=found.text)
+        found = read_tool_result(
+            [block.model_dump() for block in done.content], done.structuredContent, failed=bool(done.isError)
+        )
+        return StepOutcome(order.step, ok=not found.failed, value=found.text)
 
     return answer
 
 
-def test_a_service_on_this_machine_is_checked_by_tools_alone(shipped: Workflows, netutils: Served) -> None:
+def test_a_service_on_this_machine_is_checked_by_tools_alone(
+    shipped: WorkflowCatalog, netutils: NetutilsClient
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         workflow = workflow_of(shipped, "check-a-service")
@@ -296,7 +339,7 @@ def test_a_service_on_this_machine_is_checked_by_tools_alone(shipped: Workflows,
     assert "{" not in end.text
 
 
-def test_a_service_that_is_down_is_a_finding(shipped: Workflows, netutils: Served) -> None:
+def test_a_service_that_is_down_is_a_finding(shipped: WorkflowCatalog, netutils: NetutilsClient) -> None:
     with socket.socket() as bound:  # bound and not listening: nobody else gets the port, and it refuses
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
@@ -305,15 +348,22 @@ def test_a_service_that_is_down_is_a_finding(shipped: Workflows, netutils: Serve
     assert [order.step for order in orders] == ["name", "port", "web"]
     _, name, closed, web = end.text.split("\n\n")
     assert name.startswith("Look up the name (failed): 127.0.0.1 is an address, not a name.")
-    assert closed == f"Check the port: Port {port} on 127.0.0.1 is closed: connection refused, nothing listens there."
+    assert (
+        closed
+        == f"Check the port: Port {port} on 127.0.0.1 is closed: connection refused, nothing listens there."
+    )
     assert web.startswith("Fetch the address (failed): ")
     assert not end.failed
 
 
-def plain(order: Order) -> Outcome:
+def plain(order: DelegateTask) -> StepOutcome:
     """An agent that answers in words, and a tool that answers as GitHub's does."""
-    value = '{"full_name": "octo/web", "html_url": "https://github.example/octo/web"}' if order.call else f"Done: {order.step}."
-    return Outcome(order.step, ok=True, value=value)
+    value = (
+        '{"full_name": "octo/web", "html_url": "https://github.example/octo/web"}'
+        if order.call
+        else f"Done: {order.step}."
+    )
+    return StepOutcome(order.step, ok=True, value=value)
 
 
 @pytest.mark.parametrize(
@@ -323,21 +373,31 @@ def plain(order: Order) -> Outcome:
             {"repo": "web", "owner": "octo", "description": "The web.", "private": "no", "readme": False},
             {"owner": "octo", "name": "web", "description": "The web.", "private": False, "auto_init": False},
         ),
-        ({"repo": "web"}, {"owner": "", "name": "web", "description": "", "private": True, "auto_init": True}),
+        (
+            {"repo": "web"},
+            {"owner": "", "name": "web", "description": "", "private": True, "auto_init": True},
+        ),
     ],
 )
 async def test_a_repository_is_created_with_the_arguments_of_our_server(
-    shipped: Workflows, typed: dict[str, JsonValue], arguments: dict[str, JsonValue]
+    shipped: WorkflowCatalog, typed: dict[str, JsonValue], arguments: dict[str, JsonValue]
 ) -> None:
     orders, end = walked(workflow_of(shipped, "create-github-repo"), typed, plain)
-    assert [(order.agent, order.call) for order in orders] == [("github", Call("create_repository", arguments))]
-    assert end == Finish("The repository octo/web exists: https://github.example/octo/web", failed=False)
-    tools = {tool.name: tool.inputSchema for tool in await github_server(GitHub("http://127.0.0.1:9", "t")).list_tools()}
+    assert [(order.agent, order.call) for order in orders] == [
+        ("github", DirectToolCall("create_repository", arguments))
+    ]
+    assert end == FinishWorkflow(
+        "The repository octo/web exists: https://github.example/octo/web", failed=False
+    )
+    tools = {
+        tool.name: tool.inputSchema
+        for tool in await github_server(GitHubApi("http://127.0.0.1:9", "t")).list_tools()
+    }
     jsonschema.validate(arguments, tools["create_repository"])
     assert arguments.keys() <= tools["create_repository"]["properties"].keys()
 
 
-def test_a_first_issue_is_opened_when_one_is_wanted(shipped: Workflows) -> None:
+def test_a_first_issue_is_opened_when_one_is_wanted(shipped: WorkflowCatalog) -> None:
     workflow = workflow_of(shipped, "create-github-repo")
     orders, end = walked(workflow, {"repo": "web", "issue": "Add owners"}, plain)
     assert (orders[1].step, orders[1].agent, orders[1].call) == ("issue", "github", None)
@@ -345,24 +405,43 @@ def test_a_first_issue_is_opened_when_one_is_wanted(shipped: Workflows) -> None:
     assert "\nAdd owners\n" in orders[1].text
     assert end.text.endswith("\n\nDone: issue.")
 
-    def refused(order: Order) -> Outcome:
-        return plain(order) if order.step == "create" else Outcome(order.step, ok=False, value="Issues are switched off.")
+    def refused(order: DelegateTask) -> StepOutcome:
+        return (
+            plain(order)
+            if order.step == "create"
+            else StepOutcome(order.step, ok=False, value="Issues are switched off.")
+        )
 
     _, end = walked(workflow, {"repo": "web", "issue": "Add owners"}, refused)
-    assert end == Finish(
+    assert end == FinishWorkflow(
         "The repository octo/web exists: https://github.example/octo/web\n\nOpen the first issue (failed): Issues are switched off.",
         failed=False,
     )
 
 
-def test_a_service_is_onboarded_in_words_by_an_agent_that_asks_first(shipped: Workflows) -> None:
-    typed: dict[str, JsonValue] = {"service": "payments", "repository": "https://git.example/infra", "namespace": "pay"}
+def test_a_service_is_onboarded_in_words_by_an_agent_that_asks_first(shipped: WorkflowCatalog) -> None:
+    typed: dict[str, JsonValue] = {
+        "service": "payments",
+        "repository": "https://git.example/infra",
+        "namespace": "pay",
+    }
     orders, end = walked(workflow_of(shipped, "onboard-argocd-service"), typed, plain)
-    assert [(order.step, order.agent, order.call) for order in orders] == [("create", "argocd", None), ("health", "argocd", None)]
-    for said in ("payments", "https://git.example/infra", "namespace pay", "path: .", "HEAD", "project: default", "sync policy: manual"):
+    assert [(order.step, order.agent, order.call) for order in orders] == [
+        ("create", "argocd", None),
+        ("health", "argocd", None),
+    ]
+    for said in (
+        "payments",
+        "https://git.example/infra",
+        "namespace pay",
+        "path: .",
+        "HEAD",
+        "project: default",
+        "sync policy: manual",
+    ):
         assert said in orders[0].text
     assert "Done: create." in orders[1].text
-    assert end == Finish("Done: health.", failed=False)
+    assert end == FinishWorkflow("Done: health.", failed=False)
     argocd = load_catalog({}, agents_config=None).get("argocd")
     assert argocd
     assert argocd.definition.tools.permission("create_application") == "ask"

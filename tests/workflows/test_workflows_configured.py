@@ -10,16 +10,28 @@ from typing import Any
 import httpx
 
 from ai_platform_engineering.core.events import InputRequested, Notice, Paused, ToolFinished, ToolStarted
-from ai_platform_engineering.workflows.catalog import load_workflows
+from ai_platform_engineering.workflows.workflow_catalog import load_workflows
 from tests.conftest import ROOT
 from tests.multi_agents.test_reload import reload
-from tests.support.agent_services import ByTools
+from tests.support.agent_services import CastingByTools
 from tests.support.fakes.openai_server import serve_openai
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import Client
 from tests.support.providers import OPENAI
-from tests.support.workflow_processes import ORG, GitHub, Hold, Person, Server, a_name, github, statuses, supervising, tools, write
+from tests.support.workflow_processes import (
+    ORG,
+    GitHub,
+    Hold,
+    Person,
+    Server,
+    a_name,
+    github,
+    statuses,
+    supervising,
+    tools,
+    write,
+)
 
 CHECK = "Check a service"
 
@@ -35,7 +47,11 @@ def row(found: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def calls(person: Person, tool: str) -> list[dict[str, Any]]:
-    return [dict(event.arguments) for event in person.seen.events if isinstance(event, ToolStarted) and event.tool == tool]
+    return [
+        dict(event.arguments)
+        for event in person.seen.events
+        if isinstance(event, ToolStarted) and event.tool == tool
+    ]
 
 
 # On the embedded agents alone
@@ -50,14 +66,20 @@ async def test_a_service_is_checked_without_a_key_or_a_model(tmp_path: Path) -> 
             assert person.form.title == CHECK
             await person.fill(host="localhost", port=99999)
             assert person.seen.last.state == "input-required"
-            assert person.seen.last.said.startswith("I still need your input: Port must be at most 65535.")
+            assert person.seen.last.status_text.startswith(
+                "I still need your input: Port must be at most 65535."
+            )
             [*_, still] = [event for event in person.seen.events if isinstance(event, Paused)]
             assert still.wrong == {person.request.request_id: {"port": "Port must be at most 65535."}}
             await person.fill(host="localhost", port=port, url=f"{server.client.url}health")
             assert person.seen.last.state == "completed"
-            assert tools(person.seen.events) == [called for tool in ("dns_lookup", "check_port", "http_check") for called in _both(tool)]
+            assert tools(person.seen.events) == [
+                called for tool in ("dns_lookup", "check_port", "http_check") for called in _both(tool)
+            ]
             assert calls(person, "check_port") == [{"host": "localhost", "port": port}]
-            assert person.seen.answer.startswith("What I found about localhost, seen from the machine this runs on:\n\nLook up the name: ")
+            assert person.seen.answer.startswith(
+                "What I found about localhost, seen from the machine this runs on:\n\nLook up the name: "
+            )
             assert f"Check the port: Port {port} on localhost (127.0.0.1) is open: " in person.seen.answer
             assert "Fetch the address: " in person.seen.answer
             assert "{" not in person.seen.answer  # words, no data
@@ -88,7 +110,10 @@ async def test_a_failed_check_is_shown_and_the_others_go_on(tmp_path: Path) -> N
 
 
 async def test_other_words_start_nothing_with_a_model(tmp_path: Path) -> None:
-    async with serve_openai(Script(Turn(Say("What for?")))) as model, supervising(tmp_path, **OPENAI.settings(model)) as client:
+    async with (
+        serve_openai(Script(Turn(Say("What for?")))) as model,
+        supervising(tmp_path, **OPENAI.settings(model)) as client,
+    ):
         person = Person(client)
         await person.say("please check a service for me")
         assert person.seen.answer == "What for?"
@@ -101,10 +126,27 @@ NETWORK = {
     "name": "plan-a-network",
     "title": "Plan a network",
     "description": "Looks at a network, then at a port.",
-    "form": {"fields": [{"name": "cidr", "label": "Network"}, {"name": "tags", "type": "multiselect", "values": ["a", "b", "c"]}]},
+    "form": {
+        "fields": [
+            {"name": "cidr", "label": "Network"},
+            {"name": "tags", "type": "multiselect", "values": ["a", "b", "c"]},
+        ]
+    },
     "steps": [
-        {"name": "net", "title": "Look at it", "agent": "netutils", "tool": "cidr_info", "arguments": {"cidr": "{{ input.cidr }}"}},
-        {"name": "broken", "agent": "netutils", "tool": "ip_info", "arguments": {"address": "{{ input.tags }}"}, "on_error": "continue"},
+        {
+            "name": "net",
+            "title": "Look at it",
+            "agent": "netutils",
+            "tool": "cidr_info",
+            "arguments": {"cidr": "{{ input.cidr }}"},
+        },
+        {
+            "name": "broken",
+            "agent": "netutils",
+            "tool": "ip_info",
+            "arguments": {"address": "{{ input.tags }}"},
+            "on_error": "continue",
+        },
         {
             "name": "ask",
             "title": "Which port",
@@ -125,7 +167,13 @@ NETWORK = {
             "tool": "check_port",
             "arguments": {"host": "localhost", "port": ["{{ ask.port }}"], "timeout": "{{ ask.wait }}"},
         },
-        {"name": "never", "when": "{{ broken }}", "agent": "netutils", "tool": "ip_info", "arguments": {"address": "127.0.0.1"}},
+        {
+            "name": "never",
+            "when": "{{ broken }}",
+            "agent": "netutils",
+            "tool": "ip_info",
+            "arguments": {"address": "127.0.0.1"},
+        },
     ],
     "answer": "Tags {{ input.tags }}, {{ net.addresses }} addresses, port {{ port.ports[0].port }} of {{ ask.port }}.",
 }
@@ -139,7 +187,11 @@ async def test_values_of_several_types_flow_by_name_through_a_form_in_the_middle
         await person.say({"workflow": "plan-a-network", "values": {"cidr": "10.0.0.0/22", "wait": 2}})
         await person.fill(cidr="10.0.0.0/22", tags=["a", "c"])
         assert person.form.description == "Of 1024 addresses one is wanted."
-        assert [(field.default_value, field.value) for field in person.form.fields] == [(22, None), (None, 2), (True, None)]
+        assert [(field.default_value, field.value) for field in person.form.fields] == [
+            (22, None),
+            (None, 2),
+            (True, None),
+        ]
         assert statuses(person.seen.events)["Which port"] == "in_progress"
         await person.fill(port=port, wait="0.5")
     assert calls(person, "check_port") == [{"host": "localhost", "port": [port], "timeout": 0.5}]
@@ -171,10 +223,14 @@ Order a Network:
 
 def _supervisor(request: Request) -> Turn:
     """Asks with a form, then says what it was given."""
-    given = [json.loads(message.text) for message in request.since_user if message.tool == "CAIPEAgentResponse"]
+    given = [
+        json.loads(message.text) for message in request.since_user if message.tool == "CAIPEAgentResponse"
+    ]
     if given:
         return Turn(Say(f"It is {given[-1]['network']}."))
-    return Turn(Call("CAIPEAgentResponse", {"response": "Which?", "input_fields": [{"field_name": "network"}]}))
+    return Turn(
+        Call("CAIPEAgentResponse", {"response": "Which?", "input_fields": [{"field_name": "network"}]})
+    )
 
 
 async def test_the_older_shape_asks_with_a_model_and_hands_on_what_it_gave(tmp_path: Path) -> None:
@@ -182,12 +238,15 @@ async def test_the_older_shape_asks_with_a_model_and_hands_on_what_it_gave(tmp_p
     path.write_text(OLDER)
     agent = Script(Turn(Say("Described.")))
     async with (
-        serve_openai(ByTools(Script(_supervisor), agent)) as model,
+        serve_openai(CastingByTools(Script(_supervisor), agent)) as model,
         supervising(tmp_path, TASK_CONFIG_PATH=str(path), **OPENAI.settings(model)) as client,
     ):
         person = Person(client)
         await person.say("order a network")
-        assert (person.form.response, [field.field_name for field in person.form.fields]) == ("Which?", ["network"])
+        assert (person.form.response, [field.field_name for field in person.form.fields]) == (
+            "Which?",
+            ["network"],
+        )
         assert statuses(person.seen.events) == {"Ask which one": "in_progress", "Look at it": "pending"}
         await person.fill(network="10.0.0.0/22")
     asked, told, ordered = model.requests
@@ -196,9 +255,12 @@ async def test_the_older_shape_asks_with_a_model_and_hands_on_what_it_gave(tmp_p
     assert "Ask the user with a form which {network} is wanted." in told.system
     assert ordered.last_user.startswith("Describe the network that was asked for.")
     assert "Ask which one: It is 10.0.0.0/22." in ordered.last_user
-    assert person.seen.answer == "Order a Network: done.\n\nAsk which one: It is 10.0.0.0/22.\n\nLook at it: Described."
+    assert (
+        person.seen.answer
+        == "Order a Network: done.\n\nAsk which one: It is 10.0.0.0/22.\n\nLook at it: Described."
+    )
     assert statuses(person.seen.events) == {"Ask which one": "completed", "Look at it": "completed"}
-    assert person.seen.streamed == ["It is 10.0.0.0/22.", person.seen.answer]
+    assert person.seen.streamed_texts == ["It is 10.0.0.0/22.", person.seen.answer]
 
 
 async def test_a_step_for_the_supervisors_model_fails_without_one(tmp_path: Path) -> None:
@@ -218,7 +280,9 @@ async def test_a_step_for_the_supervisors_model_fails_without_one(tmp_path: Path
 
 
 def test_the_examples_of_the_documentation_are_workflows(tmp_path: Path) -> None:
-    examples = re.findall(r"(?s)```yaml\n(.*?)```", (ROOT / "docs" / "workflows.md").read_text(encoding="utf-8"))
+    examples = re.findall(
+        r"(?s)```yaml\n(.*?)```", (ROOT / "docs" / "workflows.md").read_text(encoding="utf-8")
+    )
     for number, example in enumerate(examples):
         (tmp_path / f"{number}.yaml").write_text(example)
     found = load_workflows([tmp_path], ["github"])
@@ -230,7 +294,9 @@ def test_the_examples_of_the_documentation_are_workflows(tmp_path: Path) -> None
 async def test_the_list_says_what_there_is_and_what_is_wrong(tmp_path: Path) -> None:
     folder = tmp_path / "workflows"
     write(folder, NETWORK)
-    (folder / "broken.yaml").write_text("name: broken\ntitle: Broken\ndescription: Is.\nsteps: [{name: one, agnet: netutils, tool: x}]\n")
+    (folder / "broken.yaml").write_text(
+        "name: broken\ntitle: Broken\ndescription: Is.\nsteps: [{name: one, agnet: netutils, tool: x}]\n"
+    )
     async with supervising(tmp_path, WORKFLOWS_CONFIG=str(folder)) as client:
         found = await listing(client)
     assert list(found) == ["workflows", "problems"]
@@ -258,7 +324,10 @@ async def test_the_list_says_what_there_is_and_what_is_wrong(tmp_path: Path) -> 
             {"name": "never", "title": "Never", "agent": "netutils"},
         ],
     }
-    assert [(field["field_name"], field["field_type"]) for field in own["input_fields"]] == [("cidr", "text"), ("tags", "multiselect")]
+    assert [(field["field_name"], field["field_type"]) for field in own["input_fields"]] == [
+        ("cidr", "text"),
+        ("tags", "multiselect"),
+    ]
     repo = row(found, "create-github-repo")
     assert (repo["available"], repo["missing"]) == (False, ["github"])
     [problem] = found["problems"]
@@ -267,9 +336,22 @@ async def test_the_list_says_what_there_is_and_what_is_wrong(tmp_path: Path) -> 
 
 def ping(address: str, title: str) -> dict[str, Any]:
     """A workflow that says which of its definitions it is."""
-    step = {"name": "look", "title": title, "agent": "netutils", "tool": "ip_info", "arguments": {"address": address}}
+    step = {
+        "name": "look",
+        "title": title,
+        "agent": "netutils",
+        "tool": "ip_info",
+        "arguments": {"address": address},
+    }
     form = {"fields": [{"name": "note", "required": False}, {"name": "why"}]}
-    return {"name": "ping", "title": "Ping", "description": "Looks.", "form": form, "steps": [step], "answer": title}
+    return {
+        "name": "ping",
+        "title": "Ping",
+        "description": "Looks.",
+        "form": form,
+        "steps": [step],
+        "answer": title,
+    }
 
 
 async def test_a_changed_file_counts_for_what_begins_afterwards(tmp_path: Path) -> None:
@@ -288,7 +370,10 @@ async def test_a_changed_file_counts_for_what_begins_afterwards(tmp_path: Path) 
         await new.say("Ping")
         await new.fill(why="because")
     assert (old.seen.answer, new.seen.answer) == ("Old", "New")
-    assert (calls(old, "ip_info"), calls(new, "ip_info")) == ([{"address": "10.0.0.1"}], [{"address": "10.0.0.2"}])
+    assert (calls(old, "ip_info"), calls(new, "ip_info")) == (
+        [{"address": "10.0.0.1"}],
+        [{"address": "10.0.0.2"}],
+    )
 
 
 # Killed in the middle
@@ -305,7 +390,12 @@ REPO = {
             "tool": "create_repository",
             "arguments": {"owner": ORG, "name": "{{ input.repo }}", "auto_init": True},
         },
-        {"name": "look", "agent": "github", "tool": "get_repository", "arguments": {"owner": ORG, "repo": "{{ input.repo }}"}},
+        {
+            "name": "look",
+            "agent": "github",
+            "tool": "get_repository",
+            "arguments": {"owner": ORG, "repo": "{{ input.repo }}"},
+        },
         {
             "name": "issue",
             "agent": "github",
@@ -345,9 +435,16 @@ async def test_a_step_that_only_reads_is_done_again_after_a_kill(tmp_path: Path)
     assert hub.wrote == [f"POST /orgs/{ORG}/repos", f"POST /repos/{ORG}/{repo}/issues"]
     assert person.seen.answer == "Issue 1."
     assert set(statuses(person.seen.events).values()) == {"completed"}
-    assert len([event for event in person.seen.events if isinstance(event, Notice) and event.code == "recovery"]) == 1
+    assert (
+        len([event for event in person.seen.events if isinstance(event, Notice) and event.code == "recovery"])
+        == 1
+    )
     assert tools(person.seen.events).count("supervisor/github") == 4
-    assert [event.asked.type for event in person.seen.events if isinstance(event, InputRequested)] == ["form", "approval", "approval"]
+    assert [event.asked.type for event in person.seen.events if isinstance(event, InputRequested)] == [
+        "form",
+        "approval",
+        "approval",
+    ]
 
 
 async def test_a_step_that_may_have_written_is_not_done_again_after_a_kill(tmp_path: Path) -> None:
@@ -365,11 +462,16 @@ async def test_a_step_that_may_have_written_is_not_done_again_after_a_kill(tmp_p
     assert person.seen.last.state == "completed"
     assert person.seen.answer.startswith("Begin a repo stopped: the step “Issue” failed: ")
     assert (
-        "The outcome of create_issue is unknown: it was started before the server stopped and may have taken effect." in person.seen.answer
+        "The outcome of create_issue is unknown: it was started before the server stopped and may have taken effect."
+        in person.seen.answer
     )
     assert "by yourself" not in person.seen.answer
     assert person.seen.answer.endswith("Not done: Last.")
-    [unsure] = [event for event in person.seen.events if isinstance(event, ToolFinished) and event.tool == "create_issue"]
+    [unsure] = [
+        event
+        for event in person.seen.events
+        if isinstance(event, ToolFinished) and event.tool == "create_issue"
+    ]
     assert unsure.outcome == "unknown"
     assert statuses(person.seen.events) == {
         "Begin a repo": "completed",

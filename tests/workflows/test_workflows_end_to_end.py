@@ -7,14 +7,33 @@ from typing import Any, Literal
 
 import pytest
 
-from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Notice, Paused, PlanUpdated, ToolFinished
-from tests.support.agent_services import ByTools, Where
+from ai_platform_engineering.core.events import (
+    AnyEvent,
+    InputRequested,
+    InputResolved,
+    Notice,
+    Paused,
+    PlanUpdated,
+    ToolFinished,
+)
+from tests.support.agent_services import CastingByTools, Where
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
 from tests.support.fakes.script import Call, Casting, Fail, Say, Script, Turn
 from tests.support.harness import Client
-from tests.support.placements import comparable, difference
+from tests.support.placements import difference, normalize_events
 from tests.support.providers import OPENAI
-from tests.support.workflow_processes import ORG, GitHub, Person, Server, a_name, agent_github, github, statuses, supervising, tools
+from tests.support.workflow_processes import (
+    ORG,
+    GitHub,
+    Person,
+    Server,
+    a_name,
+    agent_github,
+    github,
+    statuses,
+    supervising,
+    tools,
+)
 
 CREATE = "Create GitHub Repo"
 DONE = {CREATE: "completed", "Create the repository": "completed", "Open the first issue": "skipped"}
@@ -26,7 +45,10 @@ both_placements = pytest.mark.parametrize("where", ["in-process", "remote"])
 
 def posted(hub: GitHub) -> list[str]:
     """What came to GitHub to be changed, below the organisation."""
-    return [request.removeprefix(f"POST /orgs/{ORG}/").removeprefix(f"POST /repos/{ORG}/") for request in hub.wrote]
+    return [
+        request.removeprefix(f"POST /orgs/{ORG}/").removeprefix(f"POST /repos/{ORG}/")
+        for request in hub.wrote
+    ]
 
 
 async def create(server: Server, repo: str, killed: Killed | None = None) -> Person:
@@ -58,16 +80,23 @@ async def test_a_repository_is_created_without_a_model_and_alike_in_both_placeme
         assert found is not None
         assert (found["private"], found["description"], found["default_branch"]) == (True, "Pays.", "main")
         assert posted(hub) == ["repos"]
-        assert (person.seen.last.state, person.seen.answer) == ("completed", f"The repository {ORG}/{repo} exists: {found['html_url']}")
+        assert (person.seen.last.state, person.seen.answer) == (
+            "completed",
+            f"The repository {ORG}/{repo} exists: {found['html_url']}",
+        )
         assert statuses(person.seen.events) == DONE
         assert tools(person.seen.events) == ["supervisor/github", "github/create_repository"]
-    here, there = (comparable(told[where]) for where in placements)
+    here, there = (normalize_events(told[where]) for where in placements)
     assert here == there, difference(here, there)
 
 
 def _anywhere(event: AnyEvent, hub: GitHub) -> AnyEvent:
     """The event as if every GitHub had the same address and everything happened at the same moment."""
-    plain = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "2026-01-01T00:00:00", event.model_dump_json().replace(hub.url, "http://hub/"))
+    plain = re.sub(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d",
+        "2026-01-01T00:00:00",
+        event.model_dump_json().replace(hub.url, "http://hub/"),
+    )
     same = type(event).model_validate_json(plain)
     if isinstance(same, InputRequested):
         return same.model_copy(update={"asked": same.asked.model_copy(update={"expires_at": None})})
@@ -83,7 +112,9 @@ def _anywhere(event: AnyEvent, hub: GitHub) -> AnyEvent:
         "before both",
     ],
 )
-async def test_a_killed_supervisor_loses_neither_the_form_nor_the_approval(tmp_path: Path, where: Where, killed: Killed) -> None:
+async def test_a_killed_supervisor_loses_neither_the_form_nor_the_approval(
+    tmp_path: Path, where: Where, killed: Killed
+) -> None:
     repo = a_name()
     async with github() as hub, agent_github(where, tmp_path, hub) as env, Server(tmp_path, **env) as server:
         person = await create(server, repo, killed)
@@ -122,7 +153,13 @@ async def test_the_plan_the_form_and_the_approval_are_on_the_wire(tmp_path: Path
         [asked] = [frame.artifact["parts"][0]["data"] for frame in second.named("UserInputMetaData")]
         assert asked["approval"] is True
         assert (asked["agent"], asked["tool"]) == ("github", "create_repository")
-        assert asked["arguments"] == {"owner": ORG, "name": repo, "description": "", "private": False, "auto_init": True}
+        assert asked["arguments"] == {
+            "owner": ORG,
+            "name": repo,
+            "description": "",
+            "private": False,
+            "auto_init": True,
+        }
         await person.approve()
         found = await hub.repository(repo)
     assert found is not None
@@ -138,7 +175,9 @@ def scripted(tmp_path: Path, hub: GitHub, model: OpenAIServer) -> AbstractAsyncC
 
 
 def starts(name: str, **values: Any) -> Script:
-    return Script(Turn(Call("run_workflow", {"name": name, "values": values})), Turn(Say("{{tool:run_workflow}}")))
+    return Script(
+        Turn(Call("run_workflow", {"name": name, "values": values})), Turn(Say("{{tool:run_workflow}}"))
+    )
 
 
 async def test_a_name_that_is_typed_exactly_asks_no_model(tmp_path: Path) -> None:
@@ -160,14 +199,25 @@ async def test_a_model_starts_it_with_what_the_user_has_said_already(tmp_path: P
         person = Person(client)
         await person.say(f"I need a public place for {repo} on GitHub, in {ORG}.")
         asked = {field.field_name: field.value for field in person.form.fields}
-        assert asked == {"repo": repo, "owner": ORG, "description": None, "private": False, "readme": None, "issue": "7"}
+        assert asked == {
+            "repo": repo,
+            "owner": ORG,
+            "description": None,
+            "private": False,
+            "readme": None,
+            "issue": "7",
+        }
         assert "create-github-repo" in str(model.requests[0].raw)
         await person.fill(repo=repo, owner=ORG, private=False)
         await person.approve()
         assert await hub.repository(repo) is not None
     assert len(model.requests) == 1
     assert person.seen.answer.startswith(f"The repository {ORG}/{repo} exists:")
-    assert tools(person.seen.events) == ["supervisor/run_workflow", "supervisor/github", "github/create_repository"]
+    assert tools(person.seen.events) == [
+        "supervisor/run_workflow",
+        "supervisor/github",
+        "github/create_repository",
+    ]
 
 
 @pytest.mark.parametrize("model", [False, True], ids=["no model", "model"])
@@ -187,7 +237,11 @@ async def test_a_client_starts_it_with_a_data_part(tmp_path: Path, model: bool) 
 
 
 async def test_an_unknown_name_is_answered_with_those_there_are(tmp_path: Path) -> None:
-    async with github() as hub, serve_openai(starts("create-a-castle")) as model, scripted(tmp_path, hub, model) as client:
+    async with (
+        github() as hub,
+        serve_openai(starts("create-a-castle")) as model,
+        scripted(tmp_path, hub, model) as client,
+    ):
         person = Person(client)
         by_client = await person.say({"workflow": "create-a-castle"})
         assert model.requests == []
@@ -205,7 +259,9 @@ async def test_a_workflow_whose_agent_is_missing_names_it(tmp_path: Path) -> Non
         typed = await person.say(CREATE)
         sent = await person.say({"workflow": "create-github-repo"})
     assert typed.answer == sent.answer
-    assert typed.answer.startswith("Create GitHub Repo cannot be started: it needs github, which is not available.")
+    assert typed.answer.startswith(
+        "Create GitHub Repo cannot be started: it needs github, which is not available."
+    )
     assert not [event for event in typed.events if isinstance(event, PlanUpdated | InputRequested)]
 
 
@@ -220,7 +276,7 @@ def issue_model(repo: str) -> Script:
 @both_placements
 async def test_the_first_issue_is_opened_by_the_agents_own_model(tmp_path: Path, where: Where) -> None:
     repo = a_name()
-    async with github() as hub, serve_openai(ByTools(NEVER, issue_model(repo))) as model:
+    async with github() as hub, serve_openai(CastingByTools(NEVER, issue_model(repo))) as model:
         llm = {"LLM_MODEL": "openai:scripted", "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "scripted"}
         async with agent_github(where, tmp_path, hub, **llm) as env:
             here = OPENAI.settings(model) if where == "in-process" else {}
@@ -231,7 +287,9 @@ async def test_the_first_issue_is_opened_by_the_agents_own_model(tmp_path: Path,
                 await person.approve()
                 assert person.approval.tool == "create_issue"
                 await person.approve()
-    assert [issue.title for issue in hub.state.repositories[f"{ORG}/{repo}"].issues.values()] == ["Write a README"]
+    assert [issue.title for issue in hub.state.repositories[f"{ORG}/{repo}"].issues.values()] == [
+        "Write a README"
+    ]
     assert posted(hub) == ["repos", f"{repo}/issues"]
     assert person.seen.answer.endswith("Opened #1.")
     assert statuses(person.seen.events)["Open the first issue"] == "completed"
@@ -268,12 +326,20 @@ def stopped(person: Person, reason: str) -> None:
     assert person.seen.answer.startswith(f"{CREATE} stopped: the step “Create the repository” failed: ")
     assert reason in person.seen.answer
     assert person.seen.answer.endswith("Not done: Open the first issue.")
-    assert statuses(person.seen.events) == {CREATE: "completed", "Create the repository": "failed", "Open the first issue": "skipped"}
+    assert statuses(person.seen.events) == {
+        CREATE: "completed",
+        "Create the repository": "failed",
+        "Open the first issue": "skipped",
+    }
 
 
 @both_placements
 async def test_a_name_that_is_taken_stops_it(tmp_path: Path, where: Where) -> None:
-    async with github() as hub, agent_github(where, tmp_path, hub) as env, supervising(tmp_path, **env) as client:
+    async with (
+        github() as hub,
+        agent_github(where, tmp_path, hub) as env,
+        supervising(tmp_path, **env) as client,
+    ):
         before = set(hub.state.repositories)
         person = Person(client)
         await person.say(CREATE)
@@ -282,18 +348,28 @@ async def test_a_name_that_is_taken_stops_it(tmp_path: Path, where: Where) -> No
     stopped(person, f"There is already a repository web in {ORG}. Nothing was created: choose another name.")
     assert set(hub.state.repositories) == before
     assert posted(hub) == ["repos"]
-    [call] = [event for event in person.seen.events if isinstance(event, ToolFinished) and event.tool == "create_repository"]
+    [call] = [
+        event
+        for event in person.seen.events
+        if isinstance(event, ToolFinished) and event.tool == "create_repository"
+    ]
     assert call.outcome == "error"
 
 
 @both_placements
 async def test_a_rejected_call_stops_it_with_the_persons_reason(tmp_path: Path, where: Where) -> None:
-    async with github() as hub, agent_github(where, tmp_path, hub) as env, supervising(tmp_path, **env) as client:
+    async with (
+        github() as hub,
+        agent_github(where, tmp_path, hub) as env,
+        supervising(tmp_path, **env) as client,
+    ):
         person = Person(client)
         await person.say(CREATE)
         await person.fill(repo=a_name(), owner=ORG, issue="Never opened")
         await person.decide({"type": "reject", "message": "Not before the review"})
-    stopped(person, "A person rejected this call of create_repository: Not before the review. Nothing was done.")
+    stopped(
+        person, "A person rejected this call of create_repository: Not before the review. Nothing was done."
+    )
     assert "Do not call it again" not in person.seen.answer  # that is for a model
     assert hub.wrote == []
 
@@ -322,6 +398,10 @@ async def test_a_declined_form_does_nothing(tmp_path: Path, message: str | None)
         f"{CREATE} stopped: the step “{CREATE}” failed: {message or 'The person does not want to answer.'}\n\n"
         "Not done: Create the repository, Open the first issue."
     )
-    assert statuses(person.seen.events) == {CREATE: "failed", "Create the repository": "skipped", "Open the first issue": "skipped"}
+    assert statuses(person.seen.events) == {
+        CREATE: "failed",
+        "Create the repository": "skipped",
+        "Open the first issue": "skipped",
+    }
     assert tools(person.seen.events) == []
     assert hub.wrote == []

@@ -8,14 +8,14 @@ from pathlib import Path
 import uvicorn
 
 from ai_platform_engineering.demo.github.app import DEMO_TOKEN, create_app
-from ai_platform_engineering.demo.github.sample_data import estate
-from ai_platform_engineering.demo.github.state import load
+from ai_platform_engineering.demo.github.sample_data import build_sample_state
+from ai_platform_engineering.demo.github.state import load_state
 
 
 def main(arguments: list[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     file = Path(chosen.file) if chosen.file else None
-    state = load(file) if file and file.exists() else estate()
+    state = load_state(file) if file and file.exists() else build_sample_state()
     app = create_app(state, tokens=chosen.token or [DEMO_TOKEN], rate_limit=chosen.rate_limit, file=file)
     family = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
     with socket.create_server((chosen.host, chosen.port), family=family) as listener:
@@ -26,11 +26,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="demo.github", description="A stand-in for GitHub's REST API with a small organisation in it.")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: only this machine)")
+    parser = argparse.ArgumentParser(
+        prog="demo.github", description="A stand-in for GitHub's REST API with a small organisation in it."
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: only this machine)"
+    )
     parser.add_argument("--port", type=int, default=0, help="port (default: a free one)")
-    parser.add_argument("--token", action="append", help=f"a token it accepts, may be repeated (default: {DEMO_TOKEN})")
-    parser.add_argument("--rate-limit", type=int, default=5000, help="calls that each token has in an hour (default: 5000)")
+    parser.add_argument(
+        "--token", action="append", help=f"a token it accepts, may be repeated (default: {DEMO_TOKEN})"
+    )
+    parser.add_argument(
+        "--rate-limit", type=int, default=5000, help="calls that each token has in an hour (default: 5000)"
+    )
     parser.add_argument("--file", help="JSON file to keep the state in (default: in memory only)")
     return parser
 

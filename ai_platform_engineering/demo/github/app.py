@@ -16,19 +16,27 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from ai_platform_engineering.demo.github import issues, pulls, repositories, runs, search
-from ai_platform_engineering.demo.github.responses import Call, Created, Json, Links, Listed, Moved, Refused
+from ai_platform_engineering.demo.github.responses import (
+    BaseUrls,
+    CreatedResponse,
+    GitHubApiError,
+    GitHubRequest,
+    Json,
+    ListResponse,
+    RepositoryMoved,
+)
 from ai_platform_engineering.demo.github.sample_data import BOT
-from ai_platform_engineering.demo.github.state import Account, State
+from ai_platform_engineering.demo.github.state import Account, GitHubState
 
 DEMO_TOKEN = "demo-token"
 DOCUMENTATION = "https://docs.github.com/rest"
 ENTERPRISE = "/api/v3"
 HOUR = 3600
 
-Handler = Callable[[Call], Any]
+Handler = Callable[[GitHubRequest], Any]
 
 _REPO = "/repos/{owner}/{repo}"
-TABLE: tuple[tuple[str, str, Handler], ...] = (
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/user", repositories.me),
     ("GET", "/user/repos", repositories.of_me),
     ("POST", "/user/repos", repositories.create_mine),
@@ -71,14 +79,14 @@ TABLE: tuple[tuple[str, str, Handler], ...] = (
 
 
 @dataclass(slots=True)
-class Limit:
+class RateLimit:
     """How many calls a token has left in its hour."""
 
     each_hour: int
     reset: int = field(default_factory=lambda: int(time.time()) + HOUR)
     used: int = 0
 
-    def count(self) -> bool:
+    def count_call(self) -> bool:
         """Counts a call; False when there was none left."""
         if time.time() >= self.reset:
             self.reset, self.used = int(time.time()) + HOUR, 0
@@ -88,16 +96,27 @@ class Limit:
 
     @property
     def headers(self) -> dict[str, str]:
-        told = {"Limit": self.each_hour, "Remaining": self.each_hour - self.used, "Used": self.used, "Reset": self.reset}
-        return {f"X-RateLimit-{name}": str(value) for name, value in told.items()} | {"X-RateLimit-Resource": "core"}
+        told = {
+            "Limit": self.each_hour,
+            "Remaining": self.each_hour - self.used,
+            "Used": self.used,
+            "Reset": self.reset,
+        }
+        return {f"X-RateLimit-{name}": str(value) for name, value in told.items()} | {
+            "X-RateLimit-Resource": "core"
+        }
 
 
-class Service:
+class GitHubService:
     """One GitHub: its state, who may ask, and how often."""
 
-    def __init__(self, state: State, tokens: Mapping[str, str], rate_limit: int, file: Path | None) -> None:
-        self._state, self._tokens, self._file = state, tokens, file
-        self._limits = {token: Limit(rate_limit) for token in tokens}
+    def __init__(
+        self, state: GitHubState, tokens: Mapping[str, str], rate_limit: int, file: Path | None
+    ) -> None:
+        self._state = state
+        self._tokens = tokens
+        self._file = file
+        self._limits = {token: RateLimit(rate_limit) for token in tokens}
         self._numbers = itertools.count(1)
 
     def route(self, method: str, path: str, handler: Handler) -> Route:
@@ -107,54 +126,72 @@ class Service:
         return Route(path, answer, methods=[method])
 
     async def _answer(self, request: Request, handler: Handler) -> Response:
-        headers = {"X-GitHub-Request-Id": f"DEMO:{next(self._numbers):06X}", "X-GitHub-Media-Type": "github.v3; format=json"}
+        headers = {
+            "X-GitHub-Request-Id": f"DEMO:{next(self._numbers):06X}",
+            "X-GitHub-Media-Type": "github.v3; format=json",
+        }
         try:
             account, limit = self._admitted(request)
             headers |= limit.headers
-            if not limit.count():
-                raise Refused(403, f"API rate limit exceeded for user ID {account.id}.")
+            if not limit.count_call():
+                raise GitHubApiError(403, f"API rate limit exceeded for user ID {account.id}.")
             headers |= limit.headers
-            call = Call(self._state, account, _links(request), request.path_params, request.query_params, await _body(request))
+            call = GitHubRequest(
+                self._state,
+                account,
+                _links(request),
+                request.path_params,
+                request.query_params,
+                await _body(request),
+            )
             response = _response(request, handler(call))
-        except Refused as error:
-            response = refusal(error)
-        except Moved as error:
+        except GitHubApiError as error:
+            response = error_response(error)
+        except RepositoryMoved as error:
             response = _moved(request, error)
         if self._file and request.method != "GET" and response.status_code < 300:
             self._state.save(self._file)
         response.headers.update(headers)
         return response
 
-    def _admitted(self, request: Request) -> tuple[Account, Limit]:
+    def _admitted(self, request: Request) -> tuple[Account, RateLimit]:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if not scheme:
-            raise Refused(401, "Requires authentication")
-        account = self._state.account(self._tokens.get(token.strip(), ""))
+            raise GitHubApiError(401, "Requires authentication")
+        account = self._state.find_account(self._tokens.get(token.strip(), ""))
         if scheme.lower() not in ("bearer", "token") or account is None:
-            raise Refused(401, "Bad credentials")
+            raise GitHubApiError(401, "Bad credentials")
         return account, self._limits[token.strip()]
 
 
 def create_app(
-    state: State, *, tokens: Sequence[str] | Mapping[str, str] = (DEMO_TOKEN,), rate_limit: int = 5000, file: Path | None = None
+    state: GitHubState,
+    *,
+    tokens: Sequence[str] | Mapping[str, str] = (DEMO_TOKEN,),
+    rate_limit: int = 5000,
+    file: Path | None = None,
 ) -> Starlette:
     """The application over a state; tokens alone stand for the bot, a mapping says whose each is."""
     owners = tokens if isinstance(tokens, Mapping) else dict.fromkeys(tokens, BOT)
-    service = Service(state, owners, rate_limit, file)
-    routes = [service.route(*row) for row in TABLE]
+    service = GitHubService(state, owners, rate_limit, file)
+    routes = [service.route(*row) for row in ROUTES]
     # An Enterprise Server has the same API below a path.
-    return Starlette(routes=[Mount(ENTERPRISE, routes=routes), *routes], exception_handlers={HTTPException: _unknown})
+    return Starlette(
+        routes=[Mount(ENTERPRISE, routes=routes), *routes], exception_handlers={HTTPException: _unknown}
+    )
 
 
-def refusal(error: Refused) -> Response:
+def error_response(error: GitHubApiError) -> Response:
     body: Json = {"message": error.message}
     if error.errors:
         body["errors"] = list(error.errors)
-    return JSONResponse(body | {"documentation_url": DOCUMENTATION, "status": str(error.status)}, error.status)
+    return JSONResponse(
+        body | {"documentation_url": DOCUMENTATION, "status": str(error.status)}, error.status
+    )
 
 
 async def _unknown(_: Request, error: Exception) -> Response:
-    return refusal(Refused(404, "Not Found"))
+    return error_response(GitHubApiError(404, "Not Found"))
 
 
 async def _body(request: Request) -> Json:
@@ -162,24 +199,26 @@ async def _body(request: Request) -> Json:
     try:
         found = json.loads(raw) if raw else {}
     except ValueError:
-        raise Refused(400, "Problems parsing JSON") from None
+        raise GitHubApiError(400, "Problems parsing JSON") from None
     if not isinstance(found, dict):
-        raise Refused(400, "Body should be a JSON object")
+        raise GitHubApiError(400, "Body should be a JSON object")
     return found
 
 
-def _links(request: Request) -> Links:
+def _links(request: Request) -> BaseUrls:
     web = str(request.base_url).rstrip("/")
-    return Links(web, web + (ENTERPRISE if request.url.path.startswith(ENTERPRISE + "/") else ""))
+    return BaseUrls(web, web + (ENTERPRISE if request.url.path.startswith(ENTERPRISE + "/") else ""))
 
 
 def _response(request: Request, found: Any) -> Response:
-    if isinstance(found, Created):
+    if isinstance(found, CreatedResponse):
         return JSONResponse(found.body, 201)
-    return _page(request, found) if isinstance(found, Listed) else JSONResponse(found)
+    if isinstance(found, ListResponse):
+        return _page(request, found)
+    return JSONResponse(found)
 
 
-def _page(request: Request, found: Listed) -> Response:
+def _page(request: Request, found: ListResponse) -> Response:
     size, number = _number(request, "per_page", 30, 100), _number(request, "page", 1, 10**6)
     last = max(1, -(-len(found.items) // size))
     items = list(found.items[(number - 1) * size : number * size])
@@ -191,20 +230,33 @@ def _page(request: Request, found: Listed) -> Response:
 
 def _number(request: Request, name: str, default: int, most: int) -> int:
     given = request.query_params.get(name, "")
-    return min(int(given), most) if given.isdecimal() and int(given) > 0 else default
+    if given.isdecimal() and int(given) > 0:
+        return min(int(given), most)
+    return default
 
 
 def _link(request: Request, number: int, last: int) -> dict[str, str]:
     """Where the other pages are; none when all is on one."""
     pages = {"prev": number - 1, "first": 1} if number > 1 else {}
     pages |= {"next": number + 1, "last": last} if number < last else {}
-    told = [f'<{request.url.replace(query=urlencode({**request.query_params, "page": page}))}>; rel="{rel}"' for rel, page in pages.items()]
-    return {"Link": ", ".join(told)} if told else {}
+    told = [
+        f'<{request.url.replace(query=urlencode({**request.query_params, "page": page}))}>; rel="{rel}"'
+        for rel, page in pages.items()
+    ]
+    if told:
+        return {"Link": ", ".join(told)}
+    return {}
 
 
-def _moved(request: Request, error: Moved) -> Response:
+def _moved(request: Request, error: RepositoryMoved) -> Response:
     path = request.url.path
     old = f"{request.path_params['owner']}/{request.path_params['repo']}"
-    target = str(request.url.replace(path=path.replace(f"/repos/{old}", f"/repos/{error.repository.full_name}", 1)))
+    target = str(
+        request.url.replace(path=path.replace(f"/repos/{old}", f"/repos/{error.repository.full_name}", 1))
+    )
     status = 301 if request.method == "GET" else 307
-    return JSONResponse({"message": "Moved Permanently", "url": target, "documentation_url": DOCUMENTATION}, status, {"Location": target})
+    return JSONResponse(
+        {"message": "Moved Permanently", "url": target, "documentation_url": DOCUMENTATION},
+        status,
+        {"Location": target},
+    )

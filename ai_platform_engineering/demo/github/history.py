@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ai_platform_engineering.demo.github.state import Commit, Repository
+from ai_platform_engineering.demo.github.state import Commit, GitHubRepository
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """What happened to one file between two trees."""
 
     path: str
@@ -27,14 +27,14 @@ def blob_sha(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def store(repository: Repository, data: bytes) -> str:
+def store_blob(repository: GitHubRepository, data: bytes) -> str:
     sha = blob_sha(data)
     repository.blobs[sha] = data
     return sha
 
 
-def commit(
-    repository: Repository,
+def commit_files(
+    repository: GitHubRepository,
     branch: str,
     message: str,
     author: str,
@@ -45,12 +45,26 @@ def commit(
     """A commit on a branch that adds or replaces files; other parents than the branch's last commit can be given."""
     last = repository.branches.get(branch)
     tree = dict(repository.commits[last].tree) if last else {}
-    tree |= {path: store(repository, data) for path, data in files.items()}
-    return record(repository, branch, message, author, date, tree, parents if parents is not None else [last] if last else [])
+    tree |= {path: store_blob(repository, data) for path, data in files.items()}
+    return record_commit(
+        repository,
+        branch,
+        message,
+        author,
+        date,
+        tree,
+        parents if parents is not None else [last] if last else [],
+    )
 
 
-def record(
-    repository: Repository, branch: str, message: str, author: str, date: datetime, tree: dict[str, str], parents: list[str]
+def record_commit(
+    repository: GitHubRepository,
+    branch: str,
+    message: str,
+    author: str,
+    date: datetime,
+    tree: dict[str, str],
+    parents: list[str],
 ) -> Commit:
     told = repr((sorted(tree.items()), parents, message, author, date.isoformat(), len(repository.commits)))
     sha = hashlib.sha1(told.encode(), usedforsecurity=False).hexdigest()
@@ -61,7 +75,7 @@ def record(
     return made
 
 
-def resolve(repository: Repository, ref: str) -> Commit | None:
+def resolve_ref(repository: GitHubRepository, ref: str) -> Commit | None:
     """The commit that a branch, a tag or (the beginning of) a sha names; empty: the default branch."""
     name = ref.removeprefix("refs/heads/").removeprefix("heads/") or repository.default_branch
     if name in repository.branches:
@@ -69,10 +83,12 @@ def resolve(repository: Repository, ref: str) -> Commit | None:
     if tagged := [release.sha for release in repository.releases if release.tag == name]:
         return repository.commits[tagged[0]]
     found = [one for sha, one in repository.commits.items() if len(name) >= 7 and sha.startswith(name)]
-    return found[0] if len(found) == 1 else None
+    if len(found) == 1:
+        return found[0]
+    return None
 
 
-def ancestors(repository: Repository, sha: str) -> Iterator[Commit]:
+def iterate_ancestors(repository: GitHubRepository, sha: str) -> Iterator[Commit]:
     """A commit and all before it, the newest first."""
     waiting, seen = [sha], set()
     while waiting:
@@ -85,12 +101,14 @@ def ancestors(repository: Repository, sha: str) -> Iterator[Commit]:
         waiting += repository.commits[current].parents
 
 
-def merge_base(repository: Repository, one: str, other: str) -> Commit | None:
-    known = {found.sha for found in ancestors(repository, one)}
-    return next((found for found in ancestors(repository, other) if found.sha in known), None)
+def find_merge_base(repository: GitHubRepository, one: str, other: str) -> Commit | None:
+    known = {found.sha for found in iterate_ancestors(repository, one)}
+    return next((found for found in iterate_ancestors(repository, other) if found.sha in known), None)
 
 
-def changes(repository: Repository, before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
+def diff_trees(
+    repository: GitHubRepository, before: Mapping[str, str], after: Mapping[str, str]
+) -> list[FileChange]:
     """The files that differ between two trees."""
     return [
         _change(repository, path, before.get(path), after.get(path))
@@ -99,12 +117,14 @@ def changes(repository: Repository, before: Mapping[str, str], after: Mapping[st
     ]
 
 
-def _change(repository: Repository, path: str, old: str | None, new: str | None) -> Change:
-    status: Literal["added", "modified", "removed"] = "added" if old is None else "removed" if new is None else "modified"
+def _change(repository: GitHubRepository, path: str, old: str | None, new: str | None) -> FileChange:
+    status: Literal["added", "modified", "removed"] = (
+        "added" if old is None else "removed" if new is None else "modified"
+    )
     try:
         before, after = (repository.blobs[sha].decode().splitlines() if sha else [] for sha in (old, new))
     except UnicodeDecodeError:
-        return Change(path, status, new or old or "")
+        return FileChange(path, status, new or old or "")
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
     added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
-    return Change(path, status, new or old or "", added, removed, "\n".join(lines))
+    return FileChange(path, status, new or old or "", added, removed, "\n".join(lines))

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ai_platform_engineering.demo.github.state import Account, Repository, State
+from ai_platform_engineering.demo.github.state import Account, GitHubRepository, GitHubState
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class BaseUrls:
     """Where people and programs find things."""
 
     web: str
@@ -18,7 +18,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListResponse:
     """A list that is given page by page; with a key it is wrapped and counted."""
 
     items: Sequence[Json]
@@ -27,67 +27,75 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
+class CreatedResponse:
     body: Json
 
 
-class Refused(Exception):
+class GitHubApiError(Exception):
     """An answer that is an error: GitHub's message, and its errors by field."""
 
     def __init__(self, status: int, message: str, *errors: Json) -> None:
         super().__init__(message)
-        self.status, self.message, self.errors = status, message, errors
+        self.status = status
+        self.message = message
+        self.errors = errors
 
 
-class Moved(Exception):
+class RepositoryMoved(Exception):
     """The repository has another name now."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: GitHubRepository) -> None:
         super().__init__(repository.full_name)
         self.repository = repository
 
 
-def not_found() -> Refused:
-    return Refused(404, "Not Found")
+def not_found() -> GitHubApiError:
+    return GitHubApiError(404, "Not Found")
 
 
-def invalid(resource: str, field: str, code: str = "invalid", message: str | None = None) -> Refused:
+def validation_error(
+    resource: str, field: str, code: str = "invalid", message: str | None = None
+) -> GitHubApiError:
     """GitHub's answer to a value that it does not accept."""
     error = {"resource": resource, "field": field, "code": code} | ({"message": message} if message else {})
-    return Refused(422, "Validation Failed", error)
+    return GitHubApiError(422, "Validation Failed", error)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class GitHubRequest:
     """A request after the token was checked."""
 
-    state: State
+    state: GitHubState
     actor: Account
-    links: Links
+    links: BaseUrls
     path: Mapping[str, Any]
     query: Mapping[str, str]
     body: Json
 
     @property
-    def repository(self) -> Repository:
+    def repository(self) -> GitHubRepository:
         owner, name = self.path["owner"], self.path["repo"]
-        if found := self.state.repository(owner, name):
+        if found := self.state.find_repository(owner, name):
             return found
-        if found := self.state.moved(owner, name):
-            raise Moved(found)
+        if found := self.state.find_renamed_repository(owner, name):
+            raise RepositoryMoved(found)
         raise not_found()
 
-    def text(self, name: str, resource: str) -> str:
+    def require_text(self, name: str, resource: str) -> str:
         """A value of the body that must be there."""
         value = self.body.get(name)
         if not isinstance(value, str) or not value.strip():
-            raise invalid(resource, name, "missing_field")
+            raise validation_error(resource, name, "missing_field")
         return value
 
-    def names(self, name: str, resource: str) -> list[str]:
+    def require_names(self, name: str, resource: str) -> list[str]:
         """A list of texts in the body; labels may also come as objects."""
         value = self.body.get(name) or []
-        found = [entry.get("name") if isinstance(entry, dict) else entry for entry in value] if isinstance(value, list) else [None]
+        found = (
+            [entry.get("name") if isinstance(entry, dict) else entry for entry in value]
+            if isinstance(value, list)
+            else [None]
+        )
         if not all(isinstance(entry, str) and entry for entry in found):
-            raise invalid(resource, name)
+            raise validation_error(resource, name)
         return [str(entry) for entry in found]

@@ -8,22 +8,22 @@ from ai_platform_engineering.demo.github.state import (
     Annotation,
     Comment,
     Commit,
+    GitHubRepository,
+    GitHubState,
     Issue,
-    Job,
-    Pull,
+    JobStep,
+    PullRequest,
     Release,
-    Repository,
     Review,
-    Run,
-    State,
-    Step,
+    WorkflowJob,
+    WorkflowRun,
     now,
 )
 
 ORGANISATION = "octo-org"
 BOT = "platform-bot"
-ONE, TWO = "dev-one", "dev-two"
-USERS = (BOT, ONE, TWO)
+DEV_ONE, DEV_TWO = "dev-one", "dev-two"
+USERS = (BOT, DEV_ONE, DEV_TWO)
 
 _PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"  # how a picture begins: enough to be no text
 _WORKFLOW = b"""name: CI
@@ -42,11 +42,13 @@ _CHECKOUT = b"""export async function checkout(basket, pay) {
 """
 
 
-def estate() -> State:
+def build_sample_state() -> GitHubState:
     """A fresh state; its times are counted back from now."""
-    state = State()
+    state = GitHubState()
     members = list(USERS)
-    state.accounts[ORGANISATION] = Account(id=state.next_id(), login=ORGANISATION, type="Organization", members=members)
+    state.accounts[ORGANISATION] = Account(
+        id=state.next_id(), login=ORGANISATION, type="Organization", members=members
+    )
     for login in USERS:
         state.accounts[login] = Account(id=state.next_id(), login=login)
     start = now()
@@ -59,15 +61,17 @@ def estate() -> State:
 class _Builder:
     """Fills one repository; moments are given in hours before now."""
 
-    def __init__(self, state: State, start: datetime) -> None:
+    def __init__(self, state: GitHubState, start: datetime) -> None:
         self._state, self._start = state, start
 
     def ago(self, hours: float) -> datetime:
         return self._start - timedelta(hours=hours)
 
-    def repository(self, name: str, description: str, *, private: bool, language: str, topics: list[str]) -> Repository:
+    def repository(
+        self, name: str, description: str, *, private: bool, language: str, topics: list[str]
+    ) -> GitHubRepository:
         made = self.ago(4000)
-        return Repository(
+        return GitHubRepository(
             id=self._state.next_id(),
             owner=ORGANISATION,
             name=name,
@@ -79,11 +83,26 @@ class _Builder:
             pushed_at=made,
         )
 
-    def commit(self, into: Repository, branch: str, author: str, hours: float, message: str, files: dict[str, bytes]) -> Commit:
-        return history.commit(into, branch, message, author, self.ago(hours), files)
+    def commit(
+        self,
+        into: GitHubRepository,
+        branch: str,
+        author: str,
+        hours: float,
+        message: str,
+        files: dict[str, bytes],
+    ) -> Commit:
+        return history.commit_files(into, branch, message, author, self.ago(hours), files)
 
     def issue(
-        self, into: Repository, title: str, author: str, hours: float, body: str, *labels: str, assignees: tuple[str, ...] = ()
+        self,
+        into: GitHubRepository,
+        title: str,
+        author: str,
+        hours: float,
+        body: str,
+        *labels: str,
+        assignees: tuple[str, ...] = (),
     ) -> Issue:
         made = Issue(
             id=self._state.next_id(),
@@ -100,41 +119,89 @@ class _Builder:
         return made
 
     def comment(self, on: Issue, author: str, hours: float, body: str) -> None:
-        on.comments.append(Comment(id=self._state.next_id(), author=author, body=body, created_at=self.ago(hours)))
+        on.comments.append(
+            Comment(id=self._state.next_id(), author=author, body=body, created_at=self.ago(hours))
+        )
         on.updated_at = self.ago(hours)
 
     def close(self, one: Issue, hours: float) -> None:
-        one.state, one.state_reason, one.closed_at, one.updated_at = "closed", "completed", self.ago(hours), self.ago(hours)
+        one.state = "closed"
+        one.state_reason = "completed"
+        one.closed_at = self.ago(hours)
+        one.updated_at = self.ago(hours)
 
-    def pull(self, into: Repository, title: str, author: str, hours: float, head: str, body: str, *reviewers: str) -> tuple[Issue, Pull]:
+    def pull(
+        self,
+        into: GitHubRepository,
+        title: str,
+        author: str,
+        hours: float,
+        head: str,
+        body: str,
+        *reviewers: str,
+    ) -> tuple[Issue, PullRequest]:
         made = self.issue(into, title, author, hours, body)
-        made.pull = Pull(head=head, base=into.default_branch, head_sha=into.branches[head], reviewers=list(reviewers))
+        made.pull = PullRequest(
+            head=head, base=into.default_branch, head_sha=into.branches[head], reviewers=list(reviewers)
+        )
         return made, made.pull
 
     def review(self, author: str, hours: float, body: str, *, approves: bool) -> Review:
         state = "APPROVED" if approves else "CHANGES_REQUESTED"
         return Review.model_validate(
-            {"id": self._state.next_id(), "author": author, "state": state, "body": body, "submitted_at": self.ago(hours)}
+            {
+                "id": self._state.next_id(),
+                "author": author,
+                "state": state,
+                "body": body,
+                "submitted_at": self.ago(hours),
+            }
         )
 
-    def release(self, into: Repository, tag: str, of: Commit, hours: float, body: str) -> None:
+    def release(self, into: GitHubRepository, tag: str, of: Commit, hours: float, body: str) -> None:
         into.releases.append(
-            Release(id=self._state.next_id(), tag=tag, sha=of.sha, name=tag, body=body, author=of.author, published_at=self.ago(hours))
+            Release(
+                id=self._state.next_id(),
+                tag=tag,
+                sha=of.sha,
+                name=tag,
+                body=body,
+                author=of.author,
+                published_at=self.ago(hours),
+            )
         )
 
-    def job(self, name: str, *steps: str, failed: str | None = None, annotations: tuple[Annotation, ...] = ()) -> Job:
+    def job(
+        self, name: str, *steps: str, failed: str | None = None, annotations: tuple[Annotation, ...] = ()
+    ) -> WorkflowJob:
         """A job that passed, or failed at a step: what comes after is skipped."""
         done = list(steps).index(failed) if failed else len(steps)
         results = [
-            Step(name=step, conclusion="success" if at < done else "failure" if at == done else "skipped") for at, step in enumerate(steps)
+            JobStep(name=step, conclusion="success" if at < done else "failure" if at == done else "skipped")
+            for at, step in enumerate(steps)
         ]
         result = "failure" if failed else "success"
-        return Job(id=self._state.next_id(), name=name, conclusion=result, steps=results, annotations=list(annotations))
+        return WorkflowJob(
+            id=self._state.next_id(),
+            name=name,
+            conclusion=result,
+            steps=results,
+            annotations=list(annotations),
+        )
 
-    def run(self, into: Repository, name: str, of: Commit, branch: str, hours: float, *jobs: Job, event: str = "push") -> None:
+    def run(
+        self,
+        into: GitHubRepository,
+        name: str,
+        of: Commit,
+        branch: str,
+        hours: float,
+        *jobs: WorkflowJob,
+        event: str = "push",
+    ) -> None:
         failed = any(job.conclusion == "failure" for job in jobs)
         into.runs.append(
-            Run(
+            WorkflowRun(
                 id=self._state.next_id(),
                 number=len(into.runs) + 1,
                 name=name,
@@ -154,86 +221,180 @@ class _Builder:
 _SETUP = ("Set up job", "Check out")
 
 
-def _web(build: _Builder) -> Repository:
+def _web(build: _Builder) -> GitHubRepository:
     web = build.repository(
-        "web", "The web shop: storefront and checkout", private=False, language="TypeScript", topics=["shop", "frontend"]
+        "web",
+        "The web shop: storefront and checkout",
+        private=False,
+        language="TypeScript",
+        topics=["shop", "frontend"],
     )
     web.former_names = [f"{ORGANISATION}/webshop"]
     first = {
         "README.md": b"# web\n\nThe storefront. `make run` starts it on port 3000.\n",
         "package.json": b'{"name": "web", "version": "1.4.0"}\n',
     }
-    build.commit(web, "main", ONE, 900, "Begin the storefront", first | {"assets/logo.png": _PICTURE})
-    checkout = build.commit(web, "main", TWO, 400, "Add checkout", {"src/checkout.ts": _CHECKOUT, ".github/workflows/ci.yaml": _WORKFLOW})
-    good = build.commit(web, "main", ONE, 60, "Show delivery dates", {"src/delivery.ts": b"export const days = 3;\n"})
+    build.commit(web, "main", DEV_ONE, 900, "Begin the storefront", first | {"assets/logo.png": _PICTURE})
+    checkout = build.commit(
+        web,
+        "main",
+        DEV_TWO,
+        400,
+        "Add checkout",
+        {"src/checkout.ts": _CHECKOUT, ".github/workflows/ci.yaml": _WORKFLOW},
+    )
+    good = build.commit(
+        web, "main", DEV_ONE, 60, "Show delivery dates", {"src/delivery.ts": b"export const days = 3;\n"}
+    )
     web.branches["feature/dark-mode"] = web.branches["fix/checkout-timeout"] = good.sha
-    dark = build.commit(web, "feature/dark-mode", ONE, 30, "Add dark mode", {"src/theme.ts": b'export const theme = "dark";\n'})
+    dark = build.commit(
+        web,
+        "feature/dark-mode",
+        DEV_ONE,
+        30,
+        "Add dark mode",
+        {"src/theme.ts": b'export const theme = "dark";\n'},
+    )
     fixed = _CHECKOUT.replace(b"3000", b"30000")
-    slow = build.commit(web, "fix/checkout-timeout", TWO, 20, "Give large baskets more time", {"src/checkout.ts": fixed})
-    bad = build.commit(web, "main", TWO, 5, "Count delivery days from the order", {"src/delivery.ts": b"export const days = order.days;\n"})
+    slow = build.commit(
+        web, "fix/checkout-timeout", DEV_TWO, 20, "Give large baskets more time", {"src/checkout.ts": fixed}
+    )
+    bad = build.commit(
+        web,
+        "main",
+        DEV_TWO,
+        5,
+        "Count delivery days from the order",
+        {"src/delivery.ts": b"export const days = order.days;\n"},
+    )
     _web_work(build, web)
     build.release(web, "v1.3.0", checkout, 390, "Checkout.")
     build.release(web, "v1.4.0", good, 58, "Delivery dates are shown.")
     lint, unit = (*_SETUP, "make lint"), (*_SETUP, "make test", "Upload report")
     why = Annotation(path="src/delivery.ts", line=1, message="ReferenceError: order is not defined")
     build.run(web, "CI", good, "main", 59, build.job("lint", *lint), build.job("test", *unit))
-    build.run(web, "CI", dark, "feature/dark-mode", 29, build.job("lint", *lint), build.job("test", *unit), event="pull_request")
+    build.run(
+        web,
+        "CI",
+        dark,
+        "feature/dark-mode",
+        29,
+        build.job("lint", *lint),
+        build.job("test", *unit),
+        event="pull_request",
+    )
     late = Annotation(path="src/checkout.ts", line=2, message="The timeout 30000 is above the allowed 10000")
     jobs = build.job("lint", *lint, failed="make lint", annotations=(late,)), build.job("test", *unit)
     build.run(web, "CI", slow, "fix/checkout-timeout", 19, *jobs, event="pull_request")
-    build.run(web, "CI", bad, "main", 4.8, build.job("lint", *lint), build.job("test", *unit, failed="make test", annotations=(why,)))
+    build.run(
+        web,
+        "CI",
+        bad,
+        "main",
+        4.8,
+        build.job("lint", *lint),
+        build.job("test", *unit, failed="make test", annotations=(why,)),
+    )
     return web
 
 
-def _web_work(build: _Builder, web: Repository) -> None:
+def _web_work(build: _Builder, web: GitHubRepository) -> None:
     late = build.issue(
-        web, "Checkout times out for large baskets", ONE, 100, "With more than 50 items the payment is given up.", "bug", "checkout"
+        web,
+        "Checkout times out for large baskets",
+        DEV_ONE,
+        100,
+        "With more than 50 items the payment is given up.",
+        "bug",
+        "checkout",
     )
-    late.assignees = [TWO]
-    build.comment(late, TWO, 90, "It is the timeout of three seconds in `checkout.ts`.")
-    build.comment(late, ONE, 80, "Please keep it below ten seconds.")
-    build.issue(web, "Dark mode", TWO, 300, "Asked for by many.", "enhancement", assignees=(ONE,))
+    late.assignees = [DEV_TWO]
+    build.comment(late, DEV_TWO, 90, "It is the timeout of three seconds in `checkout.ts`.")
+    build.comment(late, DEV_ONE, 80, "Please keep it below ten seconds.")
+    build.issue(web, "Dark mode", DEV_TWO, 300, "Asked for by many.", "enhancement", assignees=(DEV_ONE,))
     build.close(build.issue(web, "Update the dependencies", BOT, 500, "Monthly update.", "maintenance"), 450)
-    _, dark = build.pull(web, "Add dark mode", ONE, 29, "feature/dark-mode", "Closes #2.")
-    dark.reviews = [build.review(TWO, 25, "Looks good.", approves=True)]
-    _, slow = build.pull(web, "Give large baskets more time", TWO, 19, "fix/checkout-timeout", "For #1.", BOT)
-    slow.reviews = [build.review(ONE, 10, "Below ten seconds, please.", approves=False)]
-    build.issue(web, "Delivery date is missing on the order page", TWO, 3, "Since the last change on main.", "bug")
+    _, dark = build.pull(web, "Add dark mode", DEV_ONE, 29, "feature/dark-mode", "Closes #2.")
+    dark.reviews = [build.review(DEV_TWO, 25, "Looks good.", approves=True)]
+    _, slow = build.pull(
+        web, "Give large baskets more time", DEV_TWO, 19, "fix/checkout-timeout", "For #1.", BOT
+    )
+    slow.reviews = [build.review(DEV_ONE, 10, "Below ten seconds, please.", approves=False)]
+    build.issue(
+        web, "Delivery date is missing on the order page", DEV_TWO, 3, "Since the last change on main.", "bug"
+    )
 
 
-def _payments(build: _Builder) -> Repository:
+def _payments(build: _Builder) -> GitHubRepository:
     payments = build.repository(
-        "payments", "Payments service: charges, refunds and receipts", private=True, language="Python", topics=["service"]
+        "payments",
+        "Payments service: charges, refunds and receipts",
+        private=True,
+        language="Python",
+        topics=["service"],
     )
     first = {
         "README.md": b"# payments\n\nCharges and refunds.\n",
         "payments/refund.py": b"LIMIT = 500\n",
         ".github/workflows/ci.yaml": _WORKFLOW,
     }
-    build.commit(payments, "main", TWO, 800, "Begin the service", first)
-    last = build.commit(payments, "main", ONE, 48, "Raise the limit of refunds", {"payments/refund.py": b"LIMIT = 1000\n"})
+    build.commit(payments, "main", DEV_TWO, 800, "Begin the service", first)
+    last = build.commit(
+        payments, "main", DEV_ONE, 48, "Raise the limit of refunds", {"payments/refund.py": b"LIMIT = 1000\n"}
+    )
     payments.branches["release/2.1"] = last.sha
     build.issue(
-        payments, "Refunds above the limit fail without a message", ONE, 70, "The caller sees only status 500.", "bug", assignees=(TWO,)
+        payments,
+        "Refunds above the limit fail without a message",
+        DEV_ONE,
+        70,
+        "The caller sees only status 500.",
+        "bug",
+        assignees=(DEV_TWO,),
     )
     build.issue(payments, "Rotate the signing key", BOT, 24, "Due this quarter.", "security")
-    build.run(payments, "CI", last, "main", 47, build.job("lint", *_SETUP, "make lint"), build.job("test", *_SETUP, "make test"))
+    build.run(
+        payments,
+        "CI",
+        last,
+        "main",
+        47,
+        build.job("lint", *_SETUP, "make lint"),
+        build.job("test", *_SETUP, "make test"),
+    )
     build.release(payments, "v2.1.0", last, 46, "Refunds up to 1000.")
     return payments
 
 
-def _infra(build: _Builder) -> Repository:
-    infra = build.repository("infra", "Clusters, networks and DNS as code", private=True, language="HCL", topics=["terraform"])
+def _infra(build: _Builder) -> GitHubRepository:
+    infra = build.repository(
+        "infra", "Clusters, networks and DNS as code", private=True, language="HCL", topics=["terraform"]
+    )
     first = {
         "README.md": b"# infra\n\nOne folder per environment.\n",
         "staging/main.tf": b"replicas = 2\n",
         "production/main.tf": b"replicas = 4\n",
     }
     build.commit(infra, "main", BOT, 700, "Begin with two environments", first)
-    last = build.commit(infra, "main", BOT, 12, "Six replicas in production", {"production/main.tf": b"replicas = 6\n"})
-    build.issue(infra, "Node pool of production is full", BOT, 11, "The apply of the last change failed: quota exceeded.", "incident")
+    last = build.commit(
+        infra, "main", BOT, 12, "Six replicas in production", {"production/main.tf": b"replicas = 6\n"}
+    )
+    build.issue(
+        infra,
+        "Node pool of production is full",
+        BOT,
+        11,
+        "The apply of the last change failed: quota exceeded.",
+        "incident",
+    )
     steps = (*_SETUP, "terraform plan", "terraform apply")
-    why = Annotation(path="production/main.tf", line=1, message="Quota exceeded: CPUS in europe-west1, limit 96, requested 104")
-    jobs = build.job("staging", *steps), build.job("production", *steps, failed="terraform apply", annotations=(why,))
+    why = Annotation(
+        path="production/main.tf",
+        line=1,
+        message="Quota exceeded: CPUS in europe-west1, limit 96, requested 104",
+    )
+    jobs = (
+        build.job("staging", *steps),
+        build.job("production", *steps, failed="terraform apply", annotations=(why,)),
+    )
     build.run(infra, "Deploy", last, "main", 11.8, *jobs)
     return infra

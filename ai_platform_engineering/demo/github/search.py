@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 
-from ai_platform_engineering.demo.github.responses import Call, Listed, invalid
-from ai_platform_engineering.demo.github.state import Issue, Repository
-from ai_platform_engineering.demo.github.views import Render
+from ai_platform_engineering.demo.github.responses import GitHubRequest, ListResponse, validation_error
+from ai_platform_engineering.demo.github.state import GitHubRepository, Issue
+from ai_platform_engineering.demo.github.views import JsonRenderer
 
 _TERM = re.compile(r'(?P<no>-)?(?:(?P<key>[a-z-]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>\S+))')
 _COUNTED = (("incomplete_results", False),)
@@ -13,13 +13,15 @@ _COUNTED = (("incomplete_results", False),)
 Test = Callable[[str], bool]
 
 
-def repositories(call: Call) -> Listed:
+def repositories(call: GitHubRequest) -> ListResponse:
     found = [one for one in call.state.repositories.values() if _matches(call, *_of_repository(one))]
     found.sort(key=lambda one: one.pushed_at, reverse=True)
-    return Listed([Render(call.state, call.links).repository(one) for one in found], "items", _COUNTED)
+    return ListResponse(
+        [JsonRenderer(call.state, call.links).repository(one) for one in found], "items", _COUNTED
+    )
 
 
-def issues(call: Call) -> Listed:
+def issues(call: GitHubRequest) -> ListResponse:
     found = [
         (repository, one)
         for repository in call.state.repositories.values()
@@ -27,14 +29,18 @@ def issues(call: Call) -> Listed:
         if _matches(call, *_of_issue(repository, one))
     ]
     found.sort(key=lambda pair: pair[1].created_at, reverse=True)
-    return Listed([Render(call.state, call.links).issue(repository, one) for repository, one in found], "items", _COUNTED)
+    return ListResponse(
+        [JsonRenderer(call.state, call.links).issue(repository, one) for repository, one in found],
+        "items",
+        _COUNTED,
+    )
 
 
-def _matches(call: Call, text: str, tests: dict[str, Test]) -> bool:
+def _matches(call: GitHubRequest, text: str, tests: dict[str, Test]) -> bool:
     """Whether every term holds; a qualifier that nobody knows is no term, as at GitHub."""
     query = call.query.get("q", "").strip()
     if not query:
-        raise invalid("Search", "q", "missing")
+        raise validation_error("Search", "q", "missing")
     for term in _TERM.finditer(query):
         key, value = term["key"], (term["quoted"] if term["quoted"] is not None else term["plain"]).lower()
         value = call.actor.login if value == "@me" else value
@@ -49,7 +55,7 @@ def _matches(call: Call, text: str, tests: dict[str, Test]) -> bool:
     return True
 
 
-def _of_repository(found: Repository) -> tuple[str, dict[str, Test]]:
+def _of_repository(found: GitHubRepository) -> tuple[str, dict[str, Test]]:
     def owner(value: str) -> bool:
         return found.owner == value
 
@@ -68,11 +74,15 @@ def _of_repository(found: Repository) -> tuple[str, dict[str, Test]]:
     return f"{found.name} {found.description or ''}", tests
 
 
-def _of_issue(repository: Repository, found: Issue) -> tuple[str, dict[str, Test]]:
+def _of_issue(repository: GitHubRepository, found: Issue) -> tuple[str, dict[str, Test]]:
     pull = found.pull
     kinds = {"pr" if pull else "issue", found.state, "private" if repository.private else "public"}
-    kinds |= {word for word, holds in (("merged", pull and pull.merged_at), ("draft", pull and pull.draft)) if holds}
-    lacking = {word for word, values in (("assignee", found.assignees), ("label", found.labels)) if not values}
+    kinds |= {
+        word for word, holds in (("merged", pull and pull.merged_at), ("draft", pull and pull.draft)) if holds
+    }
+    lacking = {
+        word for word, values in (("assignee", found.assignees), ("label", found.labels)) if not values
+    }
     tests: dict[str, Test] = {
         "is": lambda value: value in kinds,
         "type": lambda value: value in kinds,

@@ -47,7 +47,7 @@ class Review(_Kept):
     submitted_at: datetime
 
 
-class Pull(_Kept):
+class PullRequest(_Kept):
     """What a pull request has besides being an issue."""
 
     head: str
@@ -75,10 +75,10 @@ class Issue(_Kept):
     labels: list[str] = Field(default_factory=list)
     assignees: list[str] = Field(default_factory=list)
     comments: list[Comment] = Field(default_factory=list)
-    pull: Pull | None = None
+    pull: PullRequest | None = None
 
 
-class Step(_Kept):
+class JobStep(_Kept):
     name: str
     conclusion: str | None = "success"
 
@@ -90,15 +90,15 @@ class Annotation(_Kept):
     level: Literal["notice", "warning", "failure"] = "failure"
 
 
-class Job(_Kept):
+class WorkflowJob(_Kept):
     id: int
     name: str
     conclusion: str | None
-    steps: list[Step]
+    steps: list[JobStep]
     annotations: list[Annotation] = Field(default_factory=list)
 
 
-class Run(_Kept):
+class WorkflowRun(_Kept):
     id: int
     number: int
     name: str
@@ -110,11 +110,13 @@ class Run(_Kept):
     created_at: datetime
     updated_at: datetime
     conclusion: str | None
-    jobs: list[Job]
+    jobs: list[WorkflowJob]
 
     @property
     def status(self) -> str:
-        return "completed" if self.conclusion else "in_progress"
+        if self.conclusion:
+            return "completed"
+        return "in_progress"
 
 
 class Release(_Kept):
@@ -128,7 +130,7 @@ class Release(_Kept):
     prerelease: bool = False
 
 
-class Repository(_Kept):
+class GitHubRepository(_Kept):
     id: int
     owner: str
     name: str
@@ -145,7 +147,7 @@ class Repository(_Kept):
     commits: dict[str, Commit] = Field(default_factory=dict)
     branches: dict[str, str] = Field(default_factory=dict)
     issues: dict[int, Issue] = Field(default_factory=dict)
-    runs: list[Run] = Field(default_factory=list)
+    runs: list[WorkflowRun] = Field(default_factory=list)
     releases: list[Release] = Field(default_factory=list)
 
     @property
@@ -153,27 +155,29 @@ class Repository(_Kept):
         return f"{self.owner}/{self.name}"
 
 
-class State(_Kept):
+class GitHubState(_Kept):
     """Everything; `repositories` is keyed by owner/name."""
 
     accounts: dict[str, Account] = Field(default_factory=dict)
-    repositories: dict[str, Repository] = Field(default_factory=dict)
+    repositories: dict[str, GitHubRepository] = Field(default_factory=dict)
     last_id: int = 1000
 
     def next_id(self) -> int:
         self.last_id += 1
         return self.last_id
 
-    def account(self, login: str) -> Account | None:
+    def find_account(self, login: str) -> Account | None:
         return next((found for found in self.accounts.values() if found.login.lower() == login.lower()), None)
 
-    def repository(self, owner: str, name: str) -> Repository | None:
+    def find_repository(self, owner: str, name: str) -> GitHubRepository | None:
         wanted = f"{owner}/{name}".lower()
         return next((found for key, found in self.repositories.items() if key.lower() == wanted), None)
 
-    def moved(self, owner: str, name: str) -> Repository | None:
+    def find_renamed_repository(self, owner: str, name: str) -> GitHubRepository | None:
         """The repository that had this name before."""
-        return next((found for found in self.repositories.values() if f"{owner}/{name}" in found.former_names), None)
+        return next(
+            (found for found in self.repositories.values() if f"{owner}/{name}" in found.former_names), None
+        )
 
     def save(self, path: Path) -> None:
         """Replaces the file as a whole: a reader sees the old state or the new one."""
@@ -182,8 +186,8 @@ class State(_Kept):
         os.replace(written.name, path)
 
 
-def load(path: Path) -> State:
-    return State.model_validate_json(path.read_bytes())
+def load_state(path: Path) -> GitHubState:
+    return GitHubState.model_validate_json(path.read_bytes())
 
 
 def now() -> datetime:

@@ -4,31 +4,47 @@ import base64
 from datetime import datetime
 from typing import Any
 
-from ai_platform_engineering.demo.github.history import Change
-from ai_platform_engineering.demo.github.responses import Json, Links
-from ai_platform_engineering.demo.github.state import Account, Comment, Commit, Issue, Job, Release, Repository, Review, Run, State
+from ai_platform_engineering.demo.github.history import FileChange
+from ai_platform_engineering.demo.github.responses import BaseUrls, Json
+from ai_platform_engineering.demo.github.state import (
+    Account,
+    Comment,
+    Commit,
+    GitHubRepository,
+    GitHubState,
+    Issue,
+    Release,
+    Review,
+    WorkflowJob,
+    WorkflowRun,
+)
 
 
-class Render:
+class JsonRenderer:
     """Bound to a state and to the addresses that links begin with."""
 
-    def __init__(self, state: State, links: Links) -> None:
+    def __init__(self, state: GitHubState, links: BaseUrls) -> None:
         self._state, self._links = state, links
 
-    def web(self, repository: Repository, *parts: object) -> str:
+    def web(self, repository: GitHubRepository, *parts: object) -> str:
         return "/".join([self._links.web, repository.full_name, *map(str, parts)])
 
-    def api(self, repository: Repository, *parts: object) -> str:
+    def api(self, repository: GitHubRepository, *parts: object) -> str:
         return "/".join([self._links.api, "repos", repository.full_name, *map(str, parts)])
 
     def user(self, login: str) -> Json:
-        found = self._state.account(login) or Account(id=0, login=login)
-        return {"login": found.login, "id": found.id, "type": found.type, "html_url": f"{self._links.web}/{found.login}"}
+        found = self._state.find_account(login) or Account(id=0, login=login)
+        return {
+            "login": found.login,
+            "id": found.id,
+            "type": found.type,
+            "html_url": f"{self._links.web}/{found.login}",
+        }
 
     def me(self, account: Account) -> Json:
         return self.user(account.login) | {"name": account.name, "email": None, "company": None}
 
-    def repository(self, found: Repository) -> Json:
+    def repository(self, found: GitHubRepository) -> Json:
         still_open = sum(issue.state == "open" for issue in found.issues.values())
         return {
             "id": found.id,
@@ -50,12 +66,12 @@ class Render:
             "open_issues_count": still_open,
             "stargazers_count": 0,
             "forks_count": 0,
-            "created_at": time(found.created_at),
-            "updated_at": time(found.pushed_at),
-            "pushed_at": time(found.pushed_at),
+            "created_at": format_time(found.created_at),
+            "updated_at": format_time(found.pushed_at),
+            "pushed_at": format_time(found.pushed_at),
         }
 
-    def branch(self, repository: Repository, name: str) -> Json:
+    def branch(self, repository: GitHubRepository, name: str) -> Json:
         sha = repository.branches[name]
         return {
             "name": name,
@@ -63,13 +79,21 @@ class Render:
             "protected": name == repository.default_branch,
         }
 
-    def reference(self, repository: Repository, branch: str) -> Json:
+    def reference(self, repository: GitHubRepository, branch: str) -> Json:
         sha = repository.branches[branch]
         place = {"sha": sha, "type": "commit", "url": self.api(repository, "git/commits", sha)}
-        return {"ref": f"refs/heads/{branch}", "url": self.api(repository, "git/refs/heads", branch), "object": place}
+        return {
+            "ref": f"refs/heads/{branch}",
+            "url": self.api(repository, "git/refs/heads", branch),
+            "object": place,
+        }
 
-    def commit(self, repository: Repository, found: Commit) -> Json:
-        signature = {"name": found.author, "email": f"{found.author}@users.noreply.example", "date": time(found.date)}
+    def commit(self, repository: GitHubRepository, found: Commit) -> Json:
+        signature = {
+            "name": found.author,
+            "email": f"{found.author}@users.noreply.example",
+            "date": format_time(found.date),
+        }
         return {
             "sha": found.sha,
             "url": self.api(repository, "commits", found.sha),
@@ -80,7 +104,7 @@ class Render:
             "parents": [{"sha": sha, "url": self.api(repository, "commits", sha)} for sha in found.parents],
         }
 
-    def change(self, repository: Repository, found: Change, ref: str) -> Json:
+    def change(self, repository: GitHubRepository, found: FileChange, ref: str) -> Json:
         body = {
             "sha": found.blob,
             "filename": found.path,
@@ -90,9 +114,11 @@ class Render:
             "changes": found.additions + found.deletions,
             "blob_url": self.web(repository, "blob", ref, found.path),
         }
-        return body if found.patch is None else body | {"patch": found.patch}
+        if found.patch is None:
+            return body
+        return body | {"patch": found.patch}
 
-    def entry(self, repository: Repository, path: str, sha: str | None, ref: str) -> Json:
+    def entry(self, repository: GitHubRepository, path: str, sha: str | None, ref: str) -> Json:
         """A file (with its blob) or a folder of a listing."""
         kind = "file" if sha else "dir"
         return {
@@ -105,11 +131,11 @@ class Render:
             "html_url": self.web(repository, "blob" if sha else "tree", ref, path),
         }
 
-    def file(self, repository: Repository, path: str, sha: str, ref: str) -> Json:
+    def file(self, repository: GitHubRepository, path: str, sha: str, ref: str) -> Json:
         text = base64.encodebytes(repository.blobs[sha]).decode()
         return self.entry(repository, path, sha, ref) | {"encoding": "base64", "content": text}
 
-    def issue(self, repository: Repository, found: Issue) -> Json:
+    def issue(self, repository: GitHubRepository, found: Issue) -> Json:
         kind = "pull" if found.pull else "issues"
         body: Json = {
             "id": found.id,
@@ -122,38 +148,43 @@ class Render:
             "labels": [{"name": label, "color": "ededed"} for label in found.labels],
             "assignees": [self.user(login) for login in found.assignees],
             "comments": len(found.comments),
-            "created_at": time(found.created_at),
-            "updated_at": time(found.updated_at),
-            "closed_at": time(found.closed_at),
+            "created_at": format_time(found.created_at),
+            "updated_at": format_time(found.updated_at),
+            "closed_at": format_time(found.closed_at),
             "url": self.api(repository, "issues", found.number),
             "repository_url": self.api(repository),
             "html_url": self.web(repository, kind, found.number),
         }
         if found.pull:
-            body |= {"pull_request": {"url": self.api(repository, "pulls", found.number), "merged_at": time(found.pull.merged_at)}}
+            body |= {
+                "pull_request": {
+                    "url": self.api(repository, "pulls", found.number),
+                    "merged_at": format_time(found.pull.merged_at),
+                }
+            }
         return body
 
-    def comment(self, repository: Repository, issue: Issue, found: Comment) -> Json:
+    def comment(self, repository: GitHubRepository, issue: Issue, found: Comment) -> Json:
         return {
             "id": found.id,
             "user": self.user(found.author),
             "body": found.body,
-            "created_at": time(found.created_at),
-            "updated_at": time(found.created_at),
+            "created_at": format_time(found.created_at),
+            "updated_at": format_time(found.created_at),
             "html_url": f"{self.web(repository, 'issues', issue.number)}#issuecomment-{found.id}",
         }
 
-    def review(self, repository: Repository, issue: Issue, found: Review) -> Json:
+    def review(self, repository: GitHubRepository, issue: Issue, found: Review) -> Json:
         return {
             "id": found.id,
             "user": self.user(found.author),
             "state": found.state,
             "body": found.body,
-            "submitted_at": time(found.submitted_at),
+            "submitted_at": format_time(found.submitted_at),
             "html_url": f"{self.web(repository, 'pull', issue.number)}#pullrequestreview-{found.id}",
         }
 
-    def release(self, repository: Repository, found: Release) -> Json:
+    def release(self, repository: GitHubRepository, found: Release) -> Json:
         return {
             "id": found.id,
             "tag_name": found.tag,
@@ -163,12 +194,12 @@ class Render:
             "draft": False,
             "prerelease": found.prerelease,
             "author": self.user(found.author),
-            "created_at": time(found.published_at),
-            "published_at": time(found.published_at),
+            "created_at": format_time(found.published_at),
+            "published_at": format_time(found.published_at),
             "html_url": self.web(repository, "releases/tag", found.tag),
         }
 
-    def run(self, repository: Repository, found: Run) -> Json:
+    def run(self, repository: GitHubRepository, found: WorkflowRun) -> Json:
         return {
             "id": found.id,
             "name": found.name,
@@ -181,21 +212,26 @@ class Render:
             "head_branch": found.branch,
             "head_sha": found.sha,
             "actor": self.user(found.actor),
-            "created_at": time(found.created_at),
-            "updated_at": time(found.updated_at),
+            "created_at": format_time(found.created_at),
+            "updated_at": format_time(found.updated_at),
             "html_url": self.web(repository, "actions/runs", found.id),
         }
 
-    def job(self, repository: Repository, run: Run, found: Job) -> Json:
+    def job(self, repository: GitHubRepository, run: WorkflowRun, found: WorkflowJob) -> Json:
         return self.check(repository, run, found) | {
             "run_id": run.id,
             "steps": [
-                {"number": number, "name": step.name, "status": _status(step.conclusion), "conclusion": step.conclusion}
+                {
+                    "number": number,
+                    "name": step.name,
+                    "status": _status(step.conclusion),
+                    "conclusion": step.conclusion,
+                }
                 for number, step in enumerate(found.steps, 1)
             ],
         }
 
-    def check(self, repository: Repository, run: Run, found: Job) -> Json:
+    def check(self, repository: GitHubRepository, run: WorkflowRun, found: WorkflowJob) -> Json:
         """A job as a check of its commit; both have the same id."""
         return {
             "id": found.id,
@@ -203,15 +239,19 @@ class Render:
             "head_sha": run.sha,
             "status": _status(found.conclusion),
             "conclusion": found.conclusion,
-            "started_at": time(run.created_at),
-            "completed_at": time(run.updated_at) if found.conclusion else None,
+            "started_at": format_time(run.created_at),
+            "completed_at": format_time(run.updated_at) if found.conclusion else None,
             "html_url": self.web(repository, "actions/runs", run.id, "job", found.id),
         }
 
 
-def time(value: datetime | None) -> Any:
-    return value.strftime("%Y-%m-%dT%H:%M:%SZ") if value else None
+def format_time(value: datetime | None) -> Any:
+    if value:
+        return value.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None
 
 
 def _status(conclusion: str | None) -> str:
-    return "completed" if conclusion else "in_progress"
+    if conclusion:
+        return "completed"
+    return "in_progress"

@@ -10,14 +10,14 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ai_platform_engineering.a2a.client import A2AClient
-from ai_platform_engineering.integrations.slack_bot.config import Channel, Configured
-from ai_platform_engineering.integrations.slack_bot.questions import Heard, Reader
-from ai_platform_engineering.integrations.slack_bot.store import BotStore, TurnRow, owner_of
-from ai_platform_engineering.integrations.slack_bot.stream import Drawn
-from ai_platform_engineering.integrations.slack_bot.turns import Turns
-from ai_platform_engineering.integrations.slack_bot.users import People, Person
-from ai_platform_engineering.integrations.slack_bot.utils.hitl_handler import Requests
-from ai_platform_engineering.integrations.slack_bot.web_api import Slack
+from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow, thread_owner
+from ai_platform_engineering.integrations.slack_bot.channel_config import ChannelConfig, ReloadableConfig
+from ai_platform_engineering.integrations.slack_bot.incoming_messages import MessageReader, SlackMessage
+from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
+from ai_platform_engineering.integrations.slack_bot.slack_stream import StreamProgress
+from ai_platform_engineering.integrations.slack_bot.turns import TurnRunner
+from ai_platform_engineering.integrations.slack_bot.users import SlackUser, UserDirectory
+from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
 
 log = logging.getLogger(__name__)
 
@@ -29,70 +29,81 @@ _EMPTY = "What can I do for you? Write your question after my name, or ask `/cai
 
 @dataclass(slots=True)
 class Bot:
-    slack: Slack
+    slack: SlackApi
     supervisor: A2AClient
     store: BotStore
-    people: People
-    config: Configured
-    turns: Turns
-    requests: Requests
-    reader: Reader
-    me: str = ""  # the bot's own user id
+    users: UserDirectory
+    config: ReloadableConfig
+    turns: TurnRunner
+    requests: SlackInputRequests
+    reader: MessageReader
+    bot_user_id: str = ""  # the bot's own user id
     _asked: dict[tuple[str, str], deque[float]] = field(default_factory=lambda: defaultdict(deque))
-    _hearing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)  # by thread
+    _hearing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(
+        default_factory=WeakValueDictionary
+    )  # by thread
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    async def hear(self, heard: Heard, event_id: str) -> None:
+    async def handle_message(self, heard: SlackMessage, event_id: str) -> None:
         """A message that somebody wrote. Each one is answered at most once, however often Slack tells of it; those of a thread in order."""
         async with self._in_order(heard):
             channel = self.config.of(heard.channel)
             if not channel.enabled or not await self._is_for_us(heard, channel):
                 return
-            if await self.store.first_time(f"event:{event_id or heard.turn_id}", f"message:{heard.turn_id}", heard=heard):
+            if await self.store.record_if_new(
+                f"event:{event_id or heard.turn_id}", f"message:{heard.turn_id}", message=heard
+            ):
                 await self._work_on(heard, channel)
 
-    async def hear_again(self, heard: Heard) -> None:
+    async def resume_message(self, heard: SlackMessage) -> None:
         """A message that an earlier process has heard, and perhaps not asked."""
         async with self._in_order(heard):
-            if await self.store.turn(heard.turn_id) is None:
+            if await self.store.find_turn(heard.turn_id) is None:
                 await self._work_on(heard, self.config.of(heard.channel))
-            await self.store.worked_on(heard)
+            await self.store.mark_handled(heard)
 
-    def _in_order(self, heard: Heard) -> asyncio.Lock:
+    def _in_order(self, heard: SlackMessage) -> asyncio.Lock:
         return self._hearing.setdefault((heard.channel, heard.thread_ts), asyncio.Lock())
 
-    async def _work_on(self, heard: Heard, channel: Channel) -> None:
+    async def _work_on(self, heard: SlackMessage, channel: ChannelConfig) -> None:
         try:
             await self._take(heard, channel)
         except Exception:
-            await self.store.worked_on(heard)  # it would go wrong again
+            await self.store.mark_handled(heard)  # it would go wrong again
             raise
-        await self.store.worked_on(heard)
+        await self.store.mark_handled(heard)
 
-    async def _take(self, heard: Heard, channel: Channel) -> None:
+    async def _take(self, heard: SlackMessage, channel: ChannelConfig) -> None:
         if heard.is_stop() and heard.in_thread:
             await self.stop(heard.team, heard.channel, heard.thread_ts, heard.user)
             return
         if refusal := await self._not_theirs(heard) or self._refusal(heard, channel):
-            await self.whisper(heard.channel, heard.user, refusal, heard.thread_ts if heard.in_thread else None)
+            await self.send_ephemeral(
+                heard.channel, heard.user, refusal, heard.thread_ts if heard.in_thread else None
+            )
             return
         await self._ask(heard, channel)
 
-    async def _is_for_us(self, heard: Heard, channel: Channel) -> bool:
+    async def _is_for_us(self, heard: SlackMessage, channel: ChannelConfig) -> bool:
         if heard.bot and heard.bot not in channel.bots:
             return False
         if not heard.user and not heard.bot:
             return False
         if heard.mentions or heard.direct:
             return True
-        if not channel.follow_ups or not heard.in_thread or heard.is_for_another() or heard.is_empty():
+        if (
+            not channel.follow_ups
+            or not heard.in_thread
+            or heard.is_addressed_to_others()
+            or heard.is_empty()
+        ):
             return False
-        return await self.store.given(heard.channel, heard.thread_ts) is not None
+        return await self.store.last_sent_ts(heard.channel, heard.thread_ts) is not None
 
-    def _refusal(self, heard: Heard, channel: Channel) -> str | None:
+    def _refusal(self, heard: SlackMessage, channel: ChannelConfig) -> str | None:
         """Why there is no answer now, for the person alone."""
-        now = self.slack.pace.clock.now()
+        now = self.slack.rate_limiter.clock.now()
         quiet = channel.quiet_hours
         if quiet is not None and quiet.hold(datetime.fromtimestamp(now, UTC)):
             return f"I am quiet in this channel until {quiet.end:%H:%M} ({quiet.timezone}). Ask me in a direct message."
@@ -107,15 +118,17 @@ class Bot:
         asked.append(now)
         return None
 
-    async def _ask(self, heard: Heard, channel: Channel) -> None:
-        person = await self.people.person(heard.team, heard.user or heard.bot)
-        given = await self.store.given(heard.channel, heard.thread_ts)
-        earlier = await self.reader.earlier(heard, given, self.me)
-        files, problems = await self.reader.files(heard, channel.file_bytes)
-        await self.store.give(heard.channel, heard.thread_ts, heard.ts)
+    async def _ask(self, heard: SlackMessage, channel: ChannelConfig) -> None:
+        person = await self.users.find_user(heard.team, heard.user or heard.bot)
+        given = await self.store.last_sent_ts(heard.channel, heard.thread_ts)
+        earlier = await self.reader.read_earlier_messages(heard, given, self.bot_user_id)
+        files, problems = await self.reader.read_files(heard, channel.file_bytes)
+        await self.store.record_sent(heard.channel, heard.thread_ts, heard.ts)
         if problems:
-            await self.whisper(heard.channel, heard.user, " ".join(problems), heard.thread_ts if heard.in_thread else None)
-        text = await self.reader.plain(heard.text, heard.team)
+            await self.send_ephemeral(
+                heard.channel, heard.user, " ".join(problems), heard.thread_ts if heard.in_thread else None
+            )
+        text = await self.reader.to_plain_text(heard.text, heard.team)
         if not text.strip() and not files:
             return
         order = {
@@ -128,54 +141,77 @@ class Bot:
         row = TurnRow(heard.turn_id, heard.team, heard.channel, heard.thread_ts, who, person.principal, order)
         await self.turns.start(row)
 
-    async def _not_theirs(self, heard: Heard) -> str | None:
+    async def _not_theirs(self, heard: SlackMessage) -> str | None:
         """In a thread that waits for an answer, what somebody writes may be one: only those may write who may answer."""
-        for row in await self.store.open_turns(heard.channel, heard.thread_ts):
-            if await self.requests.waits(row) and isinstance(allowed := await self.answering(row.turn_id, heard.user or heard.bot), str):
+        for row in await self.store.list_open_turns(heard.channel, heard.thread_ts):
+            if await self.requests.waits(row) and isinstance(
+                allowed := await self.authorize_answer(row.turn_id, heard.user or heard.bot), str
+            ):
                 return f"This thread waits for an answer. {allowed}"
         return None
 
     async def retry(self, turn_id: str, user: str) -> str | None:
         """The same question again, once, for whoever asks for it; or why not."""
-        row = await self.store.turn(turn_id)
+        row = await self.store.find_turn(turn_id)
         again = f"{turn_id}:again"
         if row is None:
             return _TOO_OLD
-        if not await self.store.first_time(f"message:{again}"):
+        if not await self.store.record_if_new(f"message:{again}"):
             return "This was already tried again, below."
-        person = await self.people.person(row.team, user)
+        person = await self.users.find_user(row.team, user)
         order = {**row.order, "message_id": f"slack:{again}"}
-        new = replace(row, turn_id=again, user=user, principal=person.principal, order=order, task_id=None, state="open", drawn=Drawn())
+        new = replace(
+            row,
+            turn_id=again,
+            user=user,
+            principal=person.principal,
+            order=order,
+            task_id=None,
+            state="open",
+            drawn=StreamProgress(),
+        )
         await self.turns.start(new)
         return None
 
-    async def drop(self, turn_id: str, user: str, ts: str) -> str | None:
+    async def drop_request(self, turn_id: str, user: str, ts: str) -> str | None:
         """What a run asks is dropped, and what was said meanwhile is asked in its place; or why not."""
-        allowed = await self.answering(turn_id, user)
+        allowed = await self.authorize_answer(turn_id, user)
         if isinstance(allowed, str):
             return allowed
         row, person = allowed
-        if row.state != "open" or not await self.requests.waits(row) or not await self.store.first_time(f"drop:{row.channel}:{ts}"):
+        if (
+            row.state != "open"
+            or not await self.requests.waits(row)
+            or not await self.store.record_if_new(f"drop:{row.channel}:{ts}")
+        ):
             return "There is nothing to drop here any more."
-        order = {"message_id": f"slack:{row.channel}:{ts}:drop", "text": "drop", "scope": self.config.of(row.channel).scope()}
-        new = replace(row, turn_id=f"{row.channel}:{ts}:drop", user=user, principal=person.principal, order=order)
-        await self.turns.start(replace(new, task_id=None, state="open", drawn=Drawn()))
+        order = {
+            "message_id": f"slack:{row.channel}:{ts}:drop",
+            "text": "drop",
+            "scope": self.config.of(row.channel).scope(),
+        }
+        new = replace(
+            row, turn_id=f"{row.channel}:{ts}:drop", user=user, principal=person.principal, order=order
+        )
+        await self.turns.start(replace(new, task_id=None, state="open", drawn=StreamProgress()))
         return None
 
-    async def stop(self, team: str, channel: str, thread_ts: str, user: str, turn_id: str | None = None) -> None:
-        person = await self.people.person(team, user)
+    async def stop(
+        self, team: str, channel: str, thread_ts: str, user: str, turn_id: str | None = None
+    ) -> None:
+        person = await self.users.find_user(team, user)
         if not await self.turns.stop(channel, thread_ts, person.principal, turn_id):
-            await self.whisper(channel, user, _NOTHING_TO_STOP, thread_ts)
+            await self.send_ephemeral(channel, user, _NOTHING_TO_STOP, thread_ts)
 
     # --- people -------------------------------------------------------------------------------------------------------
 
-    async def answering(self, turn_id: str, user: str) -> tuple[TurnRow, Person] | str:
+    async def authorize_answer(self, turn_id: str, user: str) -> tuple[TurnRow, SlackUser] | str:
         """The turn and the person who wants to answer what it asks, or why not."""
-        row = await self.store.turn(turn_id)
+        row = await self.store.find_turn(turn_id)
         if row is None:
             return _TOO_OLD
-        person, approvers = await self.people.person(row.team, user), self.config.of(row.channel).approvers
-        if await self.people.may_answer(approvers, person, row.user):
+        person, approvers = await self.users.find_user(row.team, user), self.config.of(row.channel).approvers
+        if await self.users.may_answer(approvers, person, row.user):
             return row, person
         allowed = ", ".join(self._approver(name, row.user) for name in approvers)
         return f"You may not answer this. In this channel it is for {allowed}."
@@ -183,14 +219,24 @@ class Bot:
     def _approver(self, name: str, requester: str) -> str:
         if name == "requester":
             return f"<@{requester}>"
-        return f"<@{name}>" if name[0] in "UW" and name.isalnum() else f"<!subteam^{name}>" if name[0] == "S" and name.isalnum() else name
+        if name[0] in "UW" and name.isalnum():
+            return f"<@{name}>"
+        if name[0] == "S" and name.isalnum():
+            return f"<!subteam^{name}>"
+        return name
 
-    async def whisper(self, channel: str, user: str, text: str, thread_ts: str | None = None) -> None:
+    async def send_ephemeral(self, channel: str, user: str, text: str, thread_ts: str | None = None) -> None:
         """For one person's eyes."""
         if user:
-            await self.slack.attempt("chat.postEphemeral", {"channel": channel, "user": user, "text": text, "thread_ts": thread_ts})
+            await self.slack.try_call(
+                "chat.postEphemeral", {"channel": channel, "user": user, "text": text, "thread_ts": thread_ts}
+            )
 
-    def owner(self, body: Mapping[str, Any]) -> str:
+    def conversation_owner(self, body: Mapping[str, Any]) -> str:
         """Who owns the conversation of the thread in which something was clicked."""
         message: Mapping[str, Any] = body.get("message") or {}
-        return owner_of(str(body["team"]["id"]), str(body["channel"]["id"]), str(message.get("thread_ts") or message.get("ts")))
+        return thread_owner(
+            str(body["team"]["id"]),
+            str(body["channel"]["id"]),
+            str(message.get("thread_ts") or message.get("ts")),
+        )

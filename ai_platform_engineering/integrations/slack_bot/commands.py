@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ai_platform_engineering.a2a.client import RequestRefused
-from ai_platform_engineering.a2a.codec import asked_from
-from ai_platform_engineering.a2a.rest_client import api_beside
+from ai_platform_engineering.a2a.codec import request_from_data
+from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.integrations.slack_bot.blocks import Block, cut, plain, section
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
-from ai_platform_engineering.integrations.slack_bot.utils.render import Block, cut, plain, section
-from ai_platform_engineering.integrations.slack_bot.web_api import SlackError, Unsure
+from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackError
 
 _MOST = 40  # lines
 _HELP = """Mention me in a channel, write to me in a thread I take part in, or send me a direct message.
@@ -31,7 +31,9 @@ async def command_answer(bot: Bot, body: Mapping[str, Any]) -> dict[str, Any]:
             case "workflows":
                 lines = await _workflows(bot)
             case "pending":
-                lines = await _pending(bot, str(body["team_id"]), str(body["channel_id"]), str(body["user_id"]))
+                lines = await _pending(
+                    bot, str(body["team_id"]), str(body["channel_id"]), str(body["user_id"])
+                )
             case "help" | "":
                 lines = [_HELP]
             case _:
@@ -53,23 +55,29 @@ def _blocks(lines: Iterable[str]) -> list[Block]:
 
 
 async def _agents(bot: Bot) -> list[str]:
-    api = api_beside(bot.supervisor)
+    api = rest_api_for_client(bot.supervisor)
     tools: Mapping[str, list[str]] = (await api("GET", "/tools"))["tools"]
     states: Mapping[str, Mapping[str, Any]] = {}
     with contextlib.suppress(RequestRefused):  # a supervisor that is not ready says so with an error
         states = (await api("GET", "/ready"))["components"]
-    lines = [_agent(name, names, states.get(f"agent {name}") or {}) for name, names in sorted(tools.items()) if name != "supervisor"]
+    lines = [
+        _agent(name, names, states.get(f"agent {name}") or {})
+        for name, names in sorted(tools.items())
+        if name != "supervisor"
+    ]
     return ["*Agents*", *(lines[:_MOST] or ["There are none."])]
 
 
 def _agent(name: str, tools: list[str], state: Mapping[str, Any]) -> str:
-    mark = {"ready": ":large_green_circle:", "degraded": ":large_yellow_circle:"}.get(str(state.get("status") or "ready"), ":red_circle:")
+    mark = {"ready": ":large_green_circle:", "degraded": ":large_yellow_circle:"}.get(
+        str(state.get("status") or "ready"), ":red_circle:"
+    )
     about = plain(str(state.get("message") or "")) or f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
     return f"{mark} *{cut(plain(name), 60)}* {cut(about, 200)}"
 
 
 async def _workflows(bot: Bot) -> list[str]:
-    found = (await api_beside(bot.supervisor)("GET", "/workflows"))["workflows"]
+    found = (await rest_api_for_client(bot.supervisor)("GET", "/workflows"))["workflows"]
     return ["*Workflows*", *([_workflow(one) for one in found[:_MOST]] or ["There are none."])]
 
 
@@ -80,22 +88,28 @@ def _workflow(one: Mapping[str, Any]) -> str:
 
 
 async def _pending(bot: Bot, team: str, channel: str, user: str) -> list[str]:
-    person = await bot.people.person(team, user)
-    rows = [row for row in await bot.store.open_turns() if row.channel == channel or row.user == user]
+    person = await bot.users.find_user(team, user)
+    rows = [row for row in await bot.store.list_open_turns() if row.channel == channel or row.user == user]
     lines: list[str] = []
     for row in rows:
-        found = (await api_beside(bot.supervisor.acting(person.principal, row.owner))("GET", "/v1/requests"))["requests"]
+        found = (
+            await rest_api_for_client(bot.supervisor.on_behalf_of(person.principal, row.owner))(
+                "GET", "/v1/requests"
+            )
+        )["requests"]
         mine = [one for one in found if one["task_id"] == row.task_id]
         for one in mine:
-            asked = asked_from(one["asked"])
+            asked = request_from_data(one["asked"])
             link = await _link(bot, row.channel, row.thread_ts)
-            lines.append(f"• {link}: {cut(plain(asked.in_words()), 100)} (asked by <@{row.user}>)")
+            lines.append(f"• {link}: {cut(plain(asked.describe()), 100)} (asked by <@{row.user}>)")
     return ["*Waiting for an answer*", *(lines[:_MOST] or ["Nothing waits."])]
 
 
 async def _link(bot: Bot, channel: str, ts: str) -> str:
     try:
         answer = await bot.slack.call("chat.getPermalink", {"channel": channel, "message_ts": ts}) or {}
-    except (SlackError, Unsure):  # nobody need be told: there is another way to say it
+    except (SlackError, DeliveryUnknown):  # nobody need be told: there is another way to say it
         answer = {}
-    return f"<{answer['permalink']}|the thread>" if answer.get("permalink") else f"a thread in <#{channel}>"
+    if answer.get("permalink"):
+        return f"<{answer['permalink']}|the thread>"
+    return f"a thread in <#{channel}>"

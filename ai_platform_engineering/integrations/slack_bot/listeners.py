@@ -9,19 +9,18 @@ from typing import Any
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 
 from ai_platform_engineering.a2a.client import Unreachable
-from ai_platform_engineering.a2a.rest_client import api_beside
+from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Approval, Form
 from ai_platform_engineering.core.forms import REJECT
+from ai_platform_engineering.integrations.slack_bot import blocks, input_requests, modals
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
+from ai_platform_engineering.integrations.slack_bot.bot_store import TurnRow
 from ai_platform_engineering.integrations.slack_bot.commands import command_answer
-from ai_platform_engineering.integrations.slack_bot.questions import heard
-from ai_platform_engineering.integrations.slack_bot.rate_limits import over_soon
-from ai_platform_engineering.integrations.slack_bot.store import TurnRow
+from ai_platform_engineering.integrations.slack_bot.incoming_messages import parse_message
+from ai_platform_engineering.integrations.slack_bot.rate_limits import wait_then_cancel
 from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED
-from ai_platform_engineering.integrations.slack_bot.users import Person
-from ai_platform_engineering.integrations.slack_bot.utils import hitl_handler as hitl
-from ai_platform_engineering.integrations.slack_bot.utils import modals, render
+from ai_platform_engineering.integrations.slack_bot.users import SlackUser
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +31,9 @@ _TOO_LARGE = "This is too large to be filled in here. Reject or decline it, and 
 
 _AWAY = "The supervisor cannot be reached, so this was not taken in. Try again in a while."
 _DECISIONS: Mapping[str, Body] = {
-    hitl.APPROVE: {"type": "approve"},
-    hitl.ALWAYS: {"type": "approve", "always": True},
-    hitl.DECLINE: {"type": REJECT},
+    input_requests.APPROVE: {"type": "approve"},
+    input_requests.ALWAYS: {"type": "approve", "always": True},
+    input_requests.DECLINE: {"type": REJECT},
 }
 
 
@@ -42,7 +41,9 @@ class Listeners:
     """Registers everything with the app. Work outlives its acknowledgement and is waited for when the bot stops."""
 
     def __init__(self, app: AsyncApp, bot: Bot) -> None:
-        self._bot, self._working, self._rating = bot, set[asyncio.Task[None]](), asyncio.Lock()
+        self._bot = bot
+        self._working = set[asyncio.Task[None]]()
+        self._rating = asyncio.Lock()
         app.event("app_mention")(self.message)
         app.event("message")(self.message)
         app.event("app_home_opened")(self.opened)
@@ -56,16 +57,16 @@ class Listeners:
 
     def _actions(self) -> dict[str, Callable[..., Awaitable[None]]]:
         return {
-            render.STOP: self.stop,
-            render.RETRY: self.retry,
-            render.FEEDBACK: self.feedback,
-            hitl.FILL: self.open_modal,
-            hitl.EDIT: self.open_modal,
-            hitl.REJECT_IT: self.open_modal,
-            hitl.APPROVE: self.decide,
-            hitl.ALWAYS: self.decide,
-            hitl.DECLINE: self.decide,
-            hitl.DROP: self.drop,
+            blocks.STOP: self.stop,
+            blocks.RETRY: self.retry,
+            blocks.FEEDBACK: self.feedback,
+            input_requests.FILL: self.open_modal,
+            input_requests.EDIT: self.open_modal,
+            input_requests.REJECT_IT: self.open_modal,
+            input_requests.APPROVE: self.decide,
+            input_requests.ALWAYS: self.decide,
+            input_requests.DECLINE: self.decide,
+            input_requests.DROP: self.drop,
         }
 
     def _views(self) -> dict[str, Callable[..., Awaitable[None]]]:
@@ -78,11 +79,11 @@ class Listeners:
 
     async def resume(self) -> None:
         """Goes on with what an earlier process has heard."""
-        for said in await self._bot.store.unworked():
-            self._spawn(self._bot.hear_again(said))
+        for said in await self._bot.store.list_unhandled():
+            self._spawn(self._bot.resume_message(said))
 
     async def drained(self) -> None:
-        await over_soon(self._bot.slack.pace.clock, list(self._working))
+        await wait_then_cancel(self._bot.slack.rate_limiter.clock, list(self._working))
 
     def _spawn(self, work: Work) -> None:
         task = asyncio.create_task(self._safely(work))
@@ -101,21 +102,27 @@ class Listeners:
 
     async def message(self, event: Body, body: Body) -> None:
         team = str(body.get("team_id") or event.get("team") or "")
-        if (said := heard(event, team, self._bot.me)) is not None:
-            self._spawn(self._bot.hear(said, str(body.get("event_id") or "")))
+        if (said := parse_message(event, team, self._bot.bot_user_id)) is not None:
+            self._spawn(self._bot.handle_message(said, str(body.get("event_id") or "")))
 
     async def opened(self, event: Body) -> None:
         if event.get("tab") == "messages":
-            prompts = {"channel_id": event["channel"], "title": "What can I do for you?", "prompts": [dict(one) for one in SUGGESTED]}
+            prompts = {
+                "channel_id": event["channel"],
+                "title": "What can I do for you?",
+                "prompts": [dict(one) for one in SUGGESTED],
+            }
             self._spawn(self._attempt("assistant.threads.setSuggestedPrompts", prompts))
 
     async def _attempt(self, method: str, params: Body) -> None:
-        await self._bot.slack.attempt(method, params)
+        await self._bot.slack.try_call(method, params)
 
     async def stopped(self, event: Body, body: Body) -> None:
-        if await self._bot.store.first_time(f"event:{body.get('event_id')}"):
+        if await self._bot.store.record_if_new(f"event:{body.get('event_id')}"):
             team = str(body.get("team_id") or "")
-            self._spawn(self._bot.stop(team, str(event["channel"]), str(event["thread_ts"]), str(event["user"])))
+            self._spawn(
+                self._bot.stop(team, str(event["channel"]), str(event["thread_ts"]), str(event["user"]))
+            )
 
     async def command(self, ack: AsyncAck, respond: AsyncRespond, body: Body) -> None:
         await ack()
@@ -128,7 +135,9 @@ class Listeners:
 
     async def stop(self, ack: AsyncAck, body: Body, action: Body) -> None:
         await ack()
-        channel, message, team = str(body["channel"]["id"]), body["message"], str(body["team"]["id"])
+        channel = str(body["channel"]["id"])
+        message = body["message"]
+        team = str(body["team"]["id"])
         thread_ts = str(message.get("thread_ts") or message["ts"])
         self._spawn(self._bot.stop(team, channel, thread_ts, str(body["user"]["id"]), str(action["value"])))
 
@@ -138,7 +147,14 @@ class Listeners:
 
     async def drop(self, ack: AsyncAck, body: Body, action: Body) -> None:
         await ack()
-        self._spawn(self._told(body, self._bot.drop(str(action["value"]), str(body["user"]["id"]), str(body["message"]["ts"]))))
+        self._spawn(
+            self._told(
+                body,
+                self._bot.drop_request(
+                    str(action["value"]), str(body["user"]["id"]), str(body["message"]["ts"])
+                ),
+            )
+        )
 
     async def _told(self, body: Body, work: Coroutine[Any, Any, str | None]) -> None:
         """Does it, or says why not."""
@@ -148,7 +164,7 @@ class Listeners:
     async def feedback(self, ack: AsyncAck, body: Body, action: Body) -> None:
         await ack()
         score, _, task_id = str(action["value"]).partition(" ")
-        owner = self._bot.owner(body)
+        owner = self._bot.conversation_owner(body)
         self._spawn(self._told(body, self._rate(body, owner, task_id, {"score": score})))
         if score == "down":
             await self._open(body, modals.reason_modal(task=task_id, owner=owner))
@@ -157,8 +173,8 @@ class Listeners:
         """Stores it, one after another so that the last word counts; or why not."""
         try:
             async with self._rating:
-                person = await self._bot.people.person(str(body["team"]["id"]), str(body["user"]["id"]))
-                api = api_beside(self._bot.supervisor.acting(person.principal, owner))
+                person = await self._bot.users.find_user(str(body["team"]["id"]), str(body["user"]["id"]))
+                api = rest_api_for_client(self._bot.supervisor.on_behalf_of(person.principal, owner))
                 await api("PUT", f"/v1/tasks/{task_id}/feedback", dict(said))
         except CaipeError as error:
             log.warning("feedback on %s was not stored: %s", task_id, error)
@@ -169,7 +185,7 @@ class Listeners:
         await ack()
         turn_id, _, request_id = str(action["value"]).partition(" ")
         try:
-            allowed = await self._bot.answering(turn_id, str(body["user"]["id"]))
+            allowed = await self._bot.authorize_answer(turn_id, str(body["user"]["id"]))
             if isinstance(allowed, str):
                 await self._whisper(body, allowed)
                 return
@@ -191,7 +207,7 @@ class Listeners:
         self._spawn(self._decide(body, turn_id, request_id, _DECISIONS[str(action["action_id"])]))
 
     async def _decide(self, body: Body, turn_id: str, request_id: str, given: Body) -> None:
-        allowed = await self._bot.answering(turn_id, str(body["user"]["id"]))
+        allowed = await self._bot.authorize_answer(turn_id, str(body["user"]["id"]))
         if isinstance(allowed, str):
             await self._whisper(body, allowed)
             return
@@ -202,20 +218,22 @@ class Listeners:
         except CaipeError as error:
             await self._whisper(body, _in_words(error))
 
-    async def _open(self, body: Body, view: render.Block) -> None:
-        if not await self._bot.slack.attempt("views.open", {"trigger_id": body["trigger_id"], "view": view}):
+    async def _open(self, body: Body, view: blocks.Block) -> None:
+        if not await self._bot.slack.try_call("views.open", {"trigger_id": body["trigger_id"], "view": view}):
             await self._whisper(body, "Slack took too long to open the form. Click the button once more.")
 
     async def _whisper(self, body: Body, text: str) -> None:
         message: Body = body.get("message") or {}
-        await self._bot.whisper(str(body["channel"]["id"]), str(body["user"]["id"]), text, message.get("thread_ts"))
+        await self._bot.send_ephemeral(
+            str(body["channel"]["id"]), str(body["user"]["id"]), text, message.get("thread_ts")
+        )
 
     # --- modals -------------------------------------------------------------------------------------------------------
 
     async def options(self, ack: AsyncAck, body: Body) -> None:
         """The choices of a field with more than Slack lists."""
         said = json.loads(body["view"]["private_metadata"])
-        allowed = await self._bot.answering(said["turn"], str(body["user"]["id"]))
+        allowed = await self._bot.authorize_answer(said["turn"], str(body["user"]["id"]))
         if isinstance(allowed, str):
             await ack(options=[])
             return
@@ -225,13 +243,19 @@ class Listeners:
             log.warning("%s", error)
             await ack(options=[])
             return
-        found = modals.options(asked, str(body["block_id"]), str(body.get("value") or "")) if isinstance(asked, Form) else []
+        found = (
+            modals.options(asked, str(body["block_id"]), str(body.get("value") or ""))
+            if isinstance(asked, Form)
+            else []
+        )
         await ack(options=found)
 
     async def submit_form(self, ack: AsyncAck, body: Body, view: Body) -> None:
-        async def values(row: TurnRow, person: Person, request_id: str) -> Body:
+        async def values(row: TurnRow, person: SlackUser, request_id: str) -> Body:
             asked = (await self._bot.requests.pending(row, person, request_id)).asked
-            return modals.read_values(asked, view) if isinstance(asked, Form) else {}
+            if isinstance(asked, Form):
+                return modals.read_values(asked, view)
+            return {}
 
         await self._submit(ack, body, view, values)
 
@@ -241,7 +265,7 @@ class Listeners:
             await ack(response_action="errors", errors=wrong)
             return
 
-        async def edited(row: TurnRow, person: Person, request_id: str) -> Body:
+        async def edited(row: TurnRow, person: SlackUser, request_id: str) -> Body:
             asked = (await self._bot.requests.pending(row, person, request_id)).asked
             kept = asked.arguments if isinstance(asked, Approval) else None
             return {"type": "edit", "arguments": modals.unmasked(arguments, kept)}
@@ -250,15 +274,25 @@ class Listeners:
 
     async def submit_rejection(self, ack: AsyncAck, body: Body, view: Body) -> None:
         reason = modals.read_reason(view)
-        await self._submit(ack, body, view, _always({"type": REJECT, **({"message": reason} if reason else {})}))
+        await self._submit(
+            ack, body, view, _always({"type": REJECT, **({"message": reason} if reason else {})})
+        )
 
-    async def _submit(self, ack: AsyncAck, body: Body, view: Body, given: Callable[[TurnRow, Person, str], Awaitable[Body]]) -> None:
+    async def _submit(
+        self,
+        ack: AsyncAck,
+        body: Body,
+        view: Body,
+        given: Callable[[TurnRow, SlackUser, str], Awaitable[Body]],
+    ) -> None:
         """Sends an answer; what the supervisor finds wrong stands at its field, and the modal stays open."""
         said, began = json.loads(view["private_metadata"]), asyncio.get_running_loop().time()
         try:
-            allowed = await self._bot.answering(said["turn"], str(body["user"]["id"]))
+            allowed = await self._bot.authorize_answer(said["turn"], str(body["user"]["id"]))
             if isinstance(allowed, str):
-                await _refuse(ack, view, {"": await self._bot.reader.plain(allowed, str(body["team"]["id"]))})  # it draws no mentions
+                await _refuse(
+                    ack, view, {"": await self._bot.reader.to_plain_text(allowed, str(body["team"]["id"]))}
+                )  # it draws no mentions
                 return
             values = await given(*allowed, said["request"])
             wrong = await self._bot.requests.answer_soon(*allowed, said["request"], values, began)
@@ -278,7 +312,9 @@ class Listeners:
 
 def _in_words(error: CaipeError) -> str:
     """What went wrong, for people: the address of a server is none of their business."""
-    return _AWAY if isinstance(error, Unreachable) else render.plain(str(error))
+    if isinstance(error, Unreachable):
+        return _AWAY
+    return blocks.plain(str(error))
 
 
 async def _refuse(ack: AsyncAck, view: Body, wrong: Mapping[str, str]) -> None:
@@ -288,14 +324,16 @@ async def _refuse(ack: AsyncAck, view: Body, wrong: Mapping[str, str]) -> None:
         await ack(response_action="update", view=modals.notice_modal(" ".join(wrong.values())))
 
 
-def _always(given: Body) -> Callable[[TurnRow, Person, str], Awaitable[Body]]:
-    async def give(_: TurnRow, __: Person, ___: str) -> Body:
+def _always(given: Body) -> Callable[[TurnRow, SlackUser, str], Awaitable[Body]]:
+    async def give(_: TurnRow, __: SlackUser, ___: str) -> Body:
         return given
 
     return give
 
 
-def _modal(action: str, asked: Form | Approval, **metadata: str) -> render.Block | None:
-    if action == hitl.REJECT_IT:
-        return modals.reject_modal(f"{asked.in_words()}: it will not be done.", **metadata)
-    return modals.form_modal(asked, **metadata) if isinstance(asked, Form) else modals.edit_modal(asked, **metadata)
+def _modal(action: str, asked: Form | Approval, **metadata: str) -> blocks.Block | None:
+    if action == input_requests.REJECT_IT:
+        return modals.reject_modal(f"{asked.describe()}: it will not be done.", **metadata)
+    if isinstance(asked, Form):
+        return modals.form_modal(asked, **metadata)
+    return modals.edit_modal(asked, **metadata)

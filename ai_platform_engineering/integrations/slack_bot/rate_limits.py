@@ -23,7 +23,7 @@ class RealClock:
         await asyncio.sleep(seconds)
 
 
-async def over_soon(clock: Clock, tasks: Collection[asyncio.Task[None]], seconds: float = 8.0) -> None:
+async def wait_then_cancel(clock: Clock, tasks: Collection[asyncio.Task[None]], seconds: float = 8.0) -> None:
     """Gives them so long to come to their end, and then ends them."""
     if tasks:
         late = asyncio.create_task(clock.sleep(seconds))
@@ -32,7 +32,7 @@ async def over_soon(clock: Clock, tasks: Collection[asyncio.Task[None]], seconds
         late.cancel()
 
 
-async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> None:
+async def wait_for_first(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> None:
     """Until the first of the two is done."""
     both = {asyncio.ensure_future(one), asyncio.ensure_future(other)}
     try:
@@ -43,7 +43,7 @@ async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateLimit:
     """So many in any minute, below what Slack allows; `burst` of them at once, and then evenly."""
 
     per_minute: int
@@ -51,28 +51,28 @@ class Rate:
 
 
 # Slack counts per method, app and workspace; a channel takes about one message a second.
-RATES: Mapping[str, Rate] = {
-    "chat.appendStream": Rate(95, 95),
-    "chat.startStream": Rate(18, 18),
-    "chat.stopStream": Rate(18, 18),
-    "chat.update": Rate(46, 46),
-    "chat.delete": Rate(46, 46),
-    "agents.sessions.setStatus": Rate(46, 46),
-    "assistant.threads.setStatus": Rate(46, 46),
-    "chat.postMessage": Rate(55, 2),
+RATE_LIMITS: Mapping[str, RateLimit] = {
+    "chat.appendStream": RateLimit(95, 95),
+    "chat.startStream": RateLimit(18, 18),
+    "chat.stopStream": RateLimit(18, 18),
+    "chat.update": RateLimit(46, 46),
+    "chat.delete": RateLimit(46, 46),
+    "agents.sessions.setStatus": RateLimit(46, 46),
+    "assistant.threads.setStatus": RateLimit(46, 46),
+    "chat.postMessage": RateLimit(55, 2),
 }
 _PER_CHANNEL_METHODS = frozenset({"chat.postMessage"})
 
-_ANY = Rate(600, 60)  # of other methods: Slack itself says when they are too many
+_ANY = RateLimit(600, 60)  # of other methods: Slack itself says when they are too many
 
 _MINUTE = 62.0  # seconds: what is on its way counts when it arrives
-QUICKEST = 0.7  # seconds between two flushes of one stream
+MIN_FLUSH_INTERVAL = 0.7  # seconds between two flushes of one stream
 _SLOW_FOR = 60.0
 
 
 @dataclass(slots=True)
 class _Bucket:
-    rate: Rate
+    rate: RateLimit
     free_at: float = 0.0  # when the bucket will be full again
     not_before: float = 0.0
     queue: int = 0  # how many wait
@@ -101,34 +101,40 @@ class _Bucket:
 
 
 @dataclass(slots=True)
-class Pace:
+class RateLimiter:
     clock: Clock = field(default_factory=RealClock)
-    rates: Mapping[str, Rate] = field(default_factory=lambda: RATES)
-    quickest: float = QUICKEST
-    live: int = 0
+    rates: Mapping[str, RateLimit] = field(default_factory=lambda: RATE_LIMITS)
+    min_interval: float = MIN_FLUSH_INTERVAL
+    live_streams: int = 0
     _buckets: dict[str, _Bucket] = field(default_factory=dict)
     _doors: dict[str, asyncio.Lock] = field(default_factory=dict)
     _slow_until: float = 0.0
 
     @contextmanager
-    def drawing(self) -> Iterator[None]:
+    def count_stream(self) -> Iterator[None]:
         """One more stream is live for so long."""
-        self.live += 1
+        self.live_streams += 1
         try:
             yield
         finally:
-            self.live -= 1
+            self.live_streams -= 1
 
-    def interval(self, method: str) -> float:
+    def flush_interval(self, method: str) -> float:
         """Seconds between two flushes of one message by the method: all of them together stay within the budget, and the less of it was
         used in the last minute, the quicker they are. What each needs for its end is left."""
         bucket, now = self._bucket(method, method), self.clock.now()
         most, used = bucket.rate.per_minute, bucket.used(now)
-        budget = max(most // 2, most - self.live)
-        shared = max(self.quickest, 60.0 / most * self.live * used / budget, _MINUTE / 2 if used >= budget else 0.0)
-        return 2 * shared if now < self._slow_until else shared
+        budget = max(most // 2, most - self.live_streams)
+        shared = max(
+            self.min_interval,
+            60.0 / most * self.live_streams * used / budget,
+            _MINUTE / 2 if used >= budget else 0.0,
+        )
+        if now < self._slow_until:
+            return 2 * shared
+        return shared
 
-    async def slot(self, method: str, channel: str | None = None, *, within: float | None = None) -> bool:
+    async def acquire(self, method: str, channel: str | None = None, *, within: float | None = None) -> bool:
         """Waits until the call is allowed, first come, first served. False, and nothing taken, when that is not `within` so long."""
         key = f"{method} {channel}" if method in _PER_CHANNEL_METHODS else method
         bucket = self._bucket(key, method)
@@ -144,7 +150,7 @@ class Pace:
             bucket.queue -= 1
         return True
 
-    def limited(self, method: str, channel: str | None, seconds: float) -> None:
+    def back_off(self, method: str, channel: str | None, seconds: float) -> None:
         """Slack refused a call for so long: it counts for all, and all streams slow down for a minute."""
         key = f"{method} {channel}" if method in _PER_CHANNEL_METHODS else method
         self._bucket(key, method).block(self.clock.now() + seconds)

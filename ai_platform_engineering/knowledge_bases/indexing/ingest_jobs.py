@@ -9,31 +9,34 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import Pace, Pass
-from ai_platform_engineering.knowledge_bases.results import NotThere
-from ai_platform_engineering.knowledge_bases.sources.source_items import Source
-from ai_platform_engineering.knowledge_bases.stores.store import Datasource, Job, Store
+from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval, IngestPass
+from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
+from ai_platform_engineering.knowledge_bases.sources.source_items import DocumentSource
+from ai_platform_engineering.knowledge_bases.stores.store import Datasource, IngestJob, KnowledgeStore
 
 log = logging.getLogger(__name__)
 
-ENDED = ("done", "failed", "stopped")
+ENDED_STATES = ("done", "failed", "stopped")
 _READERS = 2
 _JOBS_KEPT = 100  # in memory, after their end
 
 
-class Ingest:
+class IngestRunner:
     """Runs jobs one after another. `source_of` opens a datasource's source, `committed` is told of every commit."""
 
     def __init__(
         self,
-        store: Store,
-        source_of: Callable[[Datasource], Source],
+        store: KnowledgeStore,
+        source_of: Callable[[Datasource], DocumentSource],
         *,
         committed: Callable[[], None] = lambda: None,
-        pace: Pace | None = None,
+        pace: CommitInterval | None = None,
     ) -> None:
-        self._store, self._source_of, self._committed, self._pace = store, source_of, committed, pace or Pace()
-        self._jobs: dict[str, Job] = {}
+        self._store = store
+        self._source_of = source_of
+        self._committed = committed
+        self._pace = pace or CommitInterval()
+        self._jobs: dict[str, IngestJob] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._starting, self._turn = asyncio.Lock(), asyncio.Lock()
         self._changed = asyncio.Event()
@@ -44,23 +47,23 @@ class Ingest:
         for job in reversed(await self._store.jobs(unfinished=True)):
             self._begin(replace(job, state="waiting", total=None, done=0, skipped=0, removed=0, failed=()))
 
-    async def start(self, datasource: str) -> Job:
+    async def start(self, datasource: str) -> IngestJob:
         """A new job for a datasource; the one that waits for its turn or runs, where there is one."""
         async with self._starting:
             if (job := self._of(datasource)) is not None:
                 return job
-            job = Job(uuid.uuid4().hex[:12], datasource, "waiting", created=datetime.now(UTC))
+            job = IngestJob(uuid.uuid4().hex[:12], datasource, "waiting", created=datetime.now(UTC))
             await self._store.put_job(job)
             self._begin(job)
             return job
 
-    async def stop(self, job_id: str) -> Job:
+    async def stop(self, job_id: str) -> IngestJob:
         """What it has brought in stays. Raises NotThere."""
         if (task := self._tasks.get(job_id)) is not None:
             task.cancel()
             await asyncio.wait([task])
         job = await self.job(job_id)
-        if job.state not in ENDED:
+        if job.state not in ENDED_STATES:
             await self._end(replace(job, state="stopped"))
         return await self.job(job_id)
 
@@ -68,26 +71,26 @@ class Ingest:
         while (job := self._of(datasource)) is not None:
             await self.stop(job.job_id)
 
-    async def job(self, job_id: str) -> Job:
+    async def job(self, job_id: str) -> IngestJob:
         """Raises NotThere."""
         if (job := self._jobs.get(job_id)) is not None:
             return job
         found = next((one for one in await self._store.jobs() if one.job_id == job_id), None)
         if found is None:
-            raise NotThere(f"There is no job {job_id}.")
+            raise KnowledgeNotFound(f"There is no job {job_id}.")
         return found
 
-    async def jobs(self) -> list[Job]:
+    async def jobs(self) -> list[IngestJob]:
         """Newest first."""
         return [self._jobs.get(job.job_id, job) for job in await self._store.jobs()]
 
-    async def follow(self, job_id: str) -> AsyncIterator[Job]:
+    async def follow(self, job_id: str) -> AsyncIterator[IngestJob]:
         """The job whenever it has changed, until its end. Raises NotThere."""
         while True:
             changed = self._changed
             job = await self.job(job_id)
             yield job
-            if job.state in ENDED or job_id not in self._tasks:
+            if job.state in ENDED_STATES or job_id not in self._tasks:
                 return
             await changed.wait()
 
@@ -99,10 +102,12 @@ class Ingest:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _of(self, datasource: str) -> Job | None:
-        return next((job for job_id in self._tasks if (job := self._jobs[job_id]).datasource == datasource), None)
+    def _of(self, datasource: str) -> IngestJob | None:
+        return next(
+            (job for job_id in self._tasks if (job := self._jobs[job_id]).datasource == datasource), None
+        )
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: IngestJob) -> None:
         for ended in [job_id for job_id in self._jobs if job_id not in self._tasks][:-_JOBS_KEPT]:
             del self._jobs[ended]
         self._jobs[job.job_id] = job
@@ -110,14 +115,14 @@ class Ingest:
         self._tasks[job.job_id] = task
         task.add_done_callback(lambda _: self._tell(self._jobs[job.job_id]))
 
-    def _tell(self, job: Job) -> None:
+    def _tell(self, job: IngestJob) -> None:
         self._jobs[job.job_id] = job
         if self._tasks.get(job.job_id) is not None and self._tasks[job.job_id].done():
             del self._tasks[job.job_id]
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: IngestJob) -> None:
         try:
             async with self._turn:
                 self._tell(replace(job, state="running"))
@@ -126,27 +131,35 @@ class Ingest:
         except CaipeError as error:
             ended = replace(self._jobs[job.job_id], state="failed", problem=str(error))
         except Exception as error:  # noqa: BLE001 - a source or a store that fails in a way nobody thought of must not leave the job hanging
-            from ai_platform_engineering.core.tracebacks import format_traceback  # imported late: it brings the graph's libraries
+            from ai_platform_engineering.core.tracebacks import (
+                format_traceback,  # imported late: it brings the graph's libraries
+            )
 
             log.error("the ingest of %s failed: %s", job.datasource, format_traceback(error))
-            ended = replace(self._jobs[job.job_id], state="failed", problem=f"Something went wrong on our side ({type(error).__name__}).")
+            ended = replace(
+                self._jobs[job.job_id],
+                state="failed",
+                problem=f"Something went wrong on our side ({type(error).__name__}).",
+            )
         await self._end(ended)
 
     async def _passed(self, job_id: str) -> None:
         """One pass over the source."""
         name = self._jobs[job_id].datasource
         source = self._source_of(await self._datasource(name))
-        passing = Pass(self._store, name, self._pool, self._pace, lambda: self._jobs[job_id], self._tell, self._committed)
+        passing = IngestPass(
+            self._store, name, self._pool, self._pace, lambda: self._jobs[job_id], self._tell, self._committed
+        )
         await passing.run(source)
         await self._store.put_datasource(replace(await self._datasource(name), refreshed=datetime.now(UTC)))
 
     async def _datasource(self, name: str) -> Datasource:
         found = next((one for one in await self._store.datasources() if one.name == name), None)
         if found is None:
-            raise NotThere(f"There is no datasource {name}.")
+            raise KnowledgeNotFound(f"There is no datasource {name}.")
         return found
 
-    async def _end(self, job: Job) -> None:
+    async def _end(self, job: IngestJob) -> None:
         job = replace(job, ended=datetime.now(UTC))
         await self._store.put_job(job)
         await self._store.commit()
@@ -155,5 +168,5 @@ class Ingest:
         log.info("ingest of %s: %s, %d read, %d unchanged, %d removed, %d not readable", *_figures(job))
 
 
-def _figures(job: Job) -> tuple[str, str, int, int, int, int]:
+def _figures(job: IngestJob) -> tuple[str, str, int, int, int, int]:
     return job.datasource, job.state, job.done, job.skipped, job.removed, len(job.failed)

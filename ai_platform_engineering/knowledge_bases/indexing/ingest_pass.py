@@ -7,23 +7,30 @@ from concurrent.futures import Executor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from ai_platform_engineering.knowledge_bases.documents import Document, Raw, Unreadable
-from ai_platform_engineering.knowledge_bases.indexing.chunking import chunked
-from ai_platform_engineering.knowledge_bases.reading.read import read
-from ai_platform_engineering.knowledge_bases.results import document_id
-from ai_platform_engineering.knowledge_bases.sources.source_items import Found, Gone, Item, Skipped, Source, Unchanged
-from ai_platform_engineering.knowledge_bases.stores.store import Job, Mark, Store
+from ai_platform_engineering.knowledge_bases.documents import Document, RawDocument, UnreadableDocument
+from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
+from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
+from ai_platform_engineering.knowledge_bases.results import compute_document_id
+from ai_platform_engineering.knowledge_bases.sources.source_items import (
+    ChangedItem,
+    DocumentSource,
+    RemovedItem,
+    SkippedItem,
+    SourceItem,
+    UnchangedItem,
+)
+from ai_platform_engineering.knowledge_bases.stores.store import DocumentVersion, IngestJob, KnowledgeStore
 
 READING = "1"  # counts up when documents are read or cut in another way: all are read again then
 _AT_ONCE = 4  # documents in memory
 _MOST_FAILED = 100
 
 _Outcome = Document | str  # or why it cannot be read
-_Told = tuple[Item, "asyncio.Future[_Outcome] | None"]
+_Told = tuple[SourceItem, "asyncio.Future[_Outcome] | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CommitInterval:
     """A commit after so many documents, or seconds, whichever comes first."""
 
     documents: int = 200
@@ -34,12 +41,12 @@ def digest_of(content: bytes) -> str:
     return f"{READING}-{hashlib.sha256(content).hexdigest()}"
 
 
-def document_of(raw: Raw, datasource: str) -> Document:
+def document_of(raw: RawDocument, datasource: str) -> Document:
     """Reads and cuts a document; blocks. Raises Unreadable."""
-    kind, parsed = read(raw)
-    text, chunks = chunked(parsed)
+    kind, parsed = read_document(raw)
+    text, chunks = chunk_document(parsed)
     return Document(
-        document_id(datasource, raw.address),
+        compute_document_id(datasource, raw.address),
         datasource,
         parsed.title,
         raw.address,
@@ -52,35 +59,40 @@ def document_of(raw: Raw, datasource: str) -> Document:
     )
 
 
-def _read(raw: Raw, datasource: str) -> _Outcome:
+def _read(raw: RawDocument, datasource: str) -> _Outcome:
     try:
         return document_of(raw, datasource)
-    except Unreadable as error:
+    except UnreadableDocument as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - one document, whatever it does to a reader, costs no other
         return f"The document cannot be read ({type(error).__name__})."
 
 
-class Pass:
+class IngestPass:
     """`job` is the job as it is, `tell` takes what it becomes."""
 
     def __init__(
         self,
-        store: Store,
+        store: KnowledgeStore,
         datasource: str,
         pool: Executor,
-        pace: Pace,
-        job: Callable[[], Job],
-        tell: Callable[[Job], None],
+        pace: CommitInterval,
+        job: Callable[[], IngestJob],
+        tell: Callable[[IngestJob], None],
         committed: Callable[[], None],
     ) -> None:
-        self._store, self._datasource, self._pool, self._pace = store, datasource, pool, pace
-        self._job, self._tell, self._committed = job, tell, committed
-        self._marks: Mapping[str, Mark] = {}
+        self._store = store
+        self._datasource = datasource
+        self._pool = pool
+        self._pace = pace
+        self._job = job
+        self._tell = tell
+        self._committed = committed
+        self._marks: Mapping[str, DocumentVersion] = {}
         self._gone: list[str] = []
         self._written, self._due = 0, 0.0
 
-    async def run(self, source: Source) -> None:
+    async def run(self, source: DocumentSource) -> None:
         """To its end; the last commit is the caller's. Raises SourceUnavailable: what came until then stays, and nothing has left."""
         self._marks = await self._store.marks(self._datasource)
         self._tell(replace(self._job(), total=await source.count()))
@@ -94,15 +106,18 @@ class Pass:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    async def _look(self, source: Source, told: asyncio.Queue[_Told | None]) -> None:
+    async def _look(self, source: DocumentSource, told: asyncio.Queue[_Told | None]) -> None:
         """What the source has, with its documents on the way to being read."""
         loop = asyncio.get_running_loop()
-        known = {address: mark.mark if mark.digest.startswith(f"{READING}-") else "" for address, mark in self._marks.items()}
+        known = {
+            address: mark.mark if mark.digest.startswith(f"{READING}-") else ""
+            for address, mark in self._marks.items()
+        }
         try:
             async with aclosing(source.items(known)) as items:
                 async for item in items:
                     reading = None
-                    if isinstance(item, Found) and not self._is_known(item):
+                    if isinstance(item, ChangedItem) and not self._is_known(item):
                         reading = loop.run_in_executor(self._pool, _read, item.raw, self._datasource)
                     await told.put((item, reading))
         except Exception:
@@ -110,7 +125,7 @@ class Pass:
             raise
         await told.put(None)
 
-    def _is_known(self, item: Found) -> bool:
+    def _is_known(self, item: ChangedItem) -> bool:
         mark = self._marks.get(item.address)
         return mark is not None and mark.digest == digest_of(item.raw.content)
 
@@ -128,25 +143,25 @@ class Pass:
             if self._written >= self._pace.documents:
                 await self._commit()
 
-    async def _one(self, item: Item, reading: "asyncio.Future[_Outcome] | None") -> None:
+    async def _one(self, item: SourceItem, reading: "asyncio.Future[_Outcome] | None") -> None:
         job = self._job()
         match item:
-            case Found() if reading is not None:
+            case ChangedItem() if reading is not None:
                 await self._keep(item, await reading)
-            case Found() | Unchanged():
+            case ChangedItem() | UnchangedItem():
                 await self._touch(item.address, item.mark)
                 self._tell(replace(job, skipped=job.skipped + 1))
-            case Skipped():
+            case SkippedItem():
                 self._fail(item.address, item.reason)
-            case Gone():
+            case RemovedItem():
                 if (mark := self._marks.get(item.address)) is not None:
                     self._gone.append(mark.document_id)
 
-    async def _keep(self, item: Found, outcome: _Outcome) -> None:
+    async def _keep(self, item: ChangedItem, outcome: _Outcome) -> None:
         if isinstance(outcome, str):
             self._fail(item.address, outcome)
             return
-        await self._store.put(outcome, item.mark)
+        await self._store.put_document(outcome, item.mark)
         self._wrote()
         job = self._job()
         self._tell(replace(job, done=job.done + 1))

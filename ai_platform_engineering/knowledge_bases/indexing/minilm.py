@@ -50,7 +50,9 @@ class MiniLM:
         threads = self._few if len(texts) <= _FEW else self._many
         if not self._loaded:
             async with self._loading:
-                self._loaded = await loop.run_in_executor(threads, lambda: bool((self._session, self._tokenizer)))
+                self._loaded = await loop.run_in_executor(
+                    threads, lambda: bool((self._session, self._tokenizer))
+                )
         vectors: list[list[float]] = [[]] * len(texts)
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))  # little padding
         for start in range(0, len(order), _BATCH):
@@ -101,7 +103,9 @@ class MiniLM:
 def _model() -> Path:
     spec = find_spec(PACKAGES[0])  # not an import: the package's own code wants torch
     if spec is None or spec.origin is None:
-        raise ConfigurationError("The embedding model is not installed. Run `caipe kb embeddings install`, or set RAG_EMBEDDINGS=off.")
+        raise ConfigurationError(
+            "The embedding model is not installed. Run `caipe kb embeddings install`, or set RAG_EMBEDDINGS=off."
+        )
     return Path(spec.origin).parent / "model"
 
 
@@ -109,7 +113,9 @@ def _build(path: Path) -> None:
     weights = _model() / "model.safetensors"
     with weights.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != WEIGHTS:
-            raise ConfigurationError("The weights of the embedding model are not the published ones. Install the package again.")
+            raise ConfigurationError(
+                "The weights of the embedding model are not the published ones. Install the package again."
+            )
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     log.info("building the graph of the embedding model, once: %s", path.name)
     with tempfile.TemporaryDirectory(dir=path.parent) as beside:
@@ -133,12 +139,20 @@ class _Graph:
         from onnx import TensorProto, helper
 
         self._whole()
-        inputs = (("input_ids", ["batch", "length"]), ("attention_mask", ["batch", "length"]), ("position_ids", ["length"]))
+        inputs = (
+            ("input_ids", ["batch", "length"]),
+            ("attention_mask", ["batch", "length"]),
+            ("position_ids", ["length"]),
+        )
         graph = helper.make_graph(
             self._nodes,
             NAME,
             [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in inputs],
-            [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", self._config["hidden_size"]])],
+            [
+                helper.make_tensor_value_info(
+                    "embedding", TensorProto.FLOAT, ["batch", self._config["hidden_size"]]
+                )
+            ],
             self._constants,
         )
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
@@ -153,7 +167,10 @@ class _Graph:
         for layer in range(self._config["num_hidden_layers"]):
             hidden = self._layer(hidden, bias, f"encoder.layer.{layer}.")
         total = self._op(
-            "ReduceSum", self._op("Mul", hidden, self._op("Unsqueeze", mask, self._integers(2))), self._integers(1), keepdims=0
+            "ReduceSum",
+            self._op("Mul", hidden, self._op("Unsqueeze", mask, self._integers(2))),
+            self._integers(1),
+            keepdims=0,
         )
         mean = self._op("Div", total, self._op("ReduceSum", mask, self._integers(1), keepdims=1))
         self._op("LpNormalization", mean, out="embedding", axis=1, p=2)
@@ -170,7 +187,11 @@ class _Graph:
         split = self._integers(0, 0, heads, size)
         turned = (("query", [0, 2, 1, 3]), ("key", [0, 2, 3, 1]), ("value", [0, 2, 1, 3]))
         query, key, value = (
-            self._op("Transpose", self._op("Reshape", self._linear(hidden, f"{name}attention.self.{part}"), split), perm=order)
+            self._op(
+                "Transpose",
+                self._op("Reshape", self._linear(hidden, f"{name}attention.self.{part}"), split),
+                perm=order,
+            )
             for part, order in turned
         )
         scaled = self._op("Mul", self._op("MatMul", query, key), self._number(size**-0.5))
@@ -179,15 +200,23 @@ class _Graph:
         context = self._op("Reshape", together, self._integers(0, 0, self._config["hidden_size"]))
         read = self._op("Add", self._linear(context, f"{name}attention.output.dense"), hidden)
         hidden = self._norm(read, f"{name}attention.output.LayerNorm")
-        thought = self._linear(self._op("Gelu", self._linear(hidden, f"{name}intermediate.dense")), f"{name}output.dense")
+        thought = self._linear(
+            self._op("Gelu", self._linear(hidden, f"{name}intermediate.dense")), f"{name}output.dense"
+        )
         return self._norm(self._op("Add", thought, hidden), f"{name}output.LayerNorm")
 
     def _linear(self, value: str, name: str) -> str:
-        return self._op("Add", self._op("MatMul", value, self._constant(self._weights[f"{name}.weight"].T)), self._weight(f"{name}.bias"))
+        return self._op(
+            "Add",
+            self._op("MatMul", value, self._constant(self._weights[f"{name}.weight"].T)),
+            self._weight(f"{name}.bias"),
+        )
 
     def _norm(self, value: str, name: str) -> str:
         weights = (self._weight(f"{name}.weight"), self._weight(f"{name}.bias"))
-        return self._op("LayerNormalization", value, *weights, axis=-1, epsilon=self._config["layer_norm_eps"])
+        return self._op(
+            "LayerNormalization", value, *weights, axis=-1, epsilon=self._config["layer_norm_eps"]
+        )
 
     def _op(self, kind: str, *inputs: str, out: str = "", **attributes: Any) -> str:
         from onnx import helper

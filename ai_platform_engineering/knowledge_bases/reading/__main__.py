@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import replace
 
-from ai_platform_engineering.knowledge_bases.documents import Raw, Unreadable
+from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.reading.limits import CPU_SECONDS, MEMORY
 from ai_platform_engineering.knowledge_bases.reading.reader_process import packed
 from ai_platform_engineering.knowledge_bases.reading.readers import read_here
@@ -22,10 +22,10 @@ def _limit_this_process() -> None:
 def main() -> None:
     _limit_this_process()
     head = json.loads(sys.stdin.buffer.readline())
-    raw = replace(Raw(content=sys.stdin.buffer.read(), address=""), **head)
+    raw = replace(RawDocument(content=sys.stdin.buffer.read(), address=""), **head)
     try:
         answer = packed(*read_here(raw))
-    except Unreadable as error:
+    except UnreadableDocument as error:
         answer = {"unreadable": str(error)}
     sys.stdout.buffer.write(json.dumps(answer).encode())
 

@@ -7,24 +7,28 @@ import re
 import warnings
 from collections.abc import Iterator
 
-from ai_platform_engineering.knowledge_bases.documents import Parsed, Section
-from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
+from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, Section
+from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
 from ai_platform_engineering.knowledge_bases.reading.languages import begins_definition
 from ai_platform_engineering.knowledge_bases.reading.text import one_line
 
 _LONG_CLASS = 60  # lines; a longer one is cut at its methods
 _COMMENT = re.compile(r"\s*(?:#(?!!)|//|/\*|\*|--|;|%|@|<!--)")  # @: annotations belong to what follows
 _MANIFEST = re.compile(r"^kind:\s{0,4}(\S{1,80})", re.MULTILINE)
-_MANIFEST_NAME = re.compile(r"^metadata:\n(?:[ \t][^\n]{0,400}\n){0,5}?[ \t]{1,8}name:\s{0,4}(\S{1,120})", re.MULTILINE)
+_MANIFEST_NAME = re.compile(
+    r"^metadata:\n(?:[ \t][^\n]{0,400}\n){0,5}?[ \t]{1,8}name:\s{0,4}(\S{1,120})", re.MULTILINE
+)
 _LONG_LINE = 2_000
 
-Start = tuple[int, tuple[str, ...]]  # the line where a part begins, and its headings
+SectionStart = tuple[int, tuple[str, ...]]  # the line where a part begins, and its headings
 
 
-def parsed(found: Found) -> Parsed:
+def parsed(found: DetectedDocument) -> ParsedDocument:
     text = _spread(found.text, found.language)
     lines = text.split("\n")
-    return Parsed(found.name, tuple(_sections(lines, _starts(text, lines, found.language))), found.language or "text")
+    return ParsedDocument(
+        found.name, tuple(_sections(lines, _starts(text, lines, found.language))), found.language or "text"
+    )
 
 
 def _spread(text: str, language: str) -> str:
@@ -37,19 +41,23 @@ def _spread(text: str, language: str) -> str:
         return text
 
 
-def _starts(text: str, lines: list[str], language: str) -> list[Start]:
+def _starts(text: str, lines: list[str], language: str) -> list[SectionStart]:
     if language == "Python":
         try:
             return list(_python_starts(text, lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             pass  # another version of the language, or half a file
-    starts: list[Start] = [
-        (number, (_signature(line),)) for number, line in enumerate(lines) if line[:1].strip() and begins_definition(line, language)
+    starts: list[SectionStart] = [
+        (number, (_signature(line),))
+        for number, line in enumerate(lines)
+        if line[:1].strip() and begins_definition(line, language)
     ]
-    return _manifests(lines, starts) if language == "YAML" else starts
+    if language == "YAML":
+        return _manifests(lines, starts)
+    return starts
 
 
-def _python_starts(text: str, lines: list[str]) -> Iterator[Start]:
+def _python_starts(text: str, lines: list[str]) -> Iterator[SectionStart]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a document's own warnings are no concern of ours
         module = ast.parse(text)
@@ -65,7 +73,7 @@ def _python_starts(text: str, lines: list[str]) -> Iterator[Start]:
         previous = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 
-def _methods(node: ast.ClassDef, name: str, lines: list[str]) -> Iterator[Start]:
+def _methods(node: ast.ClassDef, name: str, lines: list[str]) -> Iterator[SectionStart]:
     for inner in node.body:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield _first_line(inner), (name, _signature(lines[inner.lineno - 1]))
@@ -79,10 +87,10 @@ def _signature(line: str) -> str:
     return one_line(line[:200]).rstrip(" {(:[=")[:120]
 
 
-def _manifests(lines: list[str], starts: list[Start]) -> list[Start]:
+def _manifests(lines: list[str], starts: list[SectionStart]) -> list[SectionStart]:
     """Documents of a YAML file by what they are, for files of Kubernetes manifests."""
     borders = [0, *(number for number, _ in starts if number), len(lines)]
-    named: list[Start] = []
+    named: list[SectionStart] = []
     for begin, end in itertools.pairwise(borders):
         text = "\n".join(lines[begin:end])
         kind, name = _MANIFEST.search(text), _MANIFEST_NAME.search(text)
@@ -90,8 +98,8 @@ def _manifests(lines: list[str], starts: list[Start]) -> list[Start]:
     return named
 
 
-def _sections(lines: list[str], starts: list[Start]) -> Iterator[Section]:
-    borders: list[Start] = [(0, ())]
+def _sections(lines: list[str], starts: list[SectionStart]) -> Iterator[Section]:
+    borders: list[SectionStart] = [(0, ())]
     for number, headings in starts:
         begin = _with_comment(lines, number, borders[-1][0])
         if begin == borders[-1][0]:

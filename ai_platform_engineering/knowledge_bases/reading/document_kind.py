@@ -4,17 +4,17 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from ai_platform_engineering.knowledge_bases.documents import Raw, Unreadable
+from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.reading.languages import DATA, language_of
 from ai_platform_engineering.knowledge_bases.reading.limits import LONGEST_TEXT, READ_HERE, READ_RST_HERE
 from ai_platform_engineering.knowledge_bases.reading.text import decoded, one_line
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DetectedDocument:
     """A document and what it seems to be. `text` is empty for a PDF."""
 
-    raw: Raw
+    raw: RawDocument
     kind: str
     text: str
     name: str  # of the file, for a document that has no title
@@ -54,9 +54,17 @@ _BY_MEDIA_TYPE = {
     "text/csv": "csv",
     "text/tab-separated-values": "csv",
 }
-_LANGUAGE_BY_MEDIA_TYPE = {"json": "JSON", "yaml": "YAML", "toml": "TOML", "xml": "XML", "x-python": "Python", "javascript": "JavaScript"}
+_LANGUAGE_BY_MEDIA_TYPE = {
+    "json": "JSON",
+    "yaml": "YAML",
+    "toml": "TOML",
+    "xml": "XML",
+    "x-python": "Python",
+    "javascript": "JavaScript",
+}
 _PAGE = re.compile(
-    r"\s{0,200}(?:<\?xml[^>]{0,200}>\s{0,200})?(?:<!--[^>]{0,2000}-->\s{0,200})?<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE
+    r"\s{0,200}(?:<\?xml[^>]{0,200}>\s{0,200})?(?:<!--[^>]{0,2000}-->\s{0,200})?<(?:!doctype\s+html|html|head|body)\b",
+    re.IGNORECASE,
 )
 _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,2000}>")
 _API = re.compile(r"""^\s{0,8}["']?(?:openapi|swagger)["']?\s{0,8}:\s{0,8}["']?[1-9]""", re.MULTILINE)
@@ -67,25 +75,29 @@ def is_pdf(content: bytes) -> bool:
     return b"%PDF-" in content[:1024]
 
 
-def needs_limits(raw: Raw) -> bool:
+def needs_limits(raw: RawDocument) -> bool:
     """PDFs are read by native code, and every parser can be made to take long: these are read where they can be stopped."""
     size = len(raw.content)
-    return size > READ_HERE or is_pdf(raw.content) or (size > READ_RST_HERE and _named("", file_name(raw.address), raw.media_type) == "rst")
+    return (
+        size > READ_HERE
+        or is_pdf(raw.content)
+        or (size > READ_RST_HERE and _named("", file_name(raw.address), raw.media_type) == "rst")
+    )
 
 
-def detect(raw: Raw) -> Found:
+def detect(raw: RawDocument) -> DetectedDocument:
     """Raises Unreadable for what holds no text at all."""
     name = file_name(raw.address)
     if is_pdf(raw.content):
-        return Found(raw, "pdf", "", name)
+        return DetectedDocument(raw, "pdf", "", name)
     for signature, words in _SIGNATURES:
         if raw.content.startswith(signature):
-            raise Unreadable(f"The document is {words}, not text.")
+            raise UnreadableDocument(f"The document is {words}, not text.")
     text = decoded(raw.content, raw.media_type)
     kind = _kind(text, name, raw.media_type)
     too_long = len(text) > LONGEST_TEXT and kind != "html"  # most of a page may be markup
     language = _language(text, name, raw.media_type)
-    return Found(raw, kind, text[:LONGEST_TEXT] if too_long else text, name, language, too_long)
+    return DetectedDocument(raw, kind, text[:LONGEST_TEXT] if too_long else text, name, language, too_long)
 
 
 def file_name(address: str) -> str:
@@ -137,11 +149,15 @@ def _language(text: str, name: str, media_type: str) -> str:
     if found:
         return found
     subtype = _essence(media_type).partition("/")[2].rpartition("+")[2]
-    return _LANGUAGE_BY_MEDIA_TYPE.get(subtype.removeprefix("x-") if subtype.removeprefix("x-") in DATA else subtype, "")
+    return _LANGUAGE_BY_MEDIA_TYPE.get(
+        subtype.removeprefix("x-") if subtype.removeprefix("x-") in DATA else subtype, ""
+    )
 
 
 def _extension(name: str) -> str:
-    return name.rpartition(".")[2].lower() if "." in name else ""
+    if "." in name:
+        return name.rpartition(".")[2].lower()
+    return ""
 
 
 def _essence(media_type: str) -> str:

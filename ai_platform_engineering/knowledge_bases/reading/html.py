@@ -8,11 +8,11 @@ from urllib.parse import urljoin, urlsplit
 from lxml import etree
 from lxml.html import HtmlElement, HTMLParser, document_fromstring
 
-from ai_platform_engineering.knowledge_bases.documents import Parsed
-from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
+from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
+from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
 from ai_platform_engineering.knowledge_bases.reading.html_content import is_hidden, main_content
 from ai_platform_engineering.knowledge_bases.reading.limits import DEEPEST
-from ai_platform_engineering.knowledge_bases.reading.outline import Outline, fenced, table
+from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder, fenced, table
 from ai_platform_engineering.knowledge_bases.reading.text import one_line
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -26,13 +26,15 @@ _ANCHOR_SIGNS = frozenset({"", "#", "¶", "§", "🔗", "link", "permalink", "co
 _CODE_CLASSES = ("language-", "lang-", "highlight-source-", "highlight-")
 
 
-def parsed(found: Found) -> Parsed:
-    tree = document_fromstring(found.text.encode(), parser=HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True))
+def parsed(found: DetectedDocument) -> ParsedDocument:
+    tree = document_fromstring(
+        found.text.encode(), parser=HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
+    )
     _give_body(tree)
     page = _Page(_base(tree, found))
     page.walk(main_content(tree), 0)
     page.end_paragraph()
-    return Parsed(_title(tree) or page.outline.first or found.name, page.outline.sections())
+    return ParsedDocument(_title(tree) or page.outline.first or found.name, page.outline.sections())
 
 
 def _give_body(tree: HtmlElement) -> None:
@@ -52,18 +54,29 @@ def _title(tree: HtmlElement) -> str:
     return ""
 
 
-def _base(tree: HtmlElement, found: Found) -> str:
+def _base(tree: HtmlElement, found: DetectedDocument) -> str:
     """What relative links are relative to; nothing for a file on disk."""
-    address = next((text for text in (found.raw.address, found.raw.link or "") if text.startswith(("http://", "https://"))), "")
+    address = next(
+        (
+            text
+            for text in (found.raw.address, found.raw.link or "")
+            if text.startswith(("http://", "https://"))
+        ),
+        "",
+    )
     declared = tree.xpath("//base/@href")
-    return _joined(address, str(declared[0])) or address if declared else address
+    if declared:
+        return _joined(address, str(declared[0])) or address
+    return address
 
 
 def _joined(base: str, target: str) -> str:
     """The target as an address of the web, or nothing."""
     try:
         address = urljoin(base, target.strip())
-        return address if urlsplit(address).scheme in {"http", "https"} else ""
+        if urlsplit(address).scheme in {"http", "https"}:
+            return address
+        return ""
     except ValueError:
         return ""
 
@@ -72,7 +85,7 @@ class _Page:
     """Blocks of a page as they are met; `words` is the paragraph that is being written."""
 
     def __init__(self, base: str) -> None:
-        self.outline = Outline()
+        self.outline = SectionBuilder()
         self._base = base
         self._words: list[str] = []
 
@@ -114,13 +127,17 @@ class _Page:
 
     def _table(self, node: HtmlElement, depth: int) -> None:
         rows = [list(row.iterchildren("td", "th")) for row in node.iter("tr") if _table_of(row) is node]
-        if max(map(len, rows), default=0) < 2 or node.xpath("(.//table | .//h1 | .//h2 | .//h3 | .//ul//ul)[1]"):
+        if max(map(len, rows), default=0) < 2 or node.xpath(
+            "(.//table | .//h1 | .//h2 | .//h3 | .//ul//ul)[1]"
+        ):
             self.walk(node, depth)  # it places things, or has line numbers beside code
             self.end_paragraph()
             return
         for caption in node.iterchildren("caption"):
             self.outline.add(_tidy(self._inline(caption, depth)))
-        self.outline.add(table([[self._inline(cell, depth) for cell in cells] for cells in rows if cells]), "table")
+        self.outline.add(
+            table([[self._inline(cell, depth) for cell in cells] for cells in rows if cells]), "table"
+        )
 
     def _items(self, node: HtmlElement, depth: int) -> Iterator[str]:
         for number, item in enumerate(node.iterchildren("li"), start=1):
@@ -132,9 +149,15 @@ class _Page:
                 yield mark + text.replace("\n", "\n" + " " * len(mark))
             if depth < DEEPEST:
                 for inner in item.iterchildren("ul", "ol"):
-                    yield from (" " * len(mark) + line for part in self._items(inner, depth + 1) for line in part.split("\n"))
+                    yield from (
+                        " " * len(mark) + line
+                        for part in self._items(inner, depth + 1)
+                        for line in part.split("\n")
+                    )
 
-    def _inline(self, node: HtmlElement, depth: int, *, links: bool = True, leave_out: tuple[str, ...] = ()) -> str:
+    def _inline(
+        self, node: HtmlElement, depth: int, *, links: bool = True, leave_out: tuple[str, ...] = ()
+    ) -> str:
         """The text inside an element, on as many lines as it has blocks."""
         tag = node.tag
         if tag == "br":
@@ -152,19 +175,27 @@ class _Page:
         text = "".join(parts)
         if tag == "a":
             return self._link(node, text, links)
-        return f"`{text.strip()}`" if tag in {"code", "kbd", "samp"} and text.strip() and "`" not in text else text
+        if tag in {"code", "kbd", "samp"} and text.strip() and "`" not in text:
+            return f"`{text.strip()}`"
+        return text
 
     def _link(self, node: HtmlElement, text: str, links: bool) -> str:
         target = node.get("href") or ""
         if target.startswith("#") or not target:
-            return "" if text.strip().lower() in _ANCHOR_SIGNS else text
+            if text.strip().lower() in _ANCHOR_SIGNS:
+                return ""
+            return text
         address = _joined(self._base, target)
-        return f"[{one_line(text)}]({address})" if links and address and text.strip() and len(address) < 2_000 else text
+        if links and address and text.strip() and len(address) < 2_000:
+            return f"[{one_line(text)}]({address})"
+        return text
 
 
 def _flat(text: str | None) -> str:
     """Line ends of the source mean nothing."""
-    return _SPACE.sub(" ", text) if text else ""
+    if text:
+        return _SPACE.sub(" ", text)
+    return ""
 
 
 def _tidy(text: str) -> str:

@@ -8,7 +8,9 @@ _NEVER = frozenset(
     "script style noscript template svg math canvas iframe object embed audio video map head link meta button input select textarea "
     "datalist progress meter nav".split()
 )
-_ROLES = frozenset("navigation banner contentinfo search complementary menu menubar toolbar tablist dialog alertdialog".split())
+_ROLES = frozenset(
+    "navigation banner contentinfo search complementary menu menubar toolbar tablist dialog alertdialog".split()
+)
 _OUTSIDE = frozenset({"header", "footer", "aside"})  # beside the content when they are not in it
 _HIDING = re.compile(r"(?:display\s{0,4}:\s{0,4}none|visibility\s{0,4}:\s{0,4}hidden)", re.IGNORECASE)
 _FURNITURE = frozenset(
@@ -35,7 +37,11 @@ def main_content(tree: HtmlElement) -> HtmlElement:
         if found is not None and _length(found) >= _ENOUGH * whole:
             _remove_furniture(found)
             return found
-    for node in [node for node in body.iter(*_OUTSIDE) if not _has_title(node) and next(node.iterancestors("article"), None) is None]:
+    for node in [
+        node
+        for node in body.iter(*_OUTSIDE)
+        if not _has_title(node) and next(node.iterancestors("article"), None) is None
+    ]:
         _drop(node)
     _remove_furniture(body)
     _remove_menus(body)
@@ -66,11 +72,17 @@ def _remove_furniture(content: HtmlElement) -> None:
 
 def _is_furniture(node: HtmlElement) -> bool:
     names = f"{node.get('class') or ''} {node.get('id') or ''}"[:500].lower()
-    return not _FURNITURE.isdisjoint(re.split(r"[\s_-]+", names)) if names != " " else False
+    if names != " ":
+        return not _FURNITURE.isdisjoint(re.split(r"[\s_-]+", names))
+    return False
 
 
 def _remove_menus(body: HtmlElement) -> None:
-    for node in [node for node in body.iter("ul", "ol", "div", "table") if len(node.xpath("(.//a)[position() <= 4]")) == 4]:
+    for node in [
+        node
+        for node in body.iter("ul", "ol", "div", "table")
+        if len(node.xpath("(.//a)[position() <= 4]")) == 4
+    ]:
         links = sum(_length(link) for link in node.iter("a"))
         if links > _LINKS_ONLY * _length(node) and not _has_title(node) and links < 0.5 * _length(body):
             _drop(node)

@@ -50,7 +50,9 @@ _EXTENSIONS = {
     "Diff": "diff patch",
     "Template": "tpl tmpl j2 jinja jinja2 mustache",
 }
-_BY_EXTENSION = {extension: language for language, extensions in _EXTENSIONS.items() for extension in extensions.split()}
+_BY_EXTENSION = {
+    extension: language for language, extensions in _EXTENSIONS.items() for extension in extensions.split()
+}
 _BY_NAME = {
     "makefile": "Makefile", "gnumakefile": "Makefile", "dockerfile": "Dockerfile", "containerfile": "Dockerfile", "jenkinsfile": "Groovy",
     "rakefile": "Ruby", "gemfile": "Ruby", "vagrantfile": "Ruby", "tiltfile": "Starlark", "build": "Starlark", "justfile": "Makefile",
@@ -73,7 +75,9 @@ _DEFINING_WORDS = (
     "protocol|extension|resource|variable|output|provider|locals|terraform|moved|message|service|rpc|mutation|query|schema|input|scalar|"
     "contract|sub|proc|macro_rules!|template|describe|test|package"
 )
-_DEFINITION = re.compile(rf"(?:(?:{_WORDS_BEFORE})(?:\([^)]{{0,60}}\))?\s{{1,8}}){{0,6}}(?:{_DEFINING_WORDS})\b")
+_DEFINITION = re.compile(
+    rf"(?:(?:{_WORDS_BEFORE})(?:\([^)]{{0,60}}\))?\s{{1,8}}){{0,6}}(?:{_DEFINING_WORDS})\b"
+)
 _OPENING = re.compile(
     r"(?!(?:if|else|for|while|switch|try|catch|finally|do|return|begin|with|loop|match|select)\b)[A-Za-z_@$*&<.#][^;]{0,400}[{(]$"
 )
@@ -101,7 +105,9 @@ def language_of(name: str, beginning: str = "") -> str:
     if found or "." in lowered.strip("."):
         return found or ""
     shebang = _SHEBANG.match(beginning)
-    return _INTERPRETERS.get(shebang[1].lower(), "") if shebang else ""
+    if shebang:
+        return _INTERPRETERS.get(shebang[1].lower(), "")
+    return ""
 
 
 def begins_definition(line: str, language: str) -> bool:

@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ai_platform_engineering.knowledge_bases.documents import Parsed
-from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
-from ai_platform_engineering.knowledge_bases.reading.outline import Outline
+from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
+from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
+from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder
 from ai_platform_engineering.knowledge_bases.reading.structured import load_yaml
 
 # Blocks only: what stands inside a line is for the reader of the text.
 _BLOCKS = MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
-_KINDS = {"fence": "code", "code_block": "code", "table_open": "table", "bullet_list_open": "list", "ordered_list_open": "list"}
+_KINDS = {
+    "fence": "code",
+    "code_block": "code",
+    "table_open": "table",
+    "bullet_list_open": "list",
+    "ordered_list_open": "list",
+}
 _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,2000}>")
 _HTML_HEADING = re.compile(r"\s{0,3}<h([1-6])\b", re.IGNORECASE)
 _LINK = re.compile(r"!?\[([^\[\]]{0,300})\](?:\([^()\s]{0,500}(?:\s[^()]{0,200})?\)|\[[^\[\]]{0,200}\])")
@@ -21,16 +27,18 @@ _ATTRIBUTES = re.compile(r"\s\{[#.:][^{}]{0,200}\}$")
 _MARKS = str.maketrans("", "", "*`")
 
 
-def parsed(found: Found) -> Parsed:
+def parsed(found: DetectedDocument) -> ParsedDocument:
     front, text = _front_matter(found.text)
-    outline = Outline()
+    outline = SectionBuilder()
     title, description = front.get("title"), front.get("description")
     if isinstance(description, str):
         outline.add(description)
     lines = text.split("\n")
     for token, block in _blocks(text, lines):
         _add(outline, token, block)
-    return Parsed(title if isinstance(title, str) and title.strip() else outline.first or found.name, outline.sections())
+    return ParsedDocument(
+        title if isinstance(title, str) and title.strip() else outline.first or found.name, outline.sections()
+    )
 
 
 def _front_matter(text: str) -> tuple[dict[str, object], str]:
@@ -41,7 +49,9 @@ def _front_matter(text: str) -> tuple[dict[str, object], str]:
         return {}, text
     front = load_yaml(text[4 : end + 1])
     # A page may just as well begin with a rule.
-    return (front, text[end + 5 :]) if isinstance(front, dict) else ({}, text)
+    if isinstance(front, dict):
+        return (front, text[end + 5 :])
+    return ({}, text)
 
 
 def _blocks(text: str, lines: list[str]) -> Iterator[tuple[Token | None, str]]:
@@ -59,7 +69,7 @@ def _blocks(text: str, lines: list[str]) -> Iterator[tuple[Token | None, str]]:
         yield None, "\n".join(lines[at:])
 
 
-def _add(outline: Outline, token: Token | None, block: str) -> None:
+def _add(outline: SectionBuilder, token: Token | None, block: str) -> None:
     if token is not None and token.type == "heading_open":
         outline.heading(int(token.tag[1:]), heading_text(block, setext=token.markup in {"=", "-"}))
     elif token is not None and token.type == "html_block":
@@ -80,7 +90,7 @@ def _without_comments(text: str) -> str:
     return "".join((*kept, text[at:]))
 
 
-def _add_html(outline: Outline, block: str) -> None:
+def _add_html(outline: SectionBuilder, block: str) -> None:
     heading = _HTML_HEADING.match(block)
     text = "\n".join(line for line in _TAG.sub("", _without_comments(block)).split("\n") if line.strip())
     if heading and len(text) < 300:
@@ -95,6 +105,8 @@ def heading_text(block: str, *, setext: bool) -> str:
         block = block.rpartition("\n")[0]
     else:
         block = block.strip().lstrip("#").strip()
-        block = block.rstrip("#").rstrip() if block.endswith(" #") or block.rstrip("#").endswith(" ") else block
+        block = (
+            block.rstrip("#").rstrip() if block.endswith(" #") or block.rstrip("#").endswith(" ") else block
+        )
     block = _LINK.sub(r"\1", _TAG.sub("", block[:2_000]))
     return _ATTRIBUTES.sub("", block.translate(_MARKS).strip())

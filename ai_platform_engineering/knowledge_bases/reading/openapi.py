@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ai_platform_engineering.knowledge_bases.documents import Parsed, Section
-from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
-from ai_platform_engineering.knowledge_bases.reading.outline import Outline
+from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, Section
+from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
+from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder
 from ai_platform_engineering.knowledge_bases.reading.structured import load_json, load_yaml
 
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
@@ -13,18 +13,18 @@ _MOST_PROPERTIES = 200
 _DEEPEST_TYPE = 4
 
 
-def parsed(found: Found) -> Parsed:
+def parsed(found: DetectedDocument) -> ParsedDocument:
     """Raises ValueError for what is no description of an interface, so that it is read as any other file."""
     values = load_json(found.text) if found.text.lstrip().startswith("{") else None
     api = _Api(values if values is not None else load_yaml(found.text))
-    return Parsed(api.title or found.name, api.read())
+    return ParsedDocument(api.title or found.name, api.read())
 
 
 class _Api:
     def __init__(self, values: Any) -> None:
         self._values = _mapping(values)
         self._info = _mapping(self._values.get("info"))
-        self._outline = Outline()
+        self._outline = SectionBuilder()
 
     @property
     def title(self) -> str:
@@ -59,11 +59,15 @@ class _Api:
             self._values.get("securityDefinitions")
         )
         if kinds:
-            yield "Authentication: " + ", ".join(f"{name} ({_words(_mapping(kind).get('type'))})" for name, kind in kinds.items())
+            yield "Authentication: " + ", ".join(
+                f"{name} ({_words(_mapping(kind).get('type'))})" for name, kind in kinds.items()
+            )
 
     def _tag_words(self, tag: str) -> str:
         tags = map(_mapping, _list(self._values.get("tags")))
-        return next((_words(found.get("description")) for found in tags if _words(found.get("name")) == tag), "")
+        return next(
+            (_words(found.get("description")) for found in tags if _words(found.get("name")) == tag), ""
+        )
 
     def _operations(self, where: str) -> Iterator[tuple[str, str, str, dict[str, Any], list[Any]]]:
         for path, item in _mapping(self._values.get(where)).items():
@@ -73,20 +77,36 @@ class _Api:
                 if isinstance(operation, dict):
                     tags = _list(operation.get("tags"))
                     tag = _words(tags[0]) if tags else ""
-                    yield tag or "Operations", method.upper(), str(path), operation, _list(item.get("parameters"))
+                    yield (
+                        tag or "Operations",
+                        method.upper(),
+                        str(path),
+                        operation,
+                        _list(item.get("parameters")),
+                    )
 
     def _operation(self, method: str, path: str, operation: dict[str, Any], shared: list[Any]) -> None:
         summary = _words(operation.get("summary")).rstrip(".")
         self._outline.heading(2, f"{method} {path}{': ' + summary if summary else ''}")
         name = _words(operation.get("operationId"))
-        known = (f"`{method} {path}`", f"operation `{name}`" if name else "", "deprecated" if _yes(operation.get("deprecated")) else "")
+        known = (
+            f"`{method} {path}`",
+            f"operation `{name}`" if name else "",
+            "deprecated" if _yes(operation.get("deprecated")) else "",
+        )
         self._outline.add(", ".join(filter(None, known)))
         self._outline.add(_words(operation.get("description")))
-        parameters = [self._resolved(parameter) for parameter in (*shared, *_list(operation.get("parameters")))]
+        parameters = [
+            self._resolved(parameter) for parameter in (*shared, *_list(operation.get("parameters")))
+        ]
         self._part("Parameters", map(self._parameter, parameters))
         self._part("Request body", self._content(self._resolved(operation.get("requestBody"))))
         self._part(
-            "Responses", (self._response(str(code), self._resolved(what)) for code, what in _mapping(operation.get("responses")).items())
+            "Responses",
+            (
+                self._response(str(code), self._resolved(what))
+                for code, what in _mapping(operation.get("responses")).items()
+            ),
         )
 
     def _part(self, title: str, lines: Any) -> None:
@@ -96,7 +116,11 @@ class _Api:
 
     def _parameter(self, parameter: dict[str, Any]) -> str:
         schema = _mapping(parameter.get("schema")) or parameter
-        facts = (_words(parameter.get("in")), _type(schema), "required" if _yes(parameter.get("required")) else "")
+        facts = (
+            _words(parameter.get("in")),
+            _type(schema),
+            "required" if _yes(parameter.get("required")) else "",
+        )
         return _described(f"{_words(parameter.get('name'))} ({', '.join(filter(None, facts))})", parameter)
 
     def _content(self, body: dict[str, Any]) -> Iterator[str]:
@@ -112,14 +136,19 @@ class _Api:
         return _described(f"{code}{' (' + ', '.join(types) + ')' if types else ''}", response)
 
     def _schemas(self) -> dict[Any, Any]:
-        return _mapping(_mapping(self._values.get("components")).get("schemas")) or _mapping(self._values.get("definitions"))
+        return _mapping(_mapping(self._values.get("components")).get("schemas")) or _mapping(
+            self._values.get("definitions")
+        )
 
     def _schema(self, name: str, schema: dict[str, Any]) -> str:
         required = {str(field) for field in _list(schema.get("required"))}
         lines = [_described(f"{name}: {_type(schema, named=False) or 'object'}", schema)]
         for field, what in list(_mapping(schema.get("properties")).items())[:_MOST_PROPERTIES]:
             what = _mapping(what)
-            lines.append("- " + _described(f"{field} ({_type(what)}{', required' if str(field) in required else ''})", what))
+            lines.append(
+                "- "
+                + _described(f"{field} ({_type(what)}{', required' if str(field) in required else ''})", what)
+            )
         return "\n".join(lines)
 
     def _resolved(self, value: Any) -> dict[str, Any]:
@@ -151,24 +180,34 @@ def _type(schema: dict[str, Any], depth: int = 0, *, named: bool = True) -> str:
     if words == "array" or "items" in schema:
         return f"array of {_type(_mapping(schema.get('items')), depth + 1) or 'anything'}"
     form = _words(schema.get("format"))
-    return f"{words} ({form})" if form else words
+    if form:
+        return f"{words} ({form})"
+    return words
 
 
 def _described(text: str, what: dict[str, Any]) -> str:
     words = " ".join(_words(what.get("description")).split())
-    return f"{text}: {words}" if words else text
+    if words:
+        return f"{text}: {words}"
+    return text
 
 
 def _mapping(value: Any) -> dict[Any, Any]:
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def _words(value: Any) -> str:
-    return str(value).strip() if isinstance(value, str | int | float) else ""
+    if isinstance(value, str | int | float):
+        return str(value).strip()
+    return ""
 
 
 def _yes(value: Any) -> bool:

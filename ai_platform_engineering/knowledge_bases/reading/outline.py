@@ -7,7 +7,7 @@ from ai_platform_engineering.knowledge_bases.reading.limits import LONGEST_TEXT,
 from ai_platform_engineering.knowledge_bases.reading.text import one_line
 
 
-class Outline:
+class SectionBuilder:
     """The sections so far; `full` when more would be left out anyway."""
 
     def __init__(self) -> None:
@@ -28,7 +28,9 @@ class Outline:
     def first(self) -> str:
         """The first heading of all, or nothing."""
         found = next((section.headings for section in self._sections if section.headings), self.headings)
-        return found[0] if found else ""
+        if found:
+            return found[0]
+        return ""
 
     def heading(self, level: int, text: str) -> None:
         text = one_line(text)
@@ -59,7 +61,9 @@ def table(rows: Iterable[Sequence[str]]) -> str:
         if number > MOST_ROWS:
             lines.append("| [more rows are left out] |")
             break
-        lines.append(f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |")
+        lines.append(
+            f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
+        )
         if number == 0:
             lines.append("|" + " --- |" * len(cells))
     return "\n".join(lines)

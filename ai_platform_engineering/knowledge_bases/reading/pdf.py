@@ -6,10 +6,10 @@ from typing import Any
 import pypdfium2  # type: ignore[import-untyped]
 import pypdfium2.raw  # type: ignore[import-untyped]
 
-from ai_platform_engineering.knowledge_bases.documents import Parsed, Unreadable
-from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
+from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, UnreadableDocument
+from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
 from ai_platform_engineering.knowledge_bases.reading.limits import MOST_PAGES
-from ai_platform_engineering.knowledge_bases.reading.outline import Outline
+from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder
 from ai_platform_engineering.knowledge_bases.reading.text import clean, one_line
 
 _PAGE_LEVEL = 9  # below every entry of an outline
@@ -18,7 +18,7 @@ _MOST_ENTRIES = 5_000
 _CUT_WORD = ("\ufffe", "\x02", "\xad")  # what stands for a hyphen at the end of a line
 
 
-def parsed(found: Found) -> Parsed:
+def parsed(found: DetectedDocument) -> ParsedDocument:
     pdf = _opened(found.raw.content)
     try:
         return _read(pdf, found)
@@ -31,22 +31,24 @@ def _opened(content: bytes) -> Any:
         return pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == pypdfium2.raw.FPDF_ERR_PASSWORD:
-            raise Unreadable("The PDF is encrypted and needs a password.") from error
-        raise Unreadable("The PDF is broken.") from error
+            raise UnreadableDocument("The PDF is encrypted and needs a password.") from error
+        raise UnreadableDocument("The PDF is broken.") from error
 
 
-def _read(pdf: Any, found: Found) -> Parsed:
-    outline, entries = Outline(), _entries(pdf)
+def _read(pdf: Any, found: DetectedDocument) -> ParsedDocument:
+    outline, entries = SectionBuilder(), _entries(pdf)
     count = len(pdf)
     for number in range(min(count, MOST_PAGES)):
         _add_page(outline, number, _lines(pdf, number), entries[number])
         if outline.full:
             break
     if not any(section.text for section in outline.sections()):
-        raise Unreadable("The PDF holds no text: its pages may be scanned pictures.")
+        raise UnreadableDocument("The PDF holds no text: its pages may be scanned pictures.")
     if count > MOST_PAGES:
         outline.add(f"[The pages after page {MOST_PAGES} are left out.]")
-    return Parsed(one_line(pdf.get_metadata_dict().get("Title") or "") or found.name, outline.sections())
+    return ParsedDocument(
+        one_line(pdf.get_metadata_dict().get("Title") or "") or found.name, outline.sections()
+    )
 
 
 def _entries(pdf: Any) -> dict[int, list[tuple[int, str]]]:
@@ -82,7 +84,7 @@ def _lines(pdf: Any, number: int) -> list[str]:
     return [line for line in clean(text).split("\n") if line.strip()]
 
 
-def _add_page(outline: Outline, number: int, lines: list[str], entries: list[tuple[int, str]]) -> None:
+def _add_page(outline: SectionBuilder, number: int, lines: list[str], entries: list[tuple[int, str]]) -> None:
     """An entry begins at the line that says it, or where the one before it began."""
     at = 0
     for level, title in entries:
@@ -95,10 +97,17 @@ def _add_page(outline: Outline, number: int, lines: list[str], entries: list[tup
 
 def _line_of(title: str, lines: list[str], at: int) -> int:
     wanted = title.casefold()
-    return next((number for number in range(at, len(lines)) if " ".join(lines[number].split()).casefold().endswith(wanted)), at)
+    return next(
+        (
+            number
+            for number in range(at, len(lines))
+            if " ".join(lines[number].split()).casefold().endswith(wanted)
+        ),
+        at,
+    )
 
 
-def _add_part(outline: Outline, number: int, lines: list[str]) -> None:
+def _add_part(outline: SectionBuilder, number: int, lines: list[str]) -> None:
     if lines:
         outline.heading(_PAGE_LEVEL, f"Page {number + 1}")
         outline.add("\n".join(lines))

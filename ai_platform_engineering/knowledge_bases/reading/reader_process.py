@@ -6,11 +6,16 @@ import subprocess
 import sys
 from typing import Any
 
-from ai_platform_engineering.knowledge_bases.documents import Parsed, Raw, Section, Unreadable
+from ai_platform_engineering.knowledge_bases.documents import (
+    ParsedDocument,
+    RawDocument,
+    Section,
+    UnreadableDocument,
+)
 from ai_platform_engineering.knowledge_bases.reading.limits import WALL_SECONDS
 
 
-def read_apart(raw: Raw) -> tuple[str, Parsed]:
+def read_apart(raw: RawDocument) -> tuple[str, ParsedDocument]:
     """As `read_here`, but a parser that crashes, hangs or eats memory makes the document unreadable and does nothing else."""
     head = json.dumps({"address": raw.address, "media_type": raw.media_type, "link": raw.link})
     try:
@@ -19,24 +24,28 @@ def read_apart(raw: Raw) -> tuple[str, Parsed]:
             input=head.encode() + b"\n" + raw.content,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # our packages, and none of our secrets
+            env={
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path))
+            },  # our packages, and none of our secrets
             timeout=WALL_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise Unreadable("The document takes too long to read.") from error
+        raise UnreadableDocument("The document takes too long to read.") from error
     if done.returncode:
-        raise Unreadable("The document cannot be read: it is broken, or takes too much time or memory.")
+        raise UnreadableDocument(
+            "The document cannot be read: it is broken, or takes too much time or memory."
+        )
     return _unpacked(json.loads(done.stdout))
 
 
-def _unpacked(answer: dict[str, Any]) -> tuple[str, Parsed]:
+def _unpacked(answer: dict[str, Any]) -> tuple[str, ParsedDocument]:
     if "unreadable" in answer:
-        raise Unreadable(answer["unreadable"])
+        raise UnreadableDocument(answer["unreadable"])
     sections = tuple(Section(text, tuple(headings), kind) for text, headings, kind in answer["sections"])
-    return answer["kind"], Parsed(answer["title"], sections, answer["language"])
+    return answer["kind"], ParsedDocument(answer["title"], sections, answer["language"])
 
 
-def packed(kind: str, parsed: Parsed) -> dict[str, Any]:
+def packed(kind: str, parsed: ParsedDocument) -> dict[str, Any]:
     sections = [(section.text, section.headings, section.kind) for section in parsed.sections]
     return {"kind": kind, "title": parsed.title, "language": parsed.language, "sections": sections}

@@ -4,8 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import import_module
 
-from ai_platform_engineering.knowledge_bases.documents import Parsed, Raw, Section, Unreadable
-from ai_platform_engineering.knowledge_bases.reading.document_kind import Found, detect
+from ai_platform_engineering.knowledge_bases.documents import (
+    ParsedDocument,
+    RawDocument,
+    Section,
+    UnreadableDocument,
+)
+from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument, detect
 from ai_platform_engineering.knowledge_bases.reading.limits import LONGEST_TEXT
 from ai_platform_engineering.knowledge_bases.reading.text import clean, one_line
 
@@ -21,35 +26,50 @@ _READERS = {
     "csv": "tabular",
 }
 # A document that its own reader cannot make sense of is still text.
-_SECOND_CHOICE = {"openapi": "code", "rst": "text", "csv": "text", "code": "text", "markdown": "text", "html": "text"}
+_SECOND_CHOICE = {
+    "openapi": "code",
+    "rst": "text",
+    "csv": "text",
+    "code": "text",
+    "markdown": "text",
+    "html": "text",
+}
 
 
-def read_here(raw: Raw) -> tuple[str, Parsed]:
+def read_here(raw: RawDocument) -> tuple[str, ParsedDocument]:
     """Reads in this process, without limits on time and memory."""
     found = detect(raw)
     while True:
         try:
             parsed = _finished(_reader(found.kind)(found), cut=found.cut)
-        except Unreadable:
+        except UnreadableDocument:
             raise
-        except Exception as error:  # parsers answer hostile input with anything, RecursionError and MemoryError included
+        except (
+            Exception
+        ) as error:  # parsers answer hostile input with anything, RecursionError and MemoryError included
             if found.kind not in _SECOND_CHOICE:
-                raise Unreadable(f"The document looks like {found.kind} but cannot be read.") from error
+                raise UnreadableDocument(
+                    f"The document looks like {found.kind} but cannot be read."
+                ) from error
             found = replace(found, kind=_SECOND_CHOICE[found.kind])
             continue
         if not any(section.text.strip() or section.headings for section in parsed.sections):
-            raise Unreadable("The document holds no text.")
+            raise UnreadableDocument("The document holds no text.")
         return found.kind, parsed
 
 
-def _reader(kind: str) -> Callable[[Found], Parsed]:
-    reader: Callable[[Found], Parsed] = import_module(f"{_PACKAGE}.{_READERS[kind]}").parsed
+def _reader(kind: str) -> Callable[[DetectedDocument], ParsedDocument]:
+    reader: Callable[[DetectedDocument], ParsedDocument] = import_module(
+        f"{_PACKAGE}.{_READERS[kind]}"
+    ).parsed
     return reader
 
 
-def _finished(parsed: Parsed, *, cut: bool) -> Parsed:
+def _finished(parsed: ParsedDocument, *, cut: bool) -> ParsedDocument:
     """Entities and escapes bring back what the decoder removed, so every text is cleaned once more, and counted."""
-    return Parsed(one_line(parsed.title) or "Untitled", tuple(_bounded(parsed.sections, cut)), parsed.language)
+    return ParsedDocument(
+        one_line(parsed.title) or "Untitled", tuple(_bounded(parsed.sections, cut)), parsed.language
+    )
 
 
 def _bounded(sections: Iterable[Section], cut: bool) -> Iterable[Section]:

@@ -9,10 +9,10 @@ from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.utils import DependencyList
 
-from ai_platform_engineering.knowledge_bases.documents import Parsed
-from ai_platform_engineering.knowledge_bases.reading.document_kind import Found
+from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
+from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
 from ai_platform_engineering.knowledge_bases.reading.limits import DEEPEST
-from ai_platform_engineering.knowledge_bases.reading.outline import Outline, fenced, table
+from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder, fenced, table
 
 _LONGEST_LINE = 10_000
 _SETTINGS: dict[str, Any] = {
@@ -32,30 +32,34 @@ _SETTINGS: dict[str, Any] = {
 _ROLE = re.compile(r":[a-zA-Z][\w:.+-]{0,60}:`~?([^`<>]{1,300}?)(?:\s{0,8}<[^`<>]{0,300}>)?`")
 _DIRECTIVE = re.compile(r"\.\. ([\w:.+-]{1,60})::[ \t]{0,20}([^\n]{0,500})")
 _OPTION = re.compile(r":[\w -]{1,40}:(?:\s|$)")
-_NOT_FOR_READERS = frozenset({"raw", "include", "toctree", "highlight", "index", "currentmodule", "csv-table", "literalinclude"})
+_NOT_FOR_READERS = frozenset(
+    {"raw", "include", "toctree", "highlight", "index", "currentmodule", "csv-table", "literalinclude"}
+)
 _SKIPPED = (
     nodes.comment, nodes.substitution_definition, nodes.target, nodes.pending, nodes.raw, nodes.docinfo, nodes.decoration, nodes.meta,
     nodes.Invisible, nodes.generated, nodes.topic,
 )  # fmt: skip
 
 
-def parsed(found: Found) -> Parsed:
+def parsed(found: DetectedDocument) -> ParsedDocument:
     if max(map(len, found.text.split("\n"))) > _LONGEST_LINE:
         raise ValueError("docutils leaves out a document with so long a line")  # it is read as plain text
     document = publish_doctree(found.text, settings_overrides={**_SETTINGS, "warning_stream": io.StringIO()})
     reading = _Reading()
     reading.children(document, 0)
-    return Parsed(reading.outline.first or found.name, reading.outline.sections())
+    return ParsedDocument(reading.outline.first or found.name, reading.outline.sections())
 
 
 class _Reading:
     def __init__(self) -> None:
-        self.outline = Outline()
+        self.outline = SectionBuilder()
         self._level = 1
         self._blocks: dict[type[nodes.Node], Callable[[Any, int], None]] = {
             nodes.section: self._section,
             nodes.title: lambda node, depth: self.outline.heading(self._level, _inline(node)),
-            nodes.literal_block: lambda node, depth: self.outline.add(fenced(node.astext(), _language(node)), "code"),
+            nodes.literal_block: lambda node, depth: self.outline.add(
+                fenced(node.astext(), _language(node)), "code"
+            ),
             nodes.doctest_block: lambda node, depth: self.outline.add(fenced(node.astext(), "pycon"), "code"),
             nodes.table: lambda node, depth: self._table(node),
             nodes.bullet_list: self._list,
@@ -72,7 +76,12 @@ class _Reading:
                 block(child, depth)
             elif isinstance(child, nodes.Admonition):
                 self.outline.add(f"{type(child).__name__.capitalize()}: {_text(child)}")
-            elif depth < DEEPEST and isinstance(child, nodes.Element) and not isinstance(child, nodes.TextElement) and _has_blocks(child):
+            elif (
+                depth < DEEPEST
+                and isinstance(child, nodes.Element)
+                and not isinstance(child, nodes.TextElement)
+                and _has_blocks(child)
+            ):
                 self.children(child, depth + 1)
             else:
                 self.outline.add(_text(child))
@@ -87,7 +96,10 @@ class _Reading:
     def _table(self, node: nodes.table) -> None:
         for title in node.findall(nodes.title):
             self.outline.add(_inline(title))
-        rows = ([_text(entry) for entry in row.children if isinstance(entry, nodes.Element)] for row in node.findall(nodes.row))
+        rows = (
+            [_text(entry) for entry in row.children if isinstance(entry, nodes.Element)]
+            for row in node.findall(nodes.row)
+        )
         self.outline.add(table(rows), "table")
 
     def _list(self, node: nodes.Element, depth: int) -> None:
@@ -100,12 +112,18 @@ class _Reading:
             if directive and directive[1] not in _NOT_FOR_READERS:
                 first = f"{directive[1].capitalize()}: {directive[2]}"
                 body = (line.strip() for line in block.astext().split("\n")[1:])
-                self.outline.add(_without_roles("\n".join((first, *(line for line in body if line and not _OPTION.match(line))))))
+                self.outline.add(
+                    _without_roles(
+                        "\n".join((first, *(line for line in body if line and not _OPTION.match(line))))
+                    )
+                )
 
 
 def _items(node: nodes.Element, depth: int) -> Iterable[str]:
     ordered = isinstance(node, nodes.enumerated_list)
-    for number, item in enumerate((child for child in node.children if isinstance(child, nodes.list_item)), start=1):
+    for number, item in enumerate(
+        (child for child in node.children if isinstance(child, nodes.list_item)), start=1
+    ):
         mark = f"{number}. " if ordered else "- "
         inner: list[str] = []
         for child in item.children:
@@ -117,13 +135,22 @@ def _items(node: nodes.Element, depth: int) -> Iterable[str]:
 
 
 def _has_blocks(node: nodes.Element) -> bool:
-    return any(isinstance(child, nodes.Body | nodes.section | nodes.title | nodes.Part) for child in node.children)
+    return any(
+        isinstance(child, nodes.Body | nodes.section | nodes.title | nodes.Part) for child in node.children
+    )
 
 
 def _text(node: nodes.Node) -> str:
     """All paragraphs of a node, a line each."""
-    parts = [_inline(part) for part in node.findall(lambda inner: isinstance(inner, nodes.TextElement) and not _in_text(inner, node))]
-    return "\n".join(filter(None, parts)) if parts else _without_roles(node.astext())
+    parts = [
+        _inline(part)
+        for part in node.findall(
+            lambda inner: isinstance(inner, nodes.TextElement) and not _in_text(inner, node)
+        )
+    ]
+    if parts:
+        return "\n".join(filter(None, parts))
+    return _without_roles(node.astext())
 
 
 def _in_text(node: nodes.Node, root: nodes.Node) -> bool:
@@ -139,7 +166,9 @@ def _inline(node: Any) -> str:
     """The text of a paragraph or heading: links with their targets, literals in back-quotes."""
     parts: list[str] = []
     for child in node.children:
-        if isinstance(child, nodes.reference) and str(child.get("refuri", "")).startswith(("http://", "https://")):
+        if isinstance(child, nodes.reference) and str(child.get("refuri", "")).startswith(
+            ("http://", "https://")
+        ):
             text, target = child.astext(), child["refuri"]
             parts.append(text if text == target else f"[{text}]({target})")
         elif isinstance(child, nodes.literal):
@@ -153,7 +182,9 @@ def _inline(node: Any) -> str:
 
 
 def _without_roles(text: str) -> str:
-    return _ROLE.sub(r"\1", text) if ":`" in text else text
+    if ":`" in text:
+        return _ROLE.sub(r"\1", text)
+    return text
 
 
 def _language(node: nodes.Element) -> str:

@@ -5,7 +5,7 @@ import re
 import unicodedata
 
 from ai_platform_engineering.core.events import clean_text
-from ai_platform_engineering.knowledge_bases.documents import Unreadable
+from ai_platform_engineering.knowledge_bases.documents import UnreadableDocument
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -22,16 +22,20 @@ _COLOURS = re.compile("\x1b\\[[0-9;]{0,20}[A-Za-z]")
 _UNTIDY = re.compile(r"[ \t]\n|\n\n\n")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _LONGEST_LINE = 300
-_CONTROLS = bytes(set(range(32)) - {8, 9, 10, 12, 13, 27})  # backspace and escape stand in logs and manual pages
+_CONTROLS = bytes(
+    set(range(32)) - {8, 9, 10, 12, 13, 27}
+)  # backspace and escape stand in logs and manual pages
 
 
 def decoded(content: bytes, media_type: str) -> str:
     """The text: by its byte order mark, by what is declared, as UTF-8, else as Latin text. Raises Unreadable for what is no text."""
     for mark, encoding in _BOMS:
         if content.startswith(mark):
-            return clean(content.removeprefix(mark if encoding == "utf-8" else b"").decode(encoding, "replace"))
+            return clean(
+                content.removeprefix(mark if encoding == "utf-8" else b"").decode(encoding, "replace")
+            )
     if _is_binary(content):
-        raise Unreadable("The document is not text.")
+        raise UnreadableDocument("The document is not text.")
     for encoding in (*_declared(content, media_type), "utf-8", "cp1252"):
         try:
             return clean(content.decode(encoding))
@@ -57,7 +61,13 @@ def _declared(content: bytes, media_type: str) -> list[str]:
 def _decodes_text(name: str) -> bool:
     try:
         # UTF-7 hides markup, and what a page says in readable bytes cannot be UTF-16.
-        return codecs.lookup(name).name not in {"utf-7", "utf-16", "utf-16-le", "utf-16-be", "utf-32"} and bool(b"a".decode(name))
+        return codecs.lookup(name).name not in {
+            "utf-7",
+            "utf-16",
+            "utf-16-le",
+            "utf-16-be",
+            "utf-32",
+        } and bool(b"a".decode(name))
     except (LookupError, UnicodeError, ValueError):
         return False
 

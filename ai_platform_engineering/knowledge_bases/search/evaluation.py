@@ -9,20 +9,20 @@ from statistics import fmean
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.indexing.embeddings import Embedder
-from ai_platform_engineering.knowledge_bases.stores.store import Mode, Store
+from ai_platform_engineering.knowledge_bases.stores.store import KnowledgeStore, SearchMode
 
 Grades = Mapping[str, int]  # by document, as the judgements name it; above 0 is relevant
-Ranked = Callable[[str, Mode], Awaitable[Sequence[str]]]
+Ranked = Callable[[str, SearchMode], Awaitable[Sequence[str]]]
 
 DEPTH = 10
 _WIDER = 5  # chunks for each document that is looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class SearchMetrics:
     """Means over the questions that have a relevant document; latencies in seconds."""
 
-    mode: Mode
+    mode: SearchMode
     questions: int
     ndcg: float
     recall: float
@@ -61,23 +61,37 @@ def read_queries(path: Path) -> dict[str, str]:
 def ndcg(ranked: Sequence[str], grades: Grades, depth: int = DEPTH) -> float:
     """Normalised discounted cumulative gain; the gain of a grade is the grade itself, as trec_eval has it."""
     ideal = _gain(sorted((grade for grade in grades.values() if grade > 0), reverse=True)[:depth])
-    return _gain([max(0, grades.get(document, 0)) for document in ranked[:depth]]) / ideal if ideal else 0.0
+    if ideal:
+        return _gain([max(0, grades.get(document, 0)) for document in ranked[:depth]]) / ideal
+    return 0.0
 
 
 def recall(ranked: Sequence[str], grades: Grades, depth: int = DEPTH) -> float:
     relevant = {document for document, grade in grades.items() if grade > 0}
-    return len(relevant.intersection(ranked[:depth])) / len(relevant) if relevant else 0.0
+    if relevant:
+        return len(relevant.intersection(ranked[:depth])) / len(relevant)
+    return 0.0
 
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least this share of the values does not pass."""
-    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)] if values else 0.0
+    if values:
+        return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+    return 0.0
 
 
-async def evaluated(mode: Mode, queries: Mapping[str, str], qrels: Mapping[str, Grades], ranked: Ranked) -> Figures:
+async def evaluated(
+    mode: SearchMode, queries: Mapping[str, str], qrels: Mapping[str, Grades], ranked: Ranked
+) -> SearchMetrics:
     """One pass over the questions that were judged."""
-    judged = [question for question in sorted(queries) if any(grade > 0 for grade in qrels.get(question, {}).values())]
-    gains, recalls, times = list[float](), list[float](), list[float]()
+    judged = [
+        question
+        for question in sorted(queries)
+        if any(grade > 0 for grade in qrels.get(question, {}).values())
+    ]
+    gains = list[float]()
+    recalls = list[float]()
+    times = list[float]()
     for question in judged:
         began = time.perf_counter()
         found = await ranked(queries[question], mode)
@@ -85,25 +99,38 @@ async def evaluated(mode: Mode, queries: Mapping[str, str], qrels: Mapping[str, 
         gains.append(ndcg(found, qrels[question]))
         recalls.append(recall(found, qrels[question]))
     if not judged:
-        raise Refused("No question has a relevant document: the ids of the questions and of the judgements differ.")
-    return Figures(mode, len(judged), fmean(gains), fmean(recalls), percentile(times, 0.5), percentile(times, 0.95))
+        raise Refused(
+            "No question has a relevant document: the ids of the questions and of the judgements differ."
+        )
+    return SearchMetrics(
+        mode, len(judged), fmean(gains), fmean(recalls), percentile(times, 0.5), percentile(times, 0.95)
+    )
 
 
-def ranking(store: Store, embedder: Embedder | None, names: Mapping[str, str], datasources: Sequence[str] = ()) -> Ranked:
+def create_ranker(
+    store: KnowledgeStore,
+    embedder: Embedder | None,
+    names: Mapping[str, str],
+    datasources: Sequence[str] = (),
+) -> Ranked:
     """Documents in the order of their best chunk. `names`: how the judgements call a document id. With the time of embedding."""
 
-    async def ranked(query: str, mode: Mode) -> Sequence[str]:
+    async def ranked(query: str, mode: SearchMode) -> Sequence[str]:
         vector = (await embedder.embed([query]))[0] if embedder is not None and mode != "lexical" else None
         model = embedder.name if embedder is not None else ""
-        hits = await store.search(query, vector, model=model, datasources=datasources, limit=_WIDER * DEPTH, mode=mode)
+        hits = await store.search(
+            query, vector, model=model, datasources=datasources, limit=_WIDER * DEPTH, mode=mode
+        )
         return list(dict.fromkeys(names.get(hit.document_id, hit.document_id) for hit in hits))
 
     return ranked
 
 
-async def compared(queries: Mapping[str, str], qrels: Mapping[str, Grades], ranked: Ranked, *, vectors: bool) -> list[Figures]:
+async def compare_modes(
+    queries: Mapping[str, str], qrels: Mapping[str, Grades], ranked: Ranked, *, vectors: bool
+) -> list[SearchMetrics]:
     """One line for each way of searching."""
-    modes: tuple[Mode, ...] = ("lexical", "vectors", "hybrid") if vectors else ("lexical",)
+    modes: tuple[SearchMode, ...] = ("lexical", "vectors", "hybrid") if vectors else ("lexical",)
     return [await evaluated(mode, queries, qrels, ranked) for mode in modes]
 
 

@@ -9,7 +9,9 @@ from ai_platform_engineering.knowledge_bases.stores.store import Hit
 OF_ONE_DOCUMENT = 2
 
 _RANK_OFFSET = 60  # the usual constant: how little the first places count more than the next ones
-_LEAST, _MOST, _SHARE = 10, 100, 10
+_LEAST = 10
+_MOST = 100
+_SHARE = 10
 _BELOW = 0.001
 
 T = TypeVar("T", bound=Hashable)
@@ -31,7 +33,7 @@ def candidates(limit: int) -> int:
     return max(_MOST, 4 * limit)
 
 
-def fused(rankings: Sequence[Sequence[T]], places: int) -> dict[T, float]:
+def fuse_rankings(rankings: Sequence[Sequence[T]], places: int) -> dict[T, float]:
     """Scores by the first places of every ranking; those below fill up, and overtake none of them."""
     scores: dict[T, float] = {}
     for ranking in rankings:

@@ -2,7 +2,7 @@
 
 import re
 
-from ai_platform_engineering.knowledge_bases.search.tokens import asked
+from ai_platform_engineering.knowledge_bases.search.tokens import parse_query
 
 LONGEST = 600
 
@@ -18,15 +18,22 @@ def snippet(text: str, query: str, longest: int = LONGEST) -> str:
     begin = _best_place(text, query, longest - 2)
     begin = _word_start(text, begin)
     end = min(len(text), begin + longest - 2)
-    if end < len(text) and (space := max(text.rfind(" ", begin, end), text.rfind("\n", begin, end))) > begin + longest // 2:
+    if (
+        end < len(text)
+        and (space := max(text.rfind(" ", begin, end), text.rfind("\n", begin, end))) > begin + longest // 2
+    ):
         end = space
     return f"{'…' if begin else ''}{text[begin:end].strip()}{'…' if end < len(text) else ''}"
 
 
 def _best_place(text: str, query: str, length: int) -> int:
     """Where a window begins that holds the most different words of the query; the first of equals, with a little room before it."""
-    wanted = {word[:_STEM] for word in asked(query)[0]}
-    places = [(match.start(), stem) for match in _WORD.finditer(text) if (stem := match[0].lower()[:_STEM]) in wanted]
+    wanted = {word[:_STEM] for word in parse_query(query)[0]}
+    places = [
+        (match.start(), stem)
+        for match in _WORD.finditer(text)
+        if (stem := match[0].lower()[:_STEM]) in wanted
+    ]
     best, most = 0, 0
     for index, (place, _) in enumerate(places):
         inside = {stem for at, stem in places[index : index + 200] if at < place + length}
@@ -43,4 +50,6 @@ def _word_start(text: str, begin: int) -> int:
     if line >= 0:
         return line + 1
     space = text.rfind(" ", max(0, begin - 40), begin)
-    return space + 1 if space >= 0 else begin
+    if space >= 0:
+        return space + 1
+    return begin

@@ -38,7 +38,7 @@ def parts(text: str) -> str:
     return " ".join(part for token in _humped(text) for part in _HUMPS.findall(token))
 
 
-def asked(query: str) -> tuple[list[str], list[str]]:
+def parse_query(query: str) -> tuple[list[str], list[str]]:
     """The words of a query that say something (all of them when none does), and its identifiers; each once, in order."""
     query = query[:MAX_QUERY]
     words = list(dict.fromkeys(word.lower() for word in _WORD.findall(f"{query} {parts(query)}")))

@@ -9,21 +9,29 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from ai_platform_engineering.knowledge_bases.documents import Raw
-from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetched, Fetcher
+from ai_platform_engineering.knowledge_bases.documents import RawDocument
+from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchResponse
 from ai_platform_engineering.knowledge_bases.sources.page_links import normalised, outline_of
 from ai_platform_engineering.knowledge_bases.sources.robots import MAX_DELAY, Robots, Rules
-from ai_platform_engineering.knowledge_bases.sources.source_items import Found, Gone, Item, Skipped, Unchanged
-from ai_platform_engineering.net.url_policy import DEFAULT_PORTS, FetchFailed, FetchRefused, parse
+from ai_platform_engineering.knowledge_bases.sources.source_items import (
+    ChangedItem,
+    RemovedItem,
+    SkippedItem,
+    SourceItem,
+    UnchangedItem,
+)
+from ai_platform_engineering.net.url_policy import DEFAULT_PORTS, FetchFailed, FetchRefused, parse_url
 
 Pause = Callable[[float], Awaitable[None]]
 _LATER = frozenset({429, 503})
 _GONE = frozenset({404, 410})
-_TRIES_PER_PAGE = 4  # addresses tried for each page that is wanted: broken links must not make a crawl endless
+_TRIES_PER_PAGE = (
+    4  # addresses tried for each page that is wanted: broken links must not make a crawl endless
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class CrawlLimits:
     """How far a crawl goes. Depth 0 is the page alone; without a prefix it stays on the host."""
 
     depth: int = 3
@@ -72,18 +80,26 @@ class _Scope:
 
     @staticmethod
     def _host(url: str) -> tuple[str, int]:
-        target = parse(url)
-        return target.host, 0 if target.port in DEFAULT_PORTS.values() else target.port  # http and https are one site
+        target = parse_url(url)
+        return (
+            target.host,
+            0 if target.port in DEFAULT_PORTS.values() else target.port,
+        )  # http and https are one site
 
 
 class Crawl:
     """One walk through a site. Pages that are known are looked at again, whether or not something still leads to them."""
 
-    def __init__(self, start: str, fetcher: Fetcher, bounds: Bounds | None = None, *, pause: Pause = asyncio.sleep) -> None:
+    def __init__(
+        self, start: str, fetcher: Fetcher, bounds: CrawlLimits | None = None, *, pause: Pause = asyncio.sleep
+    ) -> None:
         """Raises FetchRefused for what is no web address."""
-        self.start, self._fetcher, self._bounds, self._pause = parse(start).url, fetcher, bounds or Bounds(), pause
+        self.start = parse_url(start).url
+        self._fetcher = fetcher
+        self._bounds = bounds or CrawlLimits()
+        self._pause = pause
         prefix = self._bounds.prefix
-        self._scope = _Scope(_bare(parse(prefix).url) if prefix else None)
+        self._scope = _Scope(_bare(parse_url(prefix).url) if prefix else None)
         self._robots = Robots(fetcher)
         self._waiting: deque[tuple[str, int]] = deque()
         self._seen: set[str] = set()
@@ -93,7 +109,7 @@ class Crawl:
         self._taken, self._tried = 0, 1  # the start is the first
         self._turn, self._began = asyncio.Lock(), False
 
-    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[Item, None]:
+    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
         self._known = {address: _Mark.read(mark) for address, mark in known.items()}
         self._digests = {mark.digest: address for address, mark in self._known.items() if mark.digest}
         start = normalised(self.start) or self.start
@@ -110,23 +126,25 @@ class Crawl:
             yield item
         if self._waiting:
             left = f"{len(self._waiting)} more addresses were not looked at."
-            yield Skipped(start, f"The crawl stopped at its limit of {self._bounds.pages} pages; {left}")
+            yield SkippedItem(start, f"The crawl stopped at its limit of {self._bounds.pages} pages; {left}")
 
-    def _look_again(self) -> list[Item]:
+    def _look_again(self) -> list[SourceItem]:
         """Puts known pages in the queue; those outside of the crawl's bounds have left, if its start could be read at all."""
-        outside: list[Item] = []
+        outside: list[SourceItem] = []
         for url, mark in self._known.items():
             if self._scope.covers(url):
                 self._add(url, mark.depth)
             elif self._taken:
-                outside.append(Gone(url))
+                outside.append(RemovedItem(url))
         return outside
 
-    async def _walk(self) -> AsyncGenerator[Item, None]:
-        running: set[asyncio.Task[list[Item]]] = set()
+    async def _walk(self) -> AsyncGenerator[SourceItem, None]:
+        running: set[asyncio.Task[list[SourceItem]]] = set()
         try:
             while self._waiting or running:
-                while self._waiting and len(running) < self._bounds.together and self._may_start(len(running)):
+                while (
+                    self._waiting and len(running) < self._bounds.together and self._may_start(len(running))
+                ):
                     self._tried += 1
                     running.add(asyncio.create_task(self._visit(*self._waiting.popleft())))
                 if not running:
@@ -141,34 +159,41 @@ class Crawl:
             await asyncio.gather(*running, return_exceptions=True)
 
     def _may_start(self, running: int) -> bool:
-        return self._taken + running < self._bounds.pages and self._tried < self._bounds.pages * _TRIES_PER_PAGE
+        return (
+            self._taken + running < self._bounds.pages and self._tried < self._bounds.pages * _TRIES_PER_PAGE
+        )
 
     def _add(self, url: str | None, depth: int) -> None:
-        if url is not None and depth <= self._bounds.depth and url not in self._seen and self._scope.covers(url):
+        if (
+            url is not None
+            and depth <= self._bounds.depth
+            and url not in self._seen
+            and self._scope.covers(url)
+        ):
             self._seen.add(url)
             self._waiting.append((url, depth))
 
-    async def _visit(self, url: str, depth: int) -> list[Item]:
+    async def _visit(self, url: str, depth: int) -> list[SourceItem]:
         try:
             rules = await self._robots.rules(url)
             if not rules.allows(url):
                 return self._not_allowed(url, rules)
             fetched = await self._fetched(url, rules.delay)
         except FetchRefused as refused:
-            return [Skipped(url, str(refused))]
+            return [SkippedItem(url, str(refused))]
         except FetchFailed as failed:
-            return [Skipped(url, str(failed))] + (self._gone(url) if failed.status in _GONE else [])
+            return [SkippedItem(url, str(failed))] + (self._gone(url) if failed.status in _GONE else [])
         if fetched.status == 304:
             self._taken += 1
-            return [Unchanged(url, self._known[url].written())]
+            return [UnchangedItem(url, self._known[url].written())]
         return await self._read(url, depth, fetched)
 
-    def _not_allowed(self, url: str, rules: Rules) -> list[Item]:
+    def _not_allowed(self, url: str, rules: Rules) -> list[SourceItem]:
         if rules.silent:  # left alone, but its pages are not gone
-            return [Skipped(url, f"The site's robots.txt could not be read. {rules.silent}")]
-        return [Skipped(url, "The site's robots.txt does not allow it."), *self._gone(url)]
+            return [SkippedItem(url, f"The site's robots.txt could not be read. {rules.silent}")]
+        return [SkippedItem(url, "The site's robots.txt does not allow it."), *self._gone(url)]
 
-    async def _fetched(self, url: str, delay: float) -> Fetched:
+    async def _fetched(self, url: str, delay: float) -> FetchResponse:
         mark = self._known.get(url, _Mark())
         # With other bounds the links of an unchanged page matter again, and they come only with the page.
         etag, modified = (mark.etag, mark.modified) if mark.bounds == self._bounds.name else ("", "")
@@ -189,7 +214,7 @@ class Crawl:
                     await self._pause(delay)
                 self._began = True
 
-    async def _read(self, url: str, depth: int, fetched: Fetched) -> list[Item]:
+    async def _read(self, url: str, depth: int, fetched: FetchResponse) -> list[SourceItem]:
         address = normalised(fetched.url) or url
         if address != url:
             if depth == 0:
@@ -201,48 +226,53 @@ class Crawl:
         for link in page.links:
             self._add(link, depth + 1)
         if not page.index:
-            return [Skipped(address, "The page asks not to be indexed."), *self._gone(url, address)]
+            return [SkippedItem(address, "The page asks not to be indexed."), *self._gone(url, address)]
         if page.canonical and self._defers(address, page.canonical):
             self._chosen.add(page.canonical)
             self._add(page.canonical, depth)
             return self._gone(url, address)
         return self._taken_in(url, address, depth, fetched)
 
-    async def _led_away(self, url: str, address: str) -> list[Item] | None:
+    async def _led_away(self, url: str, address: str) -> list[SourceItem] | None:
         if not self._scope.covers(address):
-            return [Skipped(url, "The page redirects to a place outside of the crawl."), *self._gone(url)]
+            return [SkippedItem(url, "The page redirects to a place outside of the crawl."), *self._gone(url)]
         if address in self._seen:
             return self._gone(url)
         if not (await self._robots.rules(address)).allows(address):
-            return [Skipped(url, "The page redirects to one that robots.txt does not allow."), *self._gone(url)]
+            return [
+                SkippedItem(url, "The page redirects to one that robots.txt does not allow."),
+                *self._gone(url),
+            ]
         return None
 
     def _defers(self, address: str, canonical: str) -> bool:
         """Whether a page stands for another one. A site whose pages all name its front page is not believed."""
         if canonical == address or address in self._chosen or not self._scope.covers(canonical):
             return False
-        return parse(canonical).path != "/"
+        return parse_url(canonical).path != "/"
 
-    def _taken_in(self, url: str, address: str, depth: int, fetched: Fetched) -> list[Item]:
+    def _taken_in(self, url: str, address: str, depth: int, fetched: FetchResponse) -> list[SourceItem]:
         digest = hashlib.sha256(fetched.content).hexdigest()
         if self._digests.get(digest, address) not in (address, url):
             return self._gone(url, address)
         self._digests[digest] = address
         self._taken += 1
         mark = _Mark(digest, fetched.etag, fetched.modified, depth, self._bounds.name).written()
-        moved: list[Item] = self._gone(url) if address != url else []
+        moved: list[SourceItem] = self._gone(url) if address != url else []
         if address in self._known and self._known[address].digest == digest:
-            return [*moved, Unchanged(address, mark)]
-        raw = Raw(address, fetched.content, fetched.media_type, link=address, changed=_time(fetched.modified))
-        return [*moved, Found(raw, mark)]
+            return [*moved, UnchangedItem(address, mark)]
+        raw = RawDocument(
+            address, fetched.content, fetched.media_type, link=address, changed=_time(fetched.modified)
+        )
+        return [*moved, ChangedItem(raw, mark)]
 
-    def _gone(self, *addresses: str) -> list[Item]:
+    def _gone(self, *addresses: str) -> list[SourceItem]:
         left = [address for address in dict.fromkeys(addresses) if address in self._known]
         for address in left:
             digest = self._known[address].digest
             if self._digests.get(digest) == address:
                 del self._digests[digest]  # the same content may live on elsewhere
-        return [Gone(address) for address in left]
+        return [RemovedItem(address) for address in left]
 
 
 def _bare(url: str) -> str:

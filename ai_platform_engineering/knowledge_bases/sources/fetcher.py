@@ -11,18 +11,39 @@ from urllib.parse import urljoin
 import httpcore
 import httpx
 
-from ai_platform_engineering.net.connections import Connector, Gate, SystemConnector, pool_for, proxy_for
-from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, IPAddress, Target
+from ai_platform_engineering.net.connections import (
+    Connector,
+    SystemConnector,
+    UrlChecker,
+    find_proxy,
+    open_pool,
+)
+from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, IPAddress, ParsedUrl
 
 USER_AGENT = "caipe"
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MARKUP = ("json", "xml", "yaml", "x-yaml", "toml", "pdf", "markdown", "openapi", "rtf", "x-ndjson")
 _UNNAMED = frozenset({"", "application/octet-stream", "binary/octet-stream"})  # the name decides
-_SUFFIXES = (".md", ".markdown", ".txt", ".rst", ".html", ".htm", ".json", ".yaml", ".yml", ".xml", ".toml", ".csv", ".tsv", ".pdf")
+_SUFFIXES = (
+    ".md",
+    ".markdown",
+    ".txt",
+    ".rst",
+    ".html",
+    ".htm",
+    ".json",
+    ".yaml",
+    ".yml",
+    ".xml",
+    ".toml",
+    ".csv",
+    ".tsv",
+    ".pdf",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FetchLimits:
     """`size` is counted after decompression, `seconds` over all redirects."""
 
     size: int = 10 * 1024 * 1024
@@ -32,7 +53,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchResponse:
     """What an address gave. With status 304 there is no content: it is as it was."""
 
     url: str  # after redirects
@@ -44,7 +65,13 @@ class Fetched:
     robots: str = ""  # X-Robots-Tag
 
 
-async def fetch(url: str, limits: Limits | None = None, *, allow_private: bool = False, connector: Connector | None = None) -> Fetched:
+async def fetch(
+    url: str,
+    limits: FetchLimits | None = None,
+    *,
+    allow_private: bool = False,
+    connector: Connector | None = None,
+) -> FetchResponse:
     """One page. Raises FetchRefused and FetchFailed."""
     return await Fetcher(limits, allow_private=allow_private, connector=connector).fetch(url)
 
@@ -52,54 +79,77 @@ async def fetch(url: str, limits: Limits | None = None, *, allow_private: bool =
 class Fetcher:
     """Fetches under the same rules again and again. No cookies, no credentials, a connection per request."""
 
-    def __init__(self, limits: Limits | None = None, *, allow_private: bool = False, connector: Connector | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(
+        self,
+        limits: FetchLimits | None = None,
+        *,
+        allow_private: bool = False,
+        connector: Connector | None = None,
+    ) -> None:
+        self.limits = limits or FetchLimits()
         self._connector = connector or SystemConnector()
-        self._gate = Gate(allow_private=allow_private, connector=self._connector)
+        self._gate = UrlChecker(allow_private=allow_private, connector=self._connector)
         self._tls: ssl.SSLContext | None = None
 
-    async def fetch(self, url: str, *, etag: str = "", modified: str = "", size: int | None = None) -> Fetched:
+    async def fetch(
+        self, url: str, *, etag: str = "", modified: str = "", size: int | None = None
+    ) -> FetchResponse:
         """A page, or that it is as `etag` or `modified` remember it. Raises FetchRefused and FetchFailed."""
-        conditions = {name: value for name, value in (("If-None-Match", etag), ("If-Modified-Since", modified)) if value}
+        conditions = {
+            name: value for name, value in (("If-None-Match", etag), ("If-Modified-Since", modified)) if value
+        }
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await self._follow(url, conditions, size or self.limits.size)
         except TimeoutError:
             raise FetchFailed(f"The page did not arrive within {self.limits.seconds:g} seconds.") from None
 
-    async def checked(self, url: str) -> tuple[Target, tuple[IPAddress, ...]]:
+    async def checked(self, url: str) -> tuple[ParsedUrl, tuple[IPAddress, ...]]:
         """An address that may be reached, and where. Raises FetchRefused and FetchFailed."""
-        return await self._gate.checked(url)
+        return await self._gate.check(url)
 
-    async def _follow(self, url: str, conditions: Mapping[str, str], size: int) -> Fetched:
+    async def _follow(self, url: str, conditions: Mapping[str, str], size: int) -> FetchResponse:
         target, addresses = await self.checked(url)
         for _ in range(self.limits.redirects + 1):
             answer = await self._get(target, addresses, conditions, size)
-            if isinstance(answer, Fetched):
+            if isinstance(answer, FetchResponse):
                 return answer
             before = target
             try:
                 target, addresses = await self.checked(urljoin(before.url, answer))
-            except (FetchRefused, FetchFailed, ValueError):  # without its words: they would name where it leads
+            except (
+                FetchRefused,
+                FetchFailed,
+                ValueError,
+            ):  # without its words: they would name where it leads
                 raise FetchRefused("The page redirects to an address that is not fetched.") from None
             if before.scheme == "https" and target.scheme == "http":
                 raise FetchRefused("The page redirects from https to http, which is not followed.")
         raise FetchFailed(f"The page redirects more than {self.limits.redirects} times.")
 
-    async def _get(self, target: Target, addresses: tuple[IPAddress, ...], more: Mapping[str, str], size: int) -> Fetched | str:
+    async def _get(
+        self, target: ParsedUrl, addresses: tuple[IPAddress, ...], more: Mapping[str, str], size: int
+    ) -> FetchResponse | str:
         """One request: what the server has, or where it sends us."""
         try:
-            pool = await pool_for(target, addresses, self._connector, self._context, self.limits.seconds)
+            pool = await open_pool(target, addresses, self._connector, self._context, self.limits.seconds)
             async with pool, pool.stream("GET", _url(target), headers=_headers(target, more)) as response:
                 return await self._read(target, response, conditional=bool(more), size=size)
         except httpcore.ProxyError:
             raise FetchFailed(f"The proxy does not connect to {target.host}.") from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout, OSError) as error:
             raise FetchFailed(_unconnected(target, error)) from None
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.UnsupportedProtocol):
+        except (
+            httpcore.NetworkError,
+            httpcore.ProtocolError,
+            httpcore.TimeoutException,
+            httpcore.UnsupportedProtocol,
+        ):
             raise FetchFailed(f"{target.host} broke off, or did not answer as a web server does.") from None
 
-    async def _read(self, target: Target, response: httpcore.Response, *, conditional: bool, size: int) -> Fetched | str:
+    async def _read(
+        self, target: ParsedUrl, response: httpcore.Response, *, conditional: bool, size: int
+    ) -> FetchResponse | str:
         if len(response.headers) > self.limits.headers:
             raise FetchRefused(f"The server sent more than {self.limits.headers} headers.")
         headers = _joined(response.headers)
@@ -112,10 +162,12 @@ class Fetcher:
             raise _no_success(response.status, headers)
         kind = headers.get("content-type", "")
         if not unchanged and not _wanted(kind, target):
-            raise FetchRefused(f"The page is {kind.partition(';')[0].strip()[:80]}, which holds no text that can be read.")
+            raise FetchRefused(
+                f"The page is {kind.partition(';')[0].strip()[:80]}, which holds no text that can be read."
+            )
         content = b"" if unchanged else await _body(response, headers, size)
         marks = headers.get("etag", ""), headers.get("last-modified", ""), headers.get("x-robots-tag", "")
-        return Fetched(target.url, response.status, kind, content, *marks)
+        return FetchResponse(target.url, response.status, kind, content, *marks)
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -123,13 +175,24 @@ class Fetcher:
         return self._tls
 
 
-def _url(target: Target) -> httpcore.URL:
-    return httpcore.URL(scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode())
+def _url(target: ParsedUrl) -> httpcore.URL:
+    return httpcore.URL(
+        scheme=target.scheme.encode(),
+        host=target.host.encode(),
+        port=target.port,
+        target=target.path.encode(),
+    )
 
 
-def _headers(target: Target, more: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+def _headers(target: ParsedUrl, more: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     accept = "text/html, text/markdown, text/plain, application/json, application/yaml, application/xml, application/pdf, */*;q=0.1"
-    given = {"Host": target.authority, "User-Agent": USER_AGENT, "Accept": accept, "Accept-Encoding": "gzip, deflate", **more}
+    given = {
+        "Host": target.authority,
+        "User-Agent": USER_AGENT,
+        "Accept": accept,
+        "Accept-Encoding": "gzip, deflate",
+        **more,
+    }
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in given.items()]
 
 
@@ -142,12 +205,14 @@ def _joined(given: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
-def _wanted(content_type: str, target: Target) -> bool:
+def _wanted(content_type: str, target: ParsedUrl) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
     if kind in _UNNAMED:
         return not kind or target.path.partition("?")[0].lower().endswith(_SUFFIXES)
     family, _, name = kind.partition("/")
-    return family == "text" or (family == "application" and any(part in _MARKUP for part in (name, *name.rsplit("+", 1)[1:])))
+    return family == "text" or (
+        family == "application" and any(part in _MARKUP for part in (name, *name.rsplit("+", 1)[1:]))
+    )
 
 
 async def _body(response: httpcore.Response, headers: Mapping[str, str], size: int) -> bytes:
@@ -197,7 +262,9 @@ class _Packed:
             if self._inner is None or (self._gzip and self._inner.eof):
                 # Servers send "deflate" with and without the header of zlib; gzip may come in several members.
                 raw = not self._gzip and data[0] & 0x0F != 8
-                self._inner = zlib.decompressobj(zlib.MAX_WBITS | 16 if self._gzip else -zlib.MAX_WBITS if raw else zlib.MAX_WBITS)
+                self._inner = zlib.decompressobj(
+                    zlib.MAX_WBITS | 16 if self._gzip else -zlib.MAX_WBITS if raw else zlib.MAX_WBITS
+                )
             self._began = True
             yield self._inner.decompress(data, step + 1)
             data = self._inner.unconsumed_tail or (self._inner.unused_data if self._gzip else b"")
@@ -211,14 +278,18 @@ def _no_success(status: int, headers: Mapping[str, str]) -> FetchFailed:
     known = {entry.value: entry.phrase for entry in HTTPStatus}
     phrase = f" ({known[status]})" if status in known else ""
     wait = headers.get("retry-after", "")
-    return FetchFailed(f"The server answered {status}{phrase}.", status=status, retry_after=float(wait) if wait.isdecimal() else None)
+    return FetchFailed(
+        f"The server answered {status}{phrase}.",
+        status=status,
+        retry_after=float(wait) if wait.isdecimal() else None,
+    )
 
 
-def _unconnected(target: Target, error: BaseException) -> str:
+def _unconnected(target: ParsedUrl, error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
             return f"{target.host} has no certificate that is trusted here, or speaks no TLS that is."
         cause = cause.__cause__ or cause.__context__
-    where = target.host if proxy_for(target) is None else f"{target.host}, or the proxy on the way,"
+    where = target.host if find_proxy(target) is None else f"{target.host}, or the proxy on the way,"
     return f"{where} does not take connections."

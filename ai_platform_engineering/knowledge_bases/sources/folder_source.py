@@ -11,8 +11,14 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from ai_platform_engineering.core.errors import SourceUnavailable
-from ai_platform_engineering.knowledge_bases.documents import Raw
-from ai_platform_engineering.knowledge_bases.sources.source_items import Found, Gone, Item, Skipped, Unchanged
+from ai_platform_engineering.knowledge_bases.documents import RawDocument
+from ai_platform_engineering.knowledge_bases.sources.source_items import (
+    ChangedItem,
+    RemovedItem,
+    SkippedItem,
+    SourceItem,
+    UnchangedItem,
+)
 
 MAX_FILE = 20 * 1024 * 1024
 _NEVER = frozenset({"node_modules", "__pycache__"})  # what programs make, also where no .gitignore says so
@@ -35,7 +41,7 @@ class _Failed:
     reason: str
 
 
-class Folder:
+class FolderSource:
     """A folder with all that is below it, or one file. Addresses are paths below the folder."""
 
     kind = "folder"
@@ -48,7 +54,7 @@ class Folder:
     async def count(self) -> int | None:
         return await asyncio.to_thread(lambda: sum(isinstance(entry, _File) for entry in self._walk()))
 
-    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[Item, None]:
+    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
         entries = await asyncio.to_thread(lambda: list(self._walk()))
         there: set[str] = set()
         failed: list[str] = []
@@ -56,15 +62,17 @@ class Folder:
             item = await asyncio.to_thread(_read, entry, known) if isinstance(entry, _File) else entry
             if isinstance(item, _Failed):
                 failed.append(item.address)
-                item = Skipped(item.address, item.reason)
-            elif not isinstance(item, Skipped):
+                item = SkippedItem(item.address, item.reason)
+            elif not isinstance(item, SkippedItem):
                 there.add(item.address)
             yield item
         for address in known:
-            if address not in there and not any(address == place or address.startswith(f"{place}/") for place in failed):
-                yield Gone(address)
+            if address not in there and not any(
+                address == place or address.startswith(f"{place}/") for place in failed
+            ):
+                yield RemovedItem(address)
 
-    def _walk(self) -> Iterator[_File | Skipped | _Failed]:
+    def _walk(self) -> Iterator[_File | SkippedItem | _Failed]:
         try:
             single = stat.S_ISREG(self._root.stat().st_mode)
             if not single:
@@ -76,7 +84,9 @@ class Folder:
         else:
             yield from self._below(self._root, "", ())
 
-    def _below(self, folder: Path, prefix: str, ignored: "tuple[_Ignored, ...]") -> Iterator[_File | Skipped | _Failed]:
+    def _below(
+        self, folder: Path, prefix: str, ignored: "tuple[_Ignored, ...]"
+    ) -> Iterator[_File | SkippedItem | _Failed]:
         try:
             ignored = (*ignored, *_ignored_by(folder / ".gitignore", prefix))
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -89,30 +99,37 @@ class Folder:
             if entry.name == ".git" or _ignores(ignored, address, folder_like):
                 continue
             if entry.name.startswith("."):
-                yield Skipped(address, "It is hidden.")
+                yield SkippedItem(address, "It is hidden.")
             elif entry.name in _NEVER:
-                yield Skipped(address, "Such folders are left out.")
+                yield SkippedItem(address, "Such folders are left out.")
             elif folder_like:
                 yield from self._below(Path(entry.path), f"{address}/", ignored)
             else:
                 yield self._file(Path(entry.path), address)
 
-    def _file(self, path: Path, address: str) -> _File | Skipped | _Failed:
+    def _file(self, path: Path, address: str) -> _File | SkippedItem | _Failed:
         try:
             address.encode()
             real = path.resolve(strict=True)
             status = real.stat()
         except UnicodeEncodeError:
-            return Skipped(address.encode(errors="replace").decode(), "Its name is not text.")
+            return SkippedItem(address.encode(errors="replace").decode(), "Its name is not text.")
         except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
             return _Failed(address, f"It cannot be read: {_reason(error)}.")
         if real != self._root and not real.is_relative_to(self._root):
-            return Skipped(address, "It is a link to a place outside of the folder.")
+            return SkippedItem(address, "It is a link to a place outside of the folder.")
         if not stat.S_ISREG(status.st_mode):
-            return Skipped(address, "It is a link to a folder." if stat.S_ISDIR(status.st_mode) else "It is not a file.")
+            return SkippedItem(
+                address, "It is a link to a folder." if stat.S_ISDIR(status.st_mode) else "It is not a file."
+            )
         if status.st_size > MAX_FILE:
-            return Skipped(address, too_large())
-        return _File(real, address, f"{status.st_mtime_ns}-{status.st_size}", datetime.fromtimestamp(status.st_mtime, UTC))
+            return SkippedItem(address, too_large())
+        return _File(
+            real,
+            address,
+            f"{status.st_mtime_ns}-{status.st_size}",
+            datetime.fromtimestamp(status.st_mtime, UTC),
+        )
 
 
 def looks_binary(content: bytes) -> bool:
@@ -126,9 +143,9 @@ def too_large() -> str:
     return f"It is larger than {MAX_FILE // 1024 // 1024} MB."
 
 
-def _read(file: _File, known: Mapping[str, str]) -> Found | Unchanged | Skipped | _Failed:
+def _read(file: _File, known: Mapping[str, str]) -> ChangedItem | UnchangedItem | SkippedItem | _Failed:
     if known.get(file.address) == file.mark:
-        return Unchanged(file.address, file.mark)
+        return UnchangedItem(file.address, file.mark)
     try:
         # A pipe put in the file's place since it was looked at would block for ever.
         with open(os.open(file.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
@@ -136,10 +153,10 @@ def _read(file: _File, known: Mapping[str, str]) -> Found | Unchanged | Skipped 
     except OSError as error:
         return _Failed(file.address, f"It cannot be read: {_reason(error)}.")
     if len(content) > MAX_FILE:
-        return Skipped(file.address, too_large())
+        return SkippedItem(file.address, too_large())
     if looks_binary(content):
-        return Skipped(file.address, "It is binary.")
-    return Found(Raw(file.address, content, changed=file.changed), file.mark)
+        return SkippedItem(file.address, "It is binary.")
+    return ChangedItem(RawDocument(file.address, content, changed=file.changed), file.mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +190,6 @@ def _ignores(specs: tuple[_Ignored, ...], address: str, folder: bool) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror or type(error).__name__).lower() if isinstance(error, OSError) else "its links lead in a circle"
+    if isinstance(error, OSError):
+        return (error.strerror or type(error).__name__).lower()
+    return "its links lead in a circle"

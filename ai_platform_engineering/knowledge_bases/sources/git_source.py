@@ -5,47 +5,59 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 from ai_platform_engineering.core.errors import SourceUnavailable
-from ai_platform_engineering.knowledge_bases.documents import Raw
+from ai_platform_engineering.knowledge_bases.documents import RawDocument
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
 from ai_platform_engineering.knowledge_bases.sources.folder_source import MAX_FILE, looks_binary, too_large
-from ai_platform_engineering.knowledge_bases.sources.source_items import Found, Gone, Item, Skipped, Unchanged
-from ai_platform_engineering.net.git import Blobs, Entry, Git
-from ai_platform_engineering.net.git_remotes import Remote, allowed
+from ai_platform_engineering.knowledge_bases.sources.source_items import (
+    ChangedItem,
+    RemovedItem,
+    SkippedItem,
+    SourceItem,
+    UnchangedItem,
+)
+from ai_platform_engineering.net.git import GitBlobReader, GitRepository, GitTreeEntry
+from ai_platform_engineering.net.git_remotes import GitRemote, check_remote
 
 _LFS = b"version https://git-lfs.github.com/spec/"
 
 
-class Repository:
+class GitSource:
     """The text files of a repository's newest commit. Addresses are paths; a file's mark is the id of its content."""
 
     kind = "git"
 
-    def __init__(self, remote: Remote, location: str, cache: Path, variables: Mapping[str, str], fetcher: Fetcher) -> None:
-        self.location, self._remote, self._fetcher = location, remote, fetcher
+    def __init__(
+        self, remote: GitRemote, location: str, cache: Path, variables: Mapping[str, str], fetcher: Fetcher
+    ) -> None:
+        self.location = location
+        self._remote = remote
+        self._fetcher = fetcher
         self.revision: str | None = None
         name = hashlib.sha256(f"{remote.url} {remote.ref}".encode()).hexdigest()[:24]
-        self._git = Git(cache / name, variables)
+        self._git = GitRepository(cache / name, variables)
 
     async def count(self) -> int | None:
         """Known only once it was fetched."""
         if self.revision is None:
             return None
-        return sum(entry.kind == "blob" for entry in await self._git.entries(self.revision, self._remote.below))
+        return sum(
+            entry.kind == "blob" for entry in await self._git.entries(self.revision, self._remote.folder)
+        )
 
-    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[Item, None]:
+    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
         remote = self._remote
-        settings = await allowed(remote, self._fetcher.checked)
+        settings = await check_remote(remote, self._fetcher.checked)
         commit = await self._git.fetch(remote.url, remote.ref, protocol=remote.protocol, settings=settings)
         self.revision = commit
-        entries = await self._git.entries(commit, remote.below)
-        if remote.below and not entries:
-            raise SourceUnavailable(f"The repository has no {remote.below}.")
+        entries = await self._git.entries(commit, remote.folder)
+        if remote.folder and not entries:
+            raise SourceUnavailable(f"The repository has no {remote.folder}.")
         there: set[str] = set()
         told: set[str] = set()
         async with self._git.reader() as blobs:
             for entry in entries:
                 item = _unwanted(entry) or await self._read(entry, commit, blobs, known)
-                if not isinstance(item, Skipped):
+                if not isinstance(item, SkippedItem):
                     there.add(item.address)
                 elif item.address in told:
                     continue
@@ -53,24 +65,30 @@ class Repository:
                 yield item
         for address in known:
             if address not in there:
-                yield Gone(address)
+                yield RemovedItem(address)
 
-    async def _read(self, entry: Entry, commit: str, blobs: Blobs, known: Mapping[str, str]) -> Found | Unchanged | Skipped:
+    async def _read(
+        self, entry: GitTreeEntry, commit: str, blobs: GitBlobReader, known: Mapping[str, str]
+    ) -> ChangedItem | UnchangedItem | SkippedItem:
         if known.get(entry.path) == entry.object_id:
-            return Unchanged(entry.path, entry.object_id)
+            return UnchangedItem(entry.path, entry.object_id)
         content = await blobs.read(entry.object_id)
         if content.startswith(_LFS):
-            return Skipped(entry.path, "It is kept in Git LFS, which is not fetched.")
+            return SkippedItem(entry.path, "It is kept in Git LFS, which is not fetched.")
         if looks_binary(content):
-            return Skipped(entry.path, "It is binary.")
-        return Found(Raw(entry.path, content, link=self._remote.link(commit, entry.path)), entry.object_id)
+            return SkippedItem(entry.path, "It is binary.")
+        return ChangedItem(
+            RawDocument(entry.path, content, link=self._remote.link(commit, entry.path)), entry.object_id
+        )
 
 
-def _unwanted(entry: Entry) -> Skipped | None:
+def _unwanted(entry: GitTreeEntry) -> SkippedItem | None:
     parts = entry.path.split("/")
     for depth, part in enumerate(parts):
         if part.startswith("."):
-            return Skipped("/".join(parts[: depth + 1]), "It is hidden.")
+            return SkippedItem("/".join(parts[: depth + 1]), "It is hidden.")
     if entry.kind != "blob":
-        return Skipped(entry.path, f"It is a {entry.kind}.")
-    return Skipped(entry.path, too_large()) if entry.size > MAX_FILE else None
+        return SkippedItem(entry.path, f"It is a {entry.kind}.")
+    if entry.size > MAX_FILE:
+        return SkippedItem(entry.path, too_large())
+    return None

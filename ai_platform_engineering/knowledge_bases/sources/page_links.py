@@ -8,12 +8,13 @@ from urllib.parse import urljoin
 
 from lxml import etree
 
-from ai_platform_engineering.knowledge_bases.sources.fetcher import USER_AGENT, Fetched
-from ai_platform_engineering.net.url_policy import FetchRefused, parse
+from ai_platform_engineering.knowledge_bases.sources.fetcher import USER_AGENT, FetchResponse
+from ai_platform_engineering.net.url_policy import FetchRefused, parse_url
 
 MAX_LINKS = 2000
 _TRACKING = re.compile(
-    r"utm_\w+|gclid|dclid|fbclid|msclkid|yclid|igshid|mc_[ce]id|_hs(enc|mi)|_ga|_gl|ref_src|phpsessid|jsessionid", re.IGNORECASE
+    r"utm_\w+|gclid|dclid|fbclid|msclkid|yclid|igshid|mc_[ce]id|_hs(enc|mi)|_ga|_gl|ref_src|phpsessid|jsessionid",
+    re.IGNORECASE,
 )
 _SESSION = re.compile(r";jsessionid=[^/?]*", re.IGNORECASE)
 # What no document is behind; asking would only cost the site.
@@ -25,7 +26,7 @@ _NO_DOCUMENT = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class PageLinks:
     """What a page says to a crawler; addresses are normalised."""
 
     links: tuple[str, ...] = ()
@@ -36,9 +37,9 @@ class Outline:
 def normalised(url: str, base: str = "") -> str | None:
     """One form for the same page: without fragment, tracking and sessions. None for what cannot be fetched."""
     try:
-        target = parse(urljoin(base, url.strip()).replace(" ", "%20"))
+        target = parse_url(urljoin(base, url.strip()).replace(" ", "%20"))
         if "/." in target.path:
-            target = parse(urljoin(f"{target.origin}/", f".{target.path}"))
+            target = parse_url(urljoin(f"{target.origin}/", f".{target.path}"))
     except (FetchRefused, ValueError):
         return None
     path, _, query = target.path.partition("?")
@@ -49,13 +50,15 @@ def normalised(url: str, base: str = "") -> str | None:
     return target.origin + path + (f"?{'&'.join(kept)}" if kept else "")
 
 
-def outline_of(fetched: Fetched) -> Outline:
+def outline_of(fetched: FetchResponse) -> PageLinks:
     """Reads an HTML page; of anything else only the header counts."""
     asked = _wishes(_for_us(fetched.robots))
     root = _tree(fetched) if "html" in fetched.media_type.lower() else None
     if root is None:
-        return Outline(index="noindex" not in asked)
-    base, canonical, links = fetched.url, None, dict[str, None]()
+        return PageLinks(index="noindex" not in asked)
+    base = fetched.url
+    canonical = None
+    links = dict[str, None]()
     for element in root.iter("base", "link", "meta", "a"):
         given = {str(name).lower(): str(value) for name, value in element.attrib.items()}
         rel = given.get("rel", "").lower().split()
@@ -69,11 +72,13 @@ def outline_of(fetched: Fetched) -> Outline:
             case "a" if given.get("href") and "nofollow" not in rel and len(links) < MAX_LINKS:
                 if (link := normalised(given["href"], base)) is not None:
                     links[link] = None
-    return Outline(() if "nofollow" in asked else tuple(links), canonical, "noindex" not in asked)
+    return PageLinks(() if "nofollow" in asked else tuple(links), canonical, "noindex" not in asked)
 
 
-def _tree(fetched: Fetched) -> etree._Element | None:
-    parser = etree.HTMLParser(encoding=_charset(fetched.media_type), no_network=True, recover=True, remove_comments=True)
+def _tree(fetched: FetchResponse) -> etree._Element | None:
+    parser = etree.HTMLParser(
+        encoding=_charset(fetched.media_type), no_network=True, recover=True, remove_comments=True
+    )
     try:
         return etree.fromstring(fetched.content, parser)
     except (etree.LxmlError, ValueError):
@@ -94,7 +99,12 @@ def _for_us(header: str) -> str:
     kept, ours = [], True
     for part in header.split(","):
         name, colon, rest = part.strip().partition(":")
-        if colon and name.strip().lower() not in ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"):
+        if colon and name.strip().lower() not in (
+            "unavailable_after",
+            "max-snippet",
+            "max-image-preview",
+            "max-video-preview",
+        ):
             ours, part = name.strip().lower() == USER_AGENT, rest
         if ours:
             kept.append(part)
@@ -103,4 +113,6 @@ def _for_us(header: str) -> str:
 
 def _wishes(content: str) -> set[str]:
     said = {word.strip() for word in content.lower().split(",")}
-    return said | {"noindex", "nofollow"} if "none" in said else said
+    if "none" in said:
+        return said | {"noindex", "nofollow"}
+    return said

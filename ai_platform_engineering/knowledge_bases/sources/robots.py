@@ -9,7 +9,7 @@ from xml.parsers import expat
 from protego import Protego
 
 from ai_platform_engineering.knowledge_bases.sources.fetcher import USER_AGENT, Fetcher
-from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, parse
+from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, parse_url
 
 MAX_ROBOTS = 512 * 1024
 MAX_DELAY = 10.0  # a longer wait would not end the crawl in reasonable time
@@ -33,7 +33,9 @@ class Rules:
 
     @property
     def sitemaps(self) -> tuple[str, ...]:
-        return tuple(self.parser.sitemaps) if self.parser is not None else ()
+        if self.parser is not None:
+            return tuple(self.parser.sitemaps)
+        return ()
 
 
 @dataclass(slots=True)
@@ -45,7 +47,7 @@ class Robots:
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def rules(self, url: str) -> Rules:
-        origin = parse(url).origin
+        origin = parse_url(url).origin
         async with self._asking:
             if origin not in self._known:
                 self._known[origin] = await self._ask(f"{origin}/robots.txt")
@@ -107,7 +109,9 @@ def read_sitemap(content: bytes, limit: int) -> tuple[list[str], list[str]]:
         raise _Enough  # entities: a few lines of them can stand for gigabytes
 
     parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = opened, closed, text.append
+    parser.StartElementHandler = opened
+    parser.EndElementHandler = closed
+    parser.CharacterDataHandler = text.append
     parser.EntityDeclHandler = refuse
     with contextlib.suppress(_Enough, expat.ExpatError):
         parser.Parse(content, True)

@@ -6,8 +6,13 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
 
 from ai_platform_engineering.core.errors import SourceUnavailable
-from ai_platform_engineering.knowledge_bases.documents import Raw
-from ai_platform_engineering.knowledge_bases.sources.source_items import Found, Gone, Item, Unchanged
+from ai_platform_engineering.knowledge_bases.documents import RawDocument
+from ai_platform_engineering.knowledge_bases.sources.source_items import (
+    ChangedItem,
+    RemovedItem,
+    SourceItem,
+    UnchangedItem,
+)
 from ai_platform_engineering.knowledge_bases.stores.store import Datasource
 
 OWN_DOCS = Datasource("caipe-docs", "built-in", "built-in", "The documentation of this product")
@@ -16,7 +21,7 @@ _PACKAGED = Path(__file__).parents[1] / "documentation"  # in a wheel
 _CHECKOUT = Path(__file__).parents[3]
 
 
-class BuiltIn:
+class ShippedDocsSource:
     """README.md and docs/: of the wheel, or of the checkout."""
 
     kind = OWN_DOCS.kind
@@ -36,7 +41,7 @@ class BuiltIn:
     async def count(self) -> int:
         return len(list(self._files()))
 
-    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[Item, None]:
+    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
         there = {self._address(path): path for path in self._files()}
         if not there:
             raise SourceUnavailable("This installation has no documentation.")
@@ -44,11 +49,11 @@ class BuiltIn:
             content = await asyncio.to_thread(path.read_bytes)
             mark = _digest(content)
             if known.get(address) == mark:
-                yield Unchanged(address, mark)
+                yield UnchangedItem(address, mark)
             else:
-                yield Found(Raw(address, content, "text/markdown"), mark)
+                yield ChangedItem(RawDocument(address, content, "text/markdown"), mark)
         for address in known.keys() - there.keys():
-            yield Gone(address)
+            yield RemovedItem(address)
 
     def _files(self) -> Iterator[Path]:
         yield from (path for path in (self._root / "README.md",) if path.is_file())

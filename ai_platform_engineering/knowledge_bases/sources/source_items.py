@@ -4,14 +4,14 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ai_platform_engineering.knowledge_bases.documents import Raw
+from ai_platform_engineering.knowledge_bases.documents import RawDocument
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChangedItem:
     """A document that is new or has changed. `mark` is the source's own: given back, it tells whether the document changed."""
 
-    raw: Raw
+    raw: RawDocument
     mark: str
 
     @property
@@ -20,7 +20,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged:
+class UnchangedItem:
     """A document as it was when its mark was made; the new mark replaces that."""
 
     address: str
@@ -28,7 +28,7 @@ class Unchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedItem:
     """Something that gives no document, and why, for a person. What is known of it stays."""
 
     address: str
@@ -36,16 +36,16 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class RemovedItem:
     """A known document that the source no longer has. What merely failed is not gone."""
 
     address: str
 
 
-Item = Found | Unchanged | Skipped | Gone
+SourceItem = ChangedItem | UnchangedItem | SkippedItem | RemovedItem
 
 
-class Source(Protocol):
+class DocumentSource(Protocol):
     """Where documents come from."""
 
     @property
@@ -63,5 +63,5 @@ class Source(Protocol):
     async def count(self) -> int | None:
         """About how many documents there are, when that is cheap to know. Raises SourceUnavailable."""
 
-    def items(self, known: Mapping[str, str]) -> AsyncGenerator[Item, None]:
+    def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
         """Each document once, read when it is asked for; `known` has the mark of each address. Raises SourceUnavailable."""

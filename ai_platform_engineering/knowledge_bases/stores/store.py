@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from ai_platform_engineering.knowledge_bases.documents import Document
 
-Mode = Literal["hybrid", "lexical", "vectors"]
+SearchMode = Literal["hybrid", "lexical", "vectors"]
 JobState = Literal["waiting", "running", "done", "failed", "stopped"]
 Vector = Sequence[float]
 
@@ -28,7 +28,7 @@ class Datasource:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DocumentVersion:
     """What is known of a document without its text: enough to see that it has not changed."""
 
     document_id: str
@@ -56,7 +56,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class IngestJob:
     """An ingest. It goes on where it was when its process dies."""
 
     job_id: str
@@ -75,10 +75,12 @@ class Job:
 def embedded_text(title: str, headings: Sequence[str], text: str) -> str:
     """What is embedded for a chunk: its text alone does not say what it is about."""
     above = " > ".join(one for one in dict.fromkeys((title, *headings)) if one)
-    return f"{above}\n{text}" if above else text
+    if above:
+        return f"{above}\n{text}"
+    return text
 
 
-class Store(Protocol):
+class KnowledgeStore(Protocol):
     """Everything that is written is found after `commit`; search works while more is written."""
 
     async def open(self) -> None: ...
@@ -106,19 +108,19 @@ class Store(Protocol):
         """With all that came from it."""
         ...
 
-    async def put_job(self, job: Job) -> None: ...
+    async def put_job(self, job: IngestJob) -> None: ...
 
-    async def jobs(self, *, unfinished: bool = False) -> list[Job]:
+    async def jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
         """Newest first."""
         ...
 
     # --- documents
 
-    async def marks(self, datasource: str) -> dict[str, Mark]:
+    async def marks(self, datasource: str) -> dict[str, DocumentVersion]:
         """By address."""
         ...
 
-    async def put(self, document: Document, mark: str = "") -> None:
+    async def put_document(self, document: Document, mark: str = "") -> None:
         """A new document, or one that takes the place of what had its id; its vectors go when its chunks change."""
         ...
 
@@ -138,7 +140,7 @@ class Store(Protocol):
 
     # --- vectors and search
 
-    async def without_vector(self, model: str, limit: int) -> list[ChunkRef]:
+    async def list_chunks_without_vector(self, model: str, limit: int) -> list[ChunkRef]:
         """Chunks that have no vector of this model, in the order in which they came."""
         ...
 
@@ -153,7 +155,7 @@ class Store(Protocol):
         datasources: Collection[str] = (),
         filters: Mapping[str, str] | None = None,
         limit: int = 10,
-        mode: Mode = "hybrid",
+        mode: SearchMode = "hybrid",
     ) -> list[Hit]:
         """The best chunks, best first, at most a few of one document. `filters`: kind, title, path prefix."""
         ...

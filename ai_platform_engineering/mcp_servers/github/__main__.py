@@ -2,19 +2,19 @@
 
 import sys
 
-from ai_platform_engineering.core.settings import environment
-from ai_platform_engineering.mcp_servers.github.api import DEFAULT_URL, GitHub
+from ai_platform_engineering.core.settings import read_environment
+from ai_platform_engineering.mcp_servers.github.api import DEFAULT_URL, GitHubApi
 from ai_platform_engineering.mcp_servers.github.server import create_server
 
 
 def main() -> int:
-    given = {name: value.strip() for name, value in environment().items()}
+    given = {name: value.strip() for name, value in read_environment().items()}
     token = given.get("GITHUB_TOKEN") or given.get("GITHUB_PERSONAL_ACCESS_TOKEN")
     if not token:
         print("Set GITHUB_TOKEN to a personal access token of GitHub.", file=sys.stderr)  # noqa: T201 - a command
         return 2
     try:
-        api = GitHub(given.get("GITHUB_API_URL") or DEFAULT_URL, token)
+        api = GitHubApi(given.get("GITHUB_API_URL") or DEFAULT_URL, token)
     except ValueError as error:
         print(error, file=sys.stderr)  # noqa: T201 - a command
         return 2

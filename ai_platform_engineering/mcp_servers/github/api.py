@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class GitHubPage:
     """One page of a list; `total` only where GitHub counts."""
 
     items: list[Json]
@@ -34,7 +34,13 @@ class Page:
 def api_address(url: str) -> str:
     """The API's address from what people give: with a slash at the end, or only the host of an Enterprise Server."""
     parts = urlsplit(url.strip())
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
         raise ValueError(f"GITHUB_API_URL is not an address like {DEFAULT_URL} or https://HOST{ENTERPRISE}.")
     path = parts.path.rstrip("/")
     if parts.hostname in ("github.com", "www.github.com"):
@@ -64,7 +70,7 @@ def inside(path: str) -> str:
     return quote("/".join(steps), safe="/")
 
 
-class GitHub:
+class GitHubApi:
     """The REST API; errors say what to do and never hold the token."""
 
     def __init__(self, url: str, token: str) -> None:
@@ -91,20 +97,28 @@ class GitHub:
         """What may be an object or a list: the contents of a path."""
         return _json(await self._call("GET", path, params=params))
 
-    async def page(self, path: str, /, *, key: str | None = None, **params: Any) -> Page:
+    async def page(self, path: str, /, *, key: str | None = None, **params: Any) -> GitHubPage:
         """A page of a list; `key` names the list where an object holds it."""
         answer = await self._call("GET", path, params=params)
         found = _json(answer)
         items = found.get(key) if key and isinstance(found, dict) else found
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise ToolError(NOT_GITHUB)
-        return Page(items, "next" in answer.links, found.get("total_count") if isinstance(found, dict) else None)
+        return GitHubPage(
+            items, "next" in answer.links, found.get("total_count") if isinstance(found, dict) else None
+        )
 
     async def send(self, method: str, path: str, body: Mapping[str, Any]) -> Json:
         """Changes something; arguments that were not given are left out."""
-        return _object(await self._call(method, path, body={name: value for name, value in body.items() if value is not None}))
+        return _object(
+            await self._call(
+                method, path, body={name: value for name, value in body.items() if value is not None}
+            )
+        )
 
-    async def _call(self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Json | None = None) -> httpx.Response:
+    async def _call(
+        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Json | None = None
+    ) -> httpx.Response:
         given = {name: value for name, value in (params or {}).items() if value not in (None, "")}
         url = httpx.URL(f"{self._url}/{path}", params=given)
         for _ in range(MOST_REDIRECTS):
@@ -128,7 +142,9 @@ class GitHub:
 
 
 def _broken(text: str, method: str) -> str:
-    return f"{text} Try again." if method == "GET" else f"{text} {UNKNOWN}"
+    if method == "GET":
+        return f"{text} Try again."
+    return f"{text} {UNKNOWN}"
 
 
 def _next(answer: httpx.Response) -> httpx.URL:
@@ -145,7 +161,9 @@ def _next(answer: httpx.Response) -> httpx.URL:
 
 def _json(answer: httpx.Response) -> Any:
     try:
-        return answer.json() if answer.content else {}
+        if answer.content:
+            return answer.json()
+        return {}
     except ValueError:
         raise ToolError(NOT_GITHUB) from None
 

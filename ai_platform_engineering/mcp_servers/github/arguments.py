@@ -9,9 +9,15 @@ _REPO = r"^[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 _OWNER = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 _SHA = r"^[0-9a-f]{40}([0-9a-f]{24})?$"
 
-Owner = Annotated[str, Field(max_length=100, pattern=_OWNER, description="User or organisation: the part before the slash.")]
-OwnerOrMe = Annotated[str, Field(max_length=100, pattern=rf"{_OWNER}|^$", description="User or organisation; empty: me.")]
-Repo = Annotated[str, Field(max_length=100, pattern=_REPO, description="The repository's name: the part after the slash.")]
+Owner = Annotated[
+    str, Field(max_length=100, pattern=_OWNER, description="User or organisation: the part before the slash.")
+]
+OwnerOrMe = Annotated[
+    str, Field(max_length=100, pattern=rf"{_OWNER}|^$", description="User or organisation; empty: me.")
+]
+Repo = Annotated[
+    str, Field(max_length=100, pattern=_REPO, description="The repository's name: the part after the slash.")
+]
 Number = Annotated[int, Field(ge=1, description="The number after #.")]
 RunId = Annotated[int, Field(ge=1, description="The run's id, as list_workflow_runs gives it.")]
 PageNumber = Annotated[int, Field(ge=1, le=1000, description="Which page.")]

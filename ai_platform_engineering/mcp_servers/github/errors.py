@@ -13,7 +13,7 @@ LONGEST = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FieldProblem:
     """One entry of `errors` in a refusal."""
 
     field: str = ""
@@ -22,15 +22,21 @@ class Problem:
 
     def __str__(self) -> str:
         said = self.message or self.code.replace("_", " ") or "not accepted"
-        return f"{self.field}: {said}" if self.field else said
+        if self.field:
+            return f"{self.field}: {said}"
+        return said
 
 
 class GitHubError(ToolError):
     """A refusal: the sentence, and what a tool needs to say more about it."""
 
-    def __init__(self, text: str, status: int, said: str = "", problems: tuple[Problem, ...] = ()) -> None:
+    def __init__(
+        self, text: str, status: int, said: str = "", problems: tuple[FieldProblem, ...] = ()
+    ) -> None:
         super().__init__(text)
-        self.status, self.said, self.problems = status, said, problems
+        self.status = status
+        self.said = said
+        self.problems = problems
 
 
 def refusal(answer: httpx.Response, path: str, token: str) -> GitHubError:
@@ -40,7 +46,9 @@ def refusal(answer: httpx.Response, path: str, token: str) -> GitHubError:
         return GitHubError(NOT_GITHUB, answer.status_code)
     found = body or {}
     said = _told(found.get("message"), token)
-    problems = tuple(_problem(entry, token) for entry in found.get("errors") or () if isinstance(entry, dict | str))
+    problems = tuple(
+        _problem(entry, token) for entry in found.get("errors") or () if isinstance(entry, dict | str)
+    )
     return GitHubError(_sentence(answer, path, said, problems), answer.status_code, said, problems)
 
 
@@ -49,7 +57,9 @@ def _body(answer: httpx.Response) -> dict[str, Any] | None:
         found = answer.json()
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    if isinstance(found, dict):
+        return found
+    return None
 
 
 def _told(text: Any, token: str) -> str:
@@ -57,14 +67,14 @@ def _told(text: Any, token: str) -> str:
     return " ".join(str(text or "").replace(token, "***").split())[:LONGEST]
 
 
-def _problem(entry: dict[str, Any] | str, token: str) -> Problem:
+def _problem(entry: dict[str, Any] | str, token: str) -> FieldProblem:
     if isinstance(entry, str):
-        return Problem(message=_told(entry, token))
+        return FieldProblem(message=_told(entry, token))
     field, code, message = (_told(entry.get(key), token) for key in ("field", "code", "message"))
-    return Problem(field, code, message)
+    return FieldProblem(field, code, message)
 
 
-def _sentence(answer: httpx.Response, path: str, said: str, problems: tuple[Problem, ...]) -> str:
+def _sentence(answer: httpx.Response, path: str, said: str, problems: tuple[FieldProblem, ...]) -> str:
     told = f": {said.rstrip('.')}." if said else "."
     match answer.status_code:
         case 401:
@@ -97,7 +107,9 @@ def _limit(answer: httpx.Response, said: str) -> str | None:
     reset = answer.headers.get("X-RateLimit-Reset", "")
     if answer.headers.get("X-RateLimit-Remaining") == "0" and reset.isdecimal() and len(reset) < 12:
         at = datetime.fromtimestamp(int(reset), UTC)
-        return f"GitHub's rate limit for this token is used up. It is full again at {at:%Y-%m-%d %H:%M:%S} UTC."
+        return (
+            f"GitHub's rate limit for this token is used up. It is full again at {at:%Y-%m-%d %H:%M:%S} UTC."
+        )
     if answer.status_code == 429 or "rate limit" in said.lower():
         return "GitHub asks for fewer calls. Wait a minute and try again."
     return None
@@ -106,5 +118,9 @@ def _limit(answer: httpx.Response, said: str) -> str | None:
 def _permission(answer: httpx.Response) -> str:
     if answer.headers.get("X-GitHub-SSO"):
         return "Authorize the token for the organisation's single sign-on."
-    needed = answer.headers.get("X-Accepted-GitHub-Permissions") or answer.headers.get("X-Accepted-OAuth-Scopes")
-    return f"It needs: {needed[:LONGEST]}." if needed else "Check the permissions of GITHUB_TOKEN."
+    needed = answer.headers.get("X-Accepted-GitHub-Permissions") or answer.headers.get(
+        "X-Accepted-OAuth-Scopes"
+    )
+    if needed:
+        return f"It needs: {needed[:LONGEST]}."
+    return "Check the permissions of GITHUB_TOKEN."

@@ -6,7 +6,7 @@ from mcp.server.fastmcp.exceptions import ToolError
 from pydantic import Field
 
 from ai_platform_engineering.mcp_servers.github import views
-from ai_platform_engineering.mcp_servers.github.api import GitHub, Json, at
+from ai_platform_engineering.mcp_servers.github.api import GitHubApi, Json, at
 from ai_platform_engineering.mcp_servers.github.arguments import (
     Assignees,
     Body,
@@ -21,10 +21,10 @@ from ai_platform_engineering.mcp_servers.github.arguments import (
 )
 
 
-class Issues:
+class IssueTools:
     """A docstring says when to use the tool."""
 
-    def __init__(self, api: GitHub) -> None:
+    def __init__(self, api: GitHubApi) -> None:
         self._api = api
 
     async def list_issues(
@@ -33,22 +33,34 @@ class Issues:
         repo: Repo,
         state: Literal["open", "closed", "all"] = "open",
         labels: Annotated[Labels | None, Field(description="Only issues with all of these labels.")] = None,
-        assignee: Annotated[str, Field(max_length=100, description="Only issues of this login; `none` or `*` work too.")] = "",
+        assignee: Annotated[
+            str, Field(max_length=100, description="Only issues of this login; `none` or `*` work too.")
+        ] = "",
         page: PageNumber = 1,
         per_page: PerPage = 30,
     ) -> Json:
         """List the issues of one repository, the newest first. Pull requests are left out, so a page may hold fewer."""
-        asked: Json = {"state": state, "labels": ",".join(labels or ()), "assignee": assignee, "page": page, "per_page": per_page}
+        asked: Json = {
+            "state": state,
+            "labels": ",".join(labels or ()),
+            "assignee": assignee,
+            "page": page,
+            "per_page": per_page,
+        }
         found = await self._api.page(at("repos", owner, repo, "issues"), **asked)
         issues = [views.issue(item) for item in found.items if "pull_request" not in item]
         return views.listed("issues", found, issues, page)
 
-    async def get_issue(self, owner: Owner, repo: Repo, number: Number, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
+    async def get_issue(
+        self, owner: Owner, repo: Repo, number: Number, page: PageNumber = 1, per_page: PerPage = 30
+    ) -> Json:
         """Read an issue with its comments (`page` is theirs). With the number of a pull request: its discussion."""
         place = at("repos", owner, repo, "issues", number)
         issue = views.issue(await self._api.get(place), whole=True)
         found = await self._api.page(f"{place}/comments", page=page, per_page=per_page)
-        return {"issue": issue} | views.listed("comments", found, [views.comment(item) for item in found.items], page)
+        return {"issue": issue} | views.listed(
+            "comments", found, [views.comment(item) for item in found.items], page
+        )
 
     async def search_issues(self, query: Query, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
         """Find issues and pull requests anywhere by words and qualifiers, like "is:pr is:open review-requested:@me",
@@ -57,15 +69,27 @@ class Issues:
         return views.listed("issues", found, [views.issue(item) for item in found.items], page)
 
     async def create_issue(
-        self, owner: Owner, repo: Repo, title: Title, body: Body = "", labels: Labels | None = None, assignees: Assignees | None = None
+        self,
+        owner: Owner,
+        repo: Repo,
+        title: Title,
+        body: Body = "",
+        labels: Labels | None = None,
+        assignees: Assignees | None = None,
     ) -> Json:
         """Open an issue. It changes things: only when asked for."""
         given = {"title": title, "body": body or None, "labels": labels, "assignees": assignees}
         return views.issue(await self._api.send("POST", at("repos", owner, repo, "issues"), given))
 
-    async def add_issue_comment(self, owner: Owner, repo: Repo, number: Number, body: Annotated[Body, Field(min_length=1)]) -> Json:
+    async def add_issue_comment(
+        self, owner: Owner, repo: Repo, number: Number, body: Annotated[Body, Field(min_length=1)]
+    ) -> Json:
         """Comment on an issue or a pull request. It changes things: only when asked for."""
-        return views.comment(await self._api.send("POST", at("repos", owner, repo, "issues", number, "comments"), {"body": body}))
+        return views.comment(
+            await self._api.send(
+                "POST", at("repos", owner, repo, "issues", number, "comments"), {"body": body}
+            )
+        )
 
     async def update_issue(
         self,
@@ -73,13 +97,25 @@ class Issues:
         repo: Repo,
         number: Number,
         state: Literal["open", "closed"] | None = None,
-        state_reason: Annotated[Literal["completed", "not_planned"] | None, Field(description="Why it is closed.")] = None,
+        state_reason: Annotated[
+            Literal["completed", "not_planned"] | None, Field(description="Why it is closed.")
+        ] = None,
         title: Title | None = None,
-        labels: Annotated[Labels | None, Field(description="All labels it shall have; the others are removed.")] = None,
-        assignees: Annotated[Assignees | None, Field(description="All assignees it shall have; the others are removed.")] = None,
+        labels: Annotated[
+            Labels | None, Field(description="All labels it shall have; the others are removed.")
+        ] = None,
+        assignees: Annotated[
+            Assignees | None, Field(description="All assignees it shall have; the others are removed.")
+        ] = None,
     ) -> Json:
         """Change an issue: close or open it, rename it, set labels and assignees. It changes things: only when asked for."""
-        given = {"state": state, "state_reason": state_reason, "title": title, "labels": labels, "assignees": assignees}
+        given = {
+            "state": state,
+            "state_reason": state_reason,
+            "title": title,
+            "labels": labels,
+            "assignees": assignees,
+        }
         if all(value is None for value in given.values()):
             raise ToolError("Say what to change: state, title, labels or assignees.")
         return views.issue(await self._api.send("PATCH", at("repos", owner, repo, "issues", number), given))

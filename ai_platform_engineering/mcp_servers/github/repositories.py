@@ -8,7 +8,7 @@ from mcp.server.fastmcp.exceptions import ToolError
 from pydantic import Field
 
 from ai_platform_engineering.mcp_servers.github import views
-from ai_platform_engineering.mcp_servers.github.api import GitHub, Json, at, inside
+from ai_platform_engineering.mcp_servers.github.api import GitHubApi, Json, at, inside
 from ai_platform_engineering.mcp_servers.github.arguments import (
     Branch,
     BranchOrDefault,
@@ -28,10 +28,10 @@ from ai_platform_engineering.mcp_servers.github.errors import NOT_GITHUB, GitHub
 MOST_CHARACTERS = 50_000
 
 
-class Repositories:
+class RepositoryTools:
     """A docstring says when to use the tool."""
 
-    def __init__(self, api: GitHub) -> None:
+    def __init__(self, api: GitHubApi) -> None:
         self._api = api
 
     async def get_me(self) -> Json:
@@ -43,14 +43,18 @@ class Repositories:
 
     async def search_repositories(self, query: Query, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
         """Find repositories by words and qualifiers, like "web org:octo-org language:python archived:false"."""
-        found = await self._api.page("search/repositories", key="items", q=query, page=page, per_page=per_page)
+        found = await self._api.page(
+            "search/repositories", key="items", q=query, page=page, per_page=per_page
+        )
         return views.listed("repositories", found, [views.repository(item) for item in found.items], page)
 
     async def get_repository(self, owner: Owner, repo: Repo) -> Json:
         """Describe one repository: default branch, visibility, language, open issues, last push."""
         return views.repository(await self._api.get(at("repos", owner, repo)), whole=True)
 
-    async def list_repositories(self, owner: OwnerOrMe = "", page: PageNumber = 1, per_page: PerPage = 30) -> Json:
+    async def list_repositories(
+        self, owner: OwnerOrMe = "", page: PageNumber = 1, per_page: PerPage = 30
+    ) -> Json:
         """List the repositories of an organisation or user, or all that I can work with, the last changed first."""
         asked: Json = {"sort": "pushed", "page": page, "per_page": per_page}
         if not owner:
@@ -64,7 +68,9 @@ class Repositories:
                 found = await self._api.page(at("users", owner, "repos"), **asked)
         return views.listed("repositories", found, [views.repository(item) for item in found.items], page)
 
-    async def list_branches(self, owner: Owner, repo: Repo, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
+    async def list_branches(
+        self, owner: Owner, repo: Repo, page: PageNumber = 1, per_page: PerPage = 30
+    ) -> Json:
         """List the branches of a repository with their last commits."""
         found = await self._api.page(at("repos", owner, repo, "branches"), page=page, per_page=per_page)
         branches = [
@@ -84,14 +90,24 @@ class Repositories:
         repo: Repo,
         ref: Ref = "",
         path: Annotated[str, Field(max_length=1000, description="Only commits that changed this path.")] = "",
-        author: Annotated[str, Field(max_length=100, description="Only commits of this login or e-mail.")] = "",
+        author: Annotated[
+            str, Field(max_length=100, description="Only commits of this login or e-mail.")
+        ] = "",
         since: Annotated[str, Field(max_length=40, description="ISO time, like 2026-01-31T00:00:00Z.")] = "",
         until: Annotated[str, Field(max_length=40, description="ISO time.")] = "",
         page: PageNumber = 1,
         per_page: PerPage = 30,
     ) -> Json:
         """List commits, the newest first: "what changed since ..."."""
-        asked: Json = {"sha": ref, "path": path, "author": author, "since": since, "until": until, "page": page, "per_page": per_page}
+        asked: Json = {
+            "sha": ref,
+            "path": path,
+            "author": author,
+            "since": since,
+            "until": until,
+            "page": page,
+            "per_page": per_page,
+        }
         found = await self._api.page(at("repos", owner, repo, "commits"), **asked)
         return views.listed("commits", found, [views.commit(item) for item in found.items], page)
 
@@ -111,18 +127,31 @@ class Repositories:
         self,
         owner: Owner,
         repo: Repo,
-        path: Annotated[str, Field(max_length=1000, description="Path of a file or folder; empty: the top folder.")] = "",
+        path: Annotated[
+            str, Field(max_length=1000, description="Path of a file or folder; empty: the top folder.")
+        ] = "",
         ref: Ref = "",
-        start_line: Annotated[int, Field(ge=1, description="First line to show, for the rest of a long file.")] = 1,
+        start_line: Annotated[
+            int, Field(ge=1, description="First line to show, for the rest of a long file.")
+        ] = 1,
     ) -> Json:
         """Read a text file, or list a folder. The file's `sha` is what create_or_update_file wants."""
         found = await self._api.any(self._contents(owner, repo, path), ref=ref)
         if isinstance(found, list):
-            entries = [views.chosen(entry, "name", "path", "type", "size", "sha", "html_url") for entry in found]
-            return {"type": "folder", "path": path, "entries": entries, "html_url": self._tree(owner, repo, ref, path)}
+            entries = [
+                views.chosen(entry, "name", "path", "type", "size", "sha", "html_url") for entry in found
+            ]
+            return {
+                "type": "folder",
+                "path": path,
+                "entries": entries,
+                "html_url": self._tree(owner, repo, ref, path),
+            }
         return views.chosen(found, "type", "path", "size", "sha", "html_url") | _text(found, start_line)
 
-    async def list_releases(self, owner: Owner, repo: Repo, page: PageNumber = 1, per_page: PerPage = 10) -> Json:
+    async def list_releases(
+        self, owner: Owner, repo: Repo, page: PageNumber = 1, per_page: PerPage = 10
+    ) -> Json:
         """List releases, the newest first, with their notes."""
         found = await self._api.page(at("repos", owner, repo, "releases"), page=page, per_page=per_page)
         return views.listed("releases", found, [views.release(item) for item in found.items], page)
@@ -133,16 +162,24 @@ class Repositories:
         owner: Annotated[OwnerOrMe, Field(description="Organisation; empty: my own account.")] = "",
         description: Annotated[str, Field(max_length=350)] = "",
         private: bool = True,
-        auto_init: Annotated[bool, Field(description="Begin with a README, so that there is a branch.")] = False,
+        auto_init: Annotated[
+            bool, Field(description="Begin with a README, so that there is a branch.")
+        ] = False,
     ) -> Json:
         """Create a repository, private unless told otherwise. It changes things: only when asked for."""
         body = {"name": name, "description": description, "private": private, "auto_init": auto_init}
         try:
-            return views.repository(await self._api.send("POST", await self._new_under(owner), body), whole=True)
+            return views.repository(
+                await self._api.send("POST", await self._new_under(owner), body), whole=True
+            )
         except GitHubError as error:
-            if error.status == 422 and any("already exists" in problem.message.lower() for problem in error.problems):
+            if error.status == 422 and any(
+                "already exists" in problem.message.lower() for problem in error.problems
+            ):
                 place = owner or "your account"
-                raise ToolError(f"There is already a repository {name} in {place}. Nothing was created: choose another name.") from None
+                raise ToolError(
+                    f"There is already a repository {name} in {place}. Nothing was created: choose another name."
+                ) from None
             raise
 
     async def create_branch(
@@ -150,7 +187,9 @@ class Repositories:
         owner: Owner,
         repo: Repo,
         branch: Branch,
-        from_branch: Annotated[str, Field(max_length=250, description="Where it begins; empty: the default branch.")] = "",
+        from_branch: Annotated[
+            str, Field(max_length=250, description="Where it begins; empty: the default branch.")
+        ] = "",
     ) -> Json:
         """Create a branch. It changes things: only when asked for."""
         place = at("repos", owner, repo)
@@ -160,7 +199,9 @@ class Repositories:
             await self._api.send("POST", f"{place}/git/refs", {"ref": f"refs/heads/{branch}", "sha": sha})
         except GitHubError as error:
             if error.status == 422 and "already exists" in error.said:
-                raise ToolError(f"There is already a branch {branch} in {owner}/{repo}. Nothing was created.") from None
+                raise ToolError(
+                    f"There is already a branch {branch} in {owner}/{repo}. Nothing was created."
+                ) from None
             raise
         return {"branch": branch, "from": source, "sha": sha, "html_url": self._tree(owner, repo, branch)}
 
@@ -172,7 +213,9 @@ class Repositories:
         content: Annotated[str, Field(max_length=500_000, description="The whole text of the file.")],
         message: Annotated[str, Field(min_length=1, max_length=1000, description="The commit's message.")],
         branch: BranchOrDefault = "",
-        sha: Annotated[Sha | None, Field(description="To replace a file: its sha, from get_file_contents.")] = None,
+        sha: Annotated[
+            Sha | None, Field(description="To replace a file: its sha, from get_file_contents.")
+        ] = None,
     ) -> Json:
         """Commit one file: a new one, or with `sha` the replacement of one. It changes things: only when asked for."""
         text = base64.b64encode(content.encode()).decode()
@@ -184,7 +227,9 @@ class Repositories:
                 raise await self._exists(owner, repo, path, branch, error) from None
             raise
         kept, made = done.get("content") or {}, done.get("commit") or {}
-        return views.chosen(kept, "path", "sha", "html_url") | views.said(commit=made.get("sha"), commit_url=made.get("html_url"))
+        return views.chosen(kept, "path", "sha", "html_url") | views.said(
+            commit=made.get("sha"), commit_url=made.get("html_url")
+        )
 
     async def _exists(self, owner: str, repo: str, path: str, branch: str, error: GitHubError) -> ToolError:
         """What to tell when a file is in the way: its sha, or GitHub's own word where it is something else."""
@@ -193,8 +238,12 @@ class Repositories:
         except (KeyError, ToolError):
             return error
         if error.status == 409:
-            return ToolError(f"{path} is not what the given sha says: it has changed. Read it again; its sha is now {sha}.")
-        return ToolError(f"{path} exists already. To replace it, read it and give its sha: {sha}. Nothing was changed.")
+            return ToolError(
+                f"{path} is not what the given sha says: it has changed. Read it again; its sha is now {sha}."
+            )
+        return ToolError(
+            f"{path} exists already. To replace it, read it and give its sha: {sha}. Nothing was changed."
+        )
 
     async def _new_under(self, owner: str) -> str:
         """Where repositories of an owner are created: GitHub has one place for me and one for organisations."""
@@ -206,7 +255,9 @@ class Repositories:
         return f"{at('repos', owner, repo, 'contents')}/{inside(path)}"
 
     def _tree(self, owner: str, repo: str, ref: str, path: str = "") -> str:
-        return "/".join(filter(None, (self._api.web, owner, repo, "tree", inside(ref or "HEAD"), inside(path))))
+        return "/".join(
+            filter(None, (self._api.web, owner, repo, "tree", inside(ref or "HEAD"), inside(path)))
+        )
 
 
 def _text(found: Json, start: int) -> Json:
@@ -228,6 +279,11 @@ def _bounded(lines: list[str], start: int) -> Json:
     shown = ""
     for number, line in enumerate(lines[start - 1 :], start):
         if shown and len(shown) + len(line) > MOST_CHARACTERS:
-            return {"text": shown, "lines": len(lines), "next_line": number, "note": f"Not complete: go on with start_line={number}."}
+            return {
+                "text": shown,
+                "lines": len(lines),
+                "next_line": number,
+                "note": f"Not complete: go on with start_line={number}.",
+            }
         shown += line
     return {"text": views.cut(shown, MOST_CHARACTERS), "lines": len(lines)}

@@ -10,11 +10,11 @@ from mcp.server.fastmcp.exceptions import ToolError
 from mcp.server.fastmcp.tools import Tool
 from mcp.types import ToolAnnotations
 
-from ai_platform_engineering.mcp_servers.github.api import GitHub
-from ai_platform_engineering.mcp_servers.github.issues import Issues
-from ai_platform_engineering.mcp_servers.github.pulls import Pulls
-from ai_platform_engineering.mcp_servers.github.repositories import Repositories
-from ai_platform_engineering.mcp_servers.github.runs import Runs
+from ai_platform_engineering.mcp_servers.github.api import GitHubApi
+from ai_platform_engineering.mcp_servers.github.issues import IssueTools
+from ai_platform_engineering.mcp_servers.github.pull_requests import PullRequestTools
+from ai_platform_engineering.mcp_servers.github.repositories import RepositoryTools
+from ai_platform_engineering.mcp_servers.github.workflow_runs import WorkflowRunTools
 
 INSTRUCTIONS = (
     "GitHub: repositories, files, issues, pull requests and Actions. "
@@ -27,7 +27,7 @@ Function = Callable[..., Any]
 class GitHubServer(FastMCP[None]):
     """Refuses arguments that a tool does not have: a repository must not be created elsewhere because an owner was misspelt."""
 
-    def __init__(self, api: GitHub, tools: Sequence[Tool]) -> None:
+    def __init__(self, api: GitHubApi, tools: Sequence[Tool]) -> None:
         @contextlib.asynccontextmanager
         async def closing(_: FastMCP[None]) -> AsyncIterator[None]:
             try:
@@ -36,7 +36,9 @@ class GitHubServer(FastMCP[None]):
                 await api.aclose()
 
         self._takes = {tool.name: list(tool.parameters["properties"]) for tool in tools}
-        super().__init__("github", instructions=INSTRUCTIONS, tools=list(tools), log_level="WARNING", lifespan=closing)
+        super().__init__(
+            "github", instructions=INSTRUCTIONS, tools=list(tools), log_level="WARNING", lifespan=closing
+        )
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         takes = self._takes.get(name, list(arguments))
@@ -45,8 +47,11 @@ class GitHubServer(FastMCP[None]):
         return await super().call_tool(name, arguments)
 
 
-def create_server(api: GitHub) -> GitHubServer:
-    repositories, issues, pulls, runs = Repositories(api), Issues(api), Pulls(api), Runs(api)
+def create_server(api: GitHubApi) -> GitHubServer:
+    repositories = RepositoryTools(api)
+    issues = IssueTools(api)
+    pulls = PullRequestTools(api)
+    runs = WorkflowRunTools(api)
     reading: tuple[Function, ...] = (
         repositories.get_me,
         repositories.search_repositories,
@@ -83,8 +88,12 @@ def create_server(api: GitHub) -> GitHubServer:
     return GitHubServer(api, offered)
 
 
-def _tool(function: Function, *, reads: bool = False, destroys: bool = False, idempotent: bool = False) -> Tool:
-    hints = ToolAnnotations(readOnlyHint=reads, destructiveHint=destroys, idempotentHint=idempotent, openWorldHint=True)
+def _tool(
+    function: Function, *, reads: bool = False, destroys: bool = False, idempotent: bool = False
+) -> Tool:
+    hints = ToolAnnotations(
+        readOnlyHint=reads, destructiveHint=destroys, idempotentHint=idempotent, openWorldHint=True
+    )
     text = " ".join((inspect.getdoc(function) or "").split())
     tool = Tool.from_function(function, description=text, annotations=hints)
     tool.parameters = {"type": "object", **_lean(tool.parameters), "additionalProperties": False}

@@ -11,9 +11,9 @@ import sys
 from pydantic import SecretStr
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
-from ai_platform_engineering.core.settings import ServerSettings, Settings, environment, export
-from ai_platform_engineering.knowledge_bases.factory import knowledge_base
+from ai_platform_engineering.core.settings import ServerSettings, Settings, export_variables, read_environment
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
+from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.mcp_servers.knowledge_base.server import PATH, create_app, create_server
 
 log = logging.getLogger(__name__)
@@ -21,12 +21,16 @@ log = logging.getLogger(__name__)
 
 def main() -> int:
     given = _arguments()
-    variables = environment()
+    variables = read_environment()
     try:
-        export(variables)
-        settings = Settings.of(variables)
-        logging.basicConfig(level=settings.logging.level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(module)s: %(message)s")
-        kb = knowledge_base(settings, variables)
+        export_variables(variables)
+        settings = Settings.from_variables(variables)
+        logging.basicConfig(
+            level=settings.logging.level,
+            stream=sys.stderr,
+            format="%(asctime)s %(levelname)s %(module)s: %(message)s",
+        )
+        kb = create_knowledge_base(settings, variables)
         if given.http:
             _serve(kb, settings, _server(settings, given.host, given.port))
         else:
@@ -41,8 +45,14 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="knowledge_base", description="Serves the knowledge base over MCP.")
-    parser.add_argument("--http", action="store_true", help="Streamable HTTP at /mcp, and REST at /v1, in the place of stdin and stdout.")
-    parser.add_argument("--host", default="127.0.0.1", help="Where to listen; beyond this machine only with a key.")
+    parser.add_argument(
+        "--http",
+        action="store_true",
+        help="Streamable HTTP at /mcp, and REST at /v1, in the place of stdin and stdout.",
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="Where to listen; beyond this machine only with a key."
+    )
     parser.add_argument("--port", type=int, default=8010)
     return parser.parse_args()
 
@@ -76,10 +86,16 @@ def _serve(kb: KnowledgeBase, settings: Settings, server: ServerSettings) -> Non
     check_exposure(server)
     listener = _listen(server.host, server.port)
     here = server.model_copy(update={"port": listener.getsockname()[1]})
-    api = KnowledgeApi.of(kb, settings.knowledge)
+    api = KnowledgeApi.from_settings(kb, settings.knowledge)
     app = create_app(kb, here, opening=lambda: api.open(here, settings.agent.home), routes=api.routes())
     log.info("serving the knowledge base on %s%s", here.url.rstrip("/"), PATH)
-    config = uvicorn.Config(app, log_config=None, log_level=settings.logging.level.lower(), access_log=False, timeout_graceful_shutdown=5)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level=settings.logging.level.lower(),
+        access_log=False,
+        timeout_graceful_shutdown=5,
+    )
     with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after its clean end
         uvicorn.Server(config).run(sockets=[listener])
 
@@ -90,7 +106,9 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         reason = "another program uses this port" if error.errno == errno.EADDRINUSE else error.strerror
-        raise ConfigurationError(f"Cannot listen on {host}, port {port}: {reason}. Set --host and --port.") from None
+        raise ConfigurationError(
+            f"Cannot listen on {host}, port {port}: {reason}. Set --host and --port."
+        ) from None
 
 
 if __name__ == "__main__":

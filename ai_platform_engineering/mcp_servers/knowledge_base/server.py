@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.knowledge_bases.tool_schemas import INSTRUCTIONS, TOOLS, answered
-from ai_platform_engineering.runtime.server.authentication import BearerAuth, HostGuard
+from ai_platform_engineering.knowledge_bases.tool_schemas import INSTRUCTIONS, TOOLS, answer_tool_call
+from ai_platform_engineering.runtime.server.authentication import BearerAuthMiddleware, HostCheckMiddleware
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +36,19 @@ def create_server(kb: KnowledgeBase) -> Server[Any, Any]:
                 name=tool.name,
                 description=tool.description,
                 inputSchema=tool.schema,
-                annotations=ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=tool.open_world),
+                annotations=ToolAnnotations(
+                    readOnlyHint=True,
+                    destructiveHint=False,
+                    idempotentHint=True,
+                    openWorldHint=tool.open_world,
+                ),
             )
             for tool in TOOLS
         ]
 
     async def call_tool(name: str, arguments: dict[str, Any]) -> CallToolResult:
         try:
-            return _said(await answered(kb, name, arguments))
+            return _said(await answer_tool_call(kb, name, arguments))
         except CaipeError as error:
             return _said(str(error), failed=True)
         except Exception as error:  # noqa: BLE001 - the text of an error of ours is nothing for a model
@@ -56,10 +61,16 @@ def create_server(kb: KnowledgeBase) -> Server[Any, Any]:
 
 
 def create_app(
-    kb: KnowledgeBase, settings: ServerSettings, *, opening: Callable[[], Awaitable[None]] | None = None, routes: Sequence[BaseRoute] = ()
+    kb: KnowledgeBase,
+    settings: ServerSettings,
+    *,
+    opening: Callable[[], Awaitable[None]] | None = None,
+    routes: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """Streamable HTTP at `/mcp`, behind the checks that every server of ours has; `routes` come beside it."""
-    manager = StreamableHTTPSessionManager(create_server(kb), stateless=True, max_request_body_size=settings.max_request_bytes)
+    manager = StreamableHTTPSessionManager(
+        create_server(kb), stateless=True, max_request_body_size=settings.max_request_bytes
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -75,7 +86,10 @@ def create_app(
 
     return Starlette(
         lifespan=lifespan,
-        middleware=[Middleware(HostGuard, settings=settings), Middleware(BearerAuth, settings=settings)],
+        middleware=[
+            Middleware(HostCheckMiddleware, settings=settings),
+            Middleware(BearerAuthMiddleware, settings=settings),
+        ],
         routes=[Route(PATH, _Endpoint(manager)), Route("/health", health), *routes],
     )
 

@@ -7,7 +7,9 @@ from ai_platform_engineering.mcp_servers.netutils.server import create_server
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="netutils", description="An MCP server for network checks, over stdin and stdout.")
+    parser = argparse.ArgumentParser(
+        prog="netutils", description="An MCP server for network checks, over stdin and stdout."
+    )
     parser.add_argument(
         "--allow-metadata",
         action="store_true",

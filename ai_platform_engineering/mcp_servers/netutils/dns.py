@@ -16,8 +16,8 @@ import dns.resolver
 import dns.reversename
 
 from ai_platform_engineering.mcp_servers.netutils.hosts import (
+    HostResolver,
     IPAddress,
-    Reach,
     failure_reason,
     host_and_port,
     is_localhost,
@@ -25,7 +25,15 @@ from ai_platform_engineering.mcp_servers.netutils.hosts import (
     parse_host,
     without_scope,
 )
-from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, Row, milliseconds, plural, printable, quoted
+from ai_platform_engineering.mcp_servers.netutils.results import (
+    CheckResult,
+    NetError,
+    Row,
+    milliseconds,
+    plural,
+    printable,
+    quoted,
+)
 
 RecordType = Literal["A", "AAAA", "CNAME", "MX", "NS", "TXT", "SRV", "SOA", "CAA", "PTR", "ANY"]
 
@@ -46,7 +54,7 @@ class Record(Row):
     port: int | None = None
 
 
-class DnsFinding(Finding):
+class DnsFinding(CheckResult):
     name: str
     type: str
     status: Literal["NOERROR", "NXDOMAIN"] = "NOERROR"
@@ -60,7 +68,9 @@ class DnsFinding(Finding):
 
     @property
     def line(self) -> str:
-        by = f"answered by {self.server}" if self.source == "dns" else "from this machine's own names, not DNS"
+        by = (
+            f"answered by {self.server}" if self.source == "dns" else "from this machine's own names, not DNS"
+        )
         kind = "common" if self.type == "ANY" else self.type
         if parse_address(self.name) is not None:
             return f"{self.name} is {', '.join(record.value for record in self.records[:8]) or 'not known by any name'} ({by})."
@@ -82,19 +92,27 @@ def _shown(record: Record, *, typed: bool) -> str:
 class Names:
     """Asks DNS, and the system where DNS knows nothing."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: HostResolver) -> None:
         self._reach = reach
 
-    async def lookup(self, name: str, record_type: RecordType, server: str | None, timeout: float) -> DnsFinding:
+    async def lookup(
+        self, name: str, record_type: RecordType, server: str | None, timeout: float
+    ) -> DnsFinding:
         if record_type == "PTR" and parse_address(name) is not None:
             return await self.reverse(name, server, timeout)
         asked = parse_host(name)
         if parse_address(asked) is not None:
-            raise NetError(f"{asked} is an address, not a name. Use reverse_dns to find its name, or ip_info to learn about it.")
+            raise NetError(
+                f"{asked} is an address, not a name. Use reverse_dns to find its name, or ip_info to learn about it."
+            )
         if is_localhost(asked) and not server:
-            return await self._known_here(asked, record_type) or DnsFinding(name=asked, type=record_type, source="system")
+            return await self._known_here(asked, record_type) or DnsFinding(
+                name=asked, type=record_type, source="system"
+            )
         try:
-            found = await self._ask(asked, record_type, server, timeout, search=not name.strip().endswith("."))
+            found = await self._ask(
+                asked, record_type, server, timeout, search=not name.strip().endswith(".")
+            )
         except NetError:
             if not server and (known := await self._known_here(asked, record_type)):
                 return known
@@ -106,13 +124,19 @@ class Names:
     async def reverse(self, address: str, server: str | None, timeout: float) -> DnsFinding:
         parsed = parse_address(address)
         if parsed is None:
-            raise NetError(f"{quoted(address)} is not an IP address. Write one like 10.0.0.5 or 2001:db8::1; for a name use dns_lookup.")
+            raise NetError(
+                f"{quoted(address)} is not an IP address. Write one like 10.0.0.5 or 2001:db8::1; for a name use dns_lookup."
+            )
         parsed = without_scope(parsed)
         if parsed.is_loopback and not server:
-            return await self._name_here(parsed) or DnsFinding(name=str(parsed), type="PTR", status="NXDOMAIN", source="system")
+            return await self._name_here(parsed) or DnsFinding(
+                name=str(parsed), type="PTR", status="NXDOMAIN", source="system"
+            )
         pointer = dns.reversename.from_address(str(parsed)).to_text(omit_final_dot=True)
         try:
-            found = (await self._ask(pointer, "PTR", server, timeout)).model_copy(update={"name": str(parsed)})
+            found = (await self._ask(pointer, "PTR", server, timeout)).model_copy(
+                update={"name": str(parsed)}
+            )
         except NetError:
             if not server and (known := await self._name_here(parsed)):
                 return known
@@ -134,14 +158,22 @@ class Names:
             for address in addresses
             if address.version in _FAMILIES[record_type]
         )
-        return DnsFinding(name=name, type=record_type, source="system", records=records, total=len(records)) if records else None
+        if records:
+            return DnsFinding(
+                name=name, type=record_type, source="system", records=records, total=len(records)
+            )
+        return None
 
     async def _name_here(self, address: IPAddress) -> DnsFinding | None:
         name = await self._reach.name_of(address, SYSTEM_LIMIT)
         records = (Record(type="PTR", value=name),) if name else ()
-        return DnsFinding(name=str(address), type="PTR", source="system", records=records, total=1) if records else None
+        if records:
+            return DnsFinding(name=str(address), type="PTR", source="system", records=records, total=1)
+        return None
 
-    async def _ask(self, name: str, record_type: str, server: str | None, timeout: float, *, search: bool = False) -> DnsFinding:
+    async def _ask(
+        self, name: str, record_type: str, server: str | None, timeout: float, *, search: bool = False
+    ) -> DnsFinding:
         """With `search`, a short name is also tried with the domains of the system's resolver, as other programs do."""
         resolver = await self._resolver(server, timeout)
         search = search and not server
@@ -162,18 +194,26 @@ class Names:
             try:
                 resolver = dns.asyncresolver.Resolver()  # read anew each time: a VPN changes it
             except dns.resolver.NoResolverConfiguration:
-                raise NetError("This machine has no name server configured. Give one in `server`, for example 10.0.0.2.") from None
+                raise NetError(
+                    "This machine has no name server configured. Give one in `server`, for example 10.0.0.2."
+                ) from None
         resolver.use_edns(0, 0, 1232)
         return resolver
 
 
-async def _ask_common(resolver: dns.asyncresolver.Resolver, name: str, timeout: float, *, search: bool) -> DnsFinding:
+async def _ask_common(
+    resolver: dns.asyncresolver.Resolver, name: str, timeout: float, *, search: bool
+) -> DnsFinding:
     answers = await asyncio.gather(
         *(_ask_one(resolver, name, kind, timeout, search=search) for kind in COMMON),
         return_exceptions=True,
     )
     found = [answer for answer in answers if isinstance(answer, DnsFinding)]
-    failed = {kind: answer for kind, answer in zip(COMMON, answers, strict=True) if isinstance(answer, BaseException)}
+    failed = {
+        kind: answer
+        for kind, answer in zip(COMMON, answers, strict=True)
+        if isinstance(answer, BaseException)
+    }
     for failure in failed.values():
         if not found or not isinstance(failure, NetError):
             raise failure
@@ -182,7 +222,9 @@ async def _ask_common(resolver: dns.asyncresolver.Resolver, name: str, timeout: 
     return DnsFinding(
         name=found[0].name,
         type="ANY",
-        status="NXDOMAIN" if not records and any(answer.status == "NXDOMAIN" for answer in found) else "NOERROR",
+        status="NXDOMAIN"
+        if not records and any(answer.status == "NXDOMAIN" for answer in found)
+        else "NOERROR",
         records=records,
         total=len(records),
         aliases=next((answer.aliases for answer in found if answer.aliases), None),
@@ -191,16 +233,22 @@ async def _ask_common(resolver: dns.asyncresolver.Resolver, name: str, timeout: 
     )
 
 
-async def _ask_one(resolver: dns.asyncresolver.Resolver, name: str, record_type: str, timeout: float, *, search: bool) -> DnsFinding:
+async def _ask_one(
+    resolver: dns.asyncresolver.Resolver, name: str, record_type: str, timeout: float, *, search: bool
+) -> DnsFinding:
     asked = ", ".join(_server_text(str(each), resolver.port) for each in resolver.nameservers)
     try:
-        answer = await resolver.resolve(name, record_type, raise_on_no_answer=False, search=search, lifetime=timeout)
+        answer = await resolver.resolve(
+            name, record_type, raise_on_no_answer=False, search=search, lifetime=timeout
+        )
     except dns.resolver.NXDOMAIN:
         return DnsFinding(name=name, type=record_type, status="NXDOMAIN", server=asked)
     except (dns.exception.DNSException, OSError) as error:
         reason = _silence(error, asked, timeout)
         raise NetError(f"Cannot look up {record_type} records of {name}: {reason}") from None
-    values = tuple(_record(rdata, record_type, answer.rrset.ttl) for rdata in answer.rrset) if answer.rrset else ()
+    values = (
+        tuple(_record(rdata, record_type, answer.rrset.ttl) for rdata in answer.rrset) if answer.rrset else ()
+    )
     steps = [_plain(cname[0].target) for cname in answer.chaining_result.cnames]
     return DnsFinding(
         name=_plain(answer.qname),
@@ -213,16 +261,29 @@ async def _ask_one(resolver: dns.asyncresolver.Resolver, name: str, record_type:
 
 
 def _record(rdata: dns.rdata.Rdata, record_type: str, ttl: int) -> Record:
-    value, priority, weight, port = rdata.to_text(), None, None, None
+    value = rdata.to_text()
+    priority = None
+    weight = None
+    port = None
     if isinstance(rdata, dns.rdtypes.ANY.MX.MX):
         value, priority = _plain(rdata.exchange), rdata.preference
     elif isinstance(rdata, dns.rdtypes.IN.SRV.SRV):
-        value, priority, weight, port = _plain(rdata.target), rdata.priority, rdata.weight, rdata.port
+        value = _plain(rdata.target)
+        priority = rdata.priority
+        weight = rdata.weight
+        port = rdata.port
     elif isinstance(rdata, dns.rdtypes.ANY.TXT.TXT):
         value = b"".join(rdata.strings).decode("utf-8", "replace")
     elif isinstance(target := getattr(rdata, "target", None), dns.name.Name):  # CNAME, NS, PTR
         value = _plain(target)
-    return Record(type=record_type, value=printable(value, MAX_VALUE), ttl=ttl, priority=priority, weight=weight, port=port)
+    return Record(
+        type=record_type,
+        value=printable(value, MAX_VALUE),
+        ttl=ttl,
+        priority=priority,
+        weight=weight,
+        port=port,
+    )
 
 
 def _plain(name: dns.name.Name) -> str:
@@ -232,11 +293,16 @@ def _plain(name: dns.name.Name) -> str:
 def _silence(error: Exception, asked: str, timeout: float) -> str:
     """Why there is no answer."""
     if isinstance(error, dns.exception.Timeout):
-        return f"{asked} did not answer within {timeout:g} s. Is there a network, and is that the right server?"
+        return (
+            f"{asked} did not answer within {timeout:g} s. Is there a network, and is that the right server?"
+        )
     if isinstance(error, dns.resolver.NoNameservers):
         # Each entry: server, over TCP or not, port, what went wrong, the response if there was one.
         reasons = [entry[3] for entry in error.kwargs.get("errors", [])]
-        words = [failure_reason(reason) if isinstance(reason, OSError) else printable(str(reason), 80) for reason in reasons]
+        words = [
+            failure_reason(reason) if isinstance(reason, OSError) else printable(str(reason), 80)
+            for reason in reasons
+        ]
         return f"{asked}: {', '.join(dict.fromkeys(words)) or 'no usable answer'}"
     if isinstance(error, OSError):
         return f"{asked}: {failure_reason(error)}"
@@ -255,8 +321,12 @@ def _parse_server(text: str) -> tuple[str, int]:
     try:
         return parse_host(host), port
     except NetError:
-        raise NetError(f"{quoted(text)} is not a DNS server. Write an address like 10.0.0.2, 10.0.0.2:5353 or [2001:db8::1]:53.") from None
+        raise NetError(
+            f"{quoted(text)} is not a DNS server. Write an address like 10.0.0.2, 10.0.0.2:5353 or [2001:db8::1]:53."
+        ) from None
 
 
 def _server_text(address: str, port: int) -> str:
-    return address if port == 53 else host_and_port(address, port)
+    if port == 53:
+        return address
+    return host_and_port(address, port)

@@ -52,15 +52,21 @@ def parse_host(text: str) -> str:
         return str(address)
     bare = text.strip().removesuffix(".")
     if any(mark in bare for mark in "/@?#"):  # not repeated in the error: it may hold a password
-        raise NetError("That is not a host. Write a host name or an address alone, without scheme, user or path: example.com or 10.0.0.5.")
+        raise NetError(
+            "That is not a host. Write a host name or an address alone, without scheme, user or path: example.com or 10.0.0.5."
+        )
     if re.fullmatch(r"[^:]+:\d+", bare):
-        raise NetError(f"{quoted(text)} holds a port. Write the host alone and give the port in its own argument.")
+        raise NetError(
+            f"{quoted(text)} holds a port. Write the host alone and give the port in its own argument."
+        )
     try:
         name = bare if bare.isascii() else bare.encode("idna").decode("ascii")
     except UnicodeError:
         name = ""
     if not _NAME.fullmatch(name) or len(name) > 253 or any(len(label) > 63 for label in name.split(".")):
-        raise NetError(f"{quoted(text)} is not a host name or an address. Write one like example.com, 10.0.0.5 or 2001:db8::1.")
+        raise NetError(
+            f"{quoted(text)} is not a host name or an address. Write one like example.com, 10.0.0.5 or 2001:db8::1."
+        )
     return name.lower()
 
 
@@ -69,7 +75,7 @@ def is_localhost(name: str) -> bool:
     return name == "localhost" or name.endswith(".localhost")
 
 
-class Reach:
+class HostResolver:
     """Looks hosts up with the system's own means, and refuses those that must not be reached."""
 
     def __init__(self, *, allow_metadata: bool = False) -> None:
@@ -82,7 +88,9 @@ class Reach:
         if not self._allow_metadata and name in METADATA_NAMES:
             raise _metadata(name)
         found = await self.addresses(name, timeout)
-        if not self._allow_metadata and any((embedded_ipv4(address) or without_scope(address)) in METADATA_ADDRESSES for address in found):
+        if not self._allow_metadata and any(
+            (embedded_ipv4(address) or without_scope(address)) in METADATA_ADDRESSES for address in found
+        ):
             raise _metadata(name)
         return found
 
@@ -93,20 +101,30 @@ class Reach:
         limit = min(timeout, LOOKUP_LIMIT)
         asked = "localhost" if is_localhost(name) else name  # names below localhost are in no hosts file
         try:
-            found = await self.in_thread(lambda: socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM), limit)
+            found = await self.in_thread(
+                lambda: socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM), limit
+            )
         except OSError as error:  # TimeoutError is one
             if is_localhost(name):
                 return LOOPBACKS
-            reason = f"no answer within {limit:g} s; is there a network?" if isinstance(error, TimeoutError) else _lookup_reason(error)
+            reason = (
+                f"no answer within {limit:g} s; is there a network?"
+                if isinstance(error, TimeoutError)
+                else _lookup_reason(error)
+            )
             raise NetError(f"Cannot look up {name}: {reason}") from None
         return tuple(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
 
     async def name_of(self, address: IPAddress, timeout: float) -> str | None:
         """The system's name for an address (its hosts file first), if it has one in time."""
         try:
-            found = await self.in_thread(lambda: socket.getnameinfo((str(address), 0), socket.NI_NAMEREQD), timeout)
+            found = await self.in_thread(
+                lambda: socket.getnameinfo((str(address), 0), socket.NI_NAMEREQD), timeout
+            )
         except OSError:  # TimeoutError is one
-            return "localhost" if address in LOOPBACKS else None
+            if address in LOOPBACKS:
+                return "localhost"
+            return None
         return found[0]
 
     async def in_thread(self, work: Callable[[], T], timeout: float) -> T:
@@ -164,11 +182,15 @@ def embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:
 
 def without_scope(address: IPAddress) -> IPAddress:
     """The scope is a name of this machine's alone."""
-    return address if isinstance(address, ipaddress.IPv4Address) else ipaddress.IPv6Address(int(address))
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    return ipaddress.IPv6Address(int(address))
 
 
 def _metadata(name: str) -> NetError:
-    return NetError(f"{name} is a cloud metadata service, which hands out credentials. It is refused; an operator can allow it.")
+    return NetError(
+        f"{name} is a cloud metadata service, which hands out credentials. It is refused; an operator can allow it."
+    )
 
 
 def _lookup_reason(error: OSError) -> str:
@@ -203,7 +225,9 @@ def failure_reason(error: OSError) -> str:
 
 
 def host_and_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if ":" in host:
+        return f"[{host}]:{port}"
+    return f"{host}:{port}"
 
 
 async def dial(address: IPAddress, port: int) -> socket.socket:
@@ -212,7 +236,9 @@ async def dial(address: IPAddress, port: int) -> socket.socket:
     try:
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
-        if sock.getsockname() == sock.getpeername():  # nobody listens, and the port it got by chance is the one it asked for
+        if (
+            sock.getsockname() == sock.getpeername()
+        ):  # nobody listens, and the port it got by chance is the one it asked for
             raise ConnectionRefusedError(errno.ECONNREFUSED, "connected to itself")
     except BaseException:
         sock.close()
@@ -220,7 +246,9 @@ async def dial(address: IPAddress, port: int) -> socket.socket:
     return sock
 
 
-async def dial_first(addresses: Sequence[IPAddress], port: int, timeout: float) -> tuple[socket.socket, IPAddress]:
+async def dial_first(
+    addresses: Sequence[IPAddress], port: int, timeout: float
+) -> tuple[socket.socket, IPAddress]:
     """A connection to the first address that takes it; a silent one is given half of the time that is left."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout

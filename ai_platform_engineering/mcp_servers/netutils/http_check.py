@@ -13,8 +13,15 @@ from urllib.parse import urljoin
 
 import h11
 
-from ai_platform_engineering.mcp_servers.netutils.hosts import Reach, dial_first, failure_reason
-from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, Row, milliseconds, plural, printable
+from ai_platform_engineering.mcp_servers.netutils.hosts import HostResolver, dial_first, failure_reason
+from ai_platform_engineering.mcp_servers.netutils.results import (
+    CheckResult,
+    NetError,
+    Row,
+    milliseconds,
+    plural,
+    printable,
+)
 from ai_platform_engineering.mcp_servers.netutils.tls import handshake_problem
 from ai_platform_engineering.mcp_servers.netutils.urls import Url, parse_url
 
@@ -25,7 +32,15 @@ MAX_BODY = 1024 * 1024
 MAX_HEADERS = 64 * 1024
 PREVIEW = 300
 # Worth knowing and never a secret: no cookies, no authentication.
-_SHOWN = ("content-type", "content-length", "server", "cache-control", "retry-after", "strict-transport-security", "via")
+_SHOWN = (
+    "content-type",
+    "content-length",
+    "server",
+    "cache-control",
+    "retry-after",
+    "strict-transport-security",
+    "via",
+)
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TEXT = ("text/", "application/json", "application/xml", "application/problem+json")
 
@@ -46,7 +61,7 @@ class Redirect(Row):
     took_ms: float
 
 
-class HttpFinding(Finding):
+class HttpFinding(CheckResult):
     url: str
     method: str
     timing_ms: Timing
@@ -70,7 +85,9 @@ class HttpFinding(Finding):
         text += f" in {self.timing_ms.total:g} ms"
         if self.redirects:
             text += f" after {plural(len(self.redirects), 'redirect')} from {self.redirects[0].url}"
-        return f"{text}. {self.note}" if self.note else f"{text}."
+        if self.note:
+            return f"{text}. {self.note}"
+        return f"{text}."
 
 
 @dataclass
@@ -110,7 +127,9 @@ class _Body:
     """Counts a body up to the limit and keeps its start."""
 
     def __init__(self) -> None:
-        self.size, self.start, self.partial = 0, b"", False
+        self.size = 0
+        self.start = b""
+        self.partial = False
 
     async def read(self, connection: h11.Connection, reader: asyncio.StreamReader) -> None:
         while self.size < MAX_BODY:
@@ -128,8 +147,10 @@ class _Body:
 class _Checking:
     """One call: follows redirects until an answer, and knows how far it came when it fails."""
 
-    def __init__(self, reach: Reach, method: Method, url: Url, timeout: float) -> None:
-        self._reach, self._method, self._timeout = reach, method, timeout
+    def __init__(self, reach: HostResolver, method: Method, url: Url, timeout: float) -> None:
+        self._reach = reach
+        self._method = method
+        self._timeout = timeout
         self._end = asyncio.get_running_loop().time() + timeout
         self._note = "The credentials in the address were not sent." if url.had_credentials else None
         self._started = time.perf_counter()
@@ -144,11 +165,15 @@ class _Checking:
         except NetError as error:
             raise self._failure(str(error)) from None
         except ssl.SSLError as error:
-            raise self._failure(f"{handshake_problem(error).rstrip('.')}; tls_certificate shows more") from None
+            raise self._failure(
+                f"{handshake_problem(error).rstrip('.')}; tls_certificate shows more"
+            ) from None
         except OSError as error:
             raise self._failure(failure_reason(error)) from None
         except h11.RemoteProtocolError as error:
-            raise self._failure(f"the server broke the rules of HTTP ({printable(str(error), 120)})") from None
+            raise self._failure(
+                f"the server broke the rules of HTTP ({printable(str(error), 120)})"
+            ) from None
 
     async def _follow(self, *, follow: bool) -> HttpFinding:
         while True:
@@ -159,7 +184,9 @@ class _Checking:
             if len(self._redirects) == MAX_REDIRECTS:
                 raise NetError(f"more than {MAX_REDIRECTS} redirects")
             took = milliseconds(time.perf_counter() - self._hop.started)
-            self._redirects.append(Redirect(url=self._hop.url.shown, status=answer.head.status_code, took_ms=took))
+            self._redirects.append(
+                Redirect(url=self._hop.url.shown, status=answer.head.status_code, took_ms=took)
+            )
             self._hop = _Hop(_target(self._hop.url, target))
 
     async def _ask(self) -> _Answer:
@@ -173,7 +200,9 @@ class _Checking:
             self._hop.step, self._hop.status = "body", head.status_code
             return await self._read(connection, reader, head)
 
-    async def _read(self, connection: h11.Connection, reader: asyncio.StreamReader, head: h11.Response) -> _Answer:
+    async def _read(
+        self, connection: h11.Connection, reader: asyncio.StreamReader, head: h11.Response
+    ) -> _Answer:
         """The head is the answer: a body that is long, or never ends, is cut off."""
         body = _Body()
         try:
@@ -196,7 +225,9 @@ class _Checking:
             try:
                 if url.scheme == "https":
                     with hop.timed("tls"):
-                        reader, writer = await asyncio.open_connection(sock=sock, ssl=_context(), server_hostname=url.host)
+                        reader, writer = await asyncio.open_connection(
+                            sock=sock, ssl=_context(), server_hostname=url.host
+                        )
                     hop.tls_version = writer.get_extra_info("ssl_object").version()
                 else:
                     reader, writer = await asyncio.open_connection(sock=sock)
@@ -214,7 +245,9 @@ class _Checking:
             reason=printable(answer.head.reason.decode("latin-1"), 80) or _phrase(status),
             ok=200 <= status < 400,
             http_version=answer.head.http_version.decode("ascii"),
-            headers={name: printable(value, 200) for name in _SHOWN if (value := answer.header(name)) is not None},
+            headers={
+                name: printable(value, 200) for name in _SHOWN if (value := answer.header(name)) is not None
+            },
             size_bytes=answer.size if self._method == "GET" else None,
             size_is_partial=answer.partial or None,
             preview=_preview(answer),
@@ -223,7 +256,10 @@ class _Checking:
     def _failure(self, reason: str) -> NetError:
         hop = self._hop
         after = f" (after {plural(len(self._redirects), 'redirect')})" if self._redirects else ""
-        return NetError(f"{self._method} {hop.url.shown} failed{after}: {reason.rstrip('.')}.", self._finding(failed_at=hop.step))
+        return NetError(
+            f"{self._method} {hop.url.shown} failed{after}: {reason.rstrip('.')}.",
+            self._finding(failed_at=hop.step),
+        )
 
     def _finding(self, **more: object) -> HttpFinding:
         hop = self._hop
@@ -249,7 +285,9 @@ _DOING = {
 }
 
 
-async def http_check(reach: Reach, url: str, method: Method, timeout: float, *, follow_redirects: bool) -> HttpFinding:
+async def http_check(
+    reach: HostResolver, url: str, method: Method, timeout: float, *, follow_redirects: bool
+) -> HttpFinding:
     return await _Checking(reach, method, parse_url(url), timeout).run(follow=follow_redirects)
 
 

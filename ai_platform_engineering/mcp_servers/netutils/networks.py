@@ -5,8 +5,20 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Literal
 
-from ai_platform_engineering.mcp_servers.netutils.hosts import IPAddress, embedded_ipv4, parse_address, without_scope
-from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, Row, exact, plural, quoted
+from ai_platform_engineering.mcp_servers.netutils.hosts import (
+    IPAddress,
+    embedded_ipv4,
+    parse_address,
+    without_scope,
+)
+from ai_platform_engineering.mcp_servers.netutils.results import (
+    CheckResult,
+    NetError,
+    Row,
+    exact,
+    plural,
+    quoted,
+)
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -67,7 +79,7 @@ class Containment(Row):
     inside: bool
 
 
-class CidrFinding(Finding):
+class CidrFinding(CheckResult):
     network: str
     version: int
     prefix: int
@@ -96,10 +108,12 @@ class CidrFinding(Finding):
             text += f" {self.contains.what} is {'inside' if self.contains.inside else 'not inside'}."
         if self.split:
             text += f" It splits into {plural(int(self.split.total), 'subnet')} of /{self.split.prefix}; {self.split.shown} shown."
-        return f"{text} {self.note}" if self.note else text
+        if self.note:
+            return f"{text} {self.note}"
+        return text
 
 
-class AddressFinding(Finding):
+class AddressFinding(CheckResult):
     address: str
     version: int
     kind: str
@@ -115,10 +129,12 @@ class AddressFinding(Finding):
     @property
     def line(self) -> str:
         text = f"{self.address} is an IPv{self.version} address ({self.kind}); its reverse pointer is {self.reverse_pointer}."
-        return f"{text} It stands for {self.embedded_ipv4}." if self.embedded_ipv4 else text
+        if self.embedded_ipv4:
+            return f"{text} It stands for {self.embedded_ipv4}."
+        return text
 
 
-class OverlapFinding(Finding):
+class OverlapFinding(CheckResult):
     a: str
     b: str
     overlap: bool
@@ -135,7 +151,9 @@ class OverlapFinding(Finding):
             outer, inner = (self.a, self.b) if self.relation == "a contains b" else (self.b, self.a)
             return f"{outer} contains {inner}: they overlap in {self.common} ({plural(int(self.common_addresses or 0), 'address')})."
         text = f"{self.a} and {self.b} do not overlap."
-        return f"{text} They are neighbours and together make {self.together}." if self.together else text
+        if self.together:
+            return f"{text} They are neighbours and together make {self.together}."
+        return text
 
 
 def cidr_info(cidr: str, contains: str | None = None, split_prefix: int | None = None) -> CidrFinding:
@@ -167,7 +185,9 @@ def ip_info(address: str) -> AddressFinding:
     parsed = parse_address(address)
     if parsed is None:
         hint = "; use cidr_info for a network" if "/" in address else ""
-        raise NetError(f"{quoted(address)} is not an IP address. Write one like 10.0.0.5 or 2001:db8::1{hint}.")
+        raise NetError(
+            f"{quoted(address)} is not an IP address. Write one like 10.0.0.5 or 2001:db8::1{hint}."
+        )
     plain, stands_for = without_scope(parsed), embedded_ipv4(parsed)
     return AddressFinding(
         address=str(parsed),
@@ -254,10 +274,14 @@ def _split(network: Network, prefix: int) -> Split:
         )
     parts: Iterator[Network] = network.subnets(new_prefix=prefix)
     subnets = tuple(
-        Subnet(network=str(part), first=str(part[0]), last=str(part[-1]), usable_hosts=exact(usable_hosts(part)))
+        Subnet(
+            network=str(part), first=str(part[0]), last=str(part[-1]), usable_hosts=exact(usable_hosts(part))
+        )
         for part in islice(parts, SUBNETS_SHOWN)
     )
-    return Split(prefix=prefix, total=exact(2 ** (prefix - network.prefixlen)), shown=len(subnets), subnets=subnets)
+    return Split(
+        prefix=prefix, total=exact(2 ** (prefix - network.prefixlen)), shown=len(subnets), subnets=subnets
+    )
 
 
 def _joined(one: Network, other: Network) -> str | None:
@@ -265,7 +289,9 @@ def _joined(one: Network, other: Network) -> str | None:
     if one.version != other.version or one.prefixlen != other.prefixlen or one.prefixlen == 0:
         return None
     whole = one.supernet()
-    return str(whole) if _within(other, whole) else None
+    if _within(other, whole):
+        return str(whole)
+    return None
 
 
 def _host_bits(text: str, network: Network) -> str | None:
@@ -281,4 +307,6 @@ def _kind(network: Network) -> str:
             return kind
     if any(_within(special, network) for _, special in _RANGES):
         return "mixed: holds special ranges"
-    return "reserved" if network.is_reserved else "global"
+    if network.is_reserved:
+        return "reserved"
+    return "global"

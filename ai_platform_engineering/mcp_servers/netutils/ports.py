@@ -5,27 +5,39 @@ import re
 import time
 from typing import Literal
 
-from ai_platform_engineering.mcp_servers.netutils.hosts import IPAddress, Reach, dial, failure_reason, parse_host
-from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, Row, milliseconds, plural
+from ai_platform_engineering.mcp_servers.netutils.hosts import (
+    HostResolver,
+    IPAddress,
+    dial,
+    failure_reason,
+    parse_host,
+)
+from ai_platform_engineering.mcp_servers.netutils.results import (
+    CheckResult,
+    NetError,
+    Row,
+    milliseconds,
+    plural,
+)
 
-State = Literal["open", "closed", "filtered", "unreachable"]
+PortStatus = Literal["open", "closed", "filtered", "unreachable"]
 
 MAX_PORTS = 100
 MAX_ADDRESSES = 4
 MAX_SOCKETS = 200
-_BEST_FIRST: tuple[State, ...] = ("open", "closed", "filtered", "unreachable")
+_BEST_FIRST: tuple[PortStatus, ...] = ("open", "closed", "filtered", "unreachable")
 _HELP = f"Write one port (443), a list (22,80,443) or a range (8000-8010), each from 1 to 65535, at most {MAX_PORTS} in all."
 
 
 class PortState(Row):
     port: int
-    state: State
+    state: PortStatus
     address: str
     took_ms: float
     reason: str | None = None
 
 
-class PortsFinding(Finding):
+class PortsFinding(CheckResult):
     host: str
     addresses: tuple[str, ...]
     ports: tuple[PortState, ...]
@@ -41,21 +53,27 @@ class PortsFinding(Finding):
 
     def _one(self, port: PortState) -> str:
         text = f"Port {port.port} on {self._where(port.address)} is {port.state}"
-        return f"{text}: it answered in {port.took_ms:g} ms." if port.state == "open" else f"{text}: {port.reason}."
+        if port.state == "open":
+            return f"{text}: it answered in {port.took_ms:g} ms."
+        return f"{text}: {port.reason}."
 
     def _where(self, address: str) -> str:
-        return self.host if self.host == address else f"{self.host} ({address})"
+        if self.host == address:
+            return self.host
+        return f"{self.host} ({address})"
 
 
 def _listed(ports: list[int]) -> str:
     shown = ", ".join(str(port) for port in ports[:12])
-    return f"{shown}, …" if len(ports) > 12 else shown
+    if len(ports) > 12:
+        return f"{shown}, …"
+    return shown
 
 
 class Ports:
     """Checks ports, with a limit on sockets over all calls."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: HostResolver) -> None:
         self._reach = reach
         self._sockets = asyncio.Semaphore(MAX_SOCKETS)
 
@@ -86,7 +104,7 @@ class Ports:
         return PortState(port=port, state=state, address=str(address), took_ms=took, reason=reason)
 
 
-async def _connect(address: IPAddress, port: int, timeout: float) -> tuple[State, str | None]:
+async def _connect(address: IPAddress, port: int, timeout: float) -> tuple[PortStatus, str | None]:
     try:
         async with asyncio.timeout(timeout):
             sock = await dial(address, port)
@@ -105,7 +123,11 @@ def parse_ports(given: int | str | list[int]) -> tuple[int, ...]:
     if isinstance(given, int):
         found = [given]
     elif isinstance(given, str):
-        found = [port for part in re.split(r"[,\s]+", re.sub(r"\s*-\s*", "-", given.strip())) for port in _part(part)]
+        found = [
+            port
+            for part in re.split(r"[,\s]+", re.sub(r"\s*-\s*", "-", given.strip()))
+            for port in _part(part)
+        ]
     else:
         found = list(given)
     ports = tuple(dict.fromkeys(found))

@@ -20,7 +20,7 @@ class Row(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Finding(Row, ABC):
+class CheckResult(Row, ABC):
     """The result of one call; keys without a value are left out when it is written."""
 
     @property
@@ -37,7 +37,7 @@ class NetError(CaipeError):
 
     code = "netutils"
 
-    def __init__(self, text: str, found: Finding | None = None) -> None:
+    def __init__(self, text: str, found: CheckResult | None = None) -> None:
         super().__init__(text)
         self.found = found
 
@@ -45,20 +45,30 @@ class NetError(CaipeError):
         return _result(str(self), self.found, failed=True)
 
 
-def _result(line: str, found: Finding | None, *, failed: bool = False) -> CallToolResult:
+def _result(line: str, found: CheckResult | None, *, failed: bool = False) -> CallToolResult:
     texts = [printable(line, LINE_LIMIT)]
     data: dict[str, Any] | None = None
     if found is not None:
         data = found.model_dump(mode="json", exclude_none=True)
         # ASCII only: what a far end wrote must not smuggle control characters into a terminal or a prompt.
         texts.append(json.dumps(data, separators=(",", ":"), ensure_ascii=True))
-    return CallToolResult(content=[TextContent(type="text", text=text) for text in texts], structuredContent=data, isError=failed)
+    return CallToolResult(
+        content=[TextContent(type="text", text=text) for text in texts],
+        structuredContent=data,
+        isError=failed,
+    )
 
 
 def printable(text: str, limit: int) -> str:
     """One line without control or direction characters, cut at the limit."""
-    cleaned = re.sub(r"\s+", " ", "".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)).strip()
-    return cleaned if len(cleaned) <= limit else cleaned[: limit - 1] + "…"
+    cleaned = re.sub(
+        r"\s+",
+        " ",
+        "".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text),
+    ).strip()
+    if len(cleaned) <= limit:
+        return cleaned
+    return cleaned[: limit - 1] + "…"
 
 
 def quoted(text: str) -> str:
@@ -68,7 +78,9 @@ def quoted(text: str) -> str:
 
 def exact(number: int) -> int | str:
     """A number as JSON can carry it: decimal digits in a string where common readers would round."""
-    return number if abs(number) <= _EXACT_IN_JAVASCRIPT else str(number)
+    if abs(number) <= _EXACT_IN_JAVASCRIPT:
+        return number
+    return str(number)
 
 
 def grouped(number: int) -> str:
@@ -76,7 +88,9 @@ def grouped(number: int) -> str:
     if number < 10**15:
         return f"{number:,}"
     power = number.bit_length() - 1 if number.bit_count() == 1 else number.bit_length()
-    return f"2^{power}" if number == 2**power else f"2^{power} - {2**power - number:,}"
+    if number == 2**power:
+        return f"2^{power}"
+    return f"2^{power} - {2**power - number:,}"
 
 
 def milliseconds(seconds: float) -> float:
@@ -84,4 +98,8 @@ def milliseconds(seconds: float) -> float:
 
 
 def plural(count: int, noun: str) -> str:
-    return f"{grouped(count)} {noun}" if count == 1 else f"{grouped(count)} {noun}es" if noun.endswith("s") else f"{grouped(count)} {noun}s"
+    if count == 1:
+        return f"{grouped(count)} {noun}"
+    if noun.endswith("s"):
+        return f"{grouped(count)} {noun}es"
+    return f"{grouped(count)} {noun}s"

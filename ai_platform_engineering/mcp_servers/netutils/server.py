@@ -15,10 +15,10 @@ from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from ai_platform_engineering.mcp_servers.netutils import networks
 from ai_platform_engineering.mcp_servers.netutils.dns import DnsFinding, Names, RecordType
-from ai_platform_engineering.mcp_servers.netutils.hosts import Reach
+from ai_platform_engineering.mcp_servers.netutils.hosts import HostResolver
 from ai_platform_engineering.mcp_servers.netutils.http_check import HttpFinding, Method, http_check
 from ai_platform_engineering.mcp_servers.netutils.ports import MAX_PORTS, Ports, PortsFinding
-from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, printable
+from ai_platform_engineering.mcp_servers.netutils.results import CheckResult, NetError, printable
 from ai_platform_engineering.mcp_servers.netutils.tls import CertificateFinding, Tls
 
 log = logging.getLogger(__name__)
@@ -31,23 +31,37 @@ CALL_LIMIT = 60.0  # no tool takes as long by its own limits, unless hundreds of
 
 
 def _upper(value: Any) -> Any:
-    return value.strip().upper() if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value.strip().upper()
+    return value
 
 
 Host = Annotated[
     str,
     Field(
-        min_length=1, max_length=260, description="Host name or IP address alone, without scheme, port or path; example.com or 10.0.0.5."
+        min_length=1,
+        max_length=260,
+        description="Host name or IP address alone, without scheme, port or path; example.com or 10.0.0.5.",
     ),
 ]
-Address = Annotated[str, Field(min_length=2, max_length=80, description="An IPv4 or IPv6 address, like 10.0.0.5 or 2001:db8::1.")]
+Address = Annotated[
+    str,
+    Field(min_length=2, max_length=80, description="An IPv4 or IPv6 address, like 10.0.0.5 or 2001:db8::1."),
+]
 Cidr = Annotated[
     str,
-    Field(min_length=2, max_length=100, description="Network as address/prefix, like 10.0.0.0/22 or 2001:db8::/48; a netmask works too."),
+    Field(
+        min_length=2,
+        max_length=100,
+        description="Network as address/prefix, like 10.0.0.0/22 or 2001:db8::/48; a netmask works too.",
+    ),
 ]
 Server = Annotated[
     str | None,
-    Field(max_length=260, description="DNS server to ask instead of the system's: 10.0.0.2, 10.0.0.2:5353 or [2001:db8::1]:53."),
+    Field(
+        max_length=260,
+        description="DNS server to ask instead of the system's: 10.0.0.2, 10.0.0.2:5353 or [2001:db8::1]:53.",
+    ),
 ]
 PortList = Annotated[
     int | str | list[int],
@@ -56,7 +70,12 @@ PortList = Annotated[
             "anyOf": [
                 {"type": "integer", "minimum": 1, "maximum": 65535},
                 {"type": "string", "pattern": r"^[0-9,\s-]+$", "maxLength": 700},
-                {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}, "minItems": 1, "maxItems": MAX_PORTS},
+                {
+                    "type": "array",
+                    "items": {"type": "integer", "minimum": 1, "maximum": 65535},
+                    "minItems": 1,
+                    "maxItems": MAX_PORTS,
+                },
             ],
             "description": f'One port (443), or a list or range as text ("22,80,443", "8000-8010"); at most {MAX_PORTS} ports.',
         }
@@ -64,18 +83,29 @@ PortList = Annotated[
 ]
 
 
-class Tools:
+class NetworkTools:
     """The tools as the model sees them: a docstring says when to use it."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: HostResolver) -> None:
         self._reach = reach
-        self._names, self._ports, self._tls = Names(reach), Ports(reach), Tls(reach)
+        self._names = Names(reach)
+        self._ports = Ports(reach)
+        self._tls = Tls(reach)
 
     async def dns_lookup(
         self,
-        name: Annotated[str, Field(min_length=1, max_length=260, description="The DNS name, like example.com or _sip._tcp.example.com.")],
+        name: Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=260,
+                description="The DNS name, like example.com or _sip._tcp.example.com.",
+            ),
+        ],
         record_type: Annotated[
-            RecordType, BeforeValidator(_upper), Field(description="Record type; ANY asks for all common types one by one.")
+            RecordType,
+            BeforeValidator(_upper),
+            Field(description="Record type; ANY asks for all common types one by one."),
         ] = "A",
         server: Server = None,
         timeout: Annotated[float, Field(ge=0.2, le=10, description="Seconds to wait for an answer.")] = 5.0,
@@ -106,10 +136,19 @@ class Tools:
     async def http_check(
         self,
         url: Annotated[
-            str, Field(min_length=1, max_length=2000, description="The http or https address, like https://example.com/health.")
+            str,
+            Field(
+                min_length=1,
+                max_length=2000,
+                description="The http or https address, like https://example.com/health.",
+            ),
         ],
-        method: Annotated[Method, BeforeValidator(_upper), Field(description="HEAD asks without the body.")] = "GET",
-        timeout: Annotated[float, Field(ge=0.1, le=30, description="Seconds for the whole check, redirects included.")] = 10.0,
+        method: Annotated[
+            Method, BeforeValidator(_upper), Field(description="HEAD asks without the body.")
+        ] = "GET",
+        timeout: Annotated[
+            float, Field(ge=0.1, le=30, description="Seconds for the whole check, redirects included.")
+        ] = 10.0,
         follow_redirects: Annotated[bool, Field(description="Follow up to 5 redirects.")] = True,
     ) -> HttpFinding:
         """Check whether a web address answers: status, redirects, and how long DNS, connecting, TLS and the first byte took.
@@ -120,7 +159,9 @@ class Tools:
         self,
         host: Host,
         port: Annotated[int, Field(ge=1, le=65535, description="The TLS port.")] = 443,
-        server_name: Annotated[str | None, Field(max_length=260, description="Name to ask for, if it is not the host (SNI).")] = None,
+        server_name: Annotated[
+            str | None, Field(max_length=260, description="Name to ask for, if it is not the host (SNI).")
+        ] = None,
         timeout: Annotated[float, Field(ge=0.2, le=20, description="Seconds for the whole check.")] = 10.0,
     ) -> CertificateFinding:
         """Look at the TLS certificate of a service: names, issuer, validity, days left, chain, protocol, and whether this machine trusts it
@@ -130,9 +171,14 @@ class Tools:
     async def cidr_info(
         self,
         cidr: Cidr,
-        contains: Annotated[str | None, Field(max_length=100, description="An address or network: is it inside?")] = None,
+        contains: Annotated[
+            str | None, Field(max_length=100, description="An address or network: is it inside?")
+        ] = None,
         split_prefix: Annotated[
-            int | None, Field(ge=0, le=128, description="Split into subnets of this prefix length (at most 256 are shown).")
+            int | None,
+            Field(
+                ge=0, le=128, description="Split into subnets of this prefix length (at most 256 are shown)."
+            ),
         ] = None,
     ) -> networks.CidrFinding:
         """Explain a network (CIDR, IPv4 or IPv6): range, netmask, number of addresses and usable hosts, private or global.
@@ -160,16 +206,20 @@ class NetutilsServer(FastMCP[None]):
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         return (await self._call(name, arguments)).as_result()
 
-    async def _call(self, name: str, arguments: dict[str, Any]) -> Finding | NetError:
+    async def _call(self, name: str, arguments: dict[str, Any]) -> CheckResult | NetError:
         tool = self._offered.get(name)
         if tool is None:
-            return NetError(f"There is no tool {printable(name, 60)!r}. There are: {', '.join(self._offered)}.")
+            return NetError(
+                f"There is no tool {printable(name, 60)!r}. There are: {', '.join(self._offered)}."
+            )
         known = tool.parameters["properties"]
         if unknown := [argument for argument in arguments if argument not in known]:
-            return NetError(f"{name} has no argument {printable(', '.join(unknown), 120)!r}. It takes: {', '.join(known)}.")
+            return NetError(
+                f"{name} has no argument {printable(', '.join(unknown), 120)!r}. It takes: {', '.join(known)}."
+            )
         try:
             async with asyncio.timeout(CALL_LIMIT):
-                found: Finding = await tool.run(arguments)
+                found: CheckResult = await tool.run(arguments)
                 return found
         except TimeoutError:
             return NetError(f"{name} was stopped after {CALL_LIMIT:g} s. Try fewer things at once.")
@@ -181,7 +231,10 @@ def _explained(tool: Tool, cause: BaseException | None) -> NetError:
     if isinstance(cause, NetError):
         return cause
     if isinstance(cause, ValidationError):
-        found = [(str(entry["loc"][0]), "is missing" if entry["type"] == "missing" else entry["msg"]) for entry in cause.errors()]
+        found = [
+            (str(entry["loc"][0]), "is missing" if entry["type"] == "missing" else entry["msg"])
+            for entry in cause.errors()
+        ]
         return NetError(" ".join(_complaint(tool, *each) for each in dict(found).items()))
     log.error("%s failed", tool.name, exc_info=cause)
     return NetError(f"{tool.name} failed unexpectedly ({type(cause).__name__}).")
@@ -193,11 +246,20 @@ def _complaint(tool: Tool, argument: str, message: str) -> str:
 
 
 def create_server(*, allow_metadata: bool = False) -> NetutilsServer:
-    tools = Tools(Reach(allow_metadata=allow_metadata))
-    reaching_out = (tools.dns_lookup, tools.reverse_dns, tools.check_port, tools.http_check, tools.tls_certificate)
+    tools = NetworkTools(HostResolver(allow_metadata=allow_metadata))
+    reaching_out = (
+        tools.dns_lookup,
+        tools.reverse_dns,
+        tools.check_port,
+        tools.http_check,
+        tools.tls_certificate,
+    )
     calculating = (tools.cidr_info, tools.ip_info, tools.subnet_overlap)
     return NetutilsServer(
-        [*(_tool(each, open_world=True) for each in reaching_out), *(_tool(each, open_world=False) for each in calculating)]
+        [
+            *(_tool(each, open_world=True) for each in reaching_out),
+            *(_tool(each, open_world=False) for each in calculating),
+        ]
     )
 
 
@@ -215,9 +277,13 @@ _TITLES = {
 
 def _tool(function: Callable[..., Any], *, open_world: bool) -> Tool:
     title = _TITLES[function.__name__]
-    hints = ToolAnnotations(title=title, readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=open_world)
+    hints = ToolAnnotations(
+        title=title, readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=open_world
+    )
     text = " ".join((inspect.getdoc(function) or "").split())
-    tool = Tool.from_function(function, title=title, description=text, annotations=hints, structured_output=False)
+    tool = Tool.from_function(
+        function, title=title, description=text, annotations=hints, structured_output=False
+    )
     tool.parameters = {"type": "object", **_lean(tool.parameters), "additionalProperties": False}
     return tool
 

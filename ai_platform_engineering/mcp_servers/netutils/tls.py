@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 
 from ai_platform_engineering.mcp_servers.netutils.hosts import (
+    HostResolver,
     IPAddress,
-    Reach,
     dial_first,
     failure_reason,
     host_and_port,
     parse_address,
     parse_host,
 )
-from ai_platform_engineering.mcp_servers.netutils.results import Finding, NetError, Row, plural, printable
+from ai_platform_engineering.mcp_servers.netutils.results import CheckResult, NetError, Row, plural, printable
 
 MAX_NAMES = 100
 MAX_CHAIN = 10
@@ -35,7 +35,7 @@ class ChainLink(Row):
     not_after: str
 
 
-class CertificateFinding(Finding):
+class CertificateFinding(CheckResult):
     host: str
     port: int
     address: str
@@ -85,10 +85,12 @@ class _Seen:
 
 
 class Tls:
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: HostResolver) -> None:
         self._reach = reach
 
-    async def certificate(self, host: str, port: int, server_name: str | None, timeout: float) -> CertificateFinding:
+    async def certificate(
+        self, host: str, port: int, server_name: str | None, timeout: float
+    ) -> CertificateFinding:
         name = parse_host(host)
         where = host_and_port(name, port)
         sni = parse_host(server_name) if server_name else name
@@ -97,20 +99,28 @@ class Tls:
                 addresses = await self._reach.targets(name, timeout)
                 seen, address, problem = await _look(addresses, port, sni, timeout)
         except TimeoutError:
-            raise NetError(f"{where} gave no certificate within {timeout:g} s; a firewall drops it, or it does not speak TLS.") from None
+            raise NetError(
+                f"{where} gave no certificate within {timeout:g} s; a firewall drops it, or it does not speak TLS."
+            ) from None
         except ssl.SSLError as error:
             raise NetError(f"{where}: {handshake_problem(error)}") from None
         except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError):
-            raise NetError(f"{where} closed the connection during the TLS handshake; it may not speak TLS.") from None
+            raise NetError(
+                f"{where} closed the connection during the TLS handshake; it may not speak TLS."
+            ) from None
         except OSError as error:
             raise NetError(f"{where} cannot be reached: {failure_reason(error)}.") from None
         try:
             return _finding(name, port, address, sni, seen, problem)
         except ValueError as error:
-            raise NetError(f"{where} sent a certificate that cannot be read: {printable(str(error), 160)}") from None
+            raise NetError(
+                f"{where} sent a certificate that cannot be read: {printable(str(error), 160)}"
+            ) from None
 
 
-async def _look(addresses: Sequence[IPAddress], port: int, sni: str, timeout: float) -> tuple[_Seen, IPAddress, str | None]:
+async def _look(
+    addresses: Sequence[IPAddress], port: int, sni: str, timeout: float
+) -> tuple[_Seen, IPAddress, str | None]:
     """Shakes hands as a careful client does; if that fails, once more as a careless one, only to look."""
     sock, address = await dial_first(addresses, port, timeout)
     try:
@@ -134,7 +144,9 @@ async def _handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> 
     try:
         tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
         cipher = tls.cipher()
-        return _Seen(chain=_chain(tls), protocol=tls.version() or "unknown", cipher=cipher[0] if cipher else "unknown")
+        return _Seen(
+            chain=_chain(tls), protocol=tls.version() or "unknown", cipher=cipher[0] if cipher else "unknown"
+        )
     finally:
         writer.transport.abort()  # nothing was said: there is nobody to say goodbye to
 
@@ -146,9 +158,13 @@ def _chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
         return tuple(public())
     inner: Any = getattr(tls, "_sslobj", None)
     if inner is not None and hasattr(inner, "get_unverified_chain"):
-        return tuple(ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in inner.get_unverified_chain() or ())
+        return tuple(
+            ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in inner.get_unverified_chain() or ()
+        )
     leaf = tls.getpeercert(binary_form=True)
-    return (leaf,) if leaf else ()
+    if leaf:
+        return (leaf,)
+    return ()
 
 
 @functools.cache
@@ -168,7 +184,9 @@ def _looking_context() -> ssl.SSLContext:
     return context
 
 
-_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING"})
+_NOT_TLS = frozenset(
+    {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING"}
+)
 
 
 def verification_problem(error: ssl.SSLCertVerificationError) -> str:
@@ -189,7 +207,9 @@ def handshake_problem(error: ssl.SSLError) -> str:
     return f"the TLS handshake failed: {printable((error.reason or 'no reason given').replace('_', ' ').lower(), 120)}."
 
 
-def _finding(host: str, port: int, address: IPAddress, sni: str, seen: _Seen, problem: str | None) -> CertificateFinding:
+def _finding(
+    host: str, port: int, address: IPAddress, sni: str, seen: _Seen, problem: str | None
+) -> CertificateFinding:
     if not seen.chain:
         raise NetError(f"{host_and_port(host, port)} speaks TLS but sent no certificate.")
     chain = [x509.load_der_x509_certificate(der) for der in seen.chain[:MAX_CHAIN]]
@@ -219,7 +239,11 @@ def _finding(host: str, port: int, address: IPAddress, sni: str, seen: _Seen, pr
         signature_hash=leaf.signature_hash_algorithm.name if leaf.signature_hash_algorithm else None,
         chain_length=len(seen.chain),
         chain=tuple(
-            ChainLink(subject=_name(link.subject), issuer=_name(link.issuer), not_after=link.not_valid_after_utc.isoformat())
+            ChainLink(
+                subject=_name(link.subject),
+                issuer=_name(link.issuer),
+                not_after=link.not_valid_after_utc.isoformat(),
+            )
             for link in chain
         ),
         protocol=seen.protocol,
@@ -227,7 +251,9 @@ def _finding(host: str, port: int, address: IPAddress, sni: str, seen: _Seen, pr
     )
 
 
-def _problems(leaf: x509.Certificate, now: datetime, sni: str, reported: str, *, matches: bool) -> tuple[str, ...]:
+def _problems(
+    leaf: x509.Certificate, now: datetime, sni: str, reported: str, *, matches: bool
+) -> tuple[str, ...]:
     """The verifier stops at the first problem; a person wants to know of all."""
     found = [reported]
     if leaf.not_valid_after_utc < now and "expired" not in reported:
@@ -245,7 +271,10 @@ def subject_names(certificate: x509.Certificate) -> list[str]:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return [*names.get_values_for_type(x509.DNSName), *(str(address) for address in names.get_values_for_type(x509.IPAddress))]
+    return [
+        *names.get_values_for_type(x509.DNSName),
+        *(str(address) for address in names.get_values_for_type(x509.IPAddress)),
+    ]
 
 
 def name_matches(pattern: str, name: str) -> bool:

@@ -9,7 +9,9 @@ from ai_platform_engineering.mcp_servers.netutils.results import NetError, print
 
 _PORTS = {"http": 80, "https": 443}
 _HELP = "Write an http or https address, like https://example.com/health."
-_SECRET = re.compile(r"auth|code|credential|key|pass|pwd|secret|session|sig|state|ticket|token", re.IGNORECASE)
+_SECRET = re.compile(
+    r"auth|code|credential|key|pass|pwd|secret|session|sig|state|ticket|token", re.IGNORECASE
+)
 _KEPT = "/%:@!$&'()*+,;=~-._?"
 
 
@@ -25,12 +27,16 @@ class Url:
     @property
     def authority(self) -> str:
         written = host_and_port(self.host, self.port)
-        return written.removesuffix(f":{self.port}") if self.port == _PORTS[self.scheme] else written
+        if self.port == _PORTS[self.scheme]:
+            return written.removesuffix(f":{self.port}")
+        return written
 
     @property
     def target(self) -> str:
         """What stands in the request."""
-        return f"{self.path}?{self.query}" if self.query else self.path
+        if self.query:
+            return f"{self.path}?{self.query}"
+        return self.path
 
     @property
     def full(self) -> str:

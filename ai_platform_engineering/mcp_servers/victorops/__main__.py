@@ -2,18 +2,20 @@
 
 import sys
 
-from ai_platform_engineering.core.settings import environment
-from ai_platform_engineering.mcp_servers.victorops.server import DEFAULT_URL, OnCall, create_server
+from ai_platform_engineering.core.settings import read_environment
+from ai_platform_engineering.mcp_servers.victorops.server import DEFAULT_URL, OnCallApi, create_server
 
 
 def main() -> int:
-    given = {name: value.strip() for name, value in environment().items()}
+    given = {name: value.strip() for name, value in read_environment().items()}
     api_id, api_key = given.get("X_VO_API_ID"), given.get("X_VO_API_KEY")
     if not api_id or not api_key:
-        print("Set X_VO_API_ID and X_VO_API_KEY: the API id and an API key of Splunk On-Call.", file=sys.stderr)  # noqa: T201 - a command
+        print(  # noqa: T201 - a command
+            "Set X_VO_API_ID and X_VO_API_KEY: the API id and an API key of Splunk On-Call.", file=sys.stderr
+        )
         return 2
     try:
-        create_server(OnCall(given.get("VICTOROPS_API_URL") or DEFAULT_URL, api_id, api_key)).run("stdio")
+        create_server(OnCallApi(given.get("VICTOROPS_API_URL") or DEFAULT_URL, api_id, api_key)).run("stdio")
     except KeyboardInterrupt:
         return 130
     return 0

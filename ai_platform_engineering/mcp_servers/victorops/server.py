@@ -15,9 +15,13 @@ DEFAULT_URL = "https://api.victorops.com"
 TIMEOUT = 20.0
 MOST = 100
 
-Team = Annotated[str, Field(min_length=1, max_length=120, description="The team's slug, as list_teams gives it.")]
+Team = Annotated[
+    str, Field(min_length=1, max_length=120, description="The team's slug, as list_teams gives it.")
+]
 User = Annotated[str, Field(min_length=1, max_length=120, description="The user's name in Splunk On-Call.")]
-Numbers = Annotated[list[str], Field(min_length=1, max_length=50, description='Incident numbers, like ["4711"].')]
+Numbers = Annotated[
+    list[str], Field(min_length=1, max_length=50, description='Incident numbers, like ["4711"].')
+]
 Message = Annotated[str, Field(max_length=1000, description="Why, for the timeline.")]
 Days = Annotated[int, Field(ge=1, le=30, description="How many days ahead.")]
 
@@ -44,7 +48,7 @@ _INCIDENT = (
 )
 
 
-class OnCall:
+class OnCallApi:
     """The REST API; errors say what to do and never hold the credentials."""
 
     def __init__(self, url: str, api_id: str, api_key: str) -> None:
@@ -52,14 +56,18 @@ class OnCall:
         self._url = url.rstrip("/").removesuffix("/v1").removesuffix("/api-public").rstrip("/")
         self._headers = {"X-VO-Api-Id": api_id, "X-VO-Api-Key": api_key}
 
-    async def call(self, method: str, path: str, *, params: dict[str, Any] | None = None, json: Any = None) -> Any:
+    async def call(
+        self, method: str, path: str, *, params: dict[str, Any] | None = None, json: Any = None
+    ) -> Any:
         try:
             async with httpx.AsyncClient(timeout=TIMEOUT, headers=self._headers) as client:
                 answer = await client.request(method, f"{self._url}/{path}", params=params, json=json)
         except httpx.TimeoutException:
             raise ToolError(f"Splunk On-Call did not answer within {TIMEOUT:g} s.") from None
         except (httpx.HTTPError, httpx.InvalidURL):
-            raise ToolError("Splunk On-Call cannot be reached. Check VICTOROPS_API_URL and the way there.") from None
+            raise ToolError(
+                "Splunk On-Call cannot be reached. Check VICTOROPS_API_URL and the way there."
+            ) from None
         if answer.is_success:
             return _json(answer)
         raise ToolError(_complaint(answer.status_code))
@@ -67,9 +75,13 @@ class OnCall:
 
 def _json(answer: httpx.Response) -> Any:
     try:
-        return answer.json() if answer.content else {}
+        if answer.content:
+            return answer.json()
+        return {}
     except ValueError:
-        raise ToolError("What answers at VICTOROPS_API_URL is not Splunk On-Call: the answer is not JSON.") from None
+        raise ToolError(
+            "What answers at VICTOROPS_API_URL is not Splunk On-Call: the answer is not JSON."
+        ) from None
 
 
 def _complaint(status: int) -> str:
@@ -84,10 +96,10 @@ def _complaint(status: int) -> str:
             return f"Splunk On-Call answered with status {status}."
 
 
-class Tools:
+class OnCallTools:
     """The tools as the model sees them: a docstring says when to use it."""
 
-    def __init__(self, api: OnCall) -> None:
+    def __init__(self, api: OnCallApi) -> None:
         self._api = api
 
     async def list_incidents(
@@ -113,7 +125,12 @@ class Tools:
         limit: Annotated[int, Field(ge=1, le=MOST)] = 20,
     ) -> dict[str, Any]:
         """Look back at incidents of a time range, with who acknowledged and resolved them. For reports and "did it happen before"."""
-        params = {"startedAfter": started_after, "startedBefore": started_before, "offset": offset, "limit": limit}
+        params = {
+            "startedAfter": started_after,
+            "startedBefore": started_before,
+            "offset": offset,
+            "limit": limit,
+        }
         given = {name: value for name, value in params.items() if value is not None}
         found: dict[str, Any] = await self._api.call("GET", "api-reporting/v2/incidents", params=given)
         return {**found, "incidents": [_chosen(incident) for incident in found.get("incidents", [])]}
@@ -122,13 +139,19 @@ class Tools:
         self, alert_id: Annotated[str, Field(min_length=1, description="The alert's id (`lastAlertId`).")]
     ) -> dict[str, Any]:
         """Read the alert behind an incident: the message and all details that the monitoring sent."""
-        found: dict[str, Any] = await self._api.call("GET", f"api-public/v1/alerts/{quote(alert_id, safe='')}")
+        found: dict[str, Any] = await self._api.call(
+            "GET", f"api-public/v1/alerts/{quote(alert_id, safe='')}"
+        )
         return found
 
-    async def who_is_on_call(self, team: Annotated[str | None, Field(description="Only this team (slug).")] = None) -> dict[str, Any]:
+    async def who_is_on_call(
+        self, team: Annotated[str | None, Field(description="Only this team (slug).")] = None
+    ) -> dict[str, Any]:
         """Tell who is on call right now, per team and escalation policy."""
         found = (await self._api.call("GET", "api-public/v1/oncall/current")).get("teamsOnCall", [])
-        return {"teams": [entry for entry in found if team is None or entry.get("team", {}).get("slug") == team]}
+        return {
+            "teams": [entry for entry in found if team is None or entry.get("team", {}).get("slug") == team]
+        }
 
     async def team_schedule(self, team: Team, days: Days = 7) -> dict[str, Any]:
         """Show a team's on-call schedule for the coming days, with rotations and overrides."""
@@ -146,11 +169,15 @@ class Tools:
         """List the teams with their slugs. Use it when only a team's name is known."""
         return {"teams": await self._api.call("GET", "api-public/v1/team")}
 
-    async def acknowledge_incidents(self, user: User, incidents: Numbers, message: Message = "") -> dict[str, Any]:
+    async def acknowledge_incidents(
+        self, user: User, incidents: Numbers, message: Message = ""
+    ) -> dict[str, Any]:
         """Acknowledge incidents in the name of a user, which stops the paging. It changes things: only when asked for."""
         return await self._change("ack", user, incidents, message)
 
-    async def resolve_incidents(self, user: User, incidents: Numbers, message: Message = "") -> dict[str, Any]:
+    async def resolve_incidents(
+        self, user: User, incidents: Numbers, message: Message = ""
+    ) -> dict[str, Any]:
         """Resolve incidents in the name of a user. It changes things: only when asked for."""
         return await self._change("resolve", user, incidents, message)
 
@@ -165,12 +192,14 @@ def _chosen(incident: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tool(function: Callable[..., Any], *, changes: bool) -> Tool:
-    hints = ToolAnnotations(readOnlyHint=not changes, destructiveHint=False, idempotentHint=True, openWorldHint=True)
+    hints = ToolAnnotations(
+        readOnlyHint=not changes, destructiveHint=False, idempotentHint=True, openWorldHint=True
+    )
     return Tool.from_function(function, annotations=hints)
 
 
-def create_server(api: OnCall) -> FastMCP[None]:
-    tools = Tools(api)
+def create_server(api: OnCallApi) -> FastMCP[None]:
+    tools = OnCallTools(api)
     reading = (
         tools.list_incidents,
         tools.incident_history,
@@ -181,5 +210,8 @@ def create_server(api: OnCall) -> FastMCP[None]:
         tools.list_teams,
     )
     changing = (tools.acknowledge_incidents, tools.resolve_incidents)
-    offered = [*(_tool(each, changes=False) for each in reading), *(_tool(each, changes=True) for each in changing)]
+    offered = [
+        *(_tool(each, changes=False) for each in reading),
+        *(_tool(each, changes=True) for each in changing),
+    ]
     return FastMCP("victorops", tools=offered, log_level="WARNING")

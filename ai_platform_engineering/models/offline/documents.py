@@ -4,14 +4,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ai_platform_engineering.core.untrusted_text import unmarked
+from ai_platform_engineering.core.untrusted_text import unwrap_untrusted
 
 _ASKS = re.compile(
     r"^(please\s+)?(how\s+(do|does|can|could|should|to|is|are)\b|what('s|\s+(is|are|does|do))\b|why\b|explain\b|describe\b"
     r"|tell\s+me\s+(about|how)\b|where\s+(is|are|do|can)\b|(can|could)\s+you\s+explain\b|search\s+(the\s+)?(docs|documents|knowledge))",
     re.IGNORECASE,
 )
-_TEACHES = re.compile(r"^(please\s+)?(how\s+(do|can|could|should)\s+(i|we|you|one)\b|how\s+to\b|explain\b|search\s)", re.IGNORECASE)
+_TEACHES = re.compile(
+    r"^(please\s+)?(how\s+(do|can|could|should)\s+(i|we|you|one)\b|how\s+to\b|explain\b|search\s)",
+    re.IGNORECASE,
+)
 _MOST = 500
 
 
@@ -31,7 +34,7 @@ def passages(value: Any) -> str | None:
 
 
 def _passage(row: Mapping[str, Any]) -> str:
-    text = unmarked(str(row["snippet"])).strip()
+    text = unwrap_untrusted(str(row["snippet"])).strip()
     lines = (text if len(text) <= _MOST else f"{text[:_MOST].rstrip()}…").splitlines()
     where = " › ".join(dict.fromkeys([str(row.get("title") or ""), *map(str, row.get("headings") or ())]))
     return f"**{where}** {row.get('cite') or ''}\n\n" + "\n".join(f"> {line}".rstrip() for line in lines)

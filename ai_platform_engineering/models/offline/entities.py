@@ -10,17 +10,21 @@ from urllib.parse import urlsplit
 
 from ai_platform_engineering.models.offline.lexicon import FILE_ENDINGS, word_set
 
-Kind = Literal["url", "host", "ip", "cidr", "port", "ports", "prefix", "number", "email", "key", "slug", "date", "quoted"]
+EntityKind = Literal[
+    "url", "host", "ip", "cidr", "port", "ports", "prefix", "number", "email", "key", "slug", "date", "quoted"
+]
 
 # Kinds that are surely meant: a tool that leaves one unused is probably the wrong tool.
-SALIENT: frozenset[Kind] = frozenset({"url", "host", "ip", "cidr", "port", "ports", "email", "key", "slug", "quoted"})
+SALIENT: frozenset[EntityKind] = frozenset(
+    {"url", "host", "ip", "cidr", "port", "ports", "email", "key", "slug", "quoted"}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
     """A thing and where it stands. What comes from one word (`host:443`) has the same start."""
 
-    kind: Kind
+    kind: EntityKind
     value: str
     start: int
     end: int
@@ -28,7 +32,7 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class ArgumentAssignment:
     """`name=value`, as people write who know what they want."""
 
     name: str
@@ -49,7 +53,9 @@ _TOP = re.compile(r"[A-Za-z]{2,24}|xn--[A-Za-z0-9-]{2,40}")
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]{2,45})\](?::(\d{1,5}))?")
 _KEY = re.compile(r"[A-Z][A-Z0-9]{1,14}-\d{1,9}")
 _SLUG = re.compile(r"[A-Za-z0-9_.-]{1,60}/[A-Za-z0-9_.-]{1,100}")
-_NO_SLUGS = word_set("and/or n/a tcp/udp udp/tcp tcp/ip ci/cd on/off read/write yes/no i/o http/https tls/ssl ssl/tls open/closed")
+_NO_SLUGS = word_set(
+    "and/or n/a tcp/udp udp/tcp tcp/ip ci/cd on/off read/write yes/no i/o http/https tls/ssl ssl/tls open/closed"
+)
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?")
 _PREFIX = re.compile(r"/\d{1,3}")
 _RANGE = re.compile(r"\d{1,5}-\d{1,5}")
@@ -81,19 +87,21 @@ def quotes(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def read(text: str) -> tuple[list[Entity], list[Assignment]]:
+def read(text: str) -> tuple[list[Entity], list[ArgumentAssignment]]:
     """Everything recognised in a text, in order."""
-    found, assigned, quoted = list[Entity](), list[Assignment](), quotes(text)
+    found = list[Entity]()
+    assigned = list[ArgumentAssignment]()
+    quoted = quotes(text)
     for start, end in quoted:
         inner = text[start:end].strip("`\"'“”‘’«»")
         if named := _ASSIGNED_QUOTE.search(text[max(0, start - 62) : start]):
-            assigned.append(Assignment(named[1], inner, start))
+            assigned.append(ArgumentAssignment(named[1], inner, start))
         elif inner.strip():
             # A thing in quotation marks is that thing; other quotes are taken as they are.
             found += list(_things(inner, start)) or [Entity("quoted", inner.strip(), start, end)]
     for start, token in _tokens(text, quoted):
         if (name := _ASSIGNED.match(token)) and len(token) > name.end() + 1:
-            assigned.append(Assignment(name[0], token[name.end() + 1 :], start))
+            assigned.append(ArgumentAssignment(name[0], token[name.end() + 1 :], start))
         else:
             found += _things(token, start)
     return _with_ports(text, sorted(found, key=lambda entity: entity.start)), assigned
@@ -193,9 +201,15 @@ def _with_ports(text: str, found: list[Entity]) -> list[Entity]:
     done, last = list[Entity](), -1  # where the last port of the list ended
     for entity in found:
         if entity.kind == "number" and entity.value.isdigit() and len(entity.value) <= 6:
-            if _PORT_WORD.search(text[max(0, entity.start - 20) : entity.start]) or (last >= 0 and _is_listed(text, last, entity)):
+            if _PORT_WORD.search(text[max(0, entity.start - 20) : entity.start]) or (
+                last >= 0 and _is_listed(text, last, entity)
+            ):
                 entity, last = Entity("port", entity.value, entity.start, entity.end), entity.end
-        elif entity.kind == "ports" and not _PORT_WORD.search(text[max(0, entity.start - 20) : entity.start]) and last < 0:
+        elif (
+            entity.kind == "ports"
+            and not _PORT_WORD.search(text[max(0, entity.start - 20) : entity.start])
+            and last < 0
+        ):
             continue  # some other range
         elif entity.kind in ("port", "ports") and not entity.derived:
             last = entity.end
@@ -205,7 +219,9 @@ def _with_ports(text: str, found: list[Entity]) -> list[Entity]:
 
 def _is_listed(text: str, last: int, entity: Entity) -> bool:
     """The number goes on with a list of ports: "80, 443", "80 on a.example and 22 on b.example"."""
-    return bool(_LISTED.fullmatch(text[last : entity.start][:12]) and entity.start - last <= 12) or text.startswith(" on ", entity.end)
+    return bool(
+        _LISTED.fullmatch(text[last : entity.start][:12]) and entity.start - last <= 12
+    ) or text.startswith(" on ", entity.end)
 
 
 def is_ip(text: str) -> bool:
@@ -228,7 +244,11 @@ def is_label(text: str) -> bool:
 
 
 def _is_network(text: str) -> bool:
-    return len(text) <= 50 and text.partition("/")[2] != "" and _parses(lambda one: ipaddress.ip_network(one, strict=False), text)
+    return (
+        len(text) <= 50
+        and text.partition("/")[2] != ""
+        and _parses(lambda one: ipaddress.ip_network(one, strict=False), text)
+    )
 
 
 def _is_date(text: str) -> bool:

@@ -161,10 +161,14 @@ QUESTION_WORDS = QUESTION_STARTS | word_set("what which who whose whom how when 
 NEGATIONS = word_set("not no never without isn't aren't doesn't don't cannot can't won't hasn't wasn't")
 POLITE = word_set("please kindly hey hi hello ok okay so now just also then and or but")
 PRONOUNS = word_set("it its them they same")
-LAST_PRONOUNS = word_set("that this those these there one in inside within")  # elsewhere in a sentence they mean many other things
+LAST_PRONOUNS = word_set(
+    "that this those these there one in inside within"
+)  # elsewhere in a sentence they mean many other things
 FOLLOW_UPS = ("and ", "also ", "what about ", "how about ", "same for ", "then ", "or ", "but ")
 
-GREETINGS = word_set("hi hello hey hallo howdy greetings yo hiya morning evening afternoon good thanks thank cheers bye")
+GREETINGS = word_set(
+    "hi hello hey hallo howdy greetings yo hiya morning evening afternoon good thanks thank cheers bye"
+)
 CAPABILITY_QUESTIONS = (
     "what can you do",
     "what do you do",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ai_platform_engineering.models.offline.entities import SALIENT, Assignment, Entity, quotes, read
+from ai_platform_engineering.models.offline.entities import SALIENT, ArgumentAssignment, Entity, quotes, read
 from ai_platform_engineering.models.offline.lexicon import (
     ALSO_READ,
     CAPABILITY_QUESTIONS,
@@ -37,25 +37,33 @@ _SEPARATOR = re.compile(
     re.IGNORECASE,
 )
 _CHANGE_VERBS = frozenset(verb for verbs in CHANGES.values() for verb in verbs.split())
-_LEADING = re.compile(r"^(?:(?:and|also|then|or|but|please|plus|so|ok|okay|hey|hi|hello)\b[ ,:]*)+", re.IGNORECASE)
+_LEADING = re.compile(
+    r"^(?:(?:and|also|then|or|but|please|plus|so|ok|okay|hey|hi|hello)\b[ ,:]*)+", re.IGNORECASE
+)
 _BACKGROUND = re.compile(r"(?:we|i|our|my|it|this|that|there|they|he|she|someone|somebody)\b", re.IGNORECASE)
 _WISH = re.compile(r"(?:i|we)(?:'d| would)? (?:need|want|like|wonder|have to know)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Request:
+class ParsedRequest:
     """One thing that is asked, with what is recognised in it and the text that it may refer to."""
 
     text: str
     entities: tuple[Entity, ...] = ()
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[ArgumentAssignment, ...] = ()
     context: tuple[str, ...] = ()  # nearest first
     refers: bool = False  # its subject is elsewhere: "and port 22?", "what about it?"
 
     @classmethod
-    def of(cls, text: str, context: Sequence[str] = (), *, refers: bool = False) -> "Request":
+    def of(cls, text: str, context: Sequence[str] = (), *, refers: bool = False) -> "ParsedRequest":
         entities, assignments = read(text)
-        return cls(text, tuple(entities[:_MOST_ENTITIES]), tuple(assignments[:_MOST_ENTITIES]), tuple(context), refers)
+        return cls(
+            text,
+            tuple(entities[:_MOST_ENTITIES]),
+            tuple(assignments[:_MOST_ENTITIES]),
+            tuple(context),
+            refers,
+        )
 
     @property
     def is_question(self) -> bool:
@@ -70,7 +78,9 @@ class Request:
     @cached_property
     def wording(self) -> str:
         """The text without the things in it: the name of a host is not a word of the request."""
-        spans = [(one.start, one.end) for one in self.entities] + [(one.start, one.start + len(one.value)) for one in self.assignments]
+        spans = [(one.start, one.end) for one in self.entities] + [
+            (one.start, one.start + len(one.value)) for one in self.assignments
+        ]
         kept = self.text
         for start, end in spans:
             kept = kept[:start] + " " * (end - start) + kept[end:]
@@ -87,12 +97,14 @@ class Request:
 
     def assignment(self, context: Sequence[str]) -> str:
         """What an agent is told, which sees nothing else of the conversation."""
-        return "\n".join([self.text, *(CONTEXT + text for text in context[:_MOST_CONTEXT] if self.lacks_subject)])
+        return "\n".join(
+            [self.text, *(CONTEXT + text for text in context[:_MOST_CONTEXT] if self.lacks_subject)]
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    requests: tuple[Request, ...] = ()
+class ParsedQuestion:
+    requests: tuple[ParsedRequest, ...] = ()
     left_out: int = 0  # requests beyond the most that are taken
     cut: bool = False  # the text was longer than what is read
     small_talk: bool = False  # a greeting, or a question about ourselves
@@ -101,23 +113,31 @@ class Question:
 
 def tidy(text: str) -> str:
     """The text without control characters and without runs of blanks; cut to what is read."""
-    kept = "".join(" " if unicodedata.category(char) == "Cc" and char != "\n" else char for char in text[:MOST_CHARS])
+    kept = "".join(
+        " " if unicodedata.category(char) == "Cc" and char != "\n" else char for char in text[:MOST_CHARS]
+    )
     return _LINES.sub("\n", _SPACES.sub(" ", kept)).strip()
 
 
-def ask(text: str, before: Sequence[str] = ()) -> Question:
+def ask(text: str, before: Sequence[str] = ()) -> ParsedQuestion:
     """The requests of a question; `before` are the earlier questions of the conversation, nearest first."""
     clean = tidy(text)
     own, told = _without_context(clean)
     small_talk = _is_small_talk(own)
     earlier = [*told, *_earlier(before)]
     parts = [] if small_talk else _requests(own)
-    kept = [(_as_question(_LEADING.sub("", part, count=1) or part), refers_back(part)) for part in parts[:MOST_REQUESTS]]
+    kept = [
+        (_as_question(_LEADING.sub("", part, count=1) or part), refers_back(part))
+        for part in parts[:MOST_REQUESTS]
+    ]
     kept = [(part[:_MOST_IN_REQUEST], refers) for part, refers in kept]
     texts = [part for part, _ in kept]
-    requests = [Request.of(part, (*reversed(texts[:at]), *earlier), refers=refers) for at, (part, refers) in enumerate(kept)]
+    requests = [
+        ParsedRequest.of(part, (*reversed(texts[:at]), *earlier), refers=refers)
+        for at, (part, refers) in enumerate(kept)
+    ]
     greeting = small_talk and bool(GREETINGS & set(plain_words(own)[:1]))
-    return Question(
+    return ParsedQuestion(
         tuple(requests),
         len(parts) - len(kept),
         len(text) > MOST_CHARS or any(len(one) > _MOST_IN_REQUEST for one in parts),
@@ -129,7 +149,9 @@ def ask(text: str, before: Sequence[str] = ()) -> Question:
 def _as_question(text: str) -> str:
     """A question that lost its mark to the clause after it gets one again."""
     first = (plain_words(text) or [""])[0]
-    return f"{text}?" if first in QUESTION_WORDS and text[-1].isalnum() else text
+    if first in QUESTION_WORDS and text[-1].isalnum():
+        return f"{text}?"
+    return text
 
 
 def _without_context(text: str) -> tuple[str, list[str]]:
@@ -156,7 +178,11 @@ def refers_back(text: str) -> bool:
 def _is_small_talk(text: str) -> bool:
     words = [word for word in plain_words(text) if word not in POLITE - GREETINGS]
     said = " ".join(words)
-    if not words or said == "help" or all(word in GREETINGS or word in ("you", "there", "day", "a", "lot") for word in words):
+    if (
+        not words
+        or said == "help"
+        or all(word in GREETINGS or word in ("you", "there", "day", "a", "lot") for word in words)
+    ):
         return True
     return len(words) <= 12 and any(phrase in said for phrase in CAPABILITY_QUESTIONS)
 
@@ -171,8 +197,8 @@ def _joined(parts: Sequence[str]) -> list[str]:
     """A part that only names things goes with the request before it: "is port 22 open on these?", then a host per line."""
     done = list[str]()
     for part in parts:
-        bare = not part.endswith("?") and not refers_back(part) and not stems(Request.of(part).wording)
-        if bare and done and len(done[-1]) < _MOST_IN_REQUEST and stems(Request.of(done[-1]).wording):
+        bare = not part.endswith("?") and not refers_back(part) and not stems(ParsedRequest.of(part).wording)
+        if bare and done and len(done[-1]) < _MOST_IN_REQUEST and stems(ParsedRequest.of(done[-1]).wording):
             mark = "?" if done[-1].endswith("?") else ""
             done[-1] = f"{done[-1].removesuffix(mark)} {part}{mark}"
         else:
@@ -194,7 +220,9 @@ def split(text: str) -> list[str]:
     """The clauses that ask something of their own; never inside quotes, addresses or "between a and b"."""
     parts, start = list[str](), 0
     for found in _separators(text):
-        if found["soft"] and not (_starts_clause(text[found.end() :]) and not _is_between(text[start : found.start()])):
+        if found["soft"] and not (
+            _starts_clause(text[found.end() :]) and not _is_between(text[start : found.start()])
+        ):
             continue
         end = found.end() if found[0][0] in "?!" else found.start()
         parts.append(text[start:end])

@@ -7,19 +7,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from ai_platform_engineering.models.offline.lexicon import NEGATIONS, QUESTION_STARTS
-from ai_platform_engineering.models.offline.questions import Request
+from ai_platform_engineering.models.offline.questions import ParsedRequest
 from ai_platform_engineering.models.offline.words import akin, is_generic, plain_words, stem, stems
 
-_MOST_JSON, _MOST_TEXT, _MOST_FACTS = 500_000, 6000, 40
-_MOST_ROWS, _MOST_COLUMNS, _MOST_CELL = 30, 7, 120
+_MOST_JSON = 500_000
+_MOST_TEXT = 6000
+_MOST_FACTS = 40
+_MOST_ROWS = 30
+_MOST_COLUMNS = 7
+_MOST_CELL = 120
 _LONG = 160  # a text from here on is prose, not a fact
 _TELLING = ("summary", "message", "answer")  # a result may say itself what it means
-_FIRST = ("name", "key", "id", "title", "status", "state", "version", "value", "result", "open", "ok", "valid", "count", "total", "url")
+_FIRST = (
+    "name",
+    "key",
+    "id",
+    "title",
+    "status",
+    "state",
+    "version",
+    "value",
+    "result",
+    "open",
+    "ok",
+    "valid",
+    "count",
+    "total",
+    "url",
+)
 Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ParsedResult:
     """What a tool returned, read."""
 
     value: Any
@@ -29,21 +49,31 @@ class Result:
     @property
     def is_flat(self) -> bool:
         return (
-            not self.told and isinstance(self.value, Mapping) and bool(self.value) and all(_is_scalar(one) for one in self.value.values())
+            not self.told
+            and isinstance(self.value, Mapping)
+            and bool(self.value)
+            and all(_is_scalar(one) for one in self.value.values())
         )
 
 
-def read_result(text: str, failed: bool) -> Result:
+def read_result(text: str, failed: bool) -> ParsedResult:
     """The text as data when it is JSON; a result that only holds an error is a failure."""
     told, data = _introduced(text.strip())
     if failed:
-        return Result(told or text.strip(), failed=True)
+        return ParsedResult(told or text.strip(), failed=True)
     value = _json(data)
     if isinstance(value, Mapping) and list(value) == ["result"]:
         value = value["result"]
-    if isinstance(value, Mapping) and isinstance(error := value.get("error"), str) and error and len(value) <= 3:
-        return Result(error, failed=True)
-    return Result(value, False, told) if not isinstance(value, str) else Result(text.strip())
+    if (
+        isinstance(value, Mapping)
+        and isinstance(error := value.get("error"), str)
+        and error
+        and len(value) <= 3
+    ):
+        return ParsedResult(error, failed=True)
+    if not isinstance(value, str):
+        return ParsedResult(value, False, told)
+    return ParsedResult(text.strip())
 
 
 def _introduced(text: str) -> tuple[str, str]:
@@ -57,7 +87,9 @@ def _introduced(text: str) -> tuple[str, str]:
 def _json(text: str) -> Any:
     if not text.startswith(("{", "[", '"')) or len(text) > _MOST_JSON:
         return text
-    decoder, found, at = json.JSONDecoder(), list[Any](), 0
+    decoder = json.JSONDecoder()
+    found = list[Any]()
+    at = 0
     try:
         # A server that returns a list may send one text per item, one after the other.
         while at < len(text):
@@ -67,10 +99,12 @@ def _json(text: str) -> Any:
                 at += 1
     except (ValueError, RecursionError):
         return text
-    return found[0] if len(found) == 1 else found
+    if len(found) == 1:
+        return found[0]
+    return found
 
 
-def render(result: Result, request: Request, arguments: Mapping[str, Any]) -> str:
+def render(result: ParsedResult, request: ParsedRequest, arguments: Mapping[str, Any]) -> str:
     """What a result says about a request."""
     value = result.value
     if result.told:
@@ -78,13 +112,17 @@ def render(result: Result, request: Request, arguments: Mapping[str, Any]) -> st
     if isinstance(value, Mapping):
         return _object(value, request, arguments)
     if isinstance(value, list):
-        return _list(value, request, "result") if value else f"No results{_for(arguments)}."
+        if value:
+            return _list(value, request, "result")
+        return f"No results{_for(arguments)}."
     if isinstance(value, str):
-        return bounded(value) if value else f"The result is empty{_for(arguments)}."
+        if value:
+            return bounded(value)
+        return f"The result is empty{_for(arguments)}."
     return f"**{shown(value)}**{_for(arguments)}"
 
 
-def table(rows: Sequence[Mapping[str, Any]], request: Request, most: int = _MOST_ROWS) -> str:
+def table(rows: Sequence[Mapping[str, Any]], request: ParsedRequest, most: int = _MOST_ROWS) -> str:
     """Objects as a table: the columns that the request asks for and those that name things first."""
     facts = [_flat(row) for row in rows[:most]]
     columns = _columns(facts, request)
@@ -96,7 +134,9 @@ def table(rows: Sequence[Mapping[str, Any]], request: Request, most: int = _MOST
 
 def called(arguments: Mapping[str, Any]) -> str:
     """The arguments of a call, for people: host `localhost`, port `8000`."""
-    return ", ".join(f"{human(name)} `{_cell(shown(value)).replace('`', '')}`" for name, value in arguments.items())
+    return ", ".join(
+        f"{human(name)} `{_cell(shown(value)).replace('`', '')}`" for name, value in arguments.items()
+    )
 
 
 def human(key: str) -> str:
@@ -105,28 +145,42 @@ def human(key: str) -> str:
 
 def shown(value: Any) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        if value:
+            return "yes"
+        return "no"
     if value is None:
         return "–"
     if isinstance(value, str):
         return " ".join(value.split())
     if isinstance(value, list) and all(_is_scalar(one) for one in value):
-        return ", ".join(shown(one) for one in value[:20]) + (f", … ({len(value)} in all)" if len(value) > 20 else "") or "none"
+        return (
+            ", ".join(shown(one) for one in value[:20])
+            + (f", … ({len(value)} in all)" if len(value) > 20 else "")
+            or "none"
+        )
     if isinstance(value, int | float):
         return str(value)
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def bounded(text: str, most: int = _MOST_TEXT) -> str:
-    return text if len(text) <= most else f"{text[:most].rstrip()} … ({len(text) - most} more characters)"
+    if len(text) <= most:
+        return text
+    return f"{text[:most].rstrip()} … ({len(text) - most} more characters)"
 
 
 def _for(arguments: Mapping[str, Any]) -> str:
-    return f" for {called(arguments)}" if arguments else ""
+    if arguments:
+        return f" for {called(arguments)}"
+    return ""
 
 
 def _is_scalar(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _LONG)
+    return (
+        value is None
+        or isinstance(value, bool | int | float)
+        or (isinstance(value, str) and len(value) <= _LONG)
+    )
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Facts:
@@ -144,13 +198,17 @@ def _flat(value: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Facts:
 # --- one object --------------------------------------------------------------------------------------------------------
 
 
-def _object(value: Mapping[str, Any], request: Request, arguments: Mapping[str, Any], *, led: bool = False) -> str:
+def _object(
+    value: Mapping[str, Any], request: ParsedRequest, arguments: Mapping[str, Any], *, led: bool = False
+) -> str:
     if not value:
         return f"The result is empty{_for(arguments)}."
     facts = _flat(value)
     lists = {key: one for key, one in facts.items() if _is_table(one)}
     texts = {key: one for key, one in facts.items() if isinstance(one, str) and len(one) > _LONG}
-    plain = {key: one for key, one in facts.items() if key not in lists and key not in texts and one is not None}
+    plain = {
+        key: one for key, one in facts.items() if key not in lists and key not in texts and one is not None
+    }
     plain = {key: one for key, one in plain.items() if not _echoes(key, one, arguments)}
     parts = [_facts(plain)] if led else [_lead(plain, request, arguments), _rest(plain, request)]
     parts += [
@@ -158,18 +216,25 @@ def _object(value: Mapping[str, Any], request: Request, arguments: Mapping[str, 
         for key, one in lists.items()
     ]
     parts += [f"{human(key).capitalize()}:\n\n{_block(one)}" for key, one in texts.items()]
-    return "\n\n".join(part for part in parts if part) or f"The result says no more than what was asked{_for(arguments)}."
+    return (
+        "\n\n".join(part for part in parts if part)
+        or f"The result says no more than what was asked{_for(arguments)}."
+    )
 
 
-def _introduced_data(result: Result, request: Request, arguments: Mapping[str, Any]) -> str:
+def _introduced_data(result: ParsedResult, request: ParsedRequest, arguments: Mapping[str, Any]) -> str:
     """The tool's own sentence, then its data."""
     if not isinstance(result.value, Mapping):
-        return f"{result.told}\n\n{render(Result(result.value), request, {})}" if result.value else result.told
+        if result.value:
+            return f"{result.told}\n\n{render(ParsedResult(result.value), request, {})}"
+        return result.told
     facts = {key: value for key, value in _flat(result.value).items() if not _echoes(key, value, arguments)}
     for key in [key for key, value in facts.items() if _is_table(value) and len(value) == 1]:
         facts |= _flat(facts.pop(key)[0])  # a table of one line is a few facts more
     facts = {key: value for key, value in facts.items() if not _is_told(key, value, result.told)}
-    return f"{result.told}\n\n{_object(facts, request, {}, led=True)}" if facts else result.told
+    if facts:
+        return f"{result.told}\n\n{_object(facts, request, {}, led=True)}"
+    return result.told
 
 
 def _is_told(key: str, value: Any, told: str) -> bool:
@@ -181,7 +246,11 @@ def _is_told(key: str, value: Any, told: str) -> bool:
     if isinstance(value, Mapping):
         return all(_is_told(name, one, told) for name, one in value.items())
     forms = {str(value), f"{value:,}"} if isinstance(value, int) else {shown(value)}
-    return any(re.search(rf"(?<![\w.]){re.escape(form)}(?!\w)", told) is not None for form in forms if len(form) <= _LONG)
+    return any(
+        re.search(rf"(?<![\w.]){re.escape(form)}(?!\w)", told) is not None
+        for form in forms
+        if len(form) <= _LONG
+    )
 
 
 def _is_table(value: Any) -> bool:
@@ -193,16 +262,18 @@ def _echoes(key: str, value: Any, arguments: Mapping[str, Any]) -> bool:
     return key in arguments and str(arguments[key]) == str(value)
 
 
-def _lead(facts: Facts, request: Request, arguments: Mapping[str, Any]) -> str:
+def _lead(facts: Facts, request: ParsedRequest, arguments: Mapping[str, Any]) -> str:
     told = next((str(facts[key]) for key in _TELLING if isinstance(facts.get(key), str) and facts[key]), "")
     keys = _key_facts(facts, request)
     said = "; ".join(f"**{human(key)}: {shown(facts[key])}**" for key in keys)
     subject = called(arguments)
     line = ". ".join(part for part in (told.rstrip("."), f"{_verdict(facts, request)}{said}") if part)
-    return f"{line} ({subject})" if line and subject else line
+    if line and subject:
+        return f"{line} ({subject})"
+    return line
 
 
-def _rest(facts: Facts, request: Request) -> str:
+def _rest(facts: Facts, request: ParsedRequest) -> str:
     first = {*_key_facts(facts, request), *(key for key in _TELLING if isinstance(facts.get(key), str))}
     return _facts({key: value for key, value in facts.items() if key not in first})
 
@@ -211,7 +282,7 @@ def _facts(facts: Facts) -> str:
     return "\n".join(f"- {human(key)}: {_cell(shown(value))}" for key, value in facts.items())
 
 
-def _key_facts(facts: Facts, request: Request) -> list[str]:
+def _key_facts(facts: Facts, request: ParsedRequest) -> list[str]:
     """The facts that the request asks for by name, else those that usually matter, else the first two."""
     keys = [key for key in facts if key not in _TELLING]
     direct = [key for key in keys if _is_asked(key, request)]
@@ -220,29 +291,37 @@ def _key_facts(facts: Facts, request: Request) -> list[str]:
     return (direct or alike or usual or keys)[: 3 if direct or alike else 2]
 
 
-def _is_asked(key: str, request: Request) -> bool:
+def _is_asked(key: str, request: ParsedRequest) -> bool:
     asked = set(stems(request.wording))
     return any(word in asked and not is_generic(word) for word in stems(key))
 
 
-def _is_akin(key: str, request: Request) -> bool:
-    return any(akin(word, one) for word in stems(key) for one in stems(request.wording) if not is_generic(word))
+def _is_akin(key: str, request: ParsedRequest) -> bool:
+    return any(
+        akin(word, one) for word in stems(key) for one in stems(request.wording) if not is_generic(word)
+    )
 
 
-def _verdict(facts: Facts, request: Request) -> str:
+def _verdict(facts: Facts, request: ParsedRequest) -> str:
     """Yes or no, only when the question asks for a fact by its own name and without a negation."""
     words = plain_words(request.text)
     if not words or words[0] not in QUESTION_STARTS or NEGATIONS & set(words):
         return ""
     asked = {stem(word) for word in words}
-    found = [value for key, value in facts.items() if isinstance(value, bool) and set(stems(key)) and set(stems(key)) <= asked]
-    return ("Yes: " if found[0] else "No: ") if len(found) == 1 else ""
+    found = [
+        value
+        for key, value in facts.items()
+        if isinstance(value, bool) and set(stems(key)) and set(stems(key)) <= asked
+    ]
+    if len(found) == 1:
+        return "Yes: " if found[0] else "No: "
+    return ""
 
 
 # --- lists and texts ---------------------------------------------------------------------------------------------------
 
 
-def _list(values: Sequence[Any], request: Request, name: str) -> str:
+def _list(values: Sequence[Any], request: ParsedRequest, name: str) -> str:
     if _is_table(values):
         if _is_prose(values):
             return _passages(values)
@@ -262,20 +341,42 @@ def _passages(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows[:_MOST_ROWS]:
         facts = _flat(row)
         prose = [key for key, value in facts.items() if isinstance(value, str) and len(value) > _LONG]
-        title = next((str(facts[key]) for key in ("title", "name", "key", "document_id", "id", "url") if facts.get(key)), "")
-        link = next((str(facts[key]) for key in ("url", "link", "source") if str(facts.get(key) or "").startswith("http")), "")
+        title = next(
+            (
+                str(facts[key])
+                for key in ("title", "name", "key", "document_id", "id", "url")
+                if facts.get(key)
+            ),
+            "",
+        )
+        link = next(
+            (
+                str(facts[key])
+                for key in ("url", "link", "source")
+                if str(facts.get(key) or "").startswith("http")
+            ),
+            "",
+        )
         head = f"**{_cell(title)}**" if title else ""
         head += f" ({link})" if link and link != title else ""
         texts = " ".join(bounded(" ".join(str(facts[key]).split()), 600) for key in prose[:2])
-        others = "; ".join(f"{human(key)}: {_cell(shown(facts[key]))}" for key in list(facts)[:4] if key not in prose) if not prose else ""
+        others = (
+            "; ".join(
+                f"{human(key)}: {_cell(shown(facts[key]))}" for key in list(facts)[:4] if key not in prose
+            )
+            if not prose
+            else ""
+        )
         done.append(f"- {': '.join(part for part in (head, texts or others) if part)}")
     return "\n".join(done)
 
 
-def _columns(rows: Sequence[Facts], request: Request) -> list[str]:
+def _columns(rows: Sequence[Facts], request: ParsedRequest) -> list[str]:
     names = list(dict.fromkeys(key for row in rows for key in row))
     filled = [name for name in names if any(row.get(name) not in (None, "", [], {}) for row in rows)] or names
-    plain = [name for name in filled if all(_is_scalar(row.get(name)) or _is_words(row.get(name)) for row in rows)] or filled
+    plain = [
+        name for name in filled if all(_is_scalar(row.get(name)) or _is_words(row.get(name)) for row in rows)
+    ] or filled
     wanted = [name for name in plain if name.split(" ")[-1] in _FIRST or _is_asked(name, request)]
     chosen = set([*wanted, *(name for name in plain if name not in wanted)][:_MOST_COLUMNS])
     return [name for name in plain if name in chosen]

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ai_platform_engineering.core.tool_traits import DELEGATION, PLANNING
+from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL
 from ai_platform_engineering.models.offline.compose import (
-    Call,
-    Reply,
+    RoutedCall,
+    RouterReply,
     abilities,
     body_of,
     capitalised,
@@ -20,107 +20,128 @@ from ai_platform_engineering.models.offline.compose import (
     shortened,
     title_of,
 )
-from ai_platform_engineering.models.offline.conversation import Conversation, Done
-from ai_platform_engineering.models.offline.questions import Question, Request, ask
+from ai_platform_engineering.models.offline.conversation import ChatHistory, TurnCall
+from ai_platform_engineering.models.offline.questions import ParsedQuestion, ParsedRequest, ask
 from ai_platform_engineering.models.offline.render import bounded
-from ai_platform_engineering.models.offline.routing import Route, route
-from ai_platform_engineering.models.offline.tools import Offer
+from ai_platform_engineering.models.offline.routing import RequestRoute, route
+from ai_platform_engineering.models.offline.tools import BoundTools
 from ai_platform_engineering.models.offline.worker import calls_of, done_for
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RoutedStep:
     """A part of the question that somebody takes: an agent, or a tool of our own."""
 
-    route: Route
+    route: RequestRoute
     context: tuple[str, ...] = ()  # what the agent is told besides
 
     @property
     def agent(self) -> str:
-        return self.route.agent.name if self.route.agent else ""
+        if self.route.agent:
+            return self.route.agent.name
+        return ""
 
     @property
     def tool(self) -> str:
-        return self.route.use.tool.name if self.route.use else ""
+        if self.route.use:
+            return self.route.use.tool.name
+        return ""
 
-    def calls(self, step_id: str | None = None) -> list[Call]:
+    def calls(self, step_id: str | None = None) -> list[RoutedCall]:
         if not self.agent:
             return calls_of([self.route])
         arguments = {"description": self.route.request.assignment(self.context), "subagent_type": self.agent}
-        return [Call(DELEGATION, {**arguments, **({"step_id": step_id} if step_id else {})})]
+        return [RoutedCall(DELEGATION_TOOL, {**arguments, **({"step_id": step_id} if step_id else {})})]
 
-    def done(self, conversation: Conversation) -> list[Done]:
+    def done(self, conversation: ChatHistory) -> list[TurnCall]:
         if not self.agent:
-            return done_for(self.route, conversation.work(DELEGATION, PLANNING))
+            return done_for(self.route, conversation.work(DELEGATION_TOOL, PLANNING_TOOL))
         wanted = self.calls()[0].arguments
-        given = conversation.calls(DELEGATION)
-        return [one for one in given if all(one.arguments.get(name) == value for name, value in wanted.items())]
+        given = conversation.calls(DELEGATION_TOOL)
+        return [
+            one for one in given if all(one.arguments.get(name) == value for name, value in wanted.items())
+        ]
 
-    def has_failed(self, conversation: Conversation) -> bool:
+    def has_failed(self, conversation: ChatHistory) -> bool:
         return any(one.failed for one in self.done(conversation))
 
 
-def supervise(conversation: Conversation, offer: Offer) -> Reply:
+def supervise(conversation: ChatHistory, offer: BoundTools) -> RouterReply:
     question = ask(conversation.question, conversation.before)
     routes = route(question.requests, offer)
-    steps = [Step(one, _context(one, routes)) for one in routes if one.agent or (one.use and one.use.filled.rows)]
-    plans, work = conversation.calls(PLANNING), conversation.work(PLANNING)
+    steps = [
+        RoutedStep(one, _context(one, routes))
+        for one in routes
+        if one.agent or (one.use and one.use.filled.rows)
+    ]
+    plans, work = conversation.calls(PLANNING_TOOL), conversation.work(PLANNING_TOOL)
     planned = offer.plans and len(steps) > 1
     if not work and steps:
         if planned and not plans:
-            return Reply(_narration(steps), (_plan(conversation.question, steps),))
+            return RouterReply(_narration(steps), (_plan(conversation.question, steps),))
         ids = _step_ids(plans, steps)
         calls = [call for step, step_id in zip(steps, ids, strict=True) for call in step.calls(step_id)]
-        return Reply("" if plans else _narration(steps), tuple(calls))
+        return RouterReply("" if plans else _narration(steps), tuple(calls))
     if work and planned and len(plans) == 1 and not all(step.agent for step in steps):
         # Nobody else ends the steps that were done without an agent.
-        return Reply("", (_settled(conversation, steps, _step_ids(plans, steps)),))
-    return Reply(_answer(conversation, question, routes, steps, offer), (), citations(work))
+        return RouterReply("", (_settled(conversation, steps, _step_ids(plans, steps)),))
+    return RouterReply(_answer(conversation, question, routes, steps, offer), (), citations(work))
 
 
-def _context(one: Route, routes: Sequence[Route]) -> tuple[str, ...]:
+def _context(one: RequestRoute, routes: Sequence[RequestRoute]) -> tuple[str, ...]:
     """What a request may refer to: what else this agent is asked now, and the conversation only when the request points to it."""
     asked = {other.request.text for other in routes}
     same = {other.request.text for other in routes if one.agent and other.agent is one.agent}
-    return tuple(text for text in one.request.context if text in same or (text not in asked and one.request.points_elsewhere))
+    return tuple(
+        text
+        for text in one.request.context
+        if text in same or (text not in asked and one.request.points_elsewhere)
+    )
 
 
 # --- the plan ----------------------------------------------------------------------------------------------------------
 
 
-def _plan(question: str, steps: Sequence[Step]) -> Call:
+def _plan(question: str, steps: Sequence[RoutedStep]) -> RoutedCall:
     todos = [_todo(step, "pending" if step.agent else "in_progress") for step in steps]
-    return Call(PLANNING, {"title": shortened(capitalised(question.strip()), 80), "todos": todos})
+    return RoutedCall(PLANNING_TOOL, {"title": shortened(capitalised(question.strip()), 80), "todos": todos})
 
 
-def _todo(step: Step, status: str, step_id: str | None = None) -> Mapping[str, Any]:
+def _todo(step: RoutedStep, status: str, step_id: str | None = None) -> Mapping[str, Any]:
     known = {"id": step_id} if step_id else {}
     return {**known, "agent": step.agent, "title": title_of(step.route.request), "status": status}
 
 
-def _settled(conversation: Conversation, steps: Sequence[Step], ids: Sequence[str | None]) -> Call:
+def _settled(conversation: ChatHistory, steps: Sequence[RoutedStep], ids: Sequence[str | None]) -> RoutedCall:
     ends = ["failed" if step.has_failed(conversation) else "completed" for step in steps]
-    return Call(PLANNING, {"todos": [_todo(step, end, step_id) for step, end, step_id in zip(steps, ends, ids, strict=True)]})
+    return RoutedCall(
+        PLANNING_TOOL,
+        {"todos": [_todo(step, end, step_id) for step, end, step_id in zip(steps, ends, ids, strict=True)]},
+    )
 
 
-def _step_ids(plans: Sequence[Done], steps: Sequence[Step]) -> list[str | None]:
+def _step_ids(plans: Sequence[TurnCall], steps: Sequence[RoutedStep]) -> list[str | None]:
     """The ids that the plan gave, in the order of the steps; none when the answer is not what we sent."""
     try:
         given = json.loads(plans[0].result or "")["steps"] if plans else []
         ids = [str(step["id"]) for step in given]
     except (ValueError, TypeError, KeyError):
         ids = []
-    return list(ids) if len(ids) == len(steps) else [None] * len(steps)
+    if len(ids) == len(steps):
+        return list(ids)
+    return [None] * len(steps)
 
 
-def _narration(steps: Sequence[Step]) -> str:
+def _narration(steps: Sequence[RoutedStep]) -> str:
     """One sentence that says what is done next, and nothing more."""
     if len(steps) == 1:
         step = steps[0]
         what = shortened(step.route.request.text)
-        return f"I ask {step.agent}: “{what}”" if step.agent else f"I use {step.tool} for “{what}”."
+        if step.agent:
+            return f"I ask {step.agent}: “{what}”"
+        return f"I use {step.tool} for “{what}”."
     takers = list(dict.fromkeys(step.agent or step.tool for step in steps))
     count = _NUMBERS[len(steps)] if len(steps) < len(_NUMBERS) else str(len(steps))
     if len(takers) == 1:
@@ -131,45 +152,60 @@ def _narration(steps: Sequence[Step]) -> str:
 # --- the answer --------------------------------------------------------------------------------------------------------
 
 
-def _answer(conversation: Conversation, question: Question, routes: Sequence[Route], steps: Sequence[Step], offer: Offer) -> str:
-    if not steps and not conversation.work(PLANNING):
+def _answer(
+    conversation: ChatHistory,
+    question: ParsedQuestion,
+    routes: Sequence[RequestRoute],
+    steps: Sequence[RoutedStep],
+    offer: BoundTools,
+) -> str:
+    if not steps and not conversation.work(PLANNING_TOOL):
         return _nothing_done(question, routes, offer)
     by_route = {id(step.route): step for step in steps}
     parts = [_section(one, by_route.get(id(one)), conversation, offer) for one in routes]
     told = {one.call_id for step in steps for one in step.done(conversation)}
     # Results that no step explains, as when the tools were taken away for the last turn.
-    parts += [_unexplained(one) for one in conversation.work(PLANNING) if one.call_id not in told]
+    parts += [_unexplained(one) for one in conversation.work(PLANNING_TOOL) if one.call_id not in told]
     return sections([*parts, ("", remarks(question, routes))])
 
 
-def _section(one: Route, step: Step | None, conversation: Conversation, offer: Offer) -> tuple[str, str]:
+def _section(
+    one: RequestRoute, step: RoutedStep | None, conversation: ChatHistory, offer: BoundTools
+) -> tuple[str, str]:
     if step is None:
         body = lacking(one.use, one.request) if one.use else not_routed(one.request, offer)
         return title_of(one.request), body if offer.delegates else ""
     done = step.done(conversation)
     if not step.agent:
         return title_of(one.request, step.tool), body_of(done, one.request)
-    texts = [_failed(call, step.agent) if call.failed or call.result is None else call.result for call in done]
+    texts = [
+        _failed(call, step.agent) if call.failed or call.result is None else call.result for call in done
+    ]
     return title_of(one.request, step.agent), "\n\n".join(texts) or f"{step.agent} was not asked."
 
 
-def _failed(call: Done, agent: str) -> str:
+def _failed(call: TurnCall, agent: str) -> str:
     reason = (call.result or "no result came").removeprefix(f"Agent {agent} failed:").strip()
     return f"This part failed: {bounded(reason, 1000)}"
 
 
-def _unexplained(call: Done) -> tuple[str, str]:
-    if call.name != DELEGATION:
-        return call.name, body_of([call], Request.of(""))
+def _unexplained(call: TurnCall) -> tuple[str, str]:
+    if call.name != DELEGATION_TOOL:
+        return call.name, body_of([call], ParsedRequest.of(""))
     agent = str(call.arguments.get("subagent_type") or "agent")
     text = _failed(call, agent) if call.failed or call.result is None else call.result
     return f"{shortened(str(call.arguments.get('description') or ''))} ({agent})", text
 
 
-def _nothing_done(question: Question, routes: Sequence[Route], offer: Offer) -> str:
+def _nothing_done(question: ParsedQuestion, routes: Sequence[RequestRoute], offer: BoundTools) -> str:
     missing = [(title_of(one.request), lacking(one.use, one.request)) for one in routes if one.use]
     unknown = [not_routed(one.request, offer) for one in routes if one.use is None]
     if missing and not unknown:
         return sections([*missing, ("", remarks(question, routes))])
-    parts = [sections(missing), " ".join(unknown), remarks(question, routes), abilities(offer, greeting=question.greeting)]
+    parts = [
+        sections(missing),
+        " ".join(unknown),
+        remarks(question, routes),
+        abilities(offer, greeting=question.greeting),
+    ]
     return "\n\n".join(part for part in parts if part)

@@ -8,30 +8,32 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
-from ai_platform_engineering.core.tool_traits import ASKING, DELEGATION, PLANNING
+from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL
 from ai_platform_engineering.models.offline.lexicon import CHANGES, NOUNS_IN_NAMES, PRODUCTS, word_set
-from ai_platform_engineering.models.offline.schemas import Slot, read_slots
-from ai_platform_engineering.models.offline.words import Field, Profile, plain_words
+from ai_platform_engineering.models.offline.schemas import ArgumentSlot, read_slots
+from ai_platform_engineering.models.offline.words import Profile, ProfileField, plain_words
 
 ANSWER = "PlatformEngineerResponse"
-_NOT_FOR_WORK = frozenset({ASKING, DELEGATION, PLANNING, ANSWER, "user_input"})
-_MOST_TOOLS, _MOST_AGENTS, _MOST_TEXT = 200, 100, 4000
+_NOT_FOR_WORK = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, ANSWER, "user_input"})
+_MOST_TOOLS = 200
+_MOST_AGENTS = 100
+_MOST_TEXT = 4000
 
 
 @dataclass(frozen=True)
-class Tool:
+class RoutableTool:
     name: str
     description: str
-    slots: tuple[Slot, ...]
+    slots: tuple[ArgumentSlot, ...]
 
     @cached_property
     def profile(self) -> Profile:
         options = [str(option) for slot in self.slots for option in slot.options]
         return (
-            Field.of(2.0, [self.name]),
-            Field.of(1.0, [slot.name for slot in self.slots]),
-            Field.of(1.0, options),
-            Field.of(0.8, [self.description, *(slot.description for slot in self.slots)], 1500),
+            ProfileField.of(2.0, [self.name]),
+            ProfileField.of(1.0, [slot.name for slot in self.slots]),
+            ProfileField.of(1.0, options),
+            ProfileField.of(0.8, [self.description, *(slot.description for slot in self.slots)], 1500),
         )
 
     @cached_property
@@ -44,7 +46,7 @@ class Tool:
         return frozenset(group for word in verbs for group in changes_of(word))
 
     @property
-    def required(self) -> tuple[Slot, ...]:
+    def required(self) -> tuple[ArgumentSlot, ...]:
         return tuple(slot for slot in self.slots if slot.required)
 
 
@@ -54,7 +56,9 @@ _RESOLVABLE = word_set("name host hostname dns domain address ip")
 
 def _reads(words: Sequence[str]) -> bool:
     """A reading verb in front settles it: `get_deployment_logs`, `argocd_list_sync_windows`; but not in `get_or_create_label`."""
-    first = next((word for word in words if word in _READING or (changes_of(word) and word not in NOUNS_IN_NAMES)), "")
+    first = next(
+        (word for word in words if word in _READING or (changes_of(word) and word not in NOUNS_IN_NAMES)), ""
+    )
     more = [word for link, word in pairwise(words) if link in ("or", "and") and changes_of(word)]
     return not more and (first in _READING or (first == "resolve" and bool(_RESOLVABLE & set(words))))
 
@@ -72,7 +76,7 @@ _CHANGES = {
 
 
 @dataclass(frozen=True)
-class Agent:
+class RoutableAgent:
     name: str
     description: str
     tools: tuple[str, ...] = ()
@@ -82,20 +86,20 @@ class Agent:
     def profile(self) -> Profile:
         known = [words for product, words in PRODUCTS.items() if product in re.split(r"[_-]", self.name)]
         return (
-            Field.of(3.0, [self.name, self.name.replace("-", "").replace("_", "")]),
-            Field.of(1.5, self.tools),
-            Field.of(1.3, known),
-            Field.of(1.0, [self.description]),
-            Field.of(0.8, self.examples),
+            ProfileField.of(3.0, [self.name, self.name.replace("-", "").replace("_", "")]),
+            ProfileField.of(1.5, self.tools),
+            ProfileField.of(1.3, known),
+            ProfileField.of(1.0, [self.description]),
+            ProfileField.of(0.8, self.examples),
         )
 
 
 @dataclass(frozen=True)
-class Offer:
+class BoundTools:
     """Everything that is bound to the model for this call."""
 
-    tools: tuple[Tool, ...] = ()
-    agents: tuple[Agent, ...] = ()
+    tools: tuple[RoutableTool, ...] = ()
+    agents: tuple[RoutableAgent, ...] = ()
     plans: bool = False
     structured: bool = False
 
@@ -104,13 +108,30 @@ class Offer:
         return bool(self.agents) or self.plans
 
 
-def offered(bound: Sequence[Mapping[str, Any]]) -> Offer:
+def offered(bound: Sequence[Mapping[str, Any]]) -> BoundTools:
     """Reads tools in OpenAI's form, as `bind_tools` keeps them."""
-    functions = [function for tool in bound if isinstance(function := tool.get("function", tool), Mapping) and function.get("name")]
+    functions = [
+        function
+        for tool in bound
+        if isinstance(function := tool.get("function", tool), Mapping) and function.get("name")
+    ]
     names = {str(function["name"]) for function in functions}
-    delegation = next((str(function.get("description") or "") for function in functions if function["name"] == DELEGATION), "")
-    tools = [_tool(json.dumps(function, default=str)) for function in functions if function["name"] not in _NOT_FOR_WORK]
-    return Offer(tuple(tools[:_MOST_TOOLS]), tuple(read_agents(delegation)), PLANNING in names, ANSWER in names)
+    delegation = next(
+        (
+            str(function.get("description") or "")
+            for function in functions
+            if function["name"] == DELEGATION_TOOL
+        ),
+        "",
+    )
+    tools = [
+        _tool(json.dumps(function, default=str))
+        for function in functions
+        if function["name"] not in _NOT_FOR_WORK
+    ]
+    return BoundTools(
+        tuple(tools[:_MOST_TOOLS]), tuple(read_agents(delegation)), PLANNING_TOOL in names, ANSWER in names
+    )
 
 
 _AGENT = re.compile(r"^[-*] +`?([a-z][a-z0-9_-]{0,80})`?: *", re.MULTILINE)
@@ -118,14 +139,17 @@ _SECTION = re.compile(r"\b(tools|examples?|for example)\s{0,3}:\s{0,3}", re.IGNO
 _QUOTED = re.compile(r"[\"“]([^\"”]{3,200})[\"”]")
 
 
-def read_agents(description: str) -> list[Agent]:
+def read_agents(description: str) -> list[RoutableAgent]:
     """The agents in the delegation tool's description: `- name: what it does. Tools: a, b. Examples: … | …`."""
     starts = list(_AGENT.finditer(description))[:_MOST_AGENTS]
     ends = [start.start() for start in starts[1:]] + [len(description)]
-    return [_agent(start[1], description[start.end() : end][:_MOST_TEXT]) for start, end in zip(starts, ends, strict=False)]
+    return [
+        _agent(start[1], description[start.end() : end][:_MOST_TEXT])
+        for start, end in zip(starts, ends, strict=False)
+    ]
 
 
-def _agent(name: str, text: str) -> Agent:
+def _agent(name: str, text: str) -> RoutableAgent:
     marks = list(_SECTION.finditer(text))
     about = text[: marks[0].start()] if marks else text
     tools, examples = list[str](), list[str]()
@@ -135,14 +159,18 @@ def _agent(name: str, text: str) -> Agent:
             tools += [part for part in re.split(r"[,\s.]+", said) if part]
         else:
             bars = " | " in said or "\n" in said
-            examples += (not bars and _QUOTED.findall(said)) or [part.strip(" \n-") for part in re.split(r" \| |\n" if bars else ";", said)]
-    return Agent(name, " ".join(about.split()), tuple(tools), tuple(example for example in examples if example))
+            examples += (not bars and _QUOTED.findall(said)) or [
+                part.strip(" \n-") for part in re.split(r" \| |\n" if bars else ";", said)
+            ]
+    return RoutableAgent(
+        name, " ".join(about.split()), tuple(tools), tuple(example for example in examples if example)
+    )
 
 
 @lru_cache(maxsize=500)
-def _tool(written: str) -> Tool:
+def _tool(written: str) -> RoutableTool:
     """The tool of a function in JSON; the same ones come with every call of the model."""
     function = json.loads(written)
     name, description = str(function["name"]), str(function.get("description") or "")[:_MOST_TEXT]
     schema = function.get("parameters") or {}
-    return Tool(name, description, tuple(read_slots(schema, f"{name} {description[:300]}")))
+    return RoutableTool(name, description, tuple(read_slots(schema, f"{name} {description[:300]}")))

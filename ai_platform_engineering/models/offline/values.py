@@ -21,7 +21,7 @@ from ai_platform_engineering.models.offline.lexicon import (
     VALUE_WORDS,
     word_set,
 )
-from ai_platform_engineering.models.offline.schemas import Slot
+from ai_platform_engineering.models.offline.schemas import ArgumentSlot
 from ai_platform_engineering.models.offline.words import akin, groups_of, is_generic, plain_words, stem
 
 _TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_./-]{0,98}[A-Za-z0-9_])?")
@@ -29,12 +29,14 @@ _PREPOSITIONS = word_set("in of for on at from named called about to with")
 _PLACES = word_set("on of for at to from host server machine node against")
 _LINKS = word_set("named called is")
 _CAPITALS = re.compile(r"\b[A-Z]{1,10}\b")
-_SEARCH_FOR = re.compile(r"(?:search|find|look|lookup|query|ask)\b[^\n]{0,200}?\b(?:for|about|on)\s(.+)", re.IGNORECASE)
+_SEARCH_FOR = re.compile(
+    r"(?:search|find|look|lookup|query|ask)\b[^\n]{0,200}?\b(?:for|about|on)\s(.+)", re.IGNORECASE
+)
 _SEARCH = re.compile(r"(?:search|find|look up|lookup|query)\s(.+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class WordToken:
     """A word as it was written."""
 
     text: str
@@ -46,7 +48,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ArgumentValue:
     """A value for an argument, where it was found, and how sure that is."""
 
     value: Any
@@ -55,28 +57,35 @@ class Value:
 
 
 @lru_cache(maxsize=64)
-def tokens(text: str) -> tuple[Token, ...]:
-    return tuple(Token(found[0], found.start()) for found in _TOKEN.finditer(text))
+def tokens(text: str) -> tuple[WordToken, ...]:
+    return tuple(WordToken(found[0], found.start()) for found in _TOKEN.finditer(text))
 
 
-def chosen(slot: Slot, text: str) -> list[Value]:
+def chosen(slot: ArgumentSlot, text: str) -> list[ArgumentValue]:
     """The listed choices that the text names, or means."""
     options = slot.options or _described(slot)
     words = tokens(text)
-    found = [Value(option, word.start, 1.0) for option in options for word in words if _names(str(option), word, words, slot)]
+    found = [
+        ArgumentValue(option, word.start, 1.0)
+        for option in options
+        for word in words
+        if _names(str(option), word, words, slot)
+    ]
     if not found:
         said = plain_words(text)
-        found = [Value(option, 0, 0.8) for option in options if _means(str(option), said)]
+        found = [ArgumentValue(option, 0, 0.8) for option in options if _means(str(option), said)]
     return list({str(value.value): value for value in sorted(found, key=lambda value: value.start)}.values())
 
 
-def _described(slot: Slot) -> tuple[str, ...]:
+def _described(slot: ArgumentSlot) -> tuple[str, ...]:
     """Choices that only the description lists: "A, AAAA, MX or TXT"."""
     listed = tuple(dict.fromkeys(_CAPITALS.findall(slot.description)))
-    return listed if slot.type == "string" and not slot.kinds and not slot.is_free_text and len(listed) >= 3 else ()
+    if slot.type == "string" and not slot.kinds and not slot.is_free_text and len(listed) >= 3:
+        return listed
+    return ()
 
 
-def _names(option: str, word: Token, words: Sequence[Token], slot: Slot) -> bool:
+def _names(option: str, word: WordToken, words: Sequence[WordToken], slot: ArgumentSlot) -> bool:
     if word.text.lower() != option.lower():
         return False
     at = words.index(word)
@@ -95,11 +104,13 @@ def _means(option: str, said: Sequence[str]) -> bool:
     words = plain_words(option)
     if len(words) > 1:
         return any(list(said[at : at + len(words)]) == words for at in range(len(said)))
-    meant = {stem(word) for word in VALUE_WORDS.get(option.lower(), "").split()} | ({stem(option.lower())} if len(option) > 3 else set())
+    meant = {stem(word) for word in VALUE_WORDS.get(option.lower(), "").split()} | (
+        {stem(option.lower())} if len(option) > 3 else set()
+    )
     return bool(meant & {stem(word) for word in said if word not in STOP_WORDS})
 
 
-def yes_or_no(slot: Slot, text: str) -> bool | None:
+def yes_or_no(slot: ArgumentSlot, text: str) -> bool | None:
     """True when the text names the flag, False when it names it with a "no"; otherwise nothing is known."""
     said = [stem(word) if word not in NEGATIONS else "not" for word in plain_words(text)]
     names = [word for word in slot.things if not is_generic(word)]
@@ -109,41 +120,47 @@ def yes_or_no(slot: Slot, text: str) -> bool | None:
     return "not" not in said[max(0, at - 2) : at]
 
 
-def is_beside(slot: Slot, start: int, text: str) -> bool:
+def is_beside(slot: ArgumentSlot, start: int, text: str) -> bool:
     """A number at `start` stands next to a word for the argument: "limit 5", "the first 5", "timeout of 3"."""
     words = tokens(text)
     at = next((index for index, word in enumerate(words) if word.start >= start), len(words))
     before = [word.stem for word in words[max(0, at - 2) : at]]
     after = words[at + 1 : at + 3]
-    if any(akin(word, name) for word in (*before, *(word.stem for word in after[:1])) for name in slot.things):
+    if any(
+        akin(word, name) for word in (*before, *(word.stem for word in after[:1])) for name in slot.things
+    ):
         return True
     # "find 5 open issues"
-    return "limit" in {group for name in slot.things for group in groups_of(name)} and any(word.text.endswith("s") for word in after)
+    return "limit" in {group for name in slot.things for group in groups_of(name)} and any(
+        word.text.endswith("s") for word in after
+    )
 
 
-def service_port(text: str) -> Value | None:
+def service_port(text: str) -> ArgumentValue | None:
     """The port of a service that is called by its name: "is ssh open on ...?"."""
     for word in tokens(text):
         if (port := SERVICES.get(word.text.lower())) is not None:
-            return Value(port, word.start, 0.6)
+            return ArgumentValue(port, word.start, 0.6)
     return None
 
 
-def short_host(text: str) -> Value | None:
+def short_host(text: str) -> ArgumentValue | None:
     """A host with a short name, known only by its place: "on db01"."""
     for word in _after(text, _PLACES):
         if is_label(word.text) and not word.text.isdigit() and not is_known(word.text):
-            return Value(word.text, word.start, 0.6)
+            return ArgumentValue(word.text, word.start, 0.6)
     return None
 
 
-def named(slot: Slot, things: Sequence[str], text: str, taken: Collection[int], known: Collection[str]) -> Value | None:
+def named(
+    slot: ArgumentSlot, things: Sequence[str], text: str, taken: Collection[int], known: Collection[str]
+) -> ArgumentValue | None:
     """The name of a thing: beside the word for it, after a preposition, or the one word that nothing else explains.
 
     What stands at a `taken` place serves another argument, and `known` words name arguments or the tool.
     """
 
-    def is_name(word: Token) -> bool:
+    def is_name(word: WordToken) -> bool:
         return word.start not in taken and word.stem not in known and not is_known(word.text)
 
     words = tokens(text)
@@ -153,16 +170,18 @@ def named(slot: Slot, things: Sequence[str], text: str, taken: Collection[int], 
             if len(follow) == 2 and follow[0].text.lower() in _LINKS:
                 follow = follow[1:]
             if follow and is_name(follow[0]):
-                return Value(_whole_name(text, follow[0]), follow[0].start, 0.9)
+                return ArgumentValue(_whole_name(text, follow[0]), follow[0].start, 0.9)
             if at and not word.text.lower().endswith("s") and is_name(words[at - 1]):
-                return Value(words[at - 1].text, words[at - 1].start, 0.7)
+                return ArgumentValue(words[at - 1].text, words[at - 1].start, 0.7)
     if not slot.required:
         return None
     for word in _after(text, _PREPOSITIONS):
         if is_name(word):
-            return Value(_whole_name(text, word), word.start, 0.6)
+            return ArgumentValue(_whole_name(text, word), word.start, 0.6)
     unknown = [word for word in words if is_name(word)]
-    return Value(unknown[0].text, unknown[0].start, 0.4) if len(unknown) == 1 else None
+    if len(unknown) == 1:
+        return ArgumentValue(unknown[0].text, unknown[0].start, 0.4)
+    return None
 
 
 def searched(text: str) -> str:
@@ -174,14 +193,14 @@ def searched(text: str) -> str:
     return plain
 
 
-def _after(text: str, places: frozenset[str]) -> Iterator[Token]:
+def _after(text: str, places: frozenset[str]) -> Iterator[WordToken]:
     words = tokens(text)
     for before, word in pairwise(words):
         if before.text.lower() in places:
             yield word
 
 
-def _whole_name(text: str, first: Token) -> str:
+def _whole_name(text: str, first: WordToken) -> str:
     """The name with the capitalised words that follow it: "New York"."""
     if not first.text[0].isupper():
         return first.text
@@ -193,7 +212,12 @@ def _whole_name(text: str, first: Token) -> str:
 def _vocabulary() -> frozenset[str]:
     tables = (*SYNONYMS.values(), *CHANGES.values(), *PRODUCTS.values())
     words = (
-        {word for table in tables for word in table.split()} | CLAUSE_STARTS | PRODUCTS.keys() | GREETINGS | SERVICES.keys() | NOUNS_AFTER
+        {word for table in tables for word in table.split()}
+        | CLAUSE_STARTS
+        | PRODUCTS.keys()
+        | GREETINGS
+        | SERVICES.keys()
+        | NOUNS_AFTER
     )
     return frozenset(stem(word) for word in words)
 

@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import sqrt
 
-from ai_platform_engineering.models.offline.lexicon import AMBIGUOUS_WORDS, GENERIC_WORDS, PHRASES, STOP_WORDS, SYNONYMS
+from ai_platform_engineering.models.offline.lexicon import (
+    AMBIGUOUS_WORDS,
+    GENERIC_WORDS,
+    PHRASES,
+    STOP_WORDS,
+    SYNONYMS,
+)
 
-_PHRASE = re.compile(r"\b(?:" + "|".join(re.escape(phrase) for phrase in sorted(PHRASES, key=len, reverse=True)) + r")\b")
+_PHRASE = re.compile(
+    r"\b(?:" + "|".join(re.escape(phrase) for phrase in sorted(PHRASES, key=len, reverse=True)) + r")\b"
+)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]{1,2})?")
 _LONGEST_WORD = 40
@@ -31,11 +39,15 @@ def stem(word: str) -> str:
         if word.endswith(ending) and len(word) > len(ending) + 2:
             word = _undoubled(word[: -len(ending)])
             break
-    return word[:-1] if word.endswith("e") and len(word) > 4 else word
+    if word.endswith("e") and len(word) > 4:
+        return word[:-1]
+    return word
 
 
 def _undoubled(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz" else word
+    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
+        return word[:-1]
+    return word
 
 
 def plain_words(text: str) -> list[str]:
@@ -77,11 +89,15 @@ def is_generic(word: str) -> bool:
 
 
 def _share(word: str) -> float:
-    return _GENERIC if word in _GENERIC_STEMS else _AMBIGUOUS if word in _AMBIGUOUS_STEMS else 1.0
+    if word in _GENERIC_STEMS:
+        return _GENERIC
+    if word in _AMBIGUOUS_STEMS:
+        return _AMBIGUOUS
+    return 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ProfileField:
     """One text of something offered: the name of a tool counts more than its description."""
 
     weight: float
@@ -89,17 +105,19 @@ class Field:
     groups: frozenset[str]
 
     @classmethod
-    def of(cls, weight: float, texts: Iterable[str], most: int = 4000) -> "Field":
+    def of(cls, weight: float, texts: Iterable[str], most: int = 4000) -> "ProfileField":
         words = frozenset(word for text in texts for word in stems(text[:most]))
         return cls(weight, words, frozenset(group for word in words for group in groups_of(word)))
 
     def match(self, word: str) -> float:
         if word in self.words:
             return self.weight
-        return self.weight * _BY_SYNONYM if groups_of(word) & self.groups else 0.0
+        if groups_of(word) & self.groups:
+            return self.weight * _BY_SYNONYM
+        return 0.0
 
 
-Profile = tuple[Field, ...]
+Profile = tuple[ProfileField, ...]
 
 
 def match(profile: Profile, word: str) -> float:
@@ -107,19 +125,22 @@ def match(profile: Profile, word: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class FitScore:
     """How well words fit something: `plain` for itself, `rank` beside the others, where a word that fits many decides little."""
 
     plain: float = 0.0
     rank: float = 0.0
 
 
-def scores(profiles: Sequence[Profile], words: Mapping[str, float]) -> list[Score]:
+def scores(profiles: Sequence[Profile], words: Mapping[str, float]) -> list[FitScore]:
     """How well weighted words fit each profile."""
-    total = [Score()] * len(profiles)
+    total = [FitScore()] * len(profiles)
     for word, weight in words.items():
         fits = [match(profile, word) * weight * _share(word) for profile in profiles]
         matched = sum(fit > 0 for fit in fits)
         if matched:
-            total = [Score(one.plain + fit, one.rank + fit / sqrt(matched)) for one, fit in zip(total, fits, strict=True)]
+            total = [
+                FitScore(one.plain + fit, one.rank + fit / sqrt(matched))
+                for one, fit in zip(total, fits, strict=True)
+            ]
     return total

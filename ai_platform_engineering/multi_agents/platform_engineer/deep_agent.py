@@ -13,31 +13,48 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from ai_platform_engineering.agents.catalog import is_enabled, shipped_names
+from ai_platform_engineering.agents.agent_catalog import is_enabled, shipped_names
 from ai_platform_engineering.core.events import SUPERVISOR
-from ai_platform_engineering.core.settings import EVERY_AGENT, Settings, environment, is_distributed, placement_of
+from ai_platform_engineering.core.settings import (
+    EVERY_AGENT,
+    Settings,
+    is_distributed,
+    read_environment,
+    read_placement,
+)
 from ai_platform_engineering.core.skills import SkillRegistry
-from ai_platform_engineering.graph.translator import Shape
-from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models, common_middleware
+from ai_platform_engineering.graph.translator import GraphInfo
+from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import (
+    AgentGraphFactory,
+    ChatModels,
+    Graph,
+    common_middleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent
-from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import Knowledge
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.allowed_tools import HeldToTools
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.facts import RememberedFacts
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import Planning
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.run_scope import ScopedQuestion
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.skills import UsesSkills
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflows import RunsWorkflows
-from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent, one_agent
+from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import KnowledgeSource
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.allowed_tools import (
+    AllowedToolsMiddleware,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.facts import FactsMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import PlanningMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.run_scope import RunScopeMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.skills import SkillsMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflows import WorkflowMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgent, place_single_agent
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig, supervisor_prompt
-from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import FetchDocumentCapWrapper, KnowledgeCaps, SearchCapWrapper
+from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import (
+    FetchDocumentCapWrapper,
+    KnowledgeCapMiddleware,
+    SearchCapWrapper,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent, RemoteSubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log.run_log import RunLog
-from ai_platform_engineering.workflows.catalog import Workflows
+from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog
 
 # Kept by contract: the helpers below read this and the environment at each call.
-DISTRIBUTED_MODE = placement_of(environment()).everywhere
+DISTRIBUTED_MODE = read_placement(read_environment()).everywhere
 
 
 class SubAgentDef(TypedDict):
@@ -50,7 +67,7 @@ class SubAgentDef(TypedDict):
 
 def _get_distributed_agents() -> set[str]:
     """The names of the agents that run elsewhere; `{"__all__"}` when all do."""
-    placement = placement_of(environment())
+    placement = read_placement(read_environment())
     if placement.agents is None and DISTRIBUTED_MODE:
         return {EVERY_AGENT}
     return set(placement.distributed)
@@ -61,24 +78,30 @@ def _agent_is_distributed(name: str, distributed_set: Collection[str]) -> bool:
 
 
 def _is_agent_enabled(name: str) -> bool:
-    return is_enabled(name, environment())
+    return is_enabled(name, read_environment())
 
 
 def _create_remote_a2a_subagent_def(name: str, agent_prompts: Mapping[str, Any] | None = None) -> SubAgentDef:
     """An agent of the catalogue as a service at its configured address, reached or not. `agent_prompts` are for agents in this
     process: a service has its own."""
-    variables = environment()
-    return _single_def(Settings.of(variables), variables, name, PromptConfig(), remote=True)
+    variables = read_environment()
+    return _single_def(Settings.from_variables(variables), variables, name, PromptConfig(), remote=True)
 
 
-async def _create_local_subagent_def(name: str, prompt_config: "PromptConfig | Mapping[str, Any]") -> SubAgentDef:
+async def _create_local_subagent_def(
+    name: str, prompt_config: "PromptConfig | Mapping[str, Any]"
+) -> SubAgentDef:
     """An agent of the catalogue in this process, with its MCP tools."""
-    variables = environment()
-    return _single_def(Settings.of(variables), variables, name, _prompts(prompt_config), remote=False)
+    variables = read_environment()
+    return _single_def(
+        Settings.from_variables(variables), variables, name, _prompts(prompt_config), remote=False
+    )
 
 
-def _single_def(settings: Settings, variables: Mapping[str, str], name: str, prompts: PromptConfig, *, remote: bool) -> SubAgentDef:
-    placed = one_agent(settings, variables, name, remote=remote)
+def _single_def(
+    settings: Settings, variables: Mapping[str, str], name: str, prompts: PromptConfig, *, remote: bool
+) -> SubAgentDef:
+    placed = place_single_agent(settings, variables, name, remote=remote)
     mas = PlatformEngineerDeepAgent(settings, agents=placed.agents, prompts=prompts)
     return _definition_of(mas.agents[0])
 
@@ -88,7 +111,9 @@ def _definition_of(agent: SubAgent) -> SubAgentDef:
 
 
 def _prompts(given: "PromptConfig | Mapping[str, Any]") -> PromptConfig:
-    return given if isinstance(given, PromptConfig) else PromptConfig.model_validate(given)
+    if isinstance(given, PromptConfig):
+        return given
+    return PromptConfig.model_validate(given)
 
 
 SINGLE_NODE_AGENTS: list[tuple[str, Callable[[PromptConfig | Mapping[str, Any]], Awaitable[SubAgentDef]]]] = [
@@ -103,7 +128,7 @@ class PlatformEngineerDeepAgent:
         self,
         settings: Settings,
         *,
-        agents: Sequence[Agent] = (),
+        agents: Sequence[PlacedAgent] = (),
         tools: Sequence[BaseTool] = (),
         model: BaseChatModel | None = None,
         router: BaseChatModel | None = None,
@@ -111,17 +136,22 @@ class PlatformEngineerDeepAgent:
         run_log: RunLog | None = None,
         facts: Facts | None = None,
         prompts: PromptConfig | None = None,
-        workflows: Workflows | None = None,
-        knowledge: Knowledge | None = None,
+        workflows: WorkflowCatalog | None = None,
+        knowledge: KnowledgeSource | None = None,
         skills: SkillRegistry | None = None,
     ) -> None:
         self.skills = skills
-        self._settings, self._tools, self._models, self._log = settings, tuple(tools), Models(settings, model, router), run_log
+        self._settings = settings
+        self._tools = tuple(tools)
+        self._models = ChatModels(settings, model, router)
+        self._log = run_log
         # LangGraph Studio brings a checkpointer of its own.
         self._checkpointer = None if settings.agent.langgraph_dev else checkpointer
-        self._graphs = AgentGraphs(settings, self._models, prompts or PromptConfig.load(settings.agent.prompt_config), run_log)
+        self._graphs = AgentGraphFactory(
+            settings, self._models, prompts or PromptConfig.load(settings.agent.prompt_config), run_log
+        )
         self._agents = tuple(agents)
-        self.workflows = workflows or Workflows()
+        self.workflows = workflows or WorkflowCatalog()
         self._facts = facts if settings.agent.remember_facts else None
         self._subagents = [self._subagent(agent, self._graphs) for agent in agents]
         self._distributed_agents = set(settings.placement.distributed)
@@ -144,7 +174,9 @@ class PlatformEngineerDeepAgent:
             self.graph_generation += 1
         return self._built[1]
 
-    async def _create_subagent_defs(self, prompt_config: "PromptConfig | Mapping[str, Any]") -> list[SubAgentDef]:
+    async def _create_subagent_defs(
+        self, prompt_config: "PromptConfig | Mapping[str, Any]"
+    ) -> list[SubAgentDef]:
         """Every agent where it is placed: a remote one behind A2A, any other in this process."""
         prompts = _prompts(prompt_config)
         if prompts == self._graphs.prompts:
@@ -156,20 +188,26 @@ class PlatformEngineerDeepAgent:
         structured = self._settings.agent.structured_response
         described = [(agent["name"], agent["description"]) for agent in offered]
         middleware: list[AgentMiddleware[Any, Any, Any]] = [
-            RunsWorkflows(self.workflows, offline=self._models.offline),
-            *([UsesSkills(self.skills, offline=self._models.offline)] if self.skills is not None else []),
-            HeldToTools(),
-            KnowledgeCaps(),
-            Planning(),
+            WorkflowMiddleware(self.workflows, offline=self._models.offline),
+            *(
+                [SkillsMiddleware(self.skills, offline=self._models.offline)]
+                if self.skills is not None
+                else []
+            ),
+            AllowedToolsMiddleware(),
+            KnowledgeCapMiddleware(),
+            PlanningMiddleware(),
             *self._graphs.delegating(self._subagents, planned=True),
-            ScopedQuestion(self._subagents),
+            RunScopeMiddleware(self._subagents),
             *self._remembering(),
             *common_middleware(self._settings, SUPERVISOR, self._log, asks=not self._models.offline),
         ]
         return create_agent(
             self._models(),
             tools=[*self._tools, *self._knowing],
-            system_prompt=supervisor_prompt(self._graphs.prompts, described, structured=structured, knowledge=bool(self._knowing)),
+            system_prompt=supervisor_prompt(
+                self._graphs.prompts, described, structured=structured, knowledge=bool(self._knowing)
+            ),
             middleware=middleware,
             response_format=ToolStrategy(PlatformEngineerResponse) if structured else None,
             checkpointer=self._checkpointer,
@@ -178,14 +216,16 @@ class PlatformEngineerDeepAgent:
 
     def _remembering(self) -> list[AgentMiddleware[Any, Any, Any]]:
         """Not for the embedded router: it reads no prompt, and takes every tool for work."""
-        return [RememberedFacts(self._facts)] if self._facts is not None and not self._models.offline else []
+        if self._facts is not None and not self._models.offline:
+            return [FactsMiddleware(self._facts)]
+        return []
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> GraphInfo:
         own = (*self._tools, *self._knowing)
         knowledge = frozenset(tool.name for tool in own if (tool.metadata or {}).get("knowledge"))
         answer_tool = PlatformEngineerResponse.__name__ if self._settings.agent.structured_response else None
-        return Shape(answer_tool=answer_tool, knowledge_tools=knowledge)
+        return GraphInfo(answer_tool=answer_tool, knowledge_tools=knowledge)
 
     @property
     def read_only(self) -> bool:
@@ -206,19 +246,19 @@ class PlatformEngineerDeepAgent:
             **{agent.name: list(agent.tools) for agent in self._subagents},
         }
 
-    async def reopened(self) -> None:
+    async def wait_until_ready(self) -> None:
         if self._knowledge is not None:
             await self._knowledge.opened()
 
-    def ended(self, run_id: str) -> None:
+    def forget_run(self, run_id: str) -> None:
         for tool in self._knowing:
             if isinstance(tool, FetchDocumentCapWrapper | SearchCapWrapper):
-                tool.forget(run_id)
+                tool.forget_run(run_id)
 
-    async def stop(self, agent: str, task_id: str) -> None:
+    async def cancel_remote_task(self, agent: str, task_id: str) -> None:
         for one in self._subagents:
             if one.name == agent and isinstance(one, RemoteSubAgent):
-                await one.stop(task_id)
+                await one.cancel_task(task_id)
 
     @property
     def offline(self) -> bool:
@@ -229,14 +269,14 @@ class PlatformEngineerDeepAgent:
     def model_name(self) -> str:
         return self._models.name
 
-    def _subagent(self, agent: Agent, graphs: AgentGraphs) -> SubAgent:
+    def _subagent(self, agent: PlacedAgent, graphs: AgentGraphFactory) -> SubAgent:
         if not isinstance(agent, RemoteAgent):
-            return graphs.subagent(agent)
+            return graphs.build_subagent(agent)
         return RemoteSubAgent(
             agent,
             recursion_limit=self._settings.limits.recursion,
             orders=self._log,
-            fallback=graphs.subagent(agent.fallback) if agent.fallback else None,
+            fallback=graphs.build_subagent(agent.fallback) if agent.fallback else None,
             offline=lambda: self._models.offline,
         )
 

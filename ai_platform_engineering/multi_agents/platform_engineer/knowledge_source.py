@@ -12,16 +12,16 @@ from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.settings import KnowledgeSettings
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.mcp_client.sessions import McpSessions
+from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_tools import in_process_tools
-from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import knowledge_tools
+from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import wrap_knowledge_tools
 
 log = logging.getLogger(__name__)
 
 _SERVER = "knowledge_base"
 
 
-class Knowledge(Protocol):
+class KnowledgeSource(Protocol):
     """The tools of a knowledge base, as long as there is something to find."""
 
     async def tools(self) -> Sequence[BaseTool]: ...
@@ -42,9 +42,16 @@ class Knowledge(Protocol):
 class OwnKnowledge:
     """The knowledge base of this process, opened beside the start: nobody waits for its libraries."""
 
-    def __init__(self, kb: KnowledgeBase, settings: KnowledgeSettings, opened: Callable[[], Awaitable[None]] | None = None) -> None:
-        self._kb, self._settings, self._open = kb, settings, opened or kb.open
-        self._tools = knowledge_tools(in_process_tools(kb), settings)
+    def __init__(
+        self,
+        kb: KnowledgeBase,
+        settings: KnowledgeSettings,
+        opened: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._kb = kb
+        self._settings = settings
+        self._open = opened or kb.open
+        self._tools = wrap_knowledge_tools(in_process_tools(kb), settings)
         self._opening: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._problem = ""
@@ -67,7 +74,9 @@ class OwnKnowledge:
     async def tools(self) -> Sequence[BaseTool]:
         if self._opening is None or not self._opening.done() or self._problem:
             return ()
-        return self._tools if self._settings.enabled or await self._kb.holds_documents() else ()
+        if self._settings.enabled or await self._kb.has_documents():
+            return self._tools
+        return ()
 
     async def aclose(self) -> None:
         if self._opening is not None:
@@ -79,17 +88,21 @@ class OwnKnowledge:
     def report(self) -> dict[str, Any] | None:
         if self._problem:
             return {"status": "degraded", "message": self._problem}
-        return {"status": "ok", "embeddings": self._kb.embeds} if self._opening is not None and self._opening.done() else None
+        if self._opening is not None and self._opening.done():
+            return {"status": "ok", "embeddings": self._kb.has_embeddings}
+        return None
 
 
 class ServedKnowledge:
     """A knowledge base server elsewhere, at RAG_SERVER_URL."""
 
-    def __init__(self, sessions: McpSessions, settings: KnowledgeSettings) -> None:
+    def __init__(self, sessions: McpSessionPool, settings: KnowledgeSettings) -> None:
         token = settings.server_token.get_secret_value() if settings.server_token else None
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._server = McpServer(url=settings.server_url, headers=headers)
-        self._sessions, self._settings, self._problem = sessions, settings, ""
+        self._sessions = sessions
+        self._settings = settings
+        self._problem = ""
         self._found, self._tools = tuple[BaseTool, ...](), list[BaseTool]()
 
     async def start(self) -> None:
@@ -105,11 +118,13 @@ class ServedKnowledge:
             log.warning("the knowledge base server gives no tools: %s", problem)
         self._problem = problem
         if found.tools != self._found:  # kept otherwise: what they have counted must be found when a run ends
-            self._found, self._tools = found.tools, knowledge_tools(found.tools, self._settings)
+            self._found, self._tools = found.tools, wrap_knowledge_tools(found.tools, self._settings)
         return self._tools
 
     async def aclose(self) -> None:
         await self._sessions.aclose()
 
     def report(self) -> dict[str, Any] | None:
-        return {"status": "degraded", "message": self._problem} if self._problem else {"status": "ok", "url": self._settings.server_url}
+        if self._problem:
+            return {"status": "degraded", "message": self._problem}
+        return {"status": "ok", "url": self._settings.server_url}

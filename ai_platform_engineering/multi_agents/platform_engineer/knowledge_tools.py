@@ -6,7 +6,7 @@ from langchain_core.tools import BaseTool
 from pydantic import PrivateAttr
 
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.knowledge_bases.tool_schemas import TOOLS, Tool, answered
+from ai_platform_engineering.knowledge_bases.tool_schemas import TOOLS, KnowledgeTool, answer_tool_call
 
 
 class InProcessTool(BaseTool):
@@ -15,8 +15,13 @@ class InProcessTool(BaseTool):
     _kb: KnowledgeBase = PrivateAttr()
 
     @classmethod
-    def of(cls, kb: KnowledgeBase, tool: Tool) -> "InProcessTool":
-        hints = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": tool.open_world}
+    def of(cls, kb: KnowledgeBase, tool: KnowledgeTool) -> "InProcessTool":
+        hints = {
+            "readOnlyHint": True,
+            "destructiveHint": False,
+            "idempotentHint": True,
+            "openWorldHint": tool.open_world,
+        }
         made = cls(
             name=tool.name,
             description=tool.description,
@@ -30,7 +35,7 @@ class InProcessTool(BaseTool):
         raise NotImplementedError(f"{self.name} is asynchronous: use ainvoke")
 
     async def _arun(self, *args: Any, **kwargs: Any) -> str:
-        return await answered(self._kb, self.name, kwargs)
+        return await answer_tool_call(self._kb, self.name, kwargs)
 
 
 def in_process_tools(kb: KnowledgeBase) -> list[BaseTool]:

@@ -9,8 +9,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import AgentDefinition
-from ai_platform_engineering.core.policy import NOT_ALLOWED, READ_ONLY, verdict
-from ai_platform_engineering.mcp_client.sessions import McpSessions
+from ai_platform_engineering.core.policy import NOT_ALLOWED, READ_ONLY, decide_permission
+from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class ToolSource(Protocol):
     def problem(self) -> str | None: ...
 
 
-class GivenTools:
+class StaticTools:
     """Tools that are simply there."""
 
     def __init__(self, tools: Sequence[BaseTool]) -> None:
@@ -70,8 +70,12 @@ class GivenTools:
 class McpTools:
     """The tools of a definition's MCP servers, under its policy."""
 
-    def __init__(self, sessions: McpSessions, definition: AgentDefinition, *, read_only: bool = False) -> None:
-        self._sessions, self._definition, self._read_only = sessions, definition, read_only
+    def __init__(
+        self, sessions: McpSessionPool, definition: AgentDefinition, *, read_only: bool = False
+    ) -> None:
+        self._sessions = sessions
+        self._definition = definition
+        self._read_only = read_only
         self._denied: dict[str, str] = {}
         self._problems: dict[str, str] = {}
         self._names: tuple[Hashable, tuple[str, ...]] | None = None
@@ -80,27 +84,37 @@ class McpTools:
         found = await self._sessions.agent_tools(self._definition.mcp_servers, self._definition.tools)
         self._problems = dict(found.problems)
         for server, reason in self._problems.items():
-            log.warning("agent %s: the tool server %s gives no tools: %s", self._definition.name, server, reason)
+            log.warning(
+                "agent %s: the tool server %s gives no tools: %s", self._definition.name, server, reason
+            )
         offered = [tool for tool in found.tools if self._is_offered(tool)]
         self._denied = dict.fromkeys(found.denied, NOT_ALLOWED)
         self._denied |= {tool.name: READ_ONLY for tool in found.tools if tool not in offered}
         return offered
 
     def _is_offered(self, tool: BaseTool) -> bool:
-        return verdict(tool.metadata or {}, read_only=self._read_only).permission != "deny"
+        return decide_permission(tool.metadata or {}, read_only=self._read_only).permission != "deny"
 
     @property
     def revision(self) -> Hashable:
         # A server that failed is asked again next time.
-        return None if self._problems else self._sessions.revision(self._definition.mcp_servers)
+        if self._problems:
+            return None
+        return self._sessions.revision(self._definition.mcp_servers)
 
     @property
     def known(self) -> tuple[str, ...]:
         servers = self._definition.mcp_servers
         revision = self._sessions.revision(servers)
         if self._names is None or self._names[0] != revision:  # asked for at every run
-            cached = [self._sessions.cached_tools(name, server, self._definition.tools) or [] for name, server in servers.items()]
-            self._names = revision, tuple(tool.name for tools in cached for tool in tools if self._is_offered(tool))
+            cached = [
+                self._sessions.cached_tools(name, server, self._definition.tools) or []
+                for name, server in servers.items()
+            ]
+            self._names = (
+                revision,
+                tuple(tool.name for tools in cached for tool in tools if self._is_offered(tool)),
+            )
         return self._names[1]
 
     @property
@@ -117,6 +131,6 @@ class LocalAgent:
     """An agent that runs here: its definition, its tools, its model if not the common one, and its own sub-agents."""
 
     definition: AgentDefinition
-    source: ToolSource = field(default_factory=lambda: GivenTools(()))
+    source: ToolSource = field(default_factory=lambda: StaticTools(()))
     model: BaseChatModel | None = None
     agents: "tuple[LocalAgent, ...]" = ()

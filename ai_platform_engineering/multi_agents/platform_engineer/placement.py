@@ -5,27 +5,35 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ai_platform_engineering.agents.catalog import AgentEntry, Catalog, load_catalog, placed_catalog
-from ai_platform_engineering.agents.installed_commands import with_commands
+from ai_platform_engineering.agents.agent_catalog import (
+    AgentCatalog,
+    AgentEntry,
+    load_catalog,
+    load_placed_catalog,
+)
+from ai_platform_engineering.agents.installed_commands import resolve_commands
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.mcp_client.sessions import McpSessions
+from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.multi_agents.agent_registry import AgentRegistry
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, McpTools
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent
-from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool, HttpClients
+from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import (
+    A2ARemoteAgentConnectTool,
+    HttpClients,
+)
 
-Agent = LocalAgent | RemoteAgent
+PlacedAgent = LocalAgent | RemoteAgent
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedAgents:
     """The agents as they were placed at one time, and what is open for them."""
 
-    agents: Sequence[Agent] = ()
-    catalog: Catalog = field(default_factory=Catalog)
+    agents: Sequence[PlacedAgent] = ()
+    catalog: AgentCatalog = field(default_factory=AgentCatalog)
     registry: AgentRegistry = field(default_factory=lambda: AgentRegistry({}))
-    sessions: McpSessions | None = None
+    sessions: McpSessionPool | None = None
     http: HttpClients | None = None
 
     async def aclose(self) -> None:
@@ -38,9 +46,15 @@ class Placed:
     def report(self) -> dict[str, dict[str, Any]]:
         """How each agent is, for `/ready`."""
         found = {
-            f"agent {row.name}": self._row(row.name, row.status, row.note) for row in self.catalog.report() if row.status != "disabled"
+            f"agent {row.name}": self._row(row.name, row.status, row.note)
+            for row in self.catalog.report()
+            if row.status != "disabled"
         }
-        broken = {agent.definition.name: agent.source.problem for agent in self.agents if isinstance(agent, LocalAgent)}
+        broken = {
+            agent.definition.name: agent.source.problem
+            for agent in self.agents
+            if isinstance(agent, LocalAgent)
+        }
         for name, problem in broken.items():
             if problem:
                 found[f"agent {name}"] |= {"status": "degraded", "message": problem}
@@ -58,11 +72,15 @@ class Placed:
         return row
 
 
-def place(settings: Settings, variables: Mapping[str, str]) -> Placed:
+def place_agents(settings: Settings, variables: Mapping[str, str]) -> PlacedAgents:
     """All agents of the catalogue that are offered. Nothing is started and nobody is asked yet."""
-    catalog, sessions, http = placed_catalog(settings, variables), mcp_sessions(settings, variables), HttpClients()
+    catalog = load_placed_catalog(settings, variables)
+    sessions = build_mcp_sessions(settings, variables)
+    http = HttpClients()
     entries = [entry for entry in catalog if entry.status == "ready"]
-    connections = {entry.name: _connection(settings, entry, http) for entry in entries if entry.placement == "remote"}
+    connections = {
+        entry.name: _connection(settings, entry, http) for entry in entries if entry.placement == "remote"
+    }
     skip = settings.placement.skip_check
     registry = AgentRegistry(
         connections,
@@ -73,14 +91,14 @@ def place(settings: Settings, variables: Mapping[str, str]) -> Placed:
     agents = [
         _remote(settings, entry, connections[entry.name], registry, sessions)
         if entry.name in connections
-        else local_agent(settings, entry, sessions)
+        else build_local_agent(settings, entry, sessions)
         for entry in entries
     ]
-    return Placed(agents, catalog, registry, sessions, http)
+    return PlacedAgents(agents, catalog, registry, sessions, http)
 
 
-def mcp_sessions(settings: Settings, variables: Mapping[str, str]) -> McpSessions:
-    return McpSessions(
+def build_mcp_sessions(settings: Settings, variables: Mapping[str, str]) -> McpSessionPool:
+    return McpSessionPool(
         connect_timeout=settings.mcp.connect_timeout,
         call_timeout=settings.mcp.call_timeout,
         cache_dir=settings.agent.home / "cache" / "mcp",
@@ -88,29 +106,37 @@ def mcp_sessions(settings: Settings, variables: Mapping[str, str]) -> McpSession
     )
 
 
-def local_agent(settings: Settings, entry: AgentEntry, sessions: McpSessions) -> LocalAgent:
-    definition = with_commands(entry.definition, settings.agent.home)
+def build_local_agent(settings: Settings, entry: AgentEntry, sessions: McpSessionPool) -> LocalAgent:
+    definition = resolve_commands(entry.definition, settings.agent.home)
     return LocalAgent(definition, McpTools(sessions, definition, read_only=settings.people.read_only))
 
 
-def one_agent(settings: Settings, variables: Mapping[str, str], name: str, *, remote: bool) -> Placed:
+def place_single_agent(
+    settings: Settings, variables: Mapping[str, str], name: str, *, remote: bool
+) -> PlacedAgents:
     """A single agent of the catalogue, here or elsewhere whatever the placement says. Raises ConfigurationError."""
-    catalog = load_catalog(variables, agents_config=settings.agent.definitions, distributed=lambda one: remote and one == name)
+    catalog = load_catalog(
+        variables, agents_config=settings.agent.definitions, distributed=lambda one: remote and one == name
+    )
     entry = catalog.get(name)
     if entry is None:
-        raise ConfigurationError(f"There is no agent {name}. The agents are: {', '.join(one.name for one in catalog)}.")
+        raise ConfigurationError(
+            f"There is no agent {name}. The agents are: {', '.join(one.name for one in catalog)}."
+        )
     if entry.status != "ready":
         raise ConfigurationError(f"The agent {name} is {entry.status.replace('_', ' ')}: {entry.note}.")
     if entry.placement == "remote" and not remote:
-        raise ConfigurationError(f"The agent {name} has no tools of its own: it is the service at {entry.address}.")
-    only = Catalog((entry,))
+        raise ConfigurationError(
+            f"The agent {name} has no tools of its own: it is the service at {entry.address}."
+        )
+    only = AgentCatalog((entry,))
     if not remote:
-        sessions = mcp_sessions(settings, variables)
-        return Placed([local_agent(settings, entry, sessions)], only, sessions=sessions)
+        sessions = build_mcp_sessions(settings, variables)
+        return PlacedAgents([build_local_agent(settings, entry, sessions)], only, sessions=sessions)
     http = HttpClients()
     connection = _connection(settings, entry, http)
     registry = AgentRegistry({name: connection}, checks=False)
-    return Placed([_remote(settings, entry, connection, registry, None)], only, registry, http=http)
+    return PlacedAgents([_remote(settings, entry, connection, registry, None)], only, registry, http=http)
 
 
 def _connection(settings: Settings, entry: AgentEntry, http: HttpClients) -> A2ARemoteAgentConnectTool:
@@ -126,14 +152,25 @@ def _connection(settings: Settings, entry: AgentEntry, http: HttpClients) -> A2A
 
 
 def _remote(
-    settings: Settings, entry: AgentEntry, connection: A2ARemoteAgentConnectTool, registry: AgentRegistry, sessions: McpSessions | None
+    settings: Settings,
+    entry: AgentEntry,
+    connection: A2ARemoteAgentConnectTool,
+    registry: AgentRegistry,
+    sessions: McpSessionPool | None,
 ) -> RemoteAgent:
     # Without its variables the agent could not work here either.
-    falls_back = settings.placement.fallback and sessions is not None and entry.definition.mcp_servers and not entry.missing
+    falls_back = (
+        settings.placement.fallback
+        and sessions is not None
+        and entry.definition.mcp_servers
+        and not entry.missing
+    )
     return RemoteAgent(
         entry.definition,
         connection,
         problem=partial(registry.problem, entry.name),
-        learned=partial(registry.learned, entry.name),
-        fallback=local_agent(settings, entry, sessions) if falls_back and sessions is not None else None,
+        record_contact=partial(registry.record_contact, entry.name),
+        fallback=build_local_agent(settings, entry, sessions)
+        if falls_back and sessions is not None
+        else None,
     )

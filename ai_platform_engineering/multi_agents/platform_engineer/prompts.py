@@ -59,10 +59,14 @@ class PromptConfig(BaseModel):
             return cls.model_validate(read or {})
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            raise ConfigurationError(f"PROMPT_CONFIG: {path}: {wrong}. The keys are name, description, additions, agent_prompts.") from None
+            raise ConfigurationError(
+                f"PROMPT_CONFIG: {path}: {wrong}. The keys are name, description, additions, agent_prompts."
+            ) from None
 
 
-def supervisor_prompt(config: PromptConfig, agents: Sequence[tuple[str, str]], *, structured: bool, knowledge: bool = False) -> str:
+def supervisor_prompt(
+    config: PromptConfig, agents: Sequence[tuple[str, str]], *, structured: bool, knowledge: bool = False
+) -> str:
     """`agents`: names and descriptions."""
     offered = "\n".join(f"- {name}: {description}" for name, description in agents)
     parts = [

@@ -16,8 +16,8 @@ from pydantic import PrivateAttr
 
 from ai_platform_engineering.core.settings import KnowledgeSettings
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import Handler
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import ModelCallHandler
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
 
 SEARCH, FETCH_DOCUMENT = "search", "fetch_document"
 
@@ -68,7 +68,13 @@ class _KnowledgeTool(BaseTool):
             return output
         left, kept = self._max_chars, list[Any]()
         for block in output:
-            text = block if isinstance(block, str) else block.get("text") if isinstance(block, Mapping) else None
+            text: Any
+            if isinstance(block, str):
+                text = block
+            elif isinstance(block, Mapping):
+                text = block.get("text")
+            else:
+                text = None
             if not isinstance(text, str):
                 kept.append(block)
                 continue
@@ -87,7 +93,9 @@ def _silent(config: RunnableConfig) -> RunnableConfig:
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}\n{TRUNCATED}"
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n{TRUNCATED}"
 
 
 class _CapCounterMixin(_KnowledgeTool):
@@ -98,10 +106,14 @@ class _CapCounterMixin(_KnowledgeTool):
     _max_calls: int = PrivateAttr()
 
     async def _arun(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> Any:
-        return await super()._arun(*args, config=config, **kwargs) if self._admits(config) else self._cap_message()
+        if self._admits(config):
+            return await super()._arun(*args, config=config, **kwargs)
+        return self._cap_message()
 
     def _run(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> Any:
-        return super()._run(*args, config=config, **kwargs) if self._admits(config) else self._cap_message()
+        if self._admits(config):
+            return super()._run(*args, config=config, **kwargs)
+        return self._cap_message()
 
     def _admits(self, config: RunnableConfig) -> bool:
         query = _query(config)
@@ -117,7 +129,7 @@ class _CapCounterMixin(_KnowledgeTool):
     def is_used_up(self, calls: int) -> bool:
         return calls >= self._max_calls
 
-    def forget(self, run_id: str) -> None:
+    def forget_run(self, run_id: str) -> None:
         """The run has ended."""
         for query in [query for query in self._call_counts if query[1] == run_id]:
             del self._call_counts[query]
@@ -148,30 +160,41 @@ class SearchCapWrapper(_CapCounterMixin):
         return {**given, "limit": min(limit, self._max_results)}
 
 
-def knowledge_tools(tools: Sequence[BaseTool], settings: KnowledgeSettings) -> list[BaseTool]:
+def wrap_knowledge_tools(tools: Sequence[BaseTool], settings: KnowledgeSettings) -> list[BaseTool]:
     """The tools of the knowledge base, each within its bounds."""
-    kinds: Mapping[str, type[_KnowledgeTool]] = {SEARCH: SearchCapWrapper, FETCH_DOCUMENT: FetchDocumentCapWrapper}
+    kinds: Mapping[str, type[_KnowledgeTool]] = {
+        SEARCH: SearchCapWrapper,
+        FETCH_DOCUMENT: FetchDocumentCapWrapper,
+    }
     return [kinds.get(tool.name, _KnowledgeTool).of(tool, settings) for tool in tools]
 
 
 def _query(config: RunnableConfig) -> _Query:
     thread_id = (config.get("configurable") or {}).get("thread_id")
-    return thread_id, (config.get("metadata") or {}).get(RUN)
+    return thread_id, (config.get("metadata") or {}).get(RUN_ID_KEY)
 
 
 ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
 
 
-class KnowledgeCaps(AgentMiddleware):
+class KnowledgeCapMiddleware(AgentMiddleware):
     """Numbers the calls of a question by the messages of its run, and takes away what is used up: from the next turn on the model is not
     offered it any more, and goes on with the rest."""
 
-    async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelCallHandler
+    ) -> ModelResponse[Any]:
         turn = current_turn(request.state["messages"])
-        kept = [one for one in request.tools if not (isinstance(one, _CapCounterMixin) and one.is_used_up(_calls(turn, one.name)))]
+        kept = [
+            one
+            for one in request.tools
+            if not (isinstance(one, _CapCounterMixin) and one.is_used_up(_calls(turn, one.name)))
+        ]
         return await handler(request if len(kept) == len(request.tools) else request.override(tools=kept))
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: ToolHandler
+    ) -> ToolMessage | Command[Any]:
         if not isinstance(request.tool, _CapCounterMixin):
             return await handler(request)
         turn = current_turn(request.state["messages"])
@@ -183,7 +206,12 @@ class KnowledgeCaps(AgentMiddleware):
 
 
 def _calls(messages: Sequence[AnyMessage], tool: str) -> int:
-    return sum(call["name"] == tool for message in messages if isinstance(message, AIMessage) for call in message.tool_calls)
+    return sum(
+        call["name"] == tool
+        for message in messages
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    )
 
 
 def _place(turn: Sequence[AnyMessage], tool: str, call_id: str | None) -> int:

@@ -13,30 +13,55 @@ from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
-from ai_platform_engineering.a2a.client import Conversation, Order, Unreachable
+from ai_platform_engineering.a2a.client import ClientConversation, OutgoingMessage, Unreachable
 from ai_platform_engineering.a2a.codec import CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.events import Answered, AnyEvent, Cancelled, Failed, InputRequested, Notice, Paused, RunStarted
+from ai_platform_engineering.core.events import (
+    Answered,
+    AnyEvent,
+    Cancelled,
+    Failed,
+    InputRequested,
+    Notice,
+    Paused,
+    RunStarted,
+)
 from ai_platform_engineering.core.forms import REJECT
-from ai_platform_engineering.core.signals import CaughtUp, Forwarded, Noticed, Spent
-from ai_platform_engineering.graph.interrupts import several
-from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph, LocalSubAgent, described
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE, AgentFailed, Assignment, Result
+from ai_platform_engineering.core.signals import (
+    FlushRequested,
+    NoticeEmitted,
+    RemoteEventReceived,
+    RemoteUsageReported,
+)
+from ai_platform_engineering.graph.interrupts import interrupt_for_requests
+from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import (
+    Graph,
+    LocalSubAgent,
+    describe_agent,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
+    DEADLINE,
+    AgentFailed,
+    Delegation,
+    DelegationResult,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH_KEY
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 
 _TO_CATCH_UP = 5.0
 _TO_STOP = 3.0
 
 
-class Orders(Protocol):
+class RemoteTasks(Protocol):
     """Where the task ids of delegations are recorded, so that after a crash a task is followed and not ordered twice."""
 
-    async def order(self, run_id: str, key: str) -> str | None: ...
+    async def find_remote_task(self, run_id: str, key: str) -> str | None: ...
 
-    async def ordered(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None: ...
+    async def store_remote_task(
+        self, run_id: str, epoch: int, key: str, agent: str, task_id: str
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +72,7 @@ class RemoteAgent:
     definition: AgentDefinition
     connection: A2ARemoteAgentConnectTool
     problem: Callable[[], str | None] = lambda: None
-    learned: Callable[[str | None], None] = lambda problem: None
+    record_contact: Callable[[str | None], None] = lambda problem: None
     fallback: LocalAgent | None = None
 
 
@@ -74,12 +99,15 @@ class RemoteSubAgent:
         agent: RemoteAgent,
         *,
         recursion_limit: int,
-        orders: Orders | None = None,
+        orders: RemoteTasks | None = None,
         fallback: LocalSubAgent | None = None,
         offline: Callable[[], bool] = lambda: False,
     ) -> None:
         """`offline`: the supervisor itself has no language model, and has said so already."""
-        self._agent, self._orders, self._fallback, self._offline = agent, orders, fallback, offline
+        self._agent = agent
+        self._orders = orders
+        self._fallback = fallback
+        self._offline = offline
         self._limit = recursion_limit
         self._graph: Graph | None = None
 
@@ -97,7 +125,11 @@ class RemoteSubAgent:
 
     @property
     def description(self) -> str:
-        return described(self._agent.definition, f"It cannot be reached now: {self.problem}" if self.problem else None, self.tools)
+        return describe_agent(
+            self._agent.definition,
+            f"It cannot be reached now: {self.problem}" if self.problem else None,
+            self.tools,
+        )
 
     @property
     def runnable(self) -> Runnable[Any, Any]:
@@ -113,18 +145,21 @@ class RemoteSubAgent:
             self._graph = graph.compile(name=self.name)
         return self._graph
 
-    async def work(self, assignment: Assignment, config: RunnableConfig) -> Result:
+    async def run_delegation(self, assignment: Delegation, config: RunnableConfig) -> DelegationResult:
         kept = {"remote": assignment.memory.get("remote") or {}}
         if self._fallback is not None:
             kept["local"] = assignment.memory.get("local") or {}
-        given = {"assignment": assignment.written(), "remembered": kept}
-        own: RunnableConfig = {"recursion_limit": self._limit, "configurable": {DEADLINE: assignment.deadline}}
+        given = {"assignment": assignment.to_state(), "remembered": kept}
+        own: RunnableConfig = {
+            "recursion_limit": self._limit,
+            "configurable": {DEADLINE: assignment.deadline},
+        }
         after = await self.runnable.ainvoke(given, own)
         if problem := after.get("failed"):
             raise AgentFailed(problem)
-        return Result(after["text"], {**assignment.memory, **after["memory"]})
+        return DelegationResult(after["text"], {**assignment.memory, **after["memory"]})
 
-    async def stop(self, task_id: str) -> None:
+    async def cancel_task(self, task_id: str) -> None:
         """Asks the service to stop a task; one that is gone, or cannot be reached, is left alone."""
         with contextlib.suppress(CaipeError, TimeoutError):
             async with asyncio.timeout(_TO_STOP):
@@ -133,11 +168,15 @@ class RemoteSubAgent:
     def _next(self, state: _State) -> str:
         if state.get("asked") and not state.get("reply"):
             return "ask"
-        return "instead" if state.get("unreachable") else END
+        if state.get("unreachable"):
+            return "instead"
+        return END
 
     async def _call(self, state: _State, config: RunnableConfig) -> dict[str, Any]:
         assignment = _assignment(state, config)
-        talk = Conversation(state.get("context_id") or assignment.context_id, state.get("task_id"), seq=state.get("seq", 0))
+        talk = ClientConversation(
+            state.get("context_id") or assignment.context_id, state.get("task_id"), seq=state.get("seq", 0)
+        )
         asked: list[InputRequested] = []
         ended: AnyEvent | None = None
         try:
@@ -149,53 +188,99 @@ class RemoteSubAgent:
                 else:
                     self._forward(event)
         except Unreachable as error:
-            self._agent.learned(str(error))
+            self._agent.record_contact(str(error))
             if self._fallback is None or error.accepted is not False or state.get("task_id"):
                 raise
             self._say_fallback()
             return {"unreachable": True}
-        self._agent.learned(None)
+        self._agent.record_contact(None)
         await _caught_up()
         followed = {"task_id": talk.task_id, "context_id": talk.context_id, "seq": talk.seq}
         return {**followed, **self._outcome(state, talk, ended, asked)}
 
-    async def _events(self, state: _State, assignment: Assignment, talk: Conversation) -> AsyncIterator[AnyEvent]:
+    async def _events(
+        self, state: _State, assignment: Delegation, talk: ClientConversation
+    ) -> AsyncIterator[AnyEvent]:
         """What happens in the agent, its task recorded before it is followed."""
         connection = self._agent.connection
         await connection.connect()
         before = None
         if self._orders is not None and assignment.run_id:
-            before = await self._orders.order(assignment.run_id, assignment.key)
-            talk.named = None if before else partial(self._orders.ordered, assignment.run_id, assignment.epoch, assignment.key, self.name)
-        if before and not state.get("reply") and not connection.numbered:
-            events = connection.follow(before, talk)  # it does not know a message that it has seen: never sent twice
+            before = await self._orders.find_remote_task(assignment.run_id, assignment.key)
+            talk.on_task_id = (
+                None
+                if before
+                else partial(
+                    self._orders.store_remote_task,
+                    assignment.run_id,
+                    assignment.epoch,
+                    assignment.key,
+                    self.name,
+                )
+            )
+        if before and not state.get("reply") and not connection.sends_numbered_events:
+            events = connection.follow(
+                before, talk
+            )  # it does not know a message that it has seen: never sent twice
         else:
             events = connection.send(self._order(state, assignment), talk)
         async for event in events:
             yield event
 
-    def _order(self, state: _State, assignment: Assignment) -> Order:
-        metadata: dict[str, Any] = {TIMEOUT_KEY: assignment.left()}
+    def _order(self, state: _State, assignment: Delegation) -> OutgoingMessage:
+        metadata: dict[str, Any] = {TIMEOUT_KEY: assignment.remaining_seconds()}
         if reply := state.get("reply"):
             message_id = str(uuid.uuid5(uuid.UUID(assignment.message_id), str(state.get("replies", 0))))
-            text, data = ("", {"resume": reply}) if self._agent.connection.numbered else (_all_in_words(reply), None)
-            return Order(message_id, text, data, state.get("context_id"), state.get("task_id"), metadata)
+            text, data = (
+                ("", {"resume": reply})
+                if self._agent.connection.sends_numbered_events
+                else (_all_in_words(reply), None)
+            )
+            return OutgoingMessage(
+                message_id, text, data, state.get("context_id"), state.get("task_id"), metadata
+            )
         # A stranger gives its conversations names of its own; it is asked to go on under the one it gave.
-        context_id = assignment.context_id if self._agent.connection.numbered else state["remembered"]["remote"].get("context_id")
-        call = {CALL_PART: dict(assignment.call)} if assignment.call and self._agent.connection.numbered else None
+        context_id = (
+            assignment.context_id
+            if self._agent.connection.sends_numbered_events
+            else state["remembered"]["remote"].get("context_id")
+        )
+        call = (
+            {CALL_PART: dict(assignment.call)}
+            if assignment.call and self._agent.connection.sends_numbered_events
+            else None
+        )
         held = {"tools": list(assignment.tools)} if assignment.tools is not None else None
-        if held is not None and not self._agent.connection.numbered:
-            raise AgentFailed("It is no service of ours and cannot be held to single tools, as the skill in use wants it.")
-        return Order(assignment.message_id, assignment.text, call, context_id, metadata={**metadata, NEW_QUESTION_KEY: True}, scope=held)
+        if held is not None and not self._agent.connection.sends_numbered_events:
+            raise AgentFailed(
+                "It is no service of ours and cannot be held to single tools, as the skill in use wants it."
+            )
+        return OutgoingMessage(
+            assignment.message_id,
+            assignment.text,
+            call,
+            context_id,
+            metadata={**metadata, NEW_QUESTION_KEY: True},
+            scope=held,
+        )
 
-    def _outcome(self, state: _State, talk: Conversation, ended: AnyEvent | None, asked: list[InputRequested]) -> dict[str, Any]:
+    def _outcome(
+        self, state: _State, talk: ClientConversation, ended: AnyEvent | None, asked: list[InputRequested]
+    ) -> dict[str, Any]:
         write = get_stream_writer()
-        pending = {**(state.get("asked") or {}), **{one.request_id: one.asked.model_dump(mode="json") for one in asked}}
+        pending = {
+            **(state.get("asked") or {}),
+            **{one.request_id: one.asked.model_dump(mode="json") for one in asked},
+        }
         if isinstance(ended, Answered | Failed | Cancelled) and ended.usage:
-            write(Spent(ended.usage))
+            write(RemoteUsageReported(ended.usage))
         match ended:
             case Answered() if ended.text.strip():
-                return {"asked": None, "text": ended.text, "memory": {"remote": {"context_id": talk.context_id}}}
+                return {
+                    "asked": None,
+                    "text": ended.text,
+                    "memory": {"remote": {"context_id": talk.context_id}},
+                }
             case Paused() if waiting := [one for one in ended.requests if one in pending]:
                 return {"asked": {one: pending[one] for one in waiting}, "reply": None}
             case Failed():
@@ -207,36 +292,49 @@ class RemoteSubAgent:
 
     def _ask(self, state: _State) -> dict[str, Any]:
         # A node of its own: a resume runs only this again, never the call. After a restart nobody knows yet whose the service is.
-        answers: dict[str, Any] = interrupt(several(state["assignment"]["key"], state["asked"] or {}))
+        answers: dict[str, Any] = interrupt(
+            interrupt_for_requests(state["assignment"]["key"], state["asked"] or {})
+        )
         return {"reply": answers, "replies": state.get("replies", 0) + 1}
 
     async def _instead(self, state: _State, config: RunnableConfig) -> dict[str, Any]:
         assert self._fallback is not None
-        result = await self._fallback.work(Assignment(**state["assignment"], memory=state["remembered"]), config)
+        result = await self._fallback.run_delegation(
+            Delegation(**state["assignment"], memory=state["remembered"]), config
+        )
         return {"text": result.text, "memory": {"local": result.memory["local"]}}
 
     def _forward(self, event: AnyEvent) -> None:
-        if isinstance(event, RunStarted) or (isinstance(event, Notice) and event.code == "offline_model" and self._offline()):
+        if isinstance(event, RunStarted) or (
+            isinstance(event, Notice) and event.code == "offline_model" and self._offline()
+        ):
             return
-        get_stream_writer()(Forwarded(event))
+        get_stream_writer()(RemoteEventReceived(event))
 
     def _say_fallback(self) -> None:
         title = self._agent.definition.title or self.name
-        get_stream_writer()(Noticed("fallback", f"The service of {title} cannot be reached; the agent runs in this process instead."))
+        get_stream_writer()(
+            NoticeEmitted(
+                "fallback",
+                f"The service of {title} cannot be reached; the agent runs in this process instead.",
+            )
+        )
 
 
-def _assignment(state: _State, config: RunnableConfig) -> Assignment:
+def _assignment(state: _State, config: RunnableConfig) -> Delegation:
     """The assignment with the deadline of this turn, as the time that a person took for an answer is not the agent's, and with the
     epoch of this process, which may have taken over from the one that wrote it."""
-    written = Assignment(**state["assignment"])
+    written = Delegation(**state["assignment"])
     deadline = (config.get("configurable") or {}).get(DEADLINE, written.deadline)
-    return replace(written, deadline=deadline, epoch=(config.get("metadata") or {}).get(EPOCH, written.epoch))
+    return replace(
+        written, deadline=deadline, epoch=(config.get("metadata") or {}).get(EPOCH_KEY, written.epoch)
+    )
 
 
 async def _caught_up() -> None:
     """What the agent told is stored before its answer is: after a crash nobody would tell it again. Without a reader nobody waits long."""
     stored = asyncio.Event()
-    get_stream_writer()(CaughtUp(stored))
+    get_stream_writer()(FlushRequested(stored))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_TO_CATCH_UP):
             await stored.wait()
@@ -252,5 +350,7 @@ def _in_words(answer: Any) -> str:
         return f"No. {answer.get('message') or ''}".strip()
     if isinstance(answer, dict):
         values = list(answer.values())
-        return str(values[0]) if len(values) == 1 else "\n".join(f"{name}: {value}" for name, value in answer.items())
+        if len(values) == 1:
+            return str(values[0])
+        return "\n".join(f"{name}: {value}" for name, value in answer.items())
     return str(answer)

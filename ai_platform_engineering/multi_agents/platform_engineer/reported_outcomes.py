@@ -7,13 +7,15 @@ from langchain_core.messages import HumanMessage
 
 from ai_platform_engineering.runtime.log.run_log import JournalEntry, RunLog, RunRow
 
-_NOTE = "[A note, not a question] About the call {call} of an earlier question, whose outcome was unknown: {said}"
+_NOTE = (
+    "[A note, not a question] About the call {call} of an earlier question, whose outcome was unknown: {said}"
+)
 _MOST_OF_ARGUMENTS = 300
 
 
 async def told(log: RunLog, row: RunRow) -> list[HumanMessage]:
     """The notes of the conversation. Their ids are those of the calls: one that the graph's state has already stays where it is."""
-    found = await log.settled(row.owner, row.context_id)
+    found = await log.find_settled_calls(row.owner, row.context_id)
     return [HumanMessage(_note(entry), id=f"{run_id}:{entry.key}:outcome") for run_id, entry in found]
 
 

@@ -13,4 +13,6 @@ class PlatformEngineerResponse(BaseModel):
     """The final answer to the user. Call it once, when the work is done."""
 
     content: str = Field(description="The whole answer for the user, in Markdown.")
-    citations: list[CitedSource] = Field(default_factory=list, description="The sources that the answer relies on.")
+    citations: list[CitedSource] = Field(
+        default_factory=list, description="The sources that the answer relies on."
+    )

@@ -7,8 +7,12 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.graph.translator import Shape
-from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import AgentGraphs, Graph, Models
+from ai_platform_engineering.graph.translator import GraphInfo
+from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import (
+    AgentGraphFactory,
+    ChatModels,
+    Graph,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
 from ai_platform_engineering.runtime.log.run_log import RunLog
@@ -25,9 +29,13 @@ class ServedAgent:
         checkpointer: BaseCheckpointSaver[Any] | None = None,
         run_log: RunLog | None = None,
     ) -> None:
-        self._settings, self._agent, self._models = settings, agent, Models(settings, model, router)
-        graphs = AgentGraphs(settings, self._models, PromptConfig.load(settings.agent.prompt_config), run_log)
-        self._kept = graphs.kept(agent, checkpointer)
+        self._settings = settings
+        self._agent = agent
+        self._models = ChatModels(settings, model, router)
+        graphs = AgentGraphFactory(
+            settings, self._models, PromptConfig.load(settings.agent.prompt_config), run_log
+        )
+        self._kept = graphs.cached_graph(agent, checkpointer)
 
     @property
     def definition(self) -> AgentDefinition:
@@ -42,8 +50,8 @@ class ServedAgent:
             self._models(self._agent.definition.model)
 
     @property
-    def shape(self) -> Shape:
-        return Shape(agent=self._agent.definition.name)
+    def shape(self) -> GraphInfo:
+        return GraphInfo(agent=self._agent.definition.name)
 
     @property
     def recursion_limit(self) -> int:
@@ -53,13 +61,13 @@ class ServedAgent:
     def offline(self) -> bool:
         return self._models.offline and self._agent.model is None and self._agent.definition.model is None
 
-    async def reopened(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Tools are waited for when the graph is built."""
 
-    def ended(self, run_id: str) -> None:
+    def forget_run(self, run_id: str) -> None:
         """Nothing is counted for runs here."""
 
-    async def stop(self, agent: str, task_id: str) -> None:
+    async def cancel_remote_task(self, agent: str, task_id: str) -> None:
         """A service has no agents elsewhere."""
 
     @property

@@ -12,15 +12,24 @@ from langgraph.store.base import BaseStore
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import StorageSettings
-from ai_platform_engineering.runtime.checkpoints.backend import Opened, Opener, Terms, package
-from ai_platform_engineering.runtime.checkpoints.database_choice import Choice, chosen, chosen_store
+from ai_platform_engineering.runtime.checkpoints.backend import (
+    BackendOpener,
+    BackendOptions,
+    OpenBackend,
+    import_optional,
+)
+from ai_platform_engineering.runtime.checkpoints.database_choice import (
+    DatabaseChoice,
+    choose_checkpoint_database,
+    choose_store_database,
+)
 from ai_platform_engineering.runtime.checkpoints.memory import open_memory
 
 log = logging.getLogger(__name__)
 
-FILE = "checkpoints.db"
-FIRST_ANSWER = 5.0
-SETUP = 60.0
+CHECKPOINT_FILE = "checkpoints.db"
+FIRST_ANSWER_SECONDS = 5.0
+SETUP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,7 @@ class Checkpoints:
     store: BaseStore
     backend: str
     problem: str | None
-    _opened: Opened
+    _opened: OpenBackend
     _stack: AsyncExitStack
 
     async def prune(self, thread_id: str, *, idle: bool) -> None:
@@ -39,16 +48,23 @@ class Checkpoints:
         try:
             await self._opened.prune(thread_id, idle)
         except Exception as error:  # noqa: BLE001 - the turn is stored; what is left over goes with the next prune
-            log.warning("Old checkpoints were not removed: %s", type(error).__name__, extra={"thread_id": thread_id})
+            log.warning(
+                "Old checkpoints were not removed: %s", type(error).__name__, extra={"thread_id": thread_id}
+            )
 
     async def aclose(self) -> None:
         await self._stack.aclose()
 
 
-async def open_checkpoints(settings: StorageSettings, home: Path, *, limit: float = FIRST_ANSWER) -> Checkpoints:
+async def open_checkpoints(
+    settings: StorageSettings, home: Path, *, limit: float = FIRST_ANSWER_SECONDS
+) -> Checkpoints:
     """Opens what the settings choose; a database that does not answer within `limit` seconds is replaced by memory, with a warning."""
-    choice, for_store = _in_home(chosen(settings), home), _in_home(chosen_store(settings), home)
-    terms = Terms(limit, settings.ttl_minutes)
+    choice, for_store = (
+        _in_home(choose_checkpoint_database(settings), home),
+        _in_home(choose_store_database(settings), home),
+    )
+    terms = BackendOptions(limit, settings.ttl_minutes)
     stack = AsyncExitStack()
     try:
         try:
@@ -63,7 +79,7 @@ async def open_checkpoints(settings: StorageSettings, home: Path, *, limit: floa
         if settings.required:
             raise ConfigurationError(f"{unavailable} STORAGE_REQUIRED forbids to go on without it.") from None
         log.warning("%s", problem)
-        memory = await open_memory(Choice("memory"), terms, stack)
+        memory = await open_memory(DatabaseChoice("memory"), terms, stack)
         return Checkpoints(memory.saver, memory.store, "memory", problem, memory, stack)
     return Checkpoints(opened.saver, opened.store, choice.backend, None, opened, stack)
 
@@ -72,22 +88,22 @@ class _Unavailable(Exception):
     """The database cannot be used; the text names it without its password."""
 
 
-async def _open(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
+async def _open(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
     opener = _opener(choice)
     try:
-        async with asyncio.timeout(SETUP):
+        async with asyncio.timeout(SETUP_SECONDS):
             opened = await opener(choice, terms, stack)
         # A saver connects late: only an answer shows that it works.
-        async with asyncio.timeout(terms.limit):
+        async with asyncio.timeout(terms.timeout_seconds):
             await opened.saver.aget_tuple({"configurable": {"thread_id": "caipe-start", "checkpoint_ns": ""}})
         return opened
     except ConfigurationError:
         raise
     except Exception as error:  # noqa: BLE001 - five client libraries; the text may quote the address, so only the type is told
-        raise _Unavailable(f"{choice.place} cannot be used ({type(error).__name__}).") from None
+        raise _Unavailable(f"{choice.label} cannot be used ({type(error).__name__}).") from None
 
 
-def _opener(choice: Choice) -> Opener:
+def _opener(choice: DatabaseChoice) -> BackendOpener:
     """The backend's module, imported only when it is chosen."""
     match choice.backend:
         case "memory":
@@ -97,7 +113,7 @@ def _opener(choice: Choice) -> Opener:
 
             return open_sqlite
         case "postgres":
-            package("langgraph.checkpoint.postgres.aio", "postgres")
+            import_optional("langgraph.checkpoint.postgres.aio", "postgres")
             from ai_platform_engineering.runtime.checkpoints.postgres import open_postgres
 
             return open_postgres
@@ -106,12 +122,14 @@ def _opener(choice: Choice) -> Opener:
 
             return open_redis
         case "mongodb":
-            package("langgraph.checkpoint.mongodb", "mongodb")
-            package("langgraph.store.mongodb", "mongodb")
+            import_optional("langgraph.checkpoint.mongodb", "mongodb")
+            import_optional("langgraph.store.mongodb", "mongodb")
             from ai_platform_engineering.runtime.checkpoints.mongodb import open_mongodb
 
             return open_mongodb
 
 
-def _in_home(choice: Choice, home: Path) -> Choice:
-    return replace(choice, address=str(home / FILE)) if choice.backend == "sqlite" and not choice.address else choice
+def _in_home(choice: DatabaseChoice, home: Path) -> DatabaseChoice:
+    if choice.backend == "sqlite" and not choice.address:
+        return replace(choice, address=str(home / CHECKPOINT_FILE))
+    return choice

@@ -4,13 +4,22 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+)
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.runtime.log.run_log import Marker, RunLog
 
-RUN, EPOCH, OWNER, PRINCIPAL = "query_id", "epoch", "owner", "principal"  # of a run, in the metadata of its graph's configuration
+RUN_ID_KEY = "query_id"
+EPOCH_KEY = "epoch"
+OWNER_KEY = "owner"
+PRINCIPAL_KEY = "principal"  # of a run, in the metadata of its graph's configuration
 
 
 class FencedSaver(BaseCheckpointSaver[Any]):
@@ -46,13 +55,19 @@ class FencedSaver(BaseCheckpointSaver[Any]):
             yield found
 
     async def aput(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         ns = str((config.get("configurable") or {}).get("checkpoint_ns") or "")
         await self._check({**(config.get("metadata") or {}), **metadata}, ns, checkpoint["id"])
         return await self._inner().aput(config, checkpoint, metadata, new_versions)
 
-    async def aput_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
         await self._check(config.get("metadata") or {}, None, "")
         await self._inner().aput_writes(config, writes, task_id, task_path)
 
@@ -61,7 +76,7 @@ class FencedSaver(BaseCheckpointSaver[Any]):
 
     async def _check(self, metadata: Any, ns: str | None, checkpoint_id: str) -> None:
         """Raises Fenced. The first checkpoint of a namespace is noted in the log, so that a takeover finds it."""
-        run_id, epoch = metadata.get(RUN), metadata.get(EPOCH)
+        run_id, epoch = metadata.get(RUN_ID_KEY), metadata.get(EPOCH_KEY)
         if not run_id or not isinstance(epoch, int):
             return
         if ns is not None and (run_id, epoch, ns) not in self._known:

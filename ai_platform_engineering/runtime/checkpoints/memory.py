@@ -5,17 +5,17 @@ from contextlib import AsyncExitStack
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 
-from ai_platform_engineering.runtime.checkpoints.backend import Opened, Terms
-from ai_platform_engineering.runtime.checkpoints.database_choice import Choice
+from ai_platform_engineering.runtime.checkpoints.backend import BackendOptions, OpenBackend
+from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 
 
-async def open_memory(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
+async def open_memory(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
     saver = InMemorySaver()
 
     async def prune(thread_id: str, idle: bool) -> None:
         _prune(saver, thread_id, idle)
 
-    return Opened(saver, InMemoryStore(), prune)
+    return OpenBackend(saver, InMemoryStore(), prune)
 
 
 def _prune(saver: InMemorySaver, thread_id: str, idle: bool) -> None:
@@ -29,7 +29,9 @@ def _prune(saver: InMemorySaver, thread_id: str, idle: bool) -> None:
         elif namespaces[namespace]:
             newest = max(namespaces[namespace])
             namespaces[namespace] = {newest: namespaces[namespace][newest]}
-    for key in [key for key in saver.writes if key[0] == thread_id and key[2] not in namespaces.get(key[1], {})]:
+    for key in [
+        key for key in saver.writes if key[0] == thread_id and key[2] not in namespaces.get(key[1], {})
+    ]:
         del saver.writes[key]
     used = {
         (thread_id, namespace, channel, version)

@@ -12,8 +12,8 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.runtime.checkpoints.backend import Opened, Terms, stop_batches
-from ai_platform_engineering.runtime.checkpoints.database_choice import Choice
+from ai_platform_engineering.runtime.checkpoints.backend import BackendOptions, OpenBackend, stop_store_task
+from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 
 Pool = AsyncConnectionPool[AsyncConnection[DictRow]]
 
@@ -26,11 +26,11 @@ _FORGET = (
 )
 
 
-async def open_postgres(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
+async def open_postgres(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
     pool = await _pool(choice, terms, stack)
     saver = AsyncPostgresSaver(pool)
     store = AsyncPostgresStore(pool)
-    stack.push_async_callback(stop_batches, store)
+    stack.push_async_callback(stop_store_task, store)
     async with _alone(pool):
         await saver.setup()
         await store.setup()
@@ -42,10 +42,10 @@ async def open_postgres(choice: Choice, terms: Terms, stack: AsyncExitStack) -> 
                     await connection.execute(statement, (thread_id,))
         await saver.aprune([thread_id])
 
-    return Opened(saver, store, prune)
+    return OpenBackend(saver, store, prune)
 
 
-async def _pool(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Pool:
+async def _pool(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> Pool:
     try:
         conninfo_to_dict(choice.address)
     except Error:
@@ -58,11 +58,16 @@ async def _pool(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Pool:
         open=False,
         name="checkpoints",
         check=AsyncConnectionPool.check_connection,
-        reconnect_timeout=terms.limit,
-        kwargs={"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row, "connect_timeout": max(2, round(terms.limit))},
+        reconnect_timeout=terms.timeout_seconds,
+        kwargs={
+            "autocommit": True,
+            "prepare_threshold": 0,
+            "row_factory": dict_row,
+            "connect_timeout": max(2, round(terms.timeout_seconds)),
+        },
     )
     stack.push_async_callback(pool.close)
-    await pool.open(wait=True, timeout=terms.limit)
+    await pool.open(wait=True, timeout=terms.timeout_seconds)
     return pool
 
 
@@ -71,7 +76,9 @@ async def _alone(pool: Pool) -> AsyncIterator[None]:
     """One replica at a time makes the tables; asking again and again, since a waiting statement would block CREATE INDEX CONCURRENTLY."""
     async with pool.connection() as connection:
         while True:
-            found = await (await connection.execute("SELECT pg_try_advisory_lock(%s) AS got", (_SETUP_LOCK,))).fetchone()
+            found = await (
+                await connection.execute("SELECT pg_try_advisory_lock(%s) AS got", (_SETUP_LOCK,))
+            ).fetchone()
             if found and found["got"]:
                 break
             await asyncio.sleep(0.1)

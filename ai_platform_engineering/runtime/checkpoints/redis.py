@@ -5,26 +5,26 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.runtime.checkpoints.backend import Opened, Terms, package
-from ai_platform_engineering.runtime.checkpoints.database_choice import Choice
+from ai_platform_engineering.runtime.checkpoints.backend import BackendOptions, OpenBackend, import_optional
+from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 from ai_platform_engineering.runtime.checkpoints.redis_store import RedisStore
 
 _CONNECTIONS = 50
 _PATIENCE = 30.0
 
 
-async def open_redis(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
+async def open_redis(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
     if await _has_modules(choice, terms):
         return await _with_modules(choice, terms, stack)
     return await _without_modules(choice, terms, stack)
 
 
-async def _has_modules(choice: Choice, terms: Terms) -> bool:
+async def _has_modules(choice: DatabaseChoice, terms: BackendOptions) -> bool:
     """Asks the server; Valkey's search module lacks what the module saver needs."""
     library = _either_library()
     async with AsyncExitStack() as stack:
         client = _client(library, choice, terms, stack)
-        async with asyncio.timeout(terms.limit):
+        async with asyncio.timeout(terms.timeout_seconds):
             await client.ping()
             try:
                 await client.execute_command("FT._LIST")
@@ -34,9 +34,9 @@ async def _has_modules(choice: Choice, terms: Terms) -> bool:
                 return False
 
 
-async def _with_modules(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
-    library = package("redis.asyncio", "redis")
-    package("langgraph.checkpoint.redis.aio", "redis")
+async def _with_modules(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
+    library = import_optional("redis.asyncio", "redis")
+    import_optional("langgraph.checkpoint.redis.aio", "redis")
     from ai_platform_engineering.runtime.checkpoints.redis_saver import RedisSaver
 
     client = _client(library, choice, terms, stack)
@@ -44,38 +44,40 @@ async def _with_modules(choice: Choice, terms: Terms, stack: AsyncExitStack) -> 
     saver = RedisSaver(redis_client=client, ttl=ttl)
     try:
         await saver.asetup()
-    except package("redisvl.exceptions", "redis").RedisVLError:
+    except import_optional("redisvl.exceptions", "redis").RedisVLError:
         await saver.asetup()  # another replica made the index in the same moment
 
-    return Opened(saver, RedisStore(client), saver.forget_older)
+    return OpenBackend(saver, RedisStore(client), saver.prune_thread)
 
 
-async def _without_modules(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
-    library = package("valkey.asyncio", "valkey")
-    package("langgraph_checkpoint_aws.checkpoint.valkey", "valkey")
+async def _without_modules(
+    choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack
+) -> OpenBackend:
+    library = import_optional("valkey.asyncio", "valkey")
+    import_optional("langgraph_checkpoint_aws.checkpoint.valkey", "valkey")
     from ai_platform_engineering.runtime.checkpoints.valkey_saver import ValkeySaver
 
     client = _client(library, choice, terms, stack)
     saver = ValkeySaver(client, ttl=terms.ttl_minutes * 60 if terms.ttl_minutes else None)
-    return Opened(saver, RedisStore(client), saver.prune)
+    return OpenBackend(saver, RedisStore(client), saver.prune)
 
 
 def _either_library() -> Any:
     """Redis' client and Valkey's have the same calls; one of them is enough to ask the server."""
     try:
-        return package("redis.asyncio", "redis")
+        return import_optional("redis.asyncio", "redis")
     except ConfigurationError:
-        return package("valkey.asyncio", "valkey")
+        return import_optional("valkey.asyncio", "valkey")
 
 
-def _client(library: Any, choice: Choice, terms: Terms, stack: AsyncExitStack) -> Any:
+def _client(library: Any, choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> Any:
     """A client that waits for a free connection: the savers' own pools fail when many conversations run at once."""
     try:
         pool = library.BlockingConnectionPool.from_url(
             choice.address,
             max_connections=_CONNECTIONS,
             timeout=_PATIENCE,
-            socket_connect_timeout=terms.limit,
+            socket_connect_timeout=terms.timeout_seconds,
             socket_timeout=_PATIENCE,
             health_check_interval=30,
         )

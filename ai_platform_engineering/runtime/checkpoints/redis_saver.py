@@ -25,7 +25,9 @@ class RedisSaver(AsyncRedisSaver):
         # The library reads the empty namespace as any namespace.
         root_alone = bool(config) and (config or {}).get("configurable", {}).get("checkpoint_ns") == ""
         left = limit
-        async for found in super().alist(config, filter=filter, before=before, limit=None if root_alone else limit):
+        async for found in super().alist(
+            config, filter=filter, before=before, limit=None if root_alone else limit
+        ):
             if root_alone and found.config["configurable"]["checkpoint_ns"]:
                 continue
             if left == 0:
@@ -33,7 +35,7 @@ class RedisSaver(AsyncRedisSaver):
             left = left - 1 if left is not None else None
             yield found
 
-    async def forget_older(self, thread_id: str, idle: bool) -> None:
+    async def prune_thread(self, thread_id: str, idle: bool) -> None:
         """Keeps the newest checkpoint of each namespace; in an idle thread no sub-graph is kept."""
         if idle:
             await self._forget_subgraphs(thread_id)
@@ -42,7 +44,11 @@ class RedisSaver(AsyncRedisSaver):
     async def _forget_subgraphs(self, thread_id: str) -> None:
         assert self._key_registry
         of_subgraphs = (Tag("thread_id") == thread_id) & (Tag("checkpoint_ns") != EMPTY_STRING_SENTINEL)
-        query = FilterQuery(filter_expression=of_subgraphs, return_fields=["checkpoint_ns", "checkpoint_id"], num_results=_MANY)
+        query = FilterQuery(
+            filter_expression=of_subgraphs,
+            return_fields=["checkpoint_ns", "checkpoint_id"],
+            num_results=_MANY,
+        )
         keys: set[str] = {document.id for document in (await self.checkpoint_writes_index.search(query)).docs}
         for document in (await self.checkpoints_index.search(query)).docs:
             place = (thread_id, document.checkpoint_ns)

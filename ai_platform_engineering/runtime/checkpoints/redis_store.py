@@ -32,9 +32,13 @@ class RedisStore(BaseStore):
         match op:
             case GetOp():
                 stored = await self._client.hget(_key(op.namespace), op.key)
-                return _item(op.namespace, op.key, stored) if stored else None
+                if stored:
+                    return _item(op.namespace, op.key, stored)
+                return None
             case PutOp(value=None):
-                await self._client.eval(_DELETE, 2, _key(op.namespace), _NAMESPACES, op.key, _member(op.namespace))
+                await self._client.eval(
+                    _DELETE, 2, _key(op.namespace), _NAMESPACES, op.key, _member(op.namespace)
+                )
                 return None
             case PutOp():
                 await self._put(op)
@@ -51,7 +55,11 @@ class RedisStore(BaseStore):
         created = json.loads(before)["created_at"] if before else now
         async with self._client.pipeline(transaction=True) as together:
             together.zadd(_NAMESPACES, {_member(op.namespace): 0})
-            together.hset(_key(op.namespace), op.key, json.dumps({"value": op.value, "created_at": created, "updated_at": now}))
+            together.hset(
+                _key(op.namespace),
+                op.key,
+                json.dumps({"value": op.value, "created_at": created, "updated_at": now}),
+            )
             await together.execute()
 
     async def _items(self, namespace: Namespace) -> dict[str, Item]:

@@ -8,8 +8,8 @@ import aiosqlite
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.store.sqlite.aio import AsyncSqliteStore
 
-from ai_platform_engineering.runtime.checkpoints.backend import Opened, Terms, stop_batches
-from ai_platform_engineering.runtime.checkpoints.database_choice import Choice
+from ai_platform_engineering.runtime.checkpoints.backend import BackendOptions, OpenBackend, stop_store_task
+from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 
 _OLDER = """DELETE FROM checkpoints WHERE thread_id = ? AND EXISTS (
     SELECT 1 FROM checkpoints newer WHERE newer.thread_id = checkpoints.thread_id
@@ -22,7 +22,7 @@ _LEFT_WRITES = """DELETE FROM writes WHERE thread_id = ? AND NOT EXISTS (
 _SPARE = 256  # pages, which the next turn takes again
 
 
-async def open_sqlite(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Opened:
+async def open_sqlite(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
     path = Path(choice.address)
     await asyncio.to_thread(_prepare, path)
     saver = AsyncSqliteSaver(await _connection(path, stack))
@@ -31,7 +31,7 @@ async def open_sqlite(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Op
     # The store opens transactions of its own, so it gets a connection of its own.
     store = AsyncSqliteStore(await _connection(path, stack, own_transactions=True))
     stack.push_async_callback(_end, store.conn, store.lock)
-    stack.push_async_callback(stop_batches, store)
+    stack.push_async_callback(stop_store_task, store)
     await store.setup()
 
     async def prune(thread_id: str, idle: bool) -> None:
@@ -41,7 +41,7 @@ async def open_sqlite(choice: Choice, terms: Terms, stack: AsyncExitStack) -> Op
             await saver.conn.commit()
             await _give_back(saver.conn)
 
-    return Opened(saver, store, prune)
+    return OpenBackend(saver, store, prune)
 
 
 async def _give_back(connection: aiosqlite.Connection) -> None:
@@ -58,10 +58,17 @@ def _prepare(path: Path) -> None:
     path.touch(mode=0o600, exist_ok=True)
 
 
-async def _connection(path: Path, stack: AsyncExitStack, *, own_transactions: bool = False) -> aiosqlite.Connection:
+async def _connection(
+    path: Path, stack: AsyncExitStack, *, own_transactions: bool = False
+) -> aiosqlite.Connection:
     opening = aiosqlite.connect(path, isolation_level=None) if own_transactions else aiosqlite.connect(path)
     connection = await stack.enter_async_context(opening)
-    for pragma in ("busy_timeout = 30000", "auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL"):
+    for pragma in (
+        "busy_timeout = 30000",
+        "auto_vacuum = INCREMENTAL",
+        "journal_mode = WAL",
+        "synchronous = NORMAL",
+    ):
         await connection.execute(f"PRAGMA {pragma}")
     return connection
 

@@ -4,7 +4,13 @@ import json
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple, get_checkpoint_id
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    get_checkpoint_id,
+)
 from langgraph_checkpoint_aws.checkpoint.valkey import AsyncValkeySaver  # type: ignore[import-untyped]
 
 
@@ -15,7 +21,10 @@ class ValkeySaver(AsyncValkeySaver):  # type: ignore[misc]
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         # The library answers a lost connection with "no checkpoint": a conversation would begin anew over its own history.
-        thread_id, namespace = str(config["configurable"]["thread_id"]), config["configurable"].get("checkpoint_ns", "")
+        thread_id, namespace = (
+            str(config["configurable"]["thread_id"]),
+            config["configurable"].get("checkpoint_ns", ""),
+        )
         wanted = get_checkpoint_id(config)
         if not wanted:
             newest = await self.client.lrange(self._make_thread_key(thread_id, namespace), 0, 0)
@@ -23,16 +32,27 @@ class ValkeySaver(AsyncValkeySaver):  # type: ignore[misc]
                 return None
             wanted = newest[0].decode()
         place = (thread_id, namespace, wanted)
-        stored, writes = await self.client.mget(self._make_checkpoint_key(*place), self._make_writes_key(*place))
+        stored, writes = await self.client.mget(
+            self._make_checkpoint_key(*place), self._make_writes_key(*place)
+        )
         if stored is None:
             return None
-        found: CheckpointTuple = self._deserialize_checkpoint_data(json.loads(stored), json.loads(writes) if writes else [], *place)
+        found: CheckpointTuple = self._deserialize_checkpoint_data(
+            json.loads(stored), json.loads(writes) if writes else [], *place
+        )
         return found
 
     async def aput(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        thread_id, namespace = str(config["configurable"]["thread_id"]), config["configurable"].get("checkpoint_ns", "")
+        thread_id, namespace = (
+            str(config["configurable"]["thread_id"]),
+            config["configurable"].get("checkpoint_ns", ""),
+        )
         if namespace:
             known = _namespaces_key(thread_id)
             await self.client.sadd(known, namespace)
@@ -58,7 +78,9 @@ class ValkeySaver(AsyncValkeySaver):  # type: ignore[misc]
 
     async def _keep_newest(self, thread_id: str, namespace: str) -> None:
         newest, *older = await self._ids(thread_id, namespace) or [""]
-        older = [checkpoint_id for checkpoint_id in older if checkpoint_id != newest]  # a repeated put lists an id twice
+        older = [
+            checkpoint_id for checkpoint_id in older if checkpoint_id != newest
+        ]  # a repeated put lists an id twice
         if older:
             async with self.client.pipeline() as together:
                 for checkpoint_id in older:
@@ -69,19 +91,28 @@ class ValkeySaver(AsyncValkeySaver):  # type: ignore[misc]
     async def _forget(self, thread_id: str, namespace: str) -> None:
         ids = await self._ids(thread_id, namespace)
         async with self.client.pipeline() as together:
-            together.delete(self._make_thread_key(thread_id, namespace), *self._data_keys(thread_id, namespace, ids))
+            together.delete(
+                self._make_thread_key(thread_id, namespace), *self._data_keys(thread_id, namespace, ids)
+            )
             together.srem(_namespaces_key(thread_id), namespace)
             await together.execute()
 
     async def _ids(self, thread_id: str, namespace: str) -> list[str]:
-        return [stored.decode() for stored in await self.client.lrange(self._make_thread_key(thread_id, namespace), 0, -1)]
+        return [
+            stored.decode()
+            for stored in await self.client.lrange(self._make_thread_key(thread_id, namespace), 0, -1)
+        ]
 
     async def _namespaces(self, thread_id: str) -> list[str]:
         return [namespace.decode() for namespace in await self.client.smembers(_namespaces_key(thread_id))]
 
     def _data_keys(self, thread_id: str, namespace: str, ids: list[str]) -> list[str]:
-        checkpoints = [self._make_checkpoint_key(thread_id, namespace, checkpoint_id) for checkpoint_id in ids]
-        return checkpoints + [self._make_writes_key(thread_id, namespace, checkpoint_id) for checkpoint_id in ids]
+        checkpoints = [
+            self._make_checkpoint_key(thread_id, namespace, checkpoint_id) for checkpoint_id in ids
+        ]
+        return checkpoints + [
+            self._make_writes_key(thread_id, namespace, checkpoint_id) for checkpoint_id in ids
+        ]
 
 
 def _namespaces_key(thread_id: str) -> str:

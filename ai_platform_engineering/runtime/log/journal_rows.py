@@ -10,7 +10,15 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.events import AnyEvent, InputRequested
-from ai_platform_engineering.runtime.log.run_log import Feedback, JournalEntry, PendingRequest, RunRow, begun, can_settle, requests_after
+from ai_platform_engineering.runtime.log.run_log import (
+    Feedback,
+    JournalEntry,
+    PendingRequest,
+    RunRow,
+    begun,
+    can_settle,
+    requests_after,
+)
 from ai_platform_engineering.runtime.log.sqlite_database import microseconds, moment
 
 
@@ -46,7 +54,9 @@ def begin(db: sqlite3.Connection, row: RunRow, call: JournalEntry, *, idempotent
     return entry
 
 
-def finish(db: sqlite3.Connection, row: RunRow, key: str, state: Literal["done", "withdrawn"], outcome: Any) -> None:
+def finish(
+    db: sqlite3.Connection, row: RunRow, key: str, state: Literal["done", "withdrawn"], outcome: Any
+) -> None:
     known = _call(db, row.run_id, key)
     if known is None:
         raise Refused("The call was never begun.")
@@ -70,10 +80,18 @@ def ordered(db: sqlite3.Connection, row: RunRow, key: str, agent: str, task_id: 
     )
 
 
-def claim_requests(db: sqlite3.Connection, now: int, run_id: str, values: Mapping[str, JsonValue], by: str) -> list[str]:
+def claim_requests(
+    db: sqlite3.Connection, now: int, run_id: str, values: Mapping[str, JsonValue], by: str
+) -> list[str]:
     """Only what still waits, and in time; the writer's transaction makes it the first answer."""
-    found = db.execute("SELECT * FROM pending WHERE run_id = ? AND status = 'pending' ORDER BY rowid", (run_id,)).fetchall()
-    waiting = [request.request_id for request in map(request_row, found) if request.request_id in values and request.waits(moment(now))]
+    found = db.execute(
+        "SELECT * FROM pending WHERE run_id = ? AND status = 'pending' ORDER BY rowid", (run_id,)
+    ).fetchall()
+    waiting = [
+        request.request_id
+        for request in map(request_row, found)
+        if request.request_id in values and request.waits(moment(now))
+    ]
     for request_id in waiting:
         db.execute(
             "UPDATE pending SET status = 'claimed', answer = ?, answered_by = ?, answered_at = ? WHERE request_id = ?",
@@ -86,7 +104,11 @@ def store_requests(db: sqlite3.Connection, now: int, run_id: str, events: Sequen
     """What the events ask and resolve."""
     known = db.execute("SELECT * FROM pending WHERE run_id = ? ORDER BY rowid", (run_id,)).fetchall()
     for request in requests_after(run_id, events, [request_row(found) for found in known], moment(now)):
-        answered = (json.dumps(request.answer), request.by, None if request.at is None else microseconds(request.at))
+        answered = (
+            json.dumps(request.answer),
+            request.by,
+            None if request.at is None else microseconds(request.at),
+        )
         db.execute(
             "INSERT INTO pending(request_id, run_id, event, status, answer, answered_by, answered_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET run_id = excluded.run_id, event = excluded.event, status = excluded.status,"
@@ -96,12 +118,17 @@ def store_requests(db: sqlite3.Connection, now: int, run_id: str, events: Sequen
 
 
 def allow(db: sqlite3.Connection, now: int, row: RunRow, tool: str, by: str) -> None:
-    db.execute("INSERT OR IGNORE INTO allowances VALUES (?, ?, ?, ?, ?)", (row.owner, row.context_id, tool, by, now))
+    db.execute(
+        "INSERT OR IGNORE INTO allowances VALUES (?, ?, ?, ?, ?)", (row.owner, row.context_id, tool, by, now)
+    )
 
 
 def disallow(db: sqlite3.Connection, owner: str, context_id: str, tool: str) -> bool:
     which = (owner, context_id, tool)
-    return db.execute("DELETE FROM allowances WHERE owner = ? AND context_id = ? AND tool = ?", which).rowcount > 0
+    return (
+        db.execute("DELETE FROM allowances WHERE owner = ? AND context_id = ? AND tool = ?", which).rowcount
+        > 0
+    )
 
 
 def forget_allowances(db: sqlite3.Connection) -> None:
@@ -131,11 +158,21 @@ def unrate(db: sqlite3.Connection, row: RunRow, by: str) -> bool:
 
 def _call(db: sqlite3.Connection, run_id: str, key: str) -> JournalEntry | None:
     found = db.execute("SELECT * FROM journal WHERE run_id = ? AND key = ?", (run_id, key)).fetchone()
-    return None if found is None else call_entry(found)
+    if found is None:
+        return None
+    return call_entry(found)
 
 
 def _store_call(db: sqlite3.Connection, run_id: str, entry: JournalEntry) -> None:
-    values = (entry.key, entry.tool, json.dumps(entry.arguments), entry.state, entry.epoch, json.dumps(entry.outcome), entry.settled_by)
+    values = (
+        entry.key,
+        entry.tool,
+        json.dumps(entry.arguments),
+        entry.state,
+        entry.epoch,
+        json.dumps(entry.outcome),
+        entry.settled_by,
+    )
     db.execute(
         "INSERT INTO journal(run_id, key, tool, arguments, state, epoch, outcome, settled_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET tool = excluded.tool, arguments = excluded.arguments, state = excluded.state,"

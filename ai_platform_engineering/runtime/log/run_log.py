@@ -9,15 +9,22 @@ from typing import Any, Literal, Protocol
 from pydantic import JsonValue
 
 from ai_platform_engineering.a2a.codec import TaskRef
-from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Numbered, RunStarted, is_terminal
+from ai_platform_engineering.core.events import (
+    AnyEvent,
+    InputRequested,
+    InputResolved,
+    RunStarted,
+    StoredEvent,
+    is_terminal,
+)
 
 RunStatus = Literal["running", "paused", "ended"]
 CallState = Literal["intent", "done", "unknown", "withdrawn"]
 RequestStatus = Literal["pending", "claimed", "resolved", "expired", "withdrawn"]
-Score = Literal["up", "down"]
+FeedbackScore = Literal["up", "down"]
 
 
-def thread_of(owner: str, context_id: str) -> str:
+def make_thread_id(owner: str, context_id: str) -> str:
     """The graph's thread of a conversation. The owner is part of it: a context id is free text and may be sent by anybody."""
     return json.dumps([owner, context_id])
 
@@ -58,11 +65,11 @@ class RunRow:
 
     @property
     def thread_id(self) -> str:
-        return thread_of(self.owner, self.context_id)
+        return make_thread_id(self.owner, self.context_id)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerMessage:
     """A message that continued a paused run, so that it is known when it is sent again. `before` is the number before its turn."""
 
     run_id: str
@@ -72,7 +79,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ConversationRow:
     """The runs of an owner in one context. `updated` is when the last of them began."""
 
     owner: str
@@ -152,7 +159,7 @@ class Feedback:
     """A person's last word on a run."""
 
     by: str
-    score: Score
+    score: FeedbackScore
     reason: str | None
     at: datetime
 
@@ -171,27 +178,27 @@ class RunLog(Protocol):
 
     async def get(self, run_id: str) -> RunRow | None: ...
 
-    async def remember(self, answer: Answer) -> None:
+    async def store_answer(self, answer: AnswerMessage) -> None:
         """Keeps an answer with its run."""
         ...
 
-    async def recall(self, owner: str, context_id: str, message_id: str) -> Answer | None:
+    async def find_answer(self, owner: str, context_id: str, message_id: str) -> AnswerMessage | None:
         """The answer that was taken under this id."""
         ...
 
-    async def find(self, owner: str, context_id: str | None = None) -> list[RunRow]:
+    async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
         """The runs of an owner, newest first."""
         ...
 
-    async def conversations(self, owner: str) -> list[Conversation]:
+    async def conversations(self, owner: str) -> list[ConversationRow]:
         """The conversations of an owner, the one with the newest run first."""
         ...
 
-    async def unfinished(self) -> list[RunRow]:
+    async def find_unfinished(self) -> list[RunRow]:
         """Every run that has not ended, oldest first."""
         ...
 
-    async def claim(self, run_id: str) -> int:
+    async def advance_epoch(self, run_id: str) -> int:
         """A new epoch for the run: whoever wrote it before cannot write any more."""
         ...
 
@@ -199,16 +206,18 @@ class RunLog(Protocol):
         """A new epoch for the holder, or None: the run has ended, or is leased and not taken by force."""
         ...
 
-    async def append(self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()) -> int:
+    async def append(
+        self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()
+    ) -> int:
         """Stores the events, in the order of the calls, and returns the last number. Raises Fenced. Requests that the events
         ask or resolve, and the markers, are part of the same commit."""
         ...
 
-    async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[Numbered]:
+    async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
         """The stored events above a number."""
         ...
 
-    async def changed(self, run_id: str, after: int) -> None:
+    async def wait_for_event(self, run_id: str, after: int) -> None:
         """Returns when an event above the number is stored."""
         ...
 
@@ -216,23 +225,27 @@ class RunLog(Protocol):
         """The checkpoints of the run, as they were stored; a checkpoint keeps its first number."""
         ...
 
-    async def order(self, run_id: str, key: str) -> str | None:
+    async def find_remote_task(self, run_id: str, key: str) -> str | None:
         """The remote task that the delegation of this key has ordered."""
         ...
 
-    async def orders(self, run_id: str) -> list[tuple[str, str]]:
+    async def list_remote_tasks(self, run_id: str) -> list[tuple[str, str]]:
         """Every remote task that the run has ordered, with the agent's name."""
         ...
 
-    async def ordered(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
+    async def store_remote_task(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
         """Records the remote task of a delegation, before it is followed. Raises Fenced."""
         ...
 
-    async def begin(self, run_id: str, epoch: int, key: str, tool: str, arguments: Mapping[str, Any], *, idempotent: bool) -> JournalEntry:
+    async def begin(
+        self, run_id: str, epoch: int, key: str, tool: str, arguments: Mapping[str, Any], *, idempotent: bool
+    ) -> JournalEntry:
         """Stores that a call is about to be made; see `begun`. Raises Fenced."""
         ...
 
-    async def finish(self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None) -> None:
+    async def finish(
+        self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
+    ) -> None:
         """Stores what became of a call that was begun. Raises Fenced."""
         ...
 
@@ -244,7 +257,7 @@ class RunLog(Protocol):
         """The calls of the run, in the order in which they began."""
         ...
 
-    async def settled(self, owner: str, context_id: str) -> list[tuple[str, JournalEntry]]:
+    async def find_settled_calls(self, owner: str, context_id: str) -> list[tuple[str, JournalEntry]]:
         """The calls of a conversation on which a person had the last word, each with its run."""
         ...
 
@@ -256,7 +269,7 @@ class RunLog(Protocol):
         """What the run asked, answered or not, in the order in which it first did."""
         ...
 
-    async def claim_requests(self, message: Answer, values: Mapping[str, Any], by: str) -> list[str]:
+    async def claim_requests(self, message: AnswerMessage, values: Mapping[str, Any], by: str) -> list[str]:
         """The requests of the run for which this answer is the first one, and in time. The message is kept with its run when it was
         so for any of them; all in one commit."""
         ...
@@ -269,7 +282,7 @@ class RunLog(Protocol):
         """Notes that a person lets the tool run without being asked again in the conversation of the run. Raises Fenced."""
         ...
 
-    async def allowed(self, owner: str, context_id: str) -> list[Allowance]:
+    async def list_allowances(self, owner: str, context_id: str) -> list[Allowance]:
         """The tools that need no approval in the conversation any more."""
         ...
 
@@ -277,7 +290,7 @@ class RunLog(Protocol):
         """Takes an allowance back. False when there is none."""
         ...
 
-    async def rate(self, run_id: str, by: str, score: Score, reason: str | None = None) -> Feedback:
+    async def rate(self, run_id: str, by: str, score: FeedbackScore, reason: str | None = None) -> Feedback:
         """Keeps what a person thinks of the run, in the place of what the same one has said before."""
         ...
 
@@ -289,11 +302,11 @@ class RunLog(Protocol):
         """Takes a person's word back. False when there is none."""
         ...
 
-    async def expired(self, older_than: datetime) -> list[tuple[str, str]]:
+    async def find_expired_conversations(self, older_than: datetime) -> list[tuple[str, str]]:
         """The conversations (owner and context) of which `forget` would leave no run."""
         ...
 
-    async def forget(self, older_than: datetime) -> int:
+    async def delete_runs(self, older_than: datetime) -> int:
         """Removes the runs that ended before, with all that belongs to them, and returns how many."""
         ...
 
@@ -320,7 +333,9 @@ def changes_requests(events: Iterable[AnyEvent]) -> bool:
     return any(isinstance(event, InputRequested | InputResolved) or is_terminal(event) for event in events)
 
 
-def requests_after(run_id: str, events: Sequence[AnyEvent], known: Iterable[PendingRequest], now: datetime) -> list[PendingRequest]:
+def requests_after(
+    run_id: str, events: Sequence[AnyEvent], known: Iterable[PendingRequest], now: datetime
+) -> list[PendingRequest]:
     """What the events change among the requests of the run; its end leaves none open."""
     before = {request.request_id: request for request in known}
     after = dict(before)
@@ -331,7 +346,10 @@ def requests_after(run_id: str, events: Sequence[AnyEvent], known: Iterable[Pend
         elif isinstance(event, InputResolved) and event.request_id in still_open:
             after[event.request_id] = _resolved(after[event.request_id], event, now)
         elif is_terminal(event):
-            after |= {key: replace(request, status="withdrawn", at=request.at or now) for key, request in still_open.items()}
+            after |= {
+                key: replace(request, status="withdrawn", at=request.at or now)
+                for key, request in still_open.items()
+            }
     return [request for key, request in after.items() if request is not before.get(key)]
 
 
@@ -347,7 +365,9 @@ def begun(known: JournalEntry | None, call: JournalEntry, *, idempotent: bool) -
     a call that began and has no outcome may have taken effect."""
     if known is None or known.state == "withdrawn" or (known.state == "intent" and idempotent):
         return call
-    return replace(known, state="unknown") if known.state == "intent" else known
+    if known.state == "intent":
+        return replace(known, state="unknown")
+    return known
 
 
 def can_settle(entry: JournalEntry, status: RunStatus) -> bool:

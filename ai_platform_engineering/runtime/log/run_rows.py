@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
-from ai_platform_engineering.core.events import EVENT, AnyEvent, Numbered
+from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, StoredEvent
 from ai_platform_engineering.runtime.log import journal_rows
-from ai_platform_engineering.runtime.log.run_log import Answer, Marker, NewRun, RunRow, changes_requests, status_after
+from ai_platform_engineering.runtime.log.run_log import (
+    AnswerMessage,
+    Marker,
+    NewRun,
+    RunRow,
+    changes_requests,
+    status_after,
+)
 from ai_platform_engineering.runtime.log.sqlite_database import microseconds, moment
 
 # What belongs to a run besides its own row.
@@ -41,7 +48,7 @@ class Batch:
     @classmethod
     def of(cls, events: Iterable[AnyEvent]) -> "Batch":
         kept = tuple(events)
-        return cls(kept, [(event.kind, EVENT.dump_json(event).decode()) for event in kept])
+        return cls(kept, [(event.kind, EVENT_ADAPTER.dump_json(event).decode()) for event in kept])
 
 
 def run_row(found: sqlite3.Row) -> RunRow:
@@ -61,8 +68,8 @@ def run_row(found: sqlite3.Row) -> RunRow:
     )
 
 
-def numbered(found: sqlite3.Row) -> Numbered:
-    return Numbered(found["seq"], moment(found["at"]), EVENT.validate_json(found["body"]))
+def numbered(found: sqlite3.Row) -> StoredEvent:
+    return StoredEvent(found["seq"], moment(found["at"]), EVENT_ADAPTER.validate_json(found["body"]))
 
 
 def existing(db: sqlite3.Connection, run_id: str) -> RunRow:
@@ -88,7 +95,15 @@ def create(db: sqlite3.Connection, now: int, new: NewRun, batch: Batch) -> tuple
         return known, False
     if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (new.run_id,)).fetchone():
         raise Refused("There is a task with this id already.")
-    fixed = (new.run_id, new.context_id, new.owner, new.started.principal, new.message_id, new.digest, new.lasting_id)
+    fixed = (
+        new.run_id,
+        new.context_id,
+        new.owner,
+        new.started.principal,
+        new.message_id,
+        new.digest,
+        new.lasting_id,
+    )
     db.execute(
         "INSERT INTO runs(run_id, context_id, owner, principal, message_id, digest, lasting_id, status, last_seq, epoch, created, updated)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, 'running', 0, 1, ?, ?)",
@@ -115,7 +130,9 @@ def _run_of_message(db: sqlite3.Connection, new: NewRun) -> RunRow | None:
     return None
 
 
-def append(db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch, markers: Sequence[Marker]) -> int:
+def append(
+    db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch, markers: Sequence[Marker]
+) -> int:
     last = _store(db, now, writable(db, run_id, epoch), batch)
     if markers:
         db.executemany(
@@ -129,7 +146,10 @@ def _store(db: sqlite3.Connection, now: int, row: RunRow, batch: Batch) -> int:
     at = max(now, microseconds(row.updated))  # the clock of the machine may have been set back
     db.executemany(
         "INSERT INTO events(run_id, seq, at, kind, body) VALUES (?, ?, ?, ?, ?)",
-        [(row.run_id, seq, at, kind, body) for seq, (kind, body) in enumerate(batch.bodies, row.last_seq + 1)],
+        [
+            (row.run_id, seq, at, kind, body)
+            for seq, (kind, body) in enumerate(batch.bodies, row.last_seq + 1)
+        ],
     )
     last = row.last_seq + len(batch.events)
     db.execute(
@@ -141,7 +161,7 @@ def _store(db: sqlite3.Connection, now: int, row: RunRow, batch: Batch) -> int:
     return last
 
 
-def remember(db: sqlite3.Connection, answer: Answer) -> None:
+def remember(db: sqlite3.Connection, answer: AnswerMessage) -> None:
     row = existing(db, answer.run_id)
     db.execute(
         "INSERT OR REPLACE INTO answers(owner, context_id, message_id, run_id, digest, before) VALUES (?, ?, ?, ?, ?, ?)",
@@ -149,7 +169,9 @@ def remember(db: sqlite3.Connection, answer: Answer) -> None:
     )
 
 
-def claim_requests(db: sqlite3.Connection, now: int, answer: Answer, values: Mapping[str, JsonValue], by: str) -> list[str]:
+def claim_requests(
+    db: sqlite3.Connection, now: int, answer: AnswerMessage, values: Mapping[str, JsonValue], by: str
+) -> list[str]:
     existing(db, answer.run_id)
     claimed = journal_rows.claim_requests(db, now, answer.run_id, values, by)
     if claimed:
@@ -159,23 +181,32 @@ def claim_requests(db: sqlite3.Connection, now: int, answer: Answer, values: Map
 
 def claim(db: sqlite3.Connection, run_id: str) -> int:
     existing(db, run_id)
-    return int(db.execute("UPDATE runs SET epoch = epoch + 1 WHERE run_id = ? RETURNING epoch", (run_id,)).fetchall()[0][0])
+    return int(
+        db.execute(
+            "UPDATE runs SET epoch = epoch + 1 WHERE run_id = ? RETURNING epoch", (run_id,)
+        ).fetchall()[0][0]
+    )
 
 
-def lease(db: sqlite3.Connection, now: int, run_id: str, holder: str, seconds: float, *, force: bool) -> int | None:
+def lease(
+    db: sqlite3.Connection, now: int, run_id: str, holder: str, seconds: float, *, force: bool
+) -> int | None:
     existing(db, run_id)
     given = db.execute(
         "UPDATE runs SET epoch = epoch + 1, holder = ?, lease_until = ?"
         " WHERE run_id = ? AND status <> 'ended' AND (? OR coalesce(lease_until, 0) <= ?) RETURNING epoch",
         (holder, now + round(seconds * 1_000_000), run_id, force, now),
     ).fetchall()
-    return int(given[0][0]) if given else None
+    if given:
+        return int(given[0][0])
+    return None
 
 
 def hide_ended(db: sqlite3.Connection, older_than: int, most: int) -> int:
     """Takes ended runs away from the readers, oldest first; returns how many."""
     gone = db.execute(
-        "SELECT run_id FROM runs WHERE status = 'ended' AND updated < ? ORDER BY updated LIMIT ?", (older_than, most)
+        "SELECT run_id FROM runs WHERE status = 'ended' AND updated < ? ORDER BY updated LIMIT ?",
+        (older_than, most),
     ).fetchall()
     db.executemany("INSERT INTO forgotten(run_id) VALUES (?)", gone)
     db.executemany("DELETE FROM runs WHERE run_id = ?", gone)
@@ -198,5 +229,7 @@ def give_back(db: sqlite3.Connection, most: int) -> bool:
     """Shortens the file by at most so many free pages; whether there are more."""
     free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
     for _ in range(min(free, most)):
-        db.execute("PRAGMA incremental_vacuum(1)")  # one by one: the driver ends the statement after its first page
+        db.execute(
+            "PRAGMA incremental_vacuum(1)"
+        )  # one by one: the driver ends the statement after its first page
     return free > most

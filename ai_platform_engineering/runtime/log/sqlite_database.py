@@ -107,9 +107,13 @@ class Database:
     def _write(self) -> None:
         while batch := self._next():
             self._commit(batch)
-            for loop, operations in itertools.groupby(batch, key=lambda operation: operation.future.get_loop()):
+            for loop, operations in itertools.groupby(
+                batch, key=lambda operation: operation.future.get_loop()
+            ):
                 _tell(loop, list(operations))
-            self._closing.wait(self._tick)  # who comes meanwhile shares the next commit; who comes later does not wait
+            self._closing.wait(
+                self._tick
+            )  # who comes meanwhile shares the next commit; who comes later does not wait
 
     def _next(self) -> list[_Operation]:
         """Waits for operations. None is left when the database closes: the end."""
@@ -187,10 +191,14 @@ def _locked(path: Path) -> int:
 def _connected(path: Path, steps: Sequence[Step]) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """The writing and the reading connection, with the schema of today."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # what people wrote is nobody else's to read
+        os.close(
+            os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        )  # what people wrote is nobody else's to read
         writing = _connection(path)
     except (OSError, sqlite3.Error) as error:
-        raise ConfigurationError(f"The database {path} cannot be opened: {error}. Set CAIPE_HOME to another folder.") from None
+        raise ConfigurationError(
+            f"The database {path} cannot be opened: {error}. Set CAIPE_HOME to another folder."
+        ) from None
     try:
         writing.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts only before the first table
         writing.execute("PRAGMA journal_mode = WAL")
@@ -201,7 +209,9 @@ def _connected(path: Path, steps: Sequence[Step]) -> tuple[sqlite3.Connection, s
     except BaseException as error:
         writing.close()
         if isinstance(error, sqlite3.DatabaseError):
-            raise ConfigurationError(f"The database {path} cannot be used: {error}. Restore a backup, or move the file away.") from error
+            raise ConfigurationError(
+                f"The database {path} cannot be used: {error}. Restore a backup, or move the file away."
+            ) from error
         raise
     return writing, reading
 

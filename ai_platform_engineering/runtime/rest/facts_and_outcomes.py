@@ -12,18 +12,20 @@ from ai_platform_engineering.core.errors import Refused, WrongState
 from ai_platform_engineering.runtime.facts import Fact, Facts
 from ai_platform_engineering.runtime.log.run_log import JournalEntry, RunLog, RunRow, can_settle
 from ai_platform_engineering.runtime.rest.feedback import FeedbackApi
-from ai_platform_engineering.runtime.rest.input_requests import RequestsApi
-from ai_platform_engineering.runtime.rest.problems import NotFound, answering, json_body
+from ai_platform_engineering.runtime.rest.input_requests import InputRequestsApi
+from ai_platform_engineering.runtime.rest.problems import NotFound, read_json_body, with_problem_responses
 from ai_platform_engineering.runtime.runs.runs import Runs
-from ai_platform_engineering.runtime.server.ascii_json import AsciiJSON
+from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.identity import owner_of_request, principal_of_request
 
 _MOST_BYTES = 64 * 1024
 _SOMEBODY = "the user"  # where nobody is authenticated
-_EXPECTED = 'Send JSON: {"outcome": "done" or "not_done", "note": a text of at most 2000 characters, or none}.'
+_EXPECTED = (
+    'Send JSON: {"outcome": "done" or "not_done", "note": a text of at most 2000 characters, or none}.'
+)
 
 
-class Said(BaseModel):
+class OutcomeReport(BaseModel):
     """A person's word on a call."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,12 +36,19 @@ class Said(BaseModel):
     def stored(self, tool: str, by: str) -> dict[str, str]:
         """As an outcome of the journal: `content` and `status` are what a model is told when its call is asked for again."""
         done = self.outcome == "done"
-        text = f"{by} says that {tool} {'took effect' if done else 'did not take effect'}. {self.note}".strip()
-        return {"content": text, "status": "success" if done else "error", "said": self.outcome, "note": self.note}
+        text = (
+            f"{by} says that {tool} {'took effect' if done else 'did not take effect'}. {self.note}".strip()
+        )
+        return {
+            "content": text,
+            "status": "success" if done else "error",
+            "said": self.outcome,
+            "note": self.note,
+        }
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class FactsAndOutcomesApi:
     """The requests of an owner for what is the owner's; everything else is not found. Facts are a person's own, whoever owns the talk."""
 
     runs: Runs
@@ -48,23 +57,29 @@ class Api:
 
     def routes(self) -> list[Route]:
         of_calls = [
-            Route("/v1/tasks/{task_id}/calls", answering(self.list_calls)),
+            Route("/v1/tasks/{task_id}/calls", with_problem_responses(self.list_calls)),
             # A key holds slashes.
-            Route("/v1/tasks/{task_id}/calls/{key:path}/outcome", answering(self.settle), methods=["POST"]),
+            Route(
+                "/v1/tasks/{task_id}/calls/{key:path}/outcome",
+                with_problem_responses(self.settle),
+                methods=["POST"],
+            ),
         ]
-        of_people = [*RequestsApi(self.log).routes(), *FeedbackApi(self.runs, self.log).routes()]
+        of_people = [*InputRequestsApi(self.log).routes(), *FeedbackApi(self.runs, self.log).routes()]
         if self.facts is None:
             return [*of_calls, *of_people]
         return [
-            Route("/v1/facts", answering(self.list_facts)),
-            Route("/v1/facts/{fact_id}", answering(self.forget_fact), methods=["DELETE"]),
+            Route("/v1/facts", with_problem_responses(self.list_facts)),
+            Route("/v1/facts/{fact_id}", with_problem_responses(self.forget_fact), methods=["DELETE"]),
             *of_calls,
             *of_people,
         ]
 
     async def list_facts(self, request: Request) -> Response:
         assert self.facts is not None
-        return AsciiJSON({"facts": [_fact(fact) for fact in await self.facts.of(principal_of_request(request))]})
+        return AsciiJSONResponse(
+            {"facts": [_fact(fact) for fact in await self.facts.list_facts(principal_of_request(request))]}
+        )
 
     async def forget_fact(self, request: Request) -> Response:
         assert self.facts is not None
@@ -75,7 +90,9 @@ class Api:
 
     async def list_calls(self, request: Request) -> Response:
         row = await self.runs.get(request.path_params["task_id"], owner_of_request(request))
-        return AsciiJSON({"calls": [_call(entry, row) for entry in await self.log.journal(row.run_id)]})
+        return AsciiJSONResponse(
+            {"calls": [_call(entry, row) for entry in await self.log.journal(row.run_id)]}
+        )
 
     async def settle(self, request: Request) -> Response:
         by, key = principal_of_request(request) or _SOMEBODY, request.path_params["key"]
@@ -87,7 +104,7 @@ class Api:
             now = await self._entry(row, key)
             if not now.settled_by or now.outcome != outcome:  # the same word again is no mistake
                 raise WrongState(_not_open(now))
-        return AsciiJSON(_call(await self._entry(row, key), row))
+        return AsciiJSONResponse(_call(await self._entry(row, key), row))
 
     async def _entry(self, row: RunRow, key: str) -> JournalEntry:
         found = next((entry for entry in await self.log.journal(row.run_id) if entry.key == key), None)
@@ -115,9 +132,9 @@ def _call(entry: JournalEntry, row: RunRow) -> dict[str, Any]:
     return {"key": entry.key, "tool": entry.tool, "arguments": entry.arguments, "state": state, **said}
 
 
-async def _said(request: Request) -> Said:
-    body = await json_body(request, _MOST_BYTES, _EXPECTED)
+async def _said(request: Request) -> OutcomeReport:
+    body = await read_json_body(request, _MOST_BYTES, _EXPECTED)
     try:
-        return Said.model_validate_json(body)
+        return OutcomeReport.model_validate_json(body)
     except ValidationError:
         raise Refused(_EXPECTED) from None

@@ -8,17 +8,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ai_platform_engineering.a2a.codec import request_data
+from ai_platform_engineering.a2a.codec import request_to_data
 from ai_platform_engineering.runtime.log.run_log import Allowance, PendingRequest, RunLog, RunRow
-from ai_platform_engineering.runtime.rest.problems import NotFound, answering
-from ai_platform_engineering.runtime.server.ascii_json import AsciiJSON
+from ai_platform_engineering.runtime.rest.problems import NotFound, with_problem_responses
+from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.identity import owner_of_request
 
-Status = Literal["pending", "answered", "expired", "withdrawn"]
+RequestStatus = Literal["pending", "answered", "expired", "withdrawn"]
 
 
 @dataclass(frozen=True, slots=True)
-class RequestsApi:
+class InputRequestsApi:
     """Of an owner's conversations alone; everything else is not found."""
 
     log: RunLog
@@ -27,17 +27,25 @@ class RequestsApi:
         # A context id is free text and may hold slashes, as a tool's name does.
         allowances = "/v1/conversations/{context_id:path}/allowances"
         return [
-            Route("/v1/requests", answering(self.list_open)),
-            Route("/v1/requests/{request_id}", answering(self.show)),
-            Route(allowances, answering(self.list_allowances)),
-            Route(f"{allowances}/{{tool:path}}", answering(self.disallow), methods=["DELETE"]),
+            Route("/v1/requests", with_problem_responses(self.list_open)),
+            Route("/v1/requests/{request_id}", with_problem_responses(self.show)),
+            Route(allowances, with_problem_responses(self.list_allowances)),
+            Route(f"{allowances}/{{tool:path}}", with_problem_responses(self.disallow), methods=["DELETE"]),
         ]
 
     async def list_open(self, request: Request) -> Response:
         now = datetime.now(UTC)
-        found = [asked for asked in await self.log.open_requests(owner_of_request(request)) if asked.waits(now)]
-        rows = {run_id: row for run_id in {asked.run_id for asked in found} if (row := await self.log.get(run_id)) is not None}
-        return AsciiJSON({"requests": [_shown(asked, rows[asked.run_id]) for asked in found if asked.run_id in rows]})
+        found = [
+            asked for asked in await self.log.open_requests(owner_of_request(request)) if asked.waits(now)
+        ]
+        rows = {
+            run_id: row
+            for run_id in {asked.run_id for asked in found}
+            if (row := await self.log.get(run_id)) is not None
+        }
+        return AsciiJSONResponse(
+            {"requests": [_shown(asked, rows[asked.run_id]) for asked in found if asked.run_id in rows]}
+        )
 
     async def show(self, request: Request) -> Response:
         request_id = request.path_params["request_id"]
@@ -45,13 +53,15 @@ class RequestsApi:
         row = await self.log.get(asked.run_id) if asked is not None else None
         if asked is None or row is None or row.owner != owner_of_request(request):
             raise NotFound(f"There is no request {request_id}.")
-        return AsciiJSON(_shown(asked, row))
+        return AsciiJSONResponse(_shown(asked, row))
 
     async def list_allowances(self, request: Request) -> Response:
         owner, context_id = owner_of_request(request), request.path_params["context_id"]
-        if not await self.log.find(owner, context_id):
+        if not await self.log.find_runs(owner, context_id):
             raise NotFound(f"There is no conversation {context_id}.")
-        return AsciiJSON({"allowances": [_allowance(one) for one in await self.log.allowed(owner, context_id)]})
+        return AsciiJSONResponse(
+            {"allowances": [_allowance(one) for one in await self.log.list_allowances(owner, context_id)]}
+        )
 
     async def disallow(self, request: Request) -> Response:
         context_id, tool = request.path_params["context_id"], request.path_params["tool"]
@@ -70,7 +80,7 @@ def _shown(asked: PendingRequest, row: RunRow) -> dict[str, Any]:
         "context_id": row.context_id,
         "agent": asked.event.agent,
         "expires_at": expires_at.isoformat() if expires_at else None,
-        "asked": request_data(asked.event),
+        "asked": request_to_data(asked.event),
     }
     if status == "pending":
         return shown
@@ -78,12 +88,14 @@ def _shown(asked: PendingRequest, row: RunRow) -> dict[str, Any]:
     return {**shown, "by": asked.by, "at": asked.at.isoformat() if asked.at else None, **said}
 
 
-def _status(asked: PendingRequest) -> Status:
+def _status(asked: PendingRequest) -> RequestStatus:
     match asked.status:
         case "claimed" | "resolved":
             return "answered"
         case "pending":  # it has expired when its time has come, whether that has been told or not
-            return "pending" if asked.waits(datetime.now(UTC)) else "expired"
+            if asked.waits(datetime.now(UTC)):
+                return "pending"
+            return "expired"
         case other:
             return other
 

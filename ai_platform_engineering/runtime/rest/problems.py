@@ -8,28 +8,31 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ai_platform_engineering.core.errors import CaipeError, Refused, RunNotFound, WrongState
-from ai_platform_engineering.runtime.server.ascii_json import AsciiJSON
+from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Problem(AsciiJSON):
+class ProblemResponse(AsciiJSONResponse):
     """An error as RFC 9457 wants it, with a sentence for people."""
 
     media_type = "application/problem+json"
 
     @classmethod
-    def of(cls, status: HTTPStatus, detail: str) -> "Problem":
-        return cls({"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}, status.value)
+    def of(cls, status: HTTPStatus, detail: str) -> "ProblemResponse":
+        return cls(
+            {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail},
+            status.value,
+        )
 
 
 class NotFound(CaipeError):
     code = "not_found"
 
 
-async def json_body(request: Request, most: int, expected: str) -> bytes:
+async def read_json_body(request: Request, most: int, expected: str) -> bytes:
     """The body of a request that must be JSON and not larger. Raises Refused; `expected` says what to send."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused(expected)
@@ -41,23 +44,25 @@ async def json_body(request: Request, most: int, expected: str) -> bytes:
     return body
 
 
-def answering(handler: Handler) -> Handler:
+def with_problem_responses(handler: Handler) -> Handler:
     """Every error as a problem with a sentence."""
 
     async def answer(request: Request) -> Response:
         try:
             return await handler(request)
         except (NotFound, RunNotFound) as error:
-            return Problem.of(HTTPStatus.NOT_FOUND, str(error))
+            return ProblemResponse.of(HTTPStatus.NOT_FOUND, str(error))
         except WrongState as error:
-            return Problem.of(HTTPStatus.CONFLICT, str(error))
+            return ProblemResponse.of(HTTPStatus.CONFLICT, str(error))
         except Refused as error:
-            return Problem.of(HTTPStatus.BAD_REQUEST, str(error))
+            return ProblemResponse.of(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:  # noqa: BLE001 - the text may hold a secret and stays here
             # Imported late: a command that opens its routes in its own process does not wait for the graph's libraries.
             from ai_platform_engineering.core.tracebacks import format_traceback
 
             log.error("%s %s failed: %s", request.method, request.url.path, format_traceback(error))
-            return Problem.of(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. The server's log says more.")
+            return ProblemResponse.of(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. The server's log says more."
+            )
 
     return answer

@@ -4,47 +4,60 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ai_platform_engineering.a2a.message_parts import UserPart, is_scope
+from ai_platform_engineering.a2a.message_parts import UserPart, is_scope_part
 from ai_platform_engineering.core.events import Approval, DataPart, Form, InputRequested, Resolution, TextPart
-from ai_platform_engineering.core.forms import REJECT, check_form, declined
-from ai_platform_engineering.core.tool_traits import ASKING
+from ai_platform_engineering.core.forms import REJECT, check_form, is_declined
+from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL
 
 _RESOLUTIONS: Mapping[str, Resolution] = {"approve": "approved", "edit": "edited", "reject": "rejected"}
 _DECISIONS = {"accept": "approve", "response": "reject"}  # what older clients say
 _WHOLE = ""  # in the place of a field: the answer as a whole is wrong
 
-Wrong = dict[str, str]  # a sentence by field
+FieldErrors = dict[str, str]  # a sentence by field
 
 
 @dataclass(slots=True)
-class Answers:
+class ParsedAnswers:
     """Values by request id, what is wrong by request id, and what is meant for nobody. A request with a wrong answer stays open."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    wrong: dict[str, Wrong] = field(default_factory=dict)
+    wrong: dict[str, FieldErrors] = field(default_factory=dict)
     stray: list[str] = field(default_factory=list)
 
     def complaints(self) -> str:
-        return " ".join([*(sentence for fields in self.wrong.values() for sentence in fields.values()), *self.stray])
+        return " ".join(
+            [*(sentence for fields in self.wrong.values() for sentence in fields.values()), *self.stray]
+        )
 
 
 def is_answer(parts: Sequence[UserPart]) -> bool:
     """The message says itself that it answers a request: it is never a question."""
-    return any(isinstance(part, DataPart) and isinstance(part.data, dict) and isinstance(part.data.get("resume"), dict) for part in parts)
+    return any(
+        isinstance(part, DataPart)
+        and isinstance(part.data, dict)
+        and isinstance(part.data.get("resume"), dict)
+        for part in parts
+    )
 
 
-def named_requests(parts: Sequence[UserPart]) -> list[str]:
+def read_request_ids(parts: Sequence[UserPart]) -> list[str]:
     """The ids of the requests that the message names."""
-    named = [part.data["resume"] for part in parts if isinstance(part, DataPart) and is_answer([part]) and isinstance(part.data, dict)]
-    return [key for resume in named if isinstance(resume, dict) and "decisions" not in resume for key in resume]
+    named = [
+        part.data["resume"]
+        for part in parts
+        if isinstance(part, DataPart) and is_answer([part]) and isinstance(part.data, dict)
+    ]
+    return [
+        key for resume in named if isinstance(resume, dict) and "decisions" not in resume for key in resume
+    ]
 
 
 def plain_text(parts: Sequence[UserPart]) -> str:
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart)).strip()
 
 
-def read_answers(parts: Sequence[UserPart], pending: Sequence[InputRequested]) -> Answers:
-    found = Answers()
+def read_answers(parts: Sequence[UserPart], pending: Sequence[InputRequested]) -> ParsedAnswers:
+    found = ParsedAnswers()
     asked = {request.request_id: request.asked for request in pending}
     for request_id, given in _given(parts, pending, found.stray):
         value, wrong = _checked(asked[request_id], given)
@@ -55,23 +68,25 @@ def read_answers(parts: Sequence[UserPart], pending: Sequence[InputRequested]) -
     return found
 
 
-def asked_for(pending: Sequence[InputRequested]) -> str:
+def describe_requests(pending: Sequence[InputRequested]) -> str:
     """What is still to be answered, in a few words."""
-    return "; ".join(request.asked.in_words() for request in pending)
+    return "; ".join(request.asked.describe() for request in pending)
 
 
-def resolution_of(asked: Form | Approval, value: Any) -> Resolution:
-    if not isinstance(value, Mapping) or (isinstance(asked, Form) and not declined(asked, value)):
+def find_resolution(asked: Form | Approval, value: Any) -> Resolution:
+    if not isinstance(value, Mapping) or (isinstance(asked, Form) and not is_declined(asked, value)):
         return "answered"
     return _RESOLUTIONS.get(str(value.get("type")), "answered")
 
 
-def _given(parts: Sequence[UserPart], pending: Sequence[InputRequested], stray: list[str]) -> Iterator[tuple[str, Any]]:
+def _given(
+    parts: Sequence[UserPart], pending: Sequence[InputRequested], stray: list[str]
+) -> Iterator[tuple[str, Any]]:
     """What the message says to which request: by its id, by what existing clients send, or bare when one form is open alone."""
     known = {request.request_id for request in pending}
     forms = [request for request in pending if isinstance(request.asked, Form)]
     for part in parts:
-        if not isinstance(part, DataPart) or not isinstance(part.data, dict) or is_scope(part):
+        if not isinstance(part, DataPart) or not isinstance(part.data, dict) or is_scope_part(part):
             continue
         named = part.data.get("resume")
         if isinstance(named, dict) and isinstance(decisions := named.get("decisions"), list):
@@ -102,10 +117,14 @@ def _lines(text: str, form: Form) -> dict[str, str]:
     names = {field.field_name for field in form.fields}
     lines = [line.partition(":") for line in text.splitlines() if line.strip()]
     found = {name.strip(): value.strip() for name, colon, value in lines if colon and name.strip() in names}
-    return found if len(found) == len(lines) and not form.takes_text else {}
+    if len(found) == len(lines) and not form.takes_text:
+        return found
+    return {}
 
 
-def _decided(decisions: Sequence[Any], pending: Sequence[InputRequested], stray: list[str]) -> Iterator[tuple[str, Any]]:
+def _decided(
+    decisions: Sequence[Any], pending: Sequence[InputRequested], stray: list[str]
+) -> Iterator[tuple[str, Any]]:
     """Decisions in a list: each for the first open request of its name; without a name only where nothing else can be meant."""
     left = list(pending)
     for decision in decisions:
@@ -114,28 +133,57 @@ def _decided(decisions: Sequence[Any], pending: Sequence[InputRequested], stray:
             continue
         request = _meant(decision, left, in_order=len(decisions) == len(pending))
         if request is None:
-            stray.append(f"No open request is called {_name(decision)}." if _name(decision) else "Say which request each decision is for.")
+            stray.append(
+                f"No open request is called {_name(decision)}."
+                if _name(decision)
+                else "Say which request each decision is for."
+            )
             continue
         left.remove(request)
         if isinstance(request.asked, Form):
             values = _user_inputs(decision)
-            says_no = values is None and _DECISIONS.get(str(decision.get("type")), decision.get("type")) == REJECT
-            yield request.request_id, {"type": REJECT, "message": decision.get("message")} if says_no else values or {}
+            says_no = (
+                values is None and _DECISIONS.get(str(decision.get("type")), decision.get("type")) == REJECT
+            )
+            yield (
+                request.request_id,
+                {"type": REJECT, "message": decision.get("message")} if says_no else values or {},
+            )
         else:
             said = str(decision.get("type") or "")
             arguments = _edited(decision).get("args") or _inner(decision.get("args"))
-            yield request.request_id, {"type": _DECISIONS.get(said, said), "arguments": arguments, "message": decision.get("message")}
+            yield (
+                request.request_id,
+                {
+                    "type": _DECISIONS.get(said, said),
+                    "arguments": arguments,
+                    "message": decision.get("message"),
+                },
+            )
 
 
-def _meant(decision: Mapping[str, Any], left: Sequence[InputRequested], *, in_order: bool) -> InputRequested | None:
+def _meant(
+    decision: Mapping[str, Any], left: Sequence[InputRequested], *, in_order: bool
+) -> InputRequested | None:
     name = _name(decision)
-    is_form = name == ASKING or _user_inputs(decision) is not None
+    is_form = name == USER_INPUT_TOOL or _user_inputs(decision) is not None
     same_kind = [request for request in left if isinstance(request.asked, Form) == is_form]
     if name and not is_form:
-        return next((request for request in same_kind if isinstance(request.asked, Approval) and request.asked.tool == name), None)
+        return next(
+            (
+                request
+                for request in same_kind
+                if isinstance(request.asked, Approval) and request.asked.tool == name
+            ),
+            None,
+        )
     if in_order and not name:
-        return left[0] if left and (not is_form or left[0] in same_kind) else None
-    return same_kind[0] if len(same_kind) == 1 or (in_order and same_kind) else None
+        if left and (not is_form or left[0] in same_kind):
+            return left[0]
+        return None
+    if len(same_kind) == 1 or (in_order and same_kind):
+        return same_kind[0]
+    return None
 
 
 def _name(decision: Mapping[str, Any]) -> str:
@@ -149,30 +197,41 @@ def _user_inputs(decision: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     if isinstance(values := inner.get("user_inputs"), dict):
         return values
-    fields = (inner.get("metadata") or {}).get("input_fields") if isinstance(inner.get("metadata"), dict) else None
+    fields = (
+        (inner.get("metadata") or {}).get("input_fields") if isinstance(inner.get("metadata"), dict) else None
+    )
     if not isinstance(fields, list):
         return None
     return {str(one.get("field_name")): one.get("value") for one in fields if isinstance(one, dict)}
 
 
 def _inner(given: Any) -> Any:
-    return given["args"] if isinstance(given, dict) and isinstance(given.get("args"), dict) else given
+    if isinstance(given, dict) and isinstance(given.get("args"), dict):
+        return given["args"]
+    return given
 
 
 def _edited(decision: Mapping[str, Any]) -> Mapping[str, Any]:
     edited = decision.get("edited_action")
-    return edited if isinstance(edited, dict) else {}
+    if isinstance(edited, dict):
+        return edited
+    return {}
 
 
-def _checked(asked: Form | Approval, given: Any) -> tuple[Any, Wrong]:
+def _checked(asked: Form | Approval, given: Any) -> tuple[Any, FieldErrors]:
     if isinstance(asked, Form):
         if not isinstance(given, Mapping):
             return None, {_WHOLE: "The answer to a form holds a value for each field by its name."}
-        if declined(asked, given):
-            return {"type": REJECT, **({"message": str(given["message"])} if given.get("message") else {})}, {}
+        if is_declined(asked, given):
+            return {
+                "type": REJECT,
+                **({"message": str(given["message"])} if given.get("message") else {}),
+            }, {}
         return check_form(asked, given)
     if not isinstance(given, Mapping):
-        return None, {_WHOLE: f"The decision on {asked.tool} is one of {', '.join(asked.allowed)}, as `type`."}
+        return None, {
+            _WHOLE: f"The decision on {asked.tool} is one of {', '.join(asked.allowed)}, as `type`."
+        }
     decision = _DECISIONS.get(str(given.get("type")), str(given.get("type")))
     if decision not in asked.allowed:
         return None, {"type": f"The decision on {asked.tool} is one of {', '.join(asked.allowed)}."}
@@ -180,7 +239,9 @@ def _checked(asked: Form | Approval, given: Any) -> tuple[Any, Wrong]:
         return None, {"arguments": f"An edit of {asked.tool} needs its `arguments`."}
     if decision == "approve" and given.get("arguments") not in (None, {}, asked.arguments):
         # An approval is of what was shown. To drop the changes silently would run what nobody decided.
-        return None, {"arguments": f"An approval of {asked.tool} changes no arguments: to change them, send the type `edit`."}
+        return None, {
+            "arguments": f"An approval of {asked.tool} changes no arguments: to change them, send the type `edit`."
+        }
     kept: dict[str, Any] = {"type": decision}
     if decision == "edit":
         kept["arguments"] = dict(given["arguments"])

@@ -6,7 +6,7 @@ from ai_platform_engineering.core.events import AnyEvent, InputResolved, ToolFin
 from ai_platform_engineering.core.transcript import Transcript
 
 
-def closing(seen: Transcript, *, answered: bool) -> Iterator[AnyEvent]:
+def closing_events(seen: Transcript, *, answered: bool) -> Iterator[AnyEvent]:
     """Ends what runs (whether it took effect is not known), withdraws what was asked, and settles the plan."""
     for call in reversed(seen.running):
         yield ToolFinished(
@@ -22,5 +22,5 @@ def closing(seen: Transcript, *, answered: bool) -> Iterator[AnyEvent]:
         )
     for request in seen.requests:
         yield InputResolved(request_id=request.request_id, resolution="withdrawn", agent=request.agent)
-    if seen.plan is not None and (settled := seen.plan.closed(answered=answered)) != seen.plan:
-        yield settled.event()
+    if seen.plan is not None and (settled := seen.plan.close(answered=answered)) != seen.plan:
+        yield settled.to_event()

@@ -11,7 +11,10 @@ class RunWriter:
     """The first delta of a message is stored at once; later ones wait for each other, a little while or a few hundred characters."""
 
     def __init__(self, log: RunLog, run_id: str, epoch: int, settings: StreamSettings) -> None:
-        self._log, self._run_id, self._epoch, self._settings = log, run_id, epoch, settings
+        self._log = log
+        self._run_id = run_id
+        self._epoch = epoch
+        self._settings = settings
         self._held: dict[str, tuple[TextDelta, list[str]]] = {}
         self._lock = asyncio.Lock()
         self._timer: asyncio.Task[None] | None = None

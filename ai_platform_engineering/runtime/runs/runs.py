@@ -10,16 +10,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
-from ai_platform_engineering.a2a.message_parts import UserPart, digest, is_scope
+from ai_platform_engineering.a2a.message_parts import UserPart, hash_parts, is_scope_part
 from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound, WrongState
-from ai_platform_engineering.core.events import AnyEvent, Cancelled, Failed, Notice, Numbered, RunStarted, TextPart, ends_turn
+from ai_platform_engineering.core.events import (
+    AnyEvent,
+    Cancelled,
+    Failed,
+    Notice,
+    RunStarted,
+    StoredEvent,
+    TextPart,
+    ends_turn,
+)
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.runtime.log.run_log import NewRun, RunLog, RunRow
-from ai_platform_engineering.runtime.runs.answers import is_answer, named_requests
-from ai_platform_engineering.runtime.runs.closing_events import closing
-from ai_platform_engineering.runtime.runs.incoming_message import Busy, Incoming
-from ai_platform_engineering.runtime.runs.input_requests import Asking, Dropped
+from ai_platform_engineering.runtime.runs.answers import is_answer, read_request_ids
+from ai_platform_engineering.runtime.runs.closing_events import closing_events
+from ai_platform_engineering.runtime.runs.incoming_message import BusyPolicy, IncomingMessage
+from ai_platform_engineering.runtime.runs.input_requests import InputRequests, RequestsDropped
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +47,10 @@ class Turn:
 
     @property
     def trace_id(self) -> str:
-        return trace_of(self.row.run_id)
+        return derive_trace_id(self.row.run_id)
 
 
-def trace_of(run_id: str) -> str:
+def derive_trace_id(run_id: str) -> str:
     """The trace id of a run, 32 hex digits; derived, so that a run keeps it over a restart."""
     try:
         return uuid.UUID(run_id).hex
@@ -50,21 +59,25 @@ def trace_of(run_id: str) -> str:
 
 
 _ENDED = "The task has ended. Send the message with the context id alone to go on with the conversation."
-_BUSY = "The task is working. Cancel it, wait for it, or send the message with the context id alone to queue it."
+_BUSY = (
+    "The task is working. Cancel it, wait for it, or send the message with the context id alone to queue it."
+)
 _NO_END = "The run ended without an answer. Trying again may help."
 
-Drive = Callable[[Turn], Awaitable[None]]
+TurnRunner = Callable[[Turn], Awaitable[None]]
 _Line = tuple[str, str]
 
 
-def _new_run(message: Incoming, parts: tuple[UserPart, ...]) -> NewRun:
+def _new_run(message: IncomingMessage, parts: tuple[UserPart, ...]) -> NewRun:
     return NewRun(
         run_id=message.run_id or str(uuid.uuid4()),
         context_id=message.context_id or str(uuid.uuid4()),
         owner=message.owner,
         message_id=message.message_id,
-        digest=digest(message.parts),
-        started=RunStarted(message_id=message.message_id, parts=parts, owner=message.owner, principal=message.principal),
+        digest=hash_parts(message.parts),
+        started=RunStarted(
+            message_id=message.message_id, parts=parts, owner=message.owner, principal=message.principal
+        ),
         lasting_id=message.context_id is not None,
     )
 
@@ -75,17 +88,21 @@ class Runs:
     def __init__(
         self,
         run_log: RunLog,
-        drive: Drive,
+        drive: TurnRunner,
         *,
         cancel_grace: float = 2.0,
-        busy: Busy = "enqueue",
+        busy: BusyPolicy = "enqueue",
         request_seconds: float = math.inf,
         abandon: Callable[[RunRow], Awaitable[None]] | None = None,
     ) -> None:
         """`busy`: what becomes of a question to a conversation that works on another one, when it does not say so itself. `abandon`
         stops what a run that waited has left with others, when it is cancelled."""
-        self._log, self._drive, self._grace, self._busy, self._abandon = run_log, drive, cancel_grace, busy, abandon
-        self._asking = Asking(run_log, request_seconds)
+        self._log = run_log
+        self._drive = drive
+        self._grace = cancel_grace
+        self._busy = busy
+        self._abandon = abandon
+        self._asking = InputRequests(run_log, request_seconds)
         self._holder = str(uuid.uuid4())
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()  # runs whose work must look again for answers before it ends
@@ -93,7 +110,7 @@ class Runs:
         self._moved: dict[_Line, asyncio.Condition] = {}
         self._doors: WeakValueDictionary[_Line, asyncio.Lock] = WeakValueDictionary()
 
-    async def accept(self, message: Incoming) -> tuple[RunRow, int]:
+    async def accept(self, message: IncomingMessage) -> tuple[RunRow, int]:
         """The run that works on the message and the number before its turn. A known message finds its run again."""
         if (known := await self._known_answer(message)) is not None:
             return known
@@ -101,46 +118,54 @@ class Runs:
         if asking is not None:
             async with self._door(asking):  # of two answers at once, one finds what the other has left
                 taken = await self._answer(asking, message)
-                return await self._drop(asking, message, taken) if isinstance(taken, Dropped) else taken
+                if isinstance(taken, RequestsDropped):
+                    return await self._drop(asking, message, taken)
+                return taken
         new = _new_run(message, message.parts)
-        async with self._doors.setdefault((new.owner, new.context_id), asyncio.Lock()):  # of two at once, one finds the other at work
+        async with self._doors.setdefault(
+            (new.owner, new.context_id), asyncio.Lock()
+        ):  # of two at once, one finds the other at work
             await self._make_way(message)
             row, is_new = await self._log.create(new)
         if is_new:
             self._begin(row, message, message.parts)
         return row, 0
 
-    async def _drop(self, asking: RunRow, message: Incoming, dropped: Dropped) -> tuple[RunRow, int]:
+    async def _drop(
+        self, asking: RunRow, message: IncomingMessage, dropped: RequestsDropped
+    ) -> tuple[RunRow, int]:
         """Drops what was asked, and starts anew with what was held. That is stored first: a crash in between loses nothing."""
         asking = await self.get(asking.run_id, asking.owner)
         if dropped.held is None:
-            await self._log.remember(message.answer(asking))
+            await self._log.store_answer(message.answer(asking))
             await self.cancel(asking.run_id, message.principal)
             return asking, asking.last_seq
-        parts = (TextPart(text=dropped.held), *filter(is_scope, message.parts))
+        parts = (TextPart(text=dropped.held), *filter(is_scope_part, message.parts))
         row, is_new = await self._log.create(_new_run(replace(message, context_id=asking.context_id), parts))
-        await self._log.remember(replace(message.answer(row), before=0))
+        await self._log.store_answer(replace(message.answer(row), before=0))
         await self.cancel(asking.run_id, message.principal)
         if is_new:
             self._begin(row, message, parts)
         return row, 0
 
-    def _begin(self, row: RunRow, message: Incoming, parts: tuple[UserPart, ...]) -> None:
+    def _begin(self, row: RunRow, message: IncomingMessage, parts: tuple[UserPart, ...]) -> None:
         log.info("run %s started, context %s", row.run_id, row.context_id)
         self._lines.setdefault(self._line(row), []).append(row.run_id)
         self._spawn(Turn(row, parts, message.principal, seconds=message.seconds))
 
-    async def _make_way(self, message: Incoming) -> None:
+    async def _make_way(self, message: IncomingMessage) -> None:
         """What a conversation works on is refused company, or stopped, when the message wants it so."""
         busy = message.busy or self._busy
         if busy == "enqueue" or message.context_id is None:
             return
-        rows = await self._log.find(message.owner, message.context_id)
+        rows = await self._log.find_runs(message.owner, message.context_id)
         working = [row for row in rows if row.status == "running"]
         if not working or any(row.message_id == message.message_id for row in rows):
             return
         if busy == "reject":
-            raise WrongState("The conversation works on another question. Wait for its answer, cancel it, or send this one to be queued.")
+            raise WrongState(
+                "The conversation works on another question. Wait for its answer, cancel it, or send this one to be queued."
+            )
         for row in working:
             await self.cancel(row.run_id, message.principal)
 
@@ -151,26 +176,28 @@ class Runs:
             raise RunNotFound(f"There is no task {run_id}.")
         return row
 
-    async def find(self, owner: str, context_id: str | None = None) -> list[RunRow]:
-        return await self._log.find(owner, context_id)
+    async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
+        return await self._log.find_runs(owner, context_id)
 
-    async def events(self, run_id: str, upto: int | None = None) -> list[Numbered]:
+    async def events(self, run_id: str, upto: int | None = None) -> list[StoredEvent]:
         """The stored events, up to a number or all."""
-        found: list[Numbered] = []
+        found: list[StoredEvent] = []
         while upto is None or len(found) < upto:
             more = await self._log.read(run_id, len(found))
             if not more:
                 break
             found += more
-        return found if upto is None else found[:upto]
+        if upto is None:
+            return found
+        return found[:upto]
 
-    async def read(self, run_id: str, after: int) -> list[Numbered]:
+    async def read(self, run_id: str, after: int) -> list[StoredEvent]:
         return await self._log.read(run_id, after)
 
-    async def changed(self, run_id: str, after: int) -> None:
-        await self._log.changed(run_id, after)
+    async def wait_for_event(self, run_id: str, after: int) -> None:
+        await self._log.wait_for_event(run_id, after)
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Numbered]:
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[StoredEvent]:
         """The events above a number as they are stored, until the turn ends."""
         while True:
             for item in await self._log.read(run_id, after):
@@ -178,7 +205,7 @@ class Runs:
                 after = item.seq
                 if ends_turn(item.event):
                     return
-            await self._log.changed(run_id, after)
+            await self._log.wait_for_event(run_id, after)
 
     async def transcript(self, run_id: str) -> Transcript:
         return fold(item.event for item in await self.events(run_id))
@@ -189,7 +216,9 @@ class Runs:
         if row is None or row.status == "ended":
             return False
         await self._stop(run_id)
-        ended = await self._end(row, lambda trace_id, partial: Cancelled(by=by, trace_id=trace_id, partial=partial))
+        ended = await self._end(
+            row, lambda trace_id, partial: Cancelled(by=by, trace_id=trace_id, partial=partial)
+        )
         if ended and row.status == "paused" and self._abandon is not None:
             await self._abandon(row)  # nobody works on it who could hand the cancellation down
         return ended
@@ -206,17 +235,27 @@ class Runs:
 
     async def recover(self) -> int:
         """Takes over what a process that is gone has left unfinished; to be called once, before anything is accepted."""
-        rows = await self._log.unfinished()
+        rows = await self._log.find_unfinished()
         for row in rows:
             self._lines.setdefault(self._line(row), []).append(row.run_id)
-        working = [row for row in rows if row.status == "running" or await self._asking.is_answered(row.run_id)]
+        working = [
+            row for row in rows if row.status == "running" or await self._asking.is_answered(row.run_id)
+        ]
         for row in working:
             epoch = await self._log.lease(row.run_id, self._holder, 0, force=True)
             first = (await self._log.read(row.run_id, 0, 1))[0].event
             if epoch is not None and isinstance(first, RunStarted):
                 log.info("run %s goes on after a restart", row.run_id)
                 over = row.status == "running"
-                self._spawn(Turn(replace(row, epoch=epoch), first.parts, row.principal, resumes=not over, takes_over=over))
+                self._spawn(
+                    Turn(
+                        replace(row, epoch=epoch),
+                        first.parts,
+                        row.principal,
+                        resumes=not over,
+                        takes_over=over,
+                    )
+                )
         return len(working)
 
     async def hand_over(self, patience: float) -> None:
@@ -232,27 +271,34 @@ class Runs:
 
         async def end(row: RunRow) -> None:
             await self._stop(row.run_id)
-            await self._end(row, lambda trace_id, partial: Failed(message=message, code="shutdown", trace_id=trace_id, partial=partial))
+            await self._end(
+                row,
+                lambda trace_id, partial: Failed(
+                    message=message, code="shutdown", trace_id=trace_id, partial=partial
+                ),
+            )
 
         working = [row for run_id in list(self._tasks) if (row := await self._log.get(run_id)) is not None]
         await asyncio.gather(*(end(row) for row in working))
 
-    async def _known_answer(self, message: Incoming) -> tuple[RunRow, int] | None:
+    async def _known_answer(self, message: IncomingMessage) -> tuple[RunRow, int] | None:
         """The run that this message continued when it came before."""
         context_id = message.context_id
         if context_id is None and message.task_id is not None:
             context_id = (await self.get(message.task_id, message.owner)).context_id
-        answer = await self._log.recall(message.owner, context_id, message.message_id) if context_id else None
+        answer = (
+            await self._log.find_answer(message.owner, context_id, message.message_id) if context_id else None
+        )
         if answer is None:
             return None
-        if answer.digest != digest(message.parts):
+        if answer.digest != hash_parts(message.parts):
             raise MessageConflict()
         row = await self.get(answer.run_id, message.owner)
         if row.status == "paused" and row.last_seq == answer.before and row.run_id not in self._tasks:
             return None  # the process died before it was taken in
         return row, answer.before
 
-    async def _asking_run(self, message: Incoming) -> RunRow | None:
+    async def _asking_run(self, message: IncomingMessage) -> RunRow | None:
         """The run that the message answers: one that waits, or the one of whose requests it speaks."""
         if is_answer(message.parts):
             return await self._answered_run(message)
@@ -267,7 +313,7 @@ class Runs:
             return row
         if message.context_id is None:
             return None
-        rows = await self._log.find(message.owner, message.context_id)
+        rows = await self._log.find_runs(message.owner, message.context_id)
         if any(row.message_id == message.message_id for row in rows):
             return None  # a question of this conversation, sent again, is no answer
         paused = next((row for row in rows if row.status == "paused"), None)
@@ -276,22 +322,30 @@ class Runs:
             return None
         return paused
 
-    async def _answered_run(self, message: Incoming) -> RunRow:
+    async def _answered_run(self, message: IncomingMessage) -> RunRow:
         """The run of the requests that an answer names; else the one that waits in its conversation, or asked there last."""
         if message.task_id is not None:
             return await self.get(message.task_id, message.owner)
-        for request_id in named_requests(message.parts):
+        for request_id in read_request_ids(message.parts):
             request = await self._log.request(request_id)
             row = await self._log.get(request.run_id) if request is not None else None
-            if row is not None and row.owner == message.owner and message.context_id in (None, row.context_id):
+            if (
+                row is not None
+                and row.owner == message.owner
+                and message.context_id in (None, row.context_id)
+            ):
                 return row
-        rows = await self._log.find(message.owner, message.context_id) if message.context_id else []
-        asked = [row for row in rows if row.status == "paused"] or [row for row in rows if await self._log.requests(row.run_id)]
+        rows = await self._log.find_runs(message.owner, message.context_id) if message.context_id else []
+        asked = [row for row in rows if row.status == "paused"] or [
+            row for row in rows if await self._log.requests(row.run_id)
+        ]
         if not asked:
             raise WrongState("There is nothing to answer: no request of this conversation is known.")
         return asked[0]
 
-    async def _answer(self, before: RunRow, message: Incoming) -> "tuple[RunRow, int] | Dropped":
+    async def _answer(
+        self, before: RunRow, message: IncomingMessage
+    ) -> "tuple[RunRow, int] | RequestsDropped":
         """What becomes of a message to a run that asks. An answer only claims its requests: the run's own work takes them in."""
         if (known := await self._known_answer(replace(message, context_id=before.context_id))) is not None:
             return known  # it came twice at once, or names its request alone
@@ -361,7 +415,9 @@ class Runs:
         if now is None or (task is not None and task.cancelling()):
             return
         if now.status == "running" or (now.status == "paused" and now.last_seq == turn.row.last_seq):
-            await self._end(now, lambda trace_id, partial: Failed(message=_NO_END, trace_id=trace_id, partial=partial))
+            await self._end(
+                now, lambda trace_id, partial: Failed(message=_NO_END, trace_id=trace_id, partial=partial)
+            )
 
     async def _wait_in_line(self, turn: Turn, line: _Line) -> None:
         row, waiting = turn.row, self._lines.get(line, [])
@@ -369,7 +425,11 @@ class Runs:
         if not before:
             return
         # One that has ended and is putting its things away is waited for, too, but nobody need be told.
-        ahead = [run_id for run_id in before if (one := await self._log.get(run_id)) is not None and one.status != "ended"]
+        ahead = [
+            run_id
+            for run_id in before
+            if (one := await self._log.get(run_id)) is not None and one.status != "ended"
+        ]
         text = f"Queued: {len(ahead)} {'question' if len(ahead) == 1 else 'questions'} of this conversation before this one."
         if ahead and not turn.takes_over:
             await self._log.append(row.run_id, row.epoch, [Notice(code="queue", text=text)])
@@ -398,11 +458,11 @@ class Runs:
 
     async def _end(self, row: RunRow, ending: Callable[[str, str | None], AnyEvent]) -> bool:
         """Writes the end under a new epoch: work that ignores its cancellation cannot write any more."""
-        epoch = await self._log.claim(row.run_id)
+        epoch = await self._log.advance_epoch(row.run_id)
         seen = await self.transcript(row.run_id)
-        last = ending(trace_of(row.run_id), seen.unfinished_text())
+        last = ending(derive_trace_id(row.run_id), seen.unfinished_text())
         with contextlib.suppress(Fenced):
-            await self._log.append(row.run_id, epoch, [*closing(seen, answered=False), last])
+            await self._log.append(row.run_id, epoch, [*closing_events(seen, answered=False), last])
             await self._leave_line(row)
             return True
         return False

@@ -24,11 +24,11 @@ from starlette.routing import BaseRoute, Route
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.runtime.runs.runs import Runs
-from ai_platform_engineering.runtime.server.ascii_json import AsciiJSON
-from ai_platform_engineering.runtime.server.authentication import BearerAuth, HostGuard
+from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
+from ai_platform_engineering.runtime.server.authentication import BearerAuthMiddleware, HostCheckMiddleware
 from ai_platform_engineering.runtime.server.jsonrpc import Dispatcher
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
-from ai_platform_engineering.runtime.server.sse_stream import Streams
+from ai_platform_engineering.runtime.server.sse_stream import OpenStreams
 
 _LAST_WORDS = 1.0  # seconds for readers to take the end of their runs
 
@@ -38,12 +38,14 @@ Readiness = Callable[[], Awaitable[dict[str, dict[str, Any]]]]
 class App(Starlette):
     """A Starlette application that can end its streams before the server waits for them, and read its configuration again."""
 
-    streams: Streams
+    streams: OpenStreams
     reload: Callable[[], Awaitable[None]] | None = None
-    last_words: Callable[[], Awaitable[bool]] | None = None  # ends what cannot go on in another process; true when readers are to hear it
+    before_shutdown: Callable[[], Awaitable[bool]] | None = (
+        None  # ends what cannot go on in another process; true when readers are to hear it
+    )
 
 
-def a2a_app(
+def create_a2a_app(
     settings: ServerSettings,
     card: Callable[[], AgentCard],
     runs: Runs,
@@ -56,7 +58,7 @@ def a2a_app(
 ) -> App:
     """`card` is asked at each request. `starting` is done before the server answers, `stopping` ends its runs when it stops, and
     `closing` is what must be closed then."""
-    streams = Streams(runs, settings.keep_alive)
+    streams = OpenStreams(runs, settings.keep_alive)
     handler = LogRequestHandler(runs, max_file_bytes=settings.max_file_bytes, streams=streams)
     dispatcher = Dispatcher(handler, streams, max_request_bytes=settings.max_request_bytes)
 
@@ -67,22 +69,32 @@ def a2a_app(
         yield
         if stopping is not None:
             await stopping()
-        streams.end()
+        streams.cancel_all()
         for close in closing:
             await close()
 
     async def health(_: Request) -> Response:
-        return AsciiJSON({"status": "ok"})
+        return AsciiJSONResponse({"status": "ok"})
 
     async def readiness(_: Request) -> Response:
         components = await ready()
         states = {component["status"] for component in components.values()}
-        status = "unavailable" if "unavailable" in states else "degraded" if "degraded" in states else "ok"
-        return AsciiJSON({"status": status, "components": components}, 503 if status == "unavailable" else 200)
+        if "unavailable" in states:
+            status = "unavailable"
+        elif "degraded" in states:
+            status = "degraded"
+        else:
+            status = "ok"
+        return AsciiJSONResponse(
+            {"status": status, "components": components}, 503 if status == "unavailable" else 200
+        )
 
     app = App(
         lifespan=lifespan,
-        middleware=[Middleware(HostGuard, settings=settings), Middleware(BearerAuth, settings=settings)],
+        middleware=[
+            Middleware(HostCheckMiddleware, settings=settings),
+            Middleware(BearerAuthMiddleware, settings=settings),
+        ],
         routes=[
             Route("/", dispatcher.handle_requests, methods=["POST"]),
             *_card_routes(card),
@@ -139,9 +151,9 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for listening in self.servers:
             listening.close()  # nobody new
-        if self._app.last_words is not None and await self._app.last_words():
-            await self._app.streams.drained(_LAST_WORDS)
-        self._app.streams.end()
+        if self._app.before_shutdown is not None and await self._app.before_shutdown():
+            await self._app.streams.wait_until_closed(_LAST_WORDS)
+        self._app.streams.cancel_all()
         await super().shutdown(sockets)
 
 
@@ -161,6 +173,8 @@ def listen(settings: ServerSettings) -> socket.socket:
 
 def serve(app: App, listener: socket.socket, log_level: str) -> None:
     """Runs the server on the socket until it is told to stop."""
-    config = uvicorn.Config(app, log_config=None, log_level=log_level.lower(), access_log=False, timeout_graceful_shutdown=5)
+    config = uvicorn.Config(
+        app, log_config=None, log_level=log_level.lower(), access_log=False, timeout_graceful_shutdown=5
+    )
     with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after its clean end
         Server(config, app).run(sockets=[listener])

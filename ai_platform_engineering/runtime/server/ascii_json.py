@@ -6,7 +6,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 
-class AsciiJSON(JSONResponse):
+class AsciiJSONResponse(JSONResponse):
     """ASCII only: clients that split lines at U+0085, U+2028 or U+2029 would break the JSON."""
 
     def render(self, content: Any) -> bytes:

@@ -8,10 +8,10 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ai_platform_engineering.a2a.on_behalf_of import OWNER_HEADER, USER_HEADER, read_name
+from ai_platform_engineering.a2a.on_behalf_of import OWNER_HEADER, USER_HEADER, read_name_header
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
 from ai_platform_engineering.core.settings import ServerSettings, is_loopback
-from ai_platform_engineering.runtime.server.ascii_json import AsciiJSON
+from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 
 _OPEN_PATHS = ("/health", "/ready")
 SHARED_KEY_USER, DELEGATE_USER = "shared-key", "delegate"
@@ -36,7 +36,7 @@ def check_exposure(settings: ServerSettings) -> None:
     )
 
 
-class HostGuard:
+class HostCheckMiddleware:
     """Checks Host and Origin, so that a web page cannot reach a server on this machine under a name of its own."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -48,7 +48,11 @@ class HostGuard:
         self._checks_origins = settings.loopback or bool(settings.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_probe(scope["path"]) and (reason := self._refusal(Headers(scope=scope))):
+        if (
+            scope["type"] == "http"
+            and not self._is_probe(scope["path"])
+            and (reason := self._refusal(Headers(scope=scope)))
+        ):
             await PlainTextResponse(f"Forbidden: {reason}\n", 403)(scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -72,7 +76,7 @@ class HostGuard:
         return host in self._hosts or (self._settings.loopback and is_loopback(host))
 
 
-class Acting(SimpleUser):
+class OnBehalfOfUser(SimpleUser):
     """A person for whom the client speaks. `owner` is whose conversations it is about."""
 
     def __init__(self, principal: str, owner: str) -> None:
@@ -80,7 +84,7 @@ class Acting(SimpleUser):
         self.owner = owner
 
 
-class BearerAuth:
+class BearerAuthMiddleware:
     """The keys, where any are set; cards and probes stay open. Who may speak for others names them in two headers."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -98,18 +102,20 @@ class BearerAuth:
         headers = Headers(scope=scope)
         user = self._login(headers.get("authorization", ""))
         if self._keys and user is None:
-            return AsciiJSON({"error": "unauthorized", "message": _UNKNOWN}, 401, {"WWW-Authenticate": "Bearer"})
+            return AsciiJSONResponse(
+                {"error": "unauthorized", "message": _UNKNOWN}, 401, {"WWW-Authenticate": "Bearer"}
+            )
         if user is not None:
             scope["user"], scope["auth"] = SimpleUser(user), AuthCredentials(["authenticated"])
         if USER_HEADER not in headers and OWNER_HEADER not in headers:
             return None
         # Where nothing is verified, anybody may say anything; but not over somebody whom an application around this one has verified.
         if user != DELEGATE_USER and not (self._trusts_anybody and "user" not in scope):
-            return AsciiJSON({"error": "forbidden", "message": _NOT_FOR_OTHERS}, 403)
+            return AsciiJSONResponse({"error": "forbidden", "message": _NOT_FOR_OTHERS}, 403)
         try:
             scope["user"] = _acting(headers)
         except Refused as error:
-            return AsciiJSON({"error": "bad_request", "message": str(error)}, 400)
+            return AsciiJSONResponse({"error": "bad_request", "message": str(error)}, 400)
         return None
 
     def _login(self, authorization: str) -> str | None:
@@ -117,19 +123,21 @@ class BearerAuth:
         scheme, _, given = authorization.partition(" ")
         token = given.strip().encode()
         found = [user for user, key in self._keys.items() if hmac.compare_digest(token, key)]
-        return found[0] if found and scheme.lower() == "bearer" else None
+        if found and scheme.lower() == "bearer":
+            return found[0]
+        return None
 
 
-def _acting(headers: Headers) -> Acting:
+def _acting(headers: Headers) -> OnBehalfOfUser:
     """The person and the owner that the headers name. Raises Refused."""
-    principal = read_name(USER_HEADER, headers.getlist(USER_HEADER))
-    owner = read_name(OWNER_HEADER, headers.getlist(OWNER_HEADER))
+    principal = read_name_header(USER_HEADER, headers.getlist(USER_HEADER))
+    owner = read_name_header(OWNER_HEADER, headers.getlist(OWNER_HEADER))
     if principal is None:
         raise Refused(f"{OWNER_HEADER} is sent alone. Name the person in {USER_HEADER}, too.")
     for header, name in ((USER_HEADER, principal), (OWNER_HEADER, owner)):
         if name is not None and name.strip() in (SHARED_KEY_USER, DELEGATE_USER):
             raise Refused(f"{header}: {name} is the name of a key and cannot be a person's.")
-    return Acting(principal, principal if owner is None else owner)
+    return OnBehalfOfUser(principal, principal if owner is None else owner)
 
 
 def _is_open(scope: Scope) -> bool:

@@ -16,9 +16,11 @@ class _Embedded(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def embedded(app: App) -> AsyncIterator[str]:
+async def run_embedded_server(app: App) -> AsyncIterator[str]:
     """The address of the application while the context is open."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2
+    )
     server = _Embedded(config)
     task = asyncio.create_task(server.serve(), name="embedded server")
     try:
@@ -28,6 +30,6 @@ async def embedded(app: App) -> AsyncIterator[str]:
             await asyncio.sleep(0.005)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
     finally:
-        app.streams.end()
+        app.streams.cancel_all()
         server.should_exit = True
         await task

@@ -21,13 +21,13 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from ai_platform_engineering.a2a.protobuf_numbers import whole_numbers
+from ai_platform_engineering.a2a.protobuf_numbers import restore_integers
 from ai_platform_engineering.core.events import clean_json
 from ai_platform_engineering.core.tracebacks import format_traceback
-from ai_platform_engineering.runtime.server.ascii_json import AsciiJSON
-from ai_platform_engineering.runtime.server.identity import ContextBuilder
+from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
+from ai_platform_engineering.runtime.server.identity import CallContextBuilder
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
-from ai_platform_engineering.runtime.server.sse_stream import LogStream, Opened, Streams
+from ai_platform_engineering.runtime.server.sse_stream import LogStream, OpenStreams, StreamStart
 
 _JSON_TYPES = ("application/json", "application/a2a+json")
 _PART_KINDS = ("text", "file", "data")
@@ -40,21 +40,35 @@ _MESSAGES = ("message/send", "message/stream")
 class Adapter03(JSONRPC03Adapter):
     """Protocol 0.3: bad parameters are -32602, streams follow the log."""
 
-    def __init__(self, handler: LogRequestHandler, context_builder: Any, streams: Streams) -> None:
+    def __init__(self, handler: LogRequestHandler, context_builder: Any, streams: OpenStreams) -> None:
         super().__init__(handler, context_builder)
         self._log_handler, self._streams = handler, streams
 
-    async def handle_request(self, request_id: str | int | None, method: str, body: dict[str, Any], request: Request) -> Any:
+    async def handle_request(
+        self, request_id: str | int | None, method: str, body: dict[str, Any], request: Request
+    ) -> Any:
         try:
             model: Any = self.METHOD_TO_MODEL[method]
             asked = model.model_validate(body)
         except ValidationError as error:
             bad_params = any(found["loc"][:1] == ("params",) for found in error.errors())
-            detail = [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors(include_input=False)]
-            return _refused(request_id, *((-32602, "Invalid params") if bad_params else (-32600, "Invalid Request")), detail)
+            detail = [
+                f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
+                for found in error.errors(include_input=False)
+            ]
+            return _refused(
+                request_id,
+                *((-32602, "Invalid params") if bad_params else (-32600, "Invalid Request")),
+                detail,
+            )
         message = (body.get("params") or {}).get("message") or {}
         if any(part.get("kind") not in _PART_KINDS for part in message.get("parts") or ()):
-            return _refused(request_id, -32602, "Invalid params", ["params.message.parts: every part needs a kind: text, file or data"])
+            return _refused(
+                request_id,
+                -32602,
+                "Invalid params",
+                ["params.message.parts: every part needs a kind: text, file or data"],
+            )
         try:
             if method in _MESSAGES:
                 conversions.to_core_send_message_request(asked)
@@ -66,7 +80,9 @@ class Adapter03(JSONRPC03Adapter):
         return super()._generate_error_response(request_id, _without_details(error))
 
     @validate_version(constants.PROTOCOL_VERSION_0_3)
-    async def _process_streaming_request(self, request_id: Any, request_obj: Any, context: ServerCallContext) -> Any:
+    async def _process_streaming_request(
+        self, request_id: Any, request_obj: Any, context: ServerCallContext
+    ) -> Any:
         try:
             opened = await self._opened(request_obj, context)
         except A2AError as refusal:
@@ -76,12 +92,16 @@ class Adapter03(JSONRPC03Adapter):
             return Response(f"data: {frame}\n\n", media_type="text/event-stream")
         return LogStream(opened, request_id, is_v03=True, streams=self._streams)
 
-    async def _opened(self, request_obj: Any, context: ServerCallContext) -> Opened:
-        opened: Opened
+    async def _opened(self, request_obj: Any, context: ServerCallContext) -> StreamStart:
+        opened: StreamStart
         if request_obj.method == "message/stream":
-            opened = await self._log_handler.open_message(conversions.to_core_send_message_request(request_obj), context)
+            opened = await self._log_handler.open_message(
+                conversions.to_core_send_message_request(request_obj), context
+            )
         else:
-            opened = await self._log_handler.open_subscription(conversions.to_core_subscribe_to_task_request(request_obj), context)
+            opened = await self._log_handler.open_subscription(
+                conversions.to_core_subscribe_to_task_request(request_obj), context
+            )
         return opened
 
 
@@ -98,9 +118,11 @@ for _name in ("a2a.server.routes.jsonrpc_dispatcher", "a2a.compat.v0_3.jsonrpc_a
 
 
 class Dispatcher(JsonRpcDispatcher):
-    def __init__(self, handler: LogRequestHandler, streams: Streams, *, max_request_bytes: int) -> None:
-        super().__init__(handler, context_builder=ContextBuilder(), enable_v0_3_compat=True)
-        self._log_handler, self._streams, self._max_bytes = handler, streams, max_request_bytes
+    def __init__(self, handler: LogRequestHandler, streams: OpenStreams, *, max_request_bytes: int) -> None:
+        super().__init__(handler, context_builder=CallContextBuilder(), enable_v0_3_compat=True)
+        self._log_handler = handler
+        self._streams = streams
+        self._max_bytes = max_request_bytes
         self._v03_adapter = Adapter03(handler, self._context_builder, streams)
 
     async def handle_requests(self, request: Request) -> Response:
@@ -109,14 +131,16 @@ class Dispatcher(JsonRpcDispatcher):
         if not await self._read(request):
             limit = f"The request is larger than {self._max_bytes} bytes. Send less, or raise A2A_MAX_REQUEST_BYTES."
             too_large = {"code": -32600, "message": limit}
-            return AsciiJSON({"jsonrpc": "2.0", "id": None, "error": too_large}, 413)
+            return AsciiJSONResponse({"jsonrpc": "2.0", "id": None, "error": too_large}, 413)
         try:
             body = _parsed(await request.body())
         except json.JSONDecodeError as error:
             place = f"Parse error at line {error.lineno}, column {error.colno}: this is not JSON."
             return self._generate_error_response(None, JSONParseError(message=place))
         except (ValueError, RecursionError):
-            return self._generate_error_response(None, JSONParseError(message="Parse error: this is not JSON in UTF-8, or too deep."))
+            return self._generate_error_response(
+                None, JSONParseError(message="Parse error: this is not JSON in UTF-8, or too deep.")
+            )
         if isinstance(body, dict):
             body.setdefault("jsonrpc", "2.0")
         request._json = body  # where Starlette keeps its own: the SDK sees the same object
@@ -138,12 +162,16 @@ class Dispatcher(JsonRpcDispatcher):
         return super()._generate_error_response(request_id, _without_details(error))
 
     @validate_version(constants.PROTOCOL_VERSION_1_0)
-    async def _process_streaming_request(self, request_id: Any, request_obj: Any, context: ServerCallContext) -> Any:
+    async def _process_streaming_request(
+        self, request_id: Any, request_obj: Any, context: ServerCallContext
+    ) -> Any:
         subscribes = context.state["method"] == "SubscribeToTask"
-        return await (self._log_handler.open_subscription if subscribes else self._log_handler.open_message)(request_obj, context)
+        return await (self._log_handler.open_subscription if subscribes else self._log_handler.open_message)(
+            request_obj, context
+        )
 
     def _create_response(self, context: ServerCallContext, handler_result: Any) -> Response:
-        if isinstance(handler_result, Opened):
+        if isinstance(handler_result, StreamStart):
             return LogStream(handler_result, context.state["request_id"], is_v03=False, streams=self._streams)
         return super()._create_response(context, handler_result)
 
@@ -152,7 +180,9 @@ def _parsed(raw: bytes) -> Any:
     """Strict JSON in UTF-8; half an emoji becomes U+FFFD, since nothing behind this door can hold it."""
     text = raw.decode("utf-8-sig")
     body = json.loads(text, parse_constant=_no_number, parse_float=_finite)
-    return clean_json(body) if "\\ud" in text.lower() else body
+    if "\\ud" in text.lower():
+        return clean_json(body)
+    return body
 
 
 def _no_number(text: str) -> NoReturn:
@@ -161,7 +191,9 @@ def _no_number(text: str) -> NoReturn:
 
 def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
+    if math.isfinite(number):
+        return number
+    return _no_number(text)
 
 
 def _without_details(error: Any) -> Any:
@@ -170,18 +202,26 @@ def _without_details(error: Any) -> Any:
         if isinstance(error, InvalidRequestError):
             return InvalidRequestError(message=_ENVELOPE)
         field = ".".join(re.findall(r"Failed to parse (\w+) field", str(error.data["parseError"])))
-        return type(error)(message=f"Invalid params: {field} cannot be read." if field else "Invalid params: send an object.")
-    foreseen = isinstance(error, A2AError) or (hasattr(error, "code") and not isinstance(error, InternalError))
-    return error if foreseen else InternalError(message=_HIDDEN)
+        return type(error)(
+            message=f"Invalid params: {field} cannot be read." if field else "Invalid params: send an object."
+        )
+    foreseen = isinstance(error, A2AError) or (
+        hasattr(error, "code") and not isinstance(error, InternalError)
+    )
+    if foreseen:
+        return error
+    return InternalError(message=_HIDDEN)
 
 
 def _refused(request_id: Any, code: int, message: str, detail: list[str]) -> JSONResponse:
-    return AsciiJSON({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message, "data": detail}})
+    return AsciiJSONResponse(
+        {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message, "data": detail}}
+    )
 
 
 def _ascii(response: Response) -> Response:
     """The same JSON, ASCII-escaped, as everything on this wire."""
     if not isinstance(response, JSONResponse):
         return response
-    body = json.dumps(whole_numbers(json.loads(bytes(response.body))), separators=(",", ":"))
+    body = json.dumps(restore_integers(json.loads(bytes(response.body))), separators=(",", ":"))
     return Response(body, response.status_code, media_type="application/json")

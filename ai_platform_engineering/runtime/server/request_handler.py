@@ -38,27 +38,34 @@ from a2a.utils.task import (
     validate_page_size,
 )
 
-from ai_platform_engineering.a2a.codec import Frame, encode, snapshot
-from ai_platform_engineering.a2a.message_parts import is_new_question, patience, read_parts, wanted_when_busy
+from ai_platform_engineering.a2a.codec import Frame, encode, encode_snapshot
+from ai_platform_engineering.a2a.message_parts import (
+    is_new_question,
+    read_busy_policy,
+    read_parts,
+    read_timeout,
+)
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
 from ai_platform_engineering.runtime.log.run_log import RunRow
-from ai_platform_engineering.runtime.runs.incoming_message import Incoming
+from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 from ai_platform_engineering.runtime.runs.runs import Runs
-from ai_platform_engineering.runtime.server.identity import owner_of
-from ai_platform_engineering.runtime.server.sse_stream import Opened, Streams, parse_cursor
-from ai_platform_engineering.runtime.server.task_list import page
+from ai_platform_engineering.runtime.server.identity import owner_of_call
+from ai_platform_engineering.runtime.server.sse_stream import OpenStreams, StreamStart, parse_cursor
+from ai_platform_engineering.runtime.server.task_list import build_task_page
 
 
 class LogRequestHandler(RequestHandler):
     """Starts runs and answers from their log."""
 
-    def __init__(self, runs: Runs, *, max_file_bytes: int, streams: Streams | None = None) -> None:
-        self._runs, self._max_file_bytes, self._streams = runs, max_file_bytes, streams
+    def __init__(self, runs: Runs, *, max_file_bytes: int, streams: OpenStreams | None = None) -> None:
+        self._runs = runs
+        self._max_file_bytes = max_file_bytes
+        self._streams = streams
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
     @validate_request_params
-    async def open_message(self, params: SendMessageRequest, context: ServerCallContext) -> Opened:
+    async def open_message(self, params: SendMessageRequest, context: ServerCallContext) -> StreamStart:
         """Starts, continues or finds the run of a message; the caller follows it."""
         validate_history_length(params.configuration)
         if params.configuration.HasField("task_push_notification_config"):
@@ -74,16 +81,20 @@ class LogRequestHandler(RequestHandler):
         except Refused as error:
             raise InvalidParamsError(message=str(error)) from None
         if cursor := self._cursor(row, context):
-            return Opened(row, *cursor)
-        return Opened(row, before, snapshot=before > 0)
+            return StreamStart(row, *cursor)
+        return StreamStart(row, before, snapshot=before > 0)
 
     @validate_request_params
-    async def open_subscription(self, params: SubscribeToTaskRequest, context: ServerCallContext) -> Opened:
+    async def open_subscription(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> StreamStart:
         row = await self._row(params.id, context)
         cursor = self._cursor(row, context)
         if row.status == "ended" and (cursor is None or cursor == (row.last_seq, 0)):
             raise UnsupportedOperationError(message="The task has ended; use tasks/get.")
-        return Opened(row, *cursor) if cursor else Opened(row, row.last_seq, snapshot=True)
+        if cursor:
+            return StreamStart(row, *cursor)
+        return StreamStart(row, row.last_seq, snapshot=True)
 
     # --- the methods of the protocol -----------------------------------------------------------------------------------
 
@@ -91,16 +102,20 @@ class LogRequestHandler(RequestHandler):
         opened = await self.open_message(params, context)
         if not params.configuration.return_immediately:
             # A server that stops does not wait for the answer: the client gets the task as it stands.
-            with self._streams.open() if self._streams else contextlib.nullcontext():
+            with self._streams.track() if self._streams else contextlib.nullcontext():
                 async for _ in self._runs.follow(opened.row.run_id, opened.after):
                     pass
         return apply_history_length(await self._task(opened.row), params.configuration)
 
-    async def on_message_send_stream(self, params: SendMessageRequest, context: ServerCallContext) -> AsyncGenerator[Frame, None]:
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Frame, None]:
         async for frame in self._frames(await self.open_message(params, context)):
             yield frame
 
-    async def on_subscribe_to_task(self, params: SubscribeToTaskRequest, context: ServerCallContext) -> AsyncGenerator[Frame, None]:
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Frame, None]:
         async for frame in self._frames(await self.open_subscription(params, context)):
             yield frame
 
@@ -121,10 +136,12 @@ class LogRequestHandler(RequestHandler):
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
-        rows = await self._runs.find(owner_of(context), params.context_id or None)
-        return page(params, [(row.updated, await self._task(row)) for row in rows])
+        rows = await self._runs.find_runs(owner_of_call(context), params.context_id or None)
+        return build_task_page(params, [(row.updated, await self._task(row)) for row in rows])
 
-    async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
+    async def on_get_extended_agent_card(
+        self, params: GetExtendedAgentCardRequest, context: ServerCallContext
+    ) -> AgentCard:
         raise ExtendedAgentCardNotConfiguredError()
 
     async def on_create_task_push_notification_config(
@@ -149,35 +166,35 @@ class LogRequestHandler(RequestHandler):
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def _incoming(self, message: Message, context: ServerCallContext) -> Incoming:
-        return Incoming(
+    def _incoming(self, message: Message, context: ServerCallContext) -> IncomingMessage:
+        return IncomingMessage(
             message_id=message.message_id,
             parts=read_parts(message, self._max_file_bytes),
-            owner=owner_of(context),
+            owner=owner_of_call(context),
             principal=context.user.user_name,
             context_id=message.context_id or None,
             task_id=message.task_id or None,
-            seconds=patience(message),
-            busy=wanted_when_busy(message),
+            seconds=read_timeout(message),
+            busy=read_busy_policy(message),
             new_question=is_new_question(message),
         )
 
     async def _row(self, task_id: str, context: ServerCallContext) -> RunRow:
         try:
-            return await self._runs.get(task_id, owner_of(context))
+            return await self._runs.get(task_id, owner_of_call(context))
         except RunNotFound as error:
             raise TaskNotFoundError(message=str(error)) from None
 
     async def _task(self, row: RunRow) -> Task:
-        return snapshot(row.ref, await self._runs.events(row.run_id))
+        return encode_snapshot(row.ref, await self._runs.events(row.run_id))
 
     def _cursor(self, row: RunRow, context: ServerCallContext) -> tuple[int, int] | None:
         headers: dict[str, Any] = context.state.get("headers") or {}
         return parse_cursor(headers.get("last-event-id"), row.last_seq)
 
-    async def _frames(self, opened: Opened) -> AsyncGenerator[Frame, None]:
+    async def _frames(self, opened: StreamStart) -> AsyncGenerator[Frame, None]:
         if opened.snapshot:
-            yield snapshot(opened.row.ref, await self._runs.events(opened.row.run_id, opened.after))
+            yield encode_snapshot(opened.row.ref, await self._runs.events(opened.row.run_id, opened.after))
         async for item in self._runs.follow(opened.row.run_id, opened.after):
             for frame in encode(opened.row.ref, item):
                 yield frame

@@ -3,7 +3,9 @@
 import sys
 from typing import Any
 
-_hidden: dict[str, Any] = {} if "fastapi" in sys.modules else {"fastapi": None}  # None: as if it was not installed
+_hidden: dict[str, Any] = (
+    {} if "fastapi" in sys.modules else {"fastapi": None}
+)  # None: as if it was not installed
 sys.modules.update(_hidden)
 try:
     from a2a.server.routes.common import DefaultServerCallContextBuilder

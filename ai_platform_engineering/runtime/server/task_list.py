@@ -5,15 +5,22 @@ from datetime import UTC, datetime
 
 from a2a.types import ListTasksRequest, ListTasksResponse, Task, TaskState
 from a2a.utils.errors import InvalidParamsError
-from a2a.utils.task import ListTasksCursor, apply_history_length, decode_list_tasks_cursor, encode_list_tasks_cursor
+from a2a.utils.task import (
+    ListTasksCursor,
+    apply_history_length,
+    decode_list_tasks_cursor,
+    encode_list_tasks_cursor,
+)
 
 _PAGE_SIZE = 50
 
 
-def page(params: ListTasksRequest, tasks: Sequence[tuple[datetime, Task]]) -> ListTasksResponse:
+def build_task_page(params: ListTasksRequest, tasks: Sequence[tuple[datetime, Task]]) -> ListTasksResponse:
     """What the request asks for; the token carries a position, so it stays valid when tasks change."""
     size = params.page_size if params.HasField("page_size") else _PAGE_SIZE
-    wanted = [(_position(updated, task), task) for updated, task in tasks if _is_wanted(params, updated, task)]
+    wanted = [
+        (_position(updated, task), task) for updated, task in tasks if _is_wanted(params, updated, task)
+    ]
     wanted.sort(key=lambda found: found[0].sort_key(), reverse=True)
     total = len(wanted)
     if params.page_token:
@@ -32,7 +39,9 @@ def page(params: ListTasksRequest, tasks: Sequence[tuple[datetime, Task]]) -> Li
 def _is_wanted(params: ListTasksRequest, updated: datetime, task: Task) -> bool:
     if params.status != TaskState.TASK_STATE_UNSPECIFIED and task.status.state != params.status:
         return False
-    return not params.HasField("status_timestamp_after") or updated >= params.status_timestamp_after.ToDatetime(UTC)
+    return not params.HasField(
+        "status_timestamp_after"
+    ) or updated >= params.status_timestamp_after.ToDatetime(UTC)
 
 
 def _position(updated: datetime, task: Task) -> ListTasksCursor:

@@ -7,18 +7,28 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ai_platform_engineering.core.skills import Finding, Origin, Severity, SkillFile
-from ai_platform_engineering.skills_middleware.catalog import Unavailable
-from ai_platform_engineering.skills_middleware.file_rules import MAIN, MAX_FILES, Problem, SkillErrors
-from ai_platform_engineering.skills_middleware.registry import Sync
-from ai_platform_engineering.skills_middleware.resolution import Checked, Entry
+from ai_platform_engineering.core.skills import Origin, ScanFinding, Severity, SkillFile
+from ai_platform_engineering.skills_middleware.file_rules import (
+    MAX_FILES,
+    SKILL_MD,
+    SkillErrors,
+    SkillProblem,
+)
+from ai_platform_engineering.skills_middleware.mas_registry import SyncStatus
+from ai_platform_engineering.skills_middleware.skill_catalog import UnavailableSource
+from ai_platform_engineering.skills_middleware.skill_resolution import SkillCheck, SkillEntry
 from ai_platform_engineering.skills_middleware.skill_store import Hub
 
 Source = Literal["default", "agent_skills", "hub"]
 Wanted = Literal["default", "agent_skills", "hub", "shipped", "folder", "stored"]
 Visibility = Literal["global", "team", "personal"]
 
-_SOURCES: Mapping[Origin, Source] = {"shipped": "default", "folder": "default", "stored": "agent_skills", "hub": "hub"}
+_SOURCES: Mapping[Origin, Source] = {
+    "shipped": "default",
+    "folder": "default",
+    "stored": "agent_skills",
+    "hub": "hub",
+}
 
 
 def _whole(text: str) -> str:
@@ -56,14 +66,24 @@ class SkillSent(_Sent):
 
     def contents(self) -> dict[str, bytes]:
         """Raises SkillErrors."""
-        if MAIN in self.files:
-            raise SkillErrors([Problem(MAIN, "", "The text of SKILL.md belongs into `content`. Leave it out of `files`.")])
-        found = {MAIN: self.content.encode()}
+        if SKILL_MD in self.files:
+            raise SkillErrors(
+                [
+                    SkillProblem(
+                        SKILL_MD, "", "The text of SKILL.md belongs into `content`. Leave it out of `files`."
+                    )
+                ]
+            )
+        found = {SKILL_MD: self.content.encode()}
         for path, file in self.files.items():
             try:
-                found[path] = file.encode() if isinstance(file, str) else base64.b64decode(file.base64, validate=True)
+                found[path] = (
+                    file.encode() if isinstance(file, str) else base64.b64decode(file.base64, validate=True)
+                )
             except (binascii.Error, ValueError):
-                raise SkillErrors([Problem(path[:80], "base64", "This is not base64. Encode the file again.")]) from None
+                raise SkillErrors(
+                    [SkillProblem(path[:80], "base64", "This is not base64. Encode the file again.")]
+                ) from None
         return found
 
 
@@ -74,8 +94,18 @@ class ContentSent(_Sent):
 
 class HubSent(_Sent):
     url: Whole = Field(min_length=1, max_length=2000, json_schema_extra={"format": "git-url"})
-    ref: Whole = Field("", max_length=200, description="A branch, a tag or a commit.", json_schema_extra={"format": "git-ref"})
-    path: Whole = Field("", max_length=200, description="A folder of the repository.", json_schema_extra={"format": "git-path"})
+    ref: Whole = Field(
+        "",
+        max_length=200,
+        description="A branch, a tag or a commit.",
+        json_schema_extra={"format": "git-ref"},
+    )
+    path: Whole = Field(
+        "",
+        max_length=200,
+        description="A folder of the repository.",
+        json_schema_extra={"format": "git-path"},
+    )
 
 
 # --- what is answered -----------------------------------------------------------------------------------------------------------------
@@ -94,7 +124,7 @@ class ProblemItem(_Shown):
     line: int | None = None
 
     @classmethod
-    def of(cls, problem: Problem) -> "ProblemItem":
+    def of(cls, problem: SkillProblem) -> "ProblemItem":
         return cls(file=problem.file, field=problem.field, message=problem.message, line=problem.line)
 
 
@@ -130,11 +160,11 @@ class SkillShown(_Shown):
     enabled: bool
     used: bool
     shadowed_by: Origin | None
-    findings: list[Finding]
+    findings: list[ScanFinding]
     problems: list[ProblemItem]
 
     @classmethod
-    def of(cls, entry: Entry, *, content: bool = False) -> "SkillShown":
+    def of(cls, entry: SkillEntry, *, content: bool = False) -> "SkillShown":
         skill = entry.skill
         return cls(
             id="/".join(filter(None, (entry.origin, entry.origin_id, entry.name))),
@@ -143,7 +173,7 @@ class SkillShown(_Shown):
             source=_SOURCES[entry.origin],
             source_id=entry.origin_id or None,
             origin=entry.origin,
-            content=_text(entry.files.get(MAIN, b"")) or "" if content else None,
+            content=_text(entry.files.get(SKILL_MD, b"")) or "" if content else None,
             ancillary_files=_texts(entry.files) if content else {},
             metadata=dict(skill.metadata) if skill else {},
             version=skill.version if skill else None,
@@ -164,7 +194,7 @@ class SourceProblem(_Shown):
     reason: str
 
     @classmethod
-    def of(cls, one: Unavailable) -> "SourceProblem":
+    def of(cls, one: UnavailableSource) -> "SourceProblem":
         return cls(source=f"{one.origin}:{one.origin_id}" if one.origin_id else one.origin, reason=one.reason)
 
 
@@ -189,14 +219,14 @@ class CheckedShown(_Shown):
     name: str | None
     version: str | None
     problems: list[ProblemItem]
-    findings: list[Finding]
+    findings: list[ScanFinding]
 
     @classmethod
-    def of(cls, checked: Checked) -> "CheckedShown":
+    def of(cls, checked: SkillCheck) -> "CheckedShown":
         skill = checked.skill
         return cls(
             valid=skill is not None,
-            blocked=checked.blocked,
+            blocked=checked.is_blocked,
             name=skill.name if skill else None,
             version=skill.version if skill else None,
             problems=[ProblemItem.of(problem) for problem in checked.problems],
@@ -210,12 +240,18 @@ class ScanShown(_Shown):
     scan_status: Literal["passed", "flagged"]
     max_severity: Severity | None
     summary: str
-    findings: list[Finding]
+    findings: list[ScanFinding]
 
     @classmethod
-    def of(cls, findings: Sequence[Finding]) -> "ScanShown":
-        worst: Severity | None = next((one.severity for one in sorted(findings, key=lambda one: one.severity)), None)
-        said = f"{len(findings)} finding{'s' if len(findings) > 1 else ''}: {findings[0].message}" if findings else "Nothing was found."
+    def of(cls, findings: Sequence[ScanFinding]) -> "ScanShown":
+        worst: Severity | None = next(
+            (one.severity for one in sorted(findings, key=lambda one: one.severity)), None
+        )
+        said = (
+            f"{len(findings)} finding{'s' if len(findings) > 1 else ''}: {findings[0].message}"
+            if findings
+            else "Nothing was found."
+        )
         blocked = worst == "block"
         return cls(
             passed=not blocked,
@@ -240,7 +276,7 @@ class Refreshed(_Shown):
 
 class Status(_Shown):
     mas_registered: bool
-    sync_status: Sync
+    sync_status: SyncStatus
     graph_generation: int
     skills_generation: int
     skills_loaded_count: int
@@ -258,7 +294,9 @@ class HubShown(_Shown):
     problem: str
 
     @classmethod
-    def of(cls, hub: Hub, entries: Sequence[Entry], unavailable: Sequence[Unavailable]) -> "HubShown":
+    def of(
+        cls, hub: Hub, entries: Sequence[SkillEntry], unavailable: Sequence[UnavailableSource]
+    ) -> "HubShown":
         return cls(
             id=hub.id,
             url=hub.url.partition("?")[0],  # behind it people write tokens
@@ -267,7 +305,9 @@ class HubShown(_Shown):
             commit=hub.commit,
             configured=hub.configured,
             skills=sum((entry.origin, entry.origin_id) == ("hub", hub.id) for entry in entries),
-            problem=next((one.reason for one in unavailable if (one.origin, one.origin_id) == ("hub", hub.id)), ""),
+            problem=next(
+                (one.reason for one in unavailable if (one.origin, one.origin_id) == ("hub", hub.id)), ""
+            ),
         )
 
 
@@ -276,7 +316,11 @@ class HubsShown(_Shown):
 
 
 def _texts(files: Mapping[str, bytes]) -> dict[str, str]:
-    return {path: text for path, content in sorted(files.items()) if path != MAIN and (text := _text(content)) is not None}
+    return {
+        path: text
+        for path, content in sorted(files.items())
+        if path != SKILL_MD and (text := _text(content)) is not None
+    }
 
 
 def _text(content: bytes) -> str | None:
@@ -287,12 +331,12 @@ def _text(content: bytes) -> str | None:
         return None
 
 
-def is_from(entry: Entry, wanted: Wanted | None, source_id: str = "") -> bool:
+def is_from(entry: SkillEntry, wanted: Wanted | None, source_id: str = "") -> bool:
     """Whether an entry comes from a source, in either way of naming it."""
     return wanted in (None, entry.origin, _SOURCES[entry.origin]) and source_id in ("", entry.origin_id)
 
 
-def has_tags(entry: Entry, tags: Sequence[str]) -> bool:
+def has_tags(entry: SkillEntry, tags: Sequence[str]) -> bool:
     """Tags stand in the metadata, with commas or spaces between them."""
     if not tags:
         return True

@@ -25,12 +25,12 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
-    at: int
-    what: str
+class HiddenCharacter:
+    position: int
+    description: str
 
 
-def hidden(text: str) -> Iterator[Hidden]:
+def find_hidden_characters(text: str) -> Iterator[HiddenCharacter]:
     """Every place with hidden characters. Those that emoji and scripts other than Latin need are not hidden."""
     if text.isascii():
         return
@@ -41,7 +41,7 @@ def hidden(text: str) -> Iterator[Hidden]:
             continue
         if kind == "tags" and any(first < at < last for first, last in flags):
             continue
-        yield Hidden(at, f"{_NAMES[kind]} (U+{ord(text[at]):04X})")
+        yield HiddenCharacter(at, f"{_NAMES[kind]} (U+{ord(text[at]):04X})")
 
 
 def _joins(text: str, at: int) -> bool:
@@ -51,4 +51,8 @@ def _joins(text: str, at: int) -> bool:
         return False
     if text[at] == "\u200d" and unicodedata.category(after) == "So":
         return unicodedata.category(before) in ("So", "Sk") or before == "\ufe0f"
-    return unicodedata.category(before) in ("Lo", "Mn", "Mc") and unicodedata.category(after) in ("Lo", "Mn", "Mc")
+    return unicodedata.category(before) in ("Lo", "Mn", "Mc") and unicodedata.category(after) in (
+        "Lo",
+        "Mn",
+        "Mc",
+    )

@@ -10,14 +10,17 @@ from collections.abc import Mapping
 _BETWEEN = r"[\s,]{1,6}"
 
 
-def words(text: str, endings: str = "") -> str:
+def word_class(text: str, endings: str = "") -> str:
     """A class of words, each with an ending or without; a word that ends with `*` goes on as it likes, `_` is a space."""
     tails = f"(?:{'|'.join(endings.split())})?" if endings else ""
-    found = [re.escape(word.rstrip("*")).replace("_", r"[\s-]+") + (r"\w*" if word.endswith("*") else tails) for word in text.split()]
+    found = [
+        re.escape(word.rstrip("*")).replace("_", r"[\s-]+") + (r"\w*" if word.endswith("*") else tails)
+        for word in text.split()
+    ]
     return "(?:" + "|".join(found) + ")"
 
 
-def phrase(text: str, classes: Mapping[str, str]) -> re.Pattern[str]:
+def compile_phrase(text: str, classes: Mapping[str, str]) -> re.Pattern[str]:
     pattern, follows = "", False
     for token in text.split():
         if token.startswith(".."):
@@ -32,5 +35,8 @@ def phrase(text: str, classes: Mapping[str, str]) -> re.Pattern[str]:
 
 
 def _piece(token: str, classes: Mapping[str, str]) -> str:
-    inner = "|".join(classes[one[1:-1]] if one.startswith("<") else re.escape(one).replace("_", r"[\s-]+") for one in token.split("|"))
+    inner = "|".join(
+        classes[one[1:-1]] if one.startswith("<") else re.escape(one).replace("_", r"[\s-]+")
+        for one in token.split("|")
+    )
     return rf"(?<!\w)(?:{inner})(?!\w)"

@@ -38,21 +38,21 @@ _SHAPES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Secret:
-    at: int
+class SecretMatch:
+    position: int
     end: int
-    what: str
+    description: str
 
 
-def secrets(text: str) -> Iterator[Secret]:
+def find_secrets(text: str) -> Iterator[SecretMatch]:
     for shape in _SHAPES:
         if any(begin in text for begin in shape.begins):
             for match in shape.pattern.finditer(text):
                 if len(set(match[0])) > _FEW and "EXAMPLE" not in match[0]:
-                    yield Secret(match.start(), match.end(), shape.what)
+                    yield SecretMatch(match.start(), match.end(), shape.what)
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """The text with every shape of a secret covered; positions stay."""
     for shape in _SHAPES:
         if any(begin in text for begin in shape.begins):

@@ -9,18 +9,23 @@ from pathlib import Path
 from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.core.skills import Origin
 from ai_platform_engineering.skills_middleware.file_rules import (
-    MAIN,
     MAX_DEPTH,
-    MAX_FILE,
+    MAX_FILE_BYTES,
     MAX_FILES,
-    Problem,
+    SKILL_MD,
+    SkillProblem,
+    find_size_problems,
     is_hidden,
-    shown,
-    size_problems,
+    to_printable,
 )
-from ai_platform_engineering.skills_middleware.sources.source import LEFT_OUT, MAX_SOURCE, Held, no_room
+from ai_platform_engineering.skills_middleware.sources.skill_source import (
+    LEFT_OUT,
+    MAX_SOURCE_BYTES,
+    RawSkill,
+    omit_files,
+)
 
-_FLAT = f"--{MAIN}"
+_FLAT = f"--{SKILL_MD}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +41,24 @@ class FolderSource:
 
     origin_id = ""
 
-    def __init__(self, folder: Path, *, origin: Origin = "folder", watched: bool = True, most: int = MAX_SOURCE) -> None:
-        self._folder, self.origin, self.watched, self._most = folder, origin, watched, most
+    def __init__(
+        self, folder: Path, *, origin: Origin = "folder", watched: bool = True, most: int = MAX_SOURCE_BYTES
+    ) -> None:
+        self._folder = folder
+        self.origin = origin
+        self.watched = watched
+        self._most = most
 
-    def held(self, known: Mapping[str, Held]) -> dict[str, Held]:
+    def read_skills(self, known: Mapping[str, RawSkill]) -> dict[str, RawSkill]:
         try:
             root = self._folder.expanduser().resolve(strict=True)
             entries = sorted(os.scandir(root), key=lambda entry: entry.name)
         except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
             said = (error.strerror or "") if isinstance(error, OSError) else "its links lead in a circle"
-            raise SourceUnavailable(f"The folder {self._folder} cannot be read: {said.lower()}. Check SKILLS_DIR.") from None
-        found: dict[str, Held] = {}
+            raise SourceUnavailable(
+                f"The folder {self._folder} cannot be read: {said.lower()}. Check SKILLS_DIR."
+            ) from None
+        found: dict[str, RawSkill] = {}
         size = 0
         for entry in entries:
             before = known.get(entry.name)
@@ -54,35 +66,39 @@ class FolderSource:
             one = _held(entry, root, None if left_out else before) if not is_hidden(entry.name) else None
             if one is not None:
                 size += one.size
-                again = before if left_out and before is not None else no_room(one)
-                found[one.place] = one if size <= self._most else again
+                again = before if left_out and before is not None else omit_files(one)
+                found[one.location] = one if size <= self._most else again
         return found
 
 
-def read_folder(folder: Path) -> Held:
+def read_skill_folder(folder: Path) -> RawSkill:
     """The files of one skill, read with the same limits. Blocks."""
     files: list[_File] = []
     _walk(str(folder), "", folder.resolve(), files, [])
-    return _read(Held(folder.name, folder.name, ""), files)
+    return _read(RawSkill(folder.name, folder.name, ""), files)
 
 
-def _held(entry: os.DirEntry[str], root: Path, known: Held | None) -> Held | None:
-    if known is not None and _mark(known.watched) == known.mark:
+def _held(entry: os.DirEntry[str], root: Path, known: RawSkill | None) -> RawSkill | None:
+    if known is not None and _mark(known.watched_paths) == known.fingerprint:
         return known
     files: list[_File] = []
     folders: list[str] = []
     name = entry.name
     if name.endswith(_FLAT):
         name = name.removesuffix(_FLAT)
-        files.append(_looked(entry, MAIN, root))
+        files.append(_looked(entry, SKILL_MD, root))
     elif entry.is_dir(follow_symlinks=False):
         _walk(entry.path, "", root, files, folders)
     elif entry.is_symlink() and entry.is_dir():
-        files.append(_File(MAIN, entry.path, None, "The skill is a link to a folder. Put the folder itself here."))
+        files.append(
+            _File(SKILL_MD, entry.path, None, "The skill is a link to a folder. Put the folder itself here.")
+        )
     else:
         return None
     watched = (*folders, *(file.real for file in files))
-    return _read(Held(entry.name, name, _mark(watched), watched=watched), files)  # the mark first: what changes meanwhile is seen later
+    return _read(
+        RawSkill(entry.name, name, _mark(watched), watched_paths=watched), files
+    )  # the mark first: what changes meanwhile is seen later
 
 
 def _walk(folder: str, prefix: str, root: Path, files: list[_File], folders: list[str]) -> None:
@@ -91,7 +107,14 @@ def _walk(folder: str, prefix: str, root: Path, files: list[_File], folders: lis
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        files.append(_File(prefix or MAIN, folder, None, f"The folder cannot be read: {(error.strerror or '').lower()}."))
+        files.append(
+            _File(
+                prefix or SKILL_MD,
+                folder,
+                None,
+                f"The folder cannot be read: {(error.strerror or '').lower()}.",
+            )
+        )
         return
     for entry in entries:
         path = prefix + entry.name
@@ -112,11 +135,15 @@ def _looked(entry: os.DirEntry[str], path: str, root: Path) -> _File:
             # Inside of the folder a link is fine: that is how Kubernetes mounts a ConfigMap.
             target = Path(entry.path).resolve(strict=True)
             if not target.is_relative_to(root):
-                said = "The file is a link to a place outside of the folder of skills. Put the file itself here."
+                said = (
+                    "The file is a link to a place outside of the folder of skills. Put the file itself here."
+                )
                 return _File(path, entry.path, None, said)
             status = target.stat()
     except (OSError, RuntimeError):
-        return _File(path, entry.path, None, "The file cannot be read. Check that it is there and may be read.")
+        return _File(
+            path, entry.path, None, "The file cannot be read. Check that it is there and may be read."
+        )
     if not stat.S_ISREG(status.st_mode):
         return _File(path, entry.path, status, "This is not a file. Remove it.")
     return _File(path, entry.path, status)
@@ -135,9 +162,9 @@ def _mark(watched: tuple[str, ...]) -> str:
     return str(hash(tuple(seen)))
 
 
-def _read(held: Held, files: list[_File]) -> Held:
-    problems = [Problem(shown(file.path), "", file.problem) for file in files if file.problem]
-    problems += size_problems({file.path: file.status.st_size for file in files if file.status})
+def _read(held: RawSkill, files: list[_File]) -> RawSkill:
+    problems = [SkillProblem(to_printable(file.path), "", file.problem) for file in files if file.problem]
+    problems += find_size_problems({file.path: file.status.st_size for file in files if file.status})
     if problems:
         return replace(held, problems=tuple(problems))
     contents: dict[str, bytes] = {}
@@ -145,9 +172,13 @@ def _read(held: Held, files: list[_File]) -> Held:
         try:
             # A pipe put in the file's place since it was looked at would block for ever.
             with open(os.open(file.real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
-                contents[file.path] = opened.read(MAX_FILE + 1)
+                contents[file.path] = opened.read(MAX_FILE_BYTES + 1)
         except OSError as error:
             problems.append(
-                Problem(shown(file.path), "", f"The file cannot be read: {(error.strerror or '').lower()}. Check who may read it.")
+                SkillProblem(
+                    to_printable(file.path),
+                    "",
+                    f"The file cannot be read: {(error.strerror or '').lower()}. Check who may read it.",
+                )
             )
     return replace(held, files={} if problems else contents, problems=tuple(problems))

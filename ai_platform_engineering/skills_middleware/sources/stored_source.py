@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from ai_platform_engineering.core.skills import Origin
-from ai_platform_engineering.skills_middleware.skill_store import Key, SkillStore
-from ai_platform_engineering.skills_middleware.sources.source import Held
+from ai_platform_engineering.skills_middleware.skill_store import SkillKey, SkillStore
+from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill
 
 
 class StoredSource:
@@ -13,15 +13,17 @@ class StoredSource:
     watched = True
 
     def __init__(self, store: SkillStore, *, origin: Origin = "stored", origin_id: str = "") -> None:
-        self._store, self.origin, self.origin_id = store, origin, origin_id
+        self._store = store
+        self.origin = origin
+        self.origin_id = origin_id
 
-    def held(self, known: Mapping[str, Held]) -> dict[str, Held]:
-        marks = self._store.marks(self.origin, self.origin_id)
+    def read_skills(self, known: Mapping[str, RawSkill]) -> dict[str, RawSkill]:
+        marks = self._store.fingerprints(self.origin, self.origin_id)
         found = (self._one(place, mark, known.get(place)) for place, mark in marks.items())
-        return {held.place: held for held in found if held is not None}
+        return {held.location: held for held in found if held is not None}
 
-    def _one(self, place: str, mark: str, known: Held | None) -> Held | None:
+    def _one(self, place: str, mark: str, known: RawSkill | None) -> RawSkill | None:
         """None when it was removed since it was listed."""
-        if known is not None and known.mark == mark:
+        if known is not None and known.fingerprint == mark:
             return known
-        return self._store.held(Key(self.origin, self.origin_id, place))
+        return self._store.read_skill(SkillKey(self.origin, self.origin_id, place))

@@ -21,7 +21,10 @@ def build_agent(
     *,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
-    prompt = definition.prompt or f"You are the {definition.title or definition.name} agent. {definition.description}"
+    prompt = (
+        definition.prompt
+        or f"You are the {definition.title or definition.name} agent. {definition.description}"
+    )
     return create_agent(
         model,
         tools=list(tools),

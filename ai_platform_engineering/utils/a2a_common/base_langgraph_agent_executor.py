@@ -7,7 +7,7 @@ from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
 
 from ai_platform_engineering.a2a.codec import TaskRef, encode
-from ai_platform_engineering.core.events import Cancelled, Numbered
+from ai_platform_engineering.core.events import Cancelled, StoredEvent
 
 
 class BaseLangGraphAgentExecutor(AgentExecutor):
@@ -17,11 +17,11 @@ class BaseLangGraphAgentExecutor(AgentExecutor):
         self._cancelling: set[str] = set()
 
     @abstractmethod
-    async def open(self, context: RequestContext) -> AsyncIterator[Numbered]:
+    async def open(self, context: RequestContext) -> AsyncIterator[StoredEvent]:
         """Starts or continues the task of the request and follows it."""
 
     @abstractmethod
-    async def stop(self, task_id: str, by: str) -> AsyncIterator[Numbered]:
+    async def stop(self, task_id: str, by: str) -> AsyncIterator[StoredEvent]:
         """Stops the task and gives the events of its end."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:

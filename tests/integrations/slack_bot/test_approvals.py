@@ -9,39 +9,62 @@ from typing import Any
 import pytest
 from langchain_core.tools import StructuredTool
 
-from ai_platform_engineering.a2a.client import Conversation
+from ai_platform_engineering.a2a.client import ClientConversation
 from ai_platform_engineering.core.events import InputResolved
-from ai_platform_engineering.integrations.slack_bot.utils import hitl_handler as hitl
-from tests.support.asking_agent import DELEGATING, Repos, asking, github
+from ai_platform_engineering.integrations.slack_bot import input_requests
+from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import agent
-from tests.support.slack_requests import FIELDS, WORDS, buttons, calling, configured, ids, stops, task_of, told
-from tests.support.slack_workspace import Stage, joined, stage
+from tests.support.slack_requests import (
+    FIELDS,
+    WORDS,
+    buttons,
+    calling,
+    configured,
+    ids,
+    stops,
+    task_of,
+    told,
+)
+from tests.support.slack_workspace import BotHarness, join_texts, stage
 
 
-def by_repo(on: Stage, thread: str) -> dict[str, Any]:
+def by_repo(on: BotHarness, thread: str) -> dict[str, Any]:
     """The messages that ask for approval, by the repository they are about."""
-    waiting = [one for one in on.mine("C1", thread) if hitl.APPROVE in str(one.blocks)]
-    return {name: one for one in waiting for name in ("one", "two", "three") if f'"{name}"' in str(one.blocks)}
+    waiting = [one for one in on.mine("C1", thread) if input_requests.APPROVE in str(one.blocks)]
+    return {
+        name: one for one in waiting for name in ("one", "two", "three") if f'"{name}"' in str(one.blocks)
+    }
 
 
 async def test_a_call_is_shown_and_runs_when_it_is_approved(tmp_path: Path) -> None:
     repos = Repos()
-    async with stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one", "stars": 2})]) as on, on.bot():
+    async with (
+        stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one", "stars": 2})]) as on,
+        on.bot(),
+    ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.APPROVE, thread)
+        message = await on.shown(input_requests.APPROVE, thread)
         asked = copy.deepcopy(message)
-        await on.slack.click(message, hitl.APPROVE)
+        await on.slack.click(message, input_requests.APPROVE)
         messages = await on.ended("C1", thread)
-    assert (asked.text, buttons(asked)) == ("Github wants to run create_repo", ["Approve", "Always here", "Edit", "Reject"])
-    approve = next(element for block in asked.blocks for element in block.get("elements", ()) if element.get("action_id") == hitl.APPROVE)
+    assert (asked.text, buttons(asked)) == (
+        "Github wants to run create_repo",
+        ["Approve", "Always here", "Edit", "Reject"],
+    )
+    approve = next(
+        element
+        for block in asked.blocks
+        for element in block.get("elements", ())
+        if element.get("action_id") == input_requests.APPROVE
+    )
     assert approve["confirm"]["text"]["text"] == "Run create_repo with these arguments?"
     assert repos.made == [{"name": "one", "private": False, "stars": 2}]
     assert buttons(message) == []
     assert "Approved by <@U1> <!date^" in str(message.blocks)
     assert '"name": "one"' in str(message.blocks)
-    assert joined(messages[-1:]).strip() == "So: one is there."
+    assert join_texts(messages[-1:]).strip() == "So: one is there."
 
 
 async def test_arguments_are_edited_and_secrets_stay_where_they_were_unseen(tmp_path: Path) -> None:
@@ -55,11 +78,13 @@ async def test_arguments_are_edited_and_secrets_stay_where_they_were_unseen(tmp_
     tool = StructuredTool.from_function(coroutine=rotate, name="rotate", metadata={"listed": "ask"})
     given = {"key": {"name": "old", "password": "hunter2"}, "api_token": "t0p-s3cret", "bypass": True}
     vault = agent("vault", Script(Turn(Call("rotate", given)), Turn(Say("{{tool:rotate}}"))), tool)
-    outer = Script(Turn(Call("task", {"description": "Go on.", "subagent_type": "vault"})), Turn(Say("Done.")))
+    outer = Script(
+        Turn(Call("task", {"description": "Go on.", "subagent_type": "vault"})), Turn(Say("Done."))
+    )
     async with stage(tmp_path, outer, agents=[vault]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.EDIT, thread)
-        view = await on.opened(message, hitl.EDIT)
+        message = await on.shown(input_requests.EDIT, thread)
+        view = await on.opened(message, input_requests.EDIT)
         shown = view["blocks"][-1]["element"]["initial_value"]
         broken = await on.slack.submit(view, {"arguments": "{"})
         no_object = await on.slack.submit(view, {"arguments": "[1]"})
@@ -67,31 +92,39 @@ async def test_arguments_are_edited_and_secrets_stay_where_they_were_unseen(tmp_
         assert await on.slack.submit(view, {"arguments": shown.replace("old", "new")}) is None
         await on.ended("C1", thread)
         seen = json.dumps([call.params for call in on.slack.calls])
-    assert json.loads(shown) == {"key": {"name": "old", "password": "•••"}, "api_token": "•••", "bypass": True}
+    assert json.loads(shown) == {
+        "key": {"name": "old", "password": "•••"},
+        "api_token": "•••",
+        "bypass": True,
+    }
     assert broken is not None
     assert broken["errors"]["arguments"].startswith("This is not JSON: ")
     assert no_object is not None
     assert no_object["errors"] == {"arguments": "The arguments are a JSON object with a value for each name."}
-    assert called == [{"key": {"name": "new", "password": "hunter2"}, "api_token": "t0p-s3cret", "bypass": True}]
+    assert called == [
+        {"key": {"name": "new", "password": "hunter2"}, "api_token": "t0p-s3cret", "bypass": True}
+    ]
     assert "Approved with changes by <@U1>" in str(message.blocks)
     assert "hunter2" not in seen
     assert "t0p-s3cret" not in seen
 
 
-async def test_a_call_is_rejected_with_a_reason_and_another_one_is_always_approved_here(tmp_path: Path) -> None:
+async def test_a_call_is_rejected_with_a_reason_and_another_one_is_always_approved_here(
+    tmp_path: Path,
+) -> None:
     repos = Repos()
     outer = ScriptedChatModel(script=DELEGATING)
     async with stage(tmp_path, outer, agents=[github(repos, {"name": "one"})]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.REJECT_IT, thread)
-        view = await on.opened(message, hitl.REJECT_IT)
+        message = await on.shown(input_requests.REJECT_IT, thread)
+        view = await on.opened(message, input_requests.REJECT_IT)
         assert await on.slack.submit(view, {"reason": "Not today."}) is None
         await on.ended("C1", thread)
         made = list(repos.made)
         refusal = outer.requests[-1].tool_results["github"]
 
         await on.slack.say("Go again.", thread_ts=thread)
-        await on.slack.click(await on.shown(hitl.ALWAYS, thread), hitl.ALWAYS)
+        await on.slack.click(await on.shown(input_requests.ALWAYS, thread), input_requests.ALWAYS)
         await on.ended("C1", thread, 2)
         await on.slack.say("And again.", thread_ts=thread)
         await on.ended("C1", thread, 3)
@@ -99,7 +132,7 @@ async def test_a_call_is_rejected_with_a_reason_and_another_one_is_always_approv
     assert "Rejected by <@U1>" in str(message.blocks)
     assert "A person rejected this call of create_repo: Not today." in refusal[0]
     assert [one["name"] for one in repos.made] == ["one", "one"]
-    assert on.message_with(hitl.APPROVE, "C1", thread) is None
+    assert on.message_with(input_requests.APPROVE, "C1", thread) is None
 
 
 async def test_several_calls_wait_and_are_decided_out_of_order_by_two_people_at_once(tmp_path: Path) -> None:
@@ -108,13 +141,15 @@ async def test_several_calls_wait_and_are_decided_out_of_order_by_two_people_at_
     async with stage(tmp_path, DELEGATING, agents=[three], env=env) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
         waiting = await on.slack.wait(lambda: len(found := by_repo(on, thread)) == 3 and found)
-        view = await on.opened(waiting["three"], hitl.EDIT, user="U2")
+        view = await on.opened(waiting["three"], input_requests.EDIT, user="U2")
         assert await on.slack.submit(view, {"arguments": '{"name": "drei"}'}, user="U2") is None
         await on.slack.wait(lambda: not buttons(waiting["three"]))
         both = copy.deepcopy(waiting["one"])
-        await asyncio.gather(*(on.slack.click(both, hitl.APPROVE, user=user) for user in ("U1", "U2")))
+        await asyncio.gather(
+            *(on.slack.click(both, input_requests.APPROVE, user=user) for user in ("U1", "U2"))
+        )
         await on.slack.wait(lambda: [*on.whispers("U1"), *on.whispers("U2")])
-        view = await on.opened(waiting["two"], hitl.REJECT_IT)
+        view = await on.opened(waiting["two"], input_requests.REJECT_IT)
         await on.slack.submit(view, {})
         await on.ended("C1", thread)
     assert sorted(one["name"] for one in repos.made) == ["drei", "one"]
@@ -127,34 +162,46 @@ async def test_several_calls_wait_and_are_decided_out_of_order_by_two_people_at_
 # --- what happens elsewhere -------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_that_is_given_elsewhere_takes_the_buttons_away_and_the_thread_goes_on(tmp_path: Path) -> None:
+async def test_an_answer_that_is_given_elsewhere_takes_the_buttons_away_and_the_thread_goes_on(
+    tmp_path: Path,
+) -> None:
     repos = Repos()
-    async with stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})]) as on, on.bot() as running:
+    async with (
+        stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})]) as on,
+        on.bot() as running,
+    ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.APPROVE, thread)
+        message = await on.shown(input_requests.APPROVE, thread)
         stale, (turn_id, request_id) = copy.deepcopy(message), ids(message)
-        row = await running.bot.store.turn(turn_id)
+        row = await running.bot.store.find_turn(turn_id)
         elsewhere = on.supervisor_for(thread, "someone@example.com")
-        async for _ in elsewhere.answer({request_id: {"type": "approve"}}, Conversation(row.owner, row.task_id)):
+        async for _ in elsewhere.answer(
+            {request_id: {"type": "approve"}}, ClientConversation(row.owner, row.task_id)
+        ):
             pass
         messages = await on.ended("C1", thread)
-        await on.slack.click(stale, hitl.APPROVE)
+        await on.slack.click(stale, input_requests.APPROVE)
         await on.slack.wait(on.whispers)
     assert repos.made
     assert "Approved by someone@example.com" in str(message.blocks)
-    assert joined(messages[-1:]).strip() == "So: one is there."
-    assert on.whispers()[0].startswith("A decision on create_repo was already answered by someone@example.com at ")
+    assert join_texts(messages[-1:]).strip() == "So: one is there."
+    assert on.whispers()[0].startswith(
+        "A decision on create_repo was already answered by someone@example.com at "
+    )
 
 
 async def test_a_run_that_is_cancelled_elsewhere_asks_no_longer(tmp_path: Path) -> None:
-    async with stage(tmp_path, calling("details"), tools=[asking("details", FIELDS)]) as on, on.bot() as running:
+    async with (
+        stage(tmp_path, calling("details"), tools=[form_tool("details", FIELDS)]) as on,
+        on.bot() as running,
+    ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.FILL, thread)
+        message = await on.shown(input_requests.FILL, thread)
         stale, (turn_id, _) = copy.deepcopy(message), ids(message)
-        row = await running.bot.store.turn(turn_id)
+        row = await running.bot.store.find_turn(turn_id)
         await on.supervisor_for(thread).cancel(row.task_id)
         await on.ended("C1", thread)
-        await on.slack.click(stale, hitl.FILL)
+        await on.slack.click(stale, input_requests.FILL)
         await on.slack.wait(on.whispers)
     assert (buttons(message), "About details" in str(message.blocks)) == ([], True)
     assert "No longer asked." in str(message.blocks)
@@ -167,7 +214,9 @@ async def test_what_nobody_answers_in_time_expires_and_says_how_to_be_asked_agai
     repos = Repos()
     async with stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})], env=env) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        await on.slack.wait(lambda: "Expired: nothing was decided." in str([one.blocks for one in on.mine("C1", thread)]))
+        await on.slack.wait(
+            lambda: "Expired: nothing was decided." in str([one.blocks for one in on.mine("C1", thread)])
+        )
         [message] = [one for one in on.mine("C1", thread) if one.state == "posted"]
     assert buttons(message) == []
     assert "Write in this thread to be asked again, or `stop`." in str(message.blocks)
@@ -176,17 +225,19 @@ async def test_what_nobody_answers_in_time_expires_and_says_how_to_be_asked_agai
 
 async def test_a_click_on_what_has_expired_has_it_asked_again(tmp_path: Path) -> None:
     model = calling("details")
-    past = asking("details", WORDS, expires_at="2000-01-01T00:00:00Z")
+    past = form_tool("details", WORDS, expires_at="2000-01-01T00:00:00Z")
     async with stage(tmp_path, model, tools=[past]) as on, on.bot() as running:
         thread = await on.slack.say("Go.", mention=True)
-        first = await on.shown(hitl.DECLINE, thread)
-        await on.slack.click(first, hitl.DECLINE)
-        again = await on.slack.wait(lambda: next((one for one in on.mine("C1", thread) if one.ts > first.ts and buttons(one)), None))
+        first = await on.shown(input_requests.DECLINE, thread)
+        await on.slack.click(first, input_requests.DECLINE)
+        again = await on.slack.wait(
+            lambda: next((one for one in on.mine("C1", thread) if one.ts > first.ts and buttons(one)), None)
+        )
         assert "Expired: nothing was decided." in str(first.blocks)
         assert len(model.requests) == 1
         async with asyncio.timeout(20):
             await running.listeners.drained()  # who clicks too late does not wait for ever
-        await on.slack.click(again, hitl.DECLINE)
+        await on.slack.click(again, input_requests.DECLINE)
         await on.ended("C1", thread)
     assert told(model)["type"] == "reject"
 
@@ -194,17 +245,24 @@ async def test_a_click_on_what_has_expired_has_it_asked_again(tmp_path: Path) ->
 # --- who may answer ---------------------------------------------------------------------------------------------------
 
 
-async def test_only_who_asked_may_answer_and_that_is_looked_at_again_when_a_modal_is_sent(tmp_path: Path) -> None:
+async def test_only_who_asked_may_answer_and_that_is_looked_at_again_when_a_modal_is_sent(
+    tmp_path: Path,
+) -> None:
     repos, env = Repos(), configured(tmp_path, "requester")
     async with stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})], env=env) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.APPROVE, thread)
-        for action in (hitl.APPROVE, hitl.ALWAYS, hitl.EDIT, hitl.REJECT_IT):
+        message = await on.shown(input_requests.APPROVE, thread)
+        for action in (
+            input_requests.APPROVE,
+            input_requests.ALWAYS,
+            input_requests.EDIT,
+            input_requests.REJECT_IT,
+        ):
             await on.slack.click(message, action, user="U2")
         await on.slack.wait(lambda: len(on.whispers("U2")) == 4)
         assert on.slack.views == {}
         configured(tmp_path, "requester", "U2")
-        view = await on.opened(message, hitl.EDIT, user="U2")
+        view = await on.opened(message, input_requests.EDIT, user="U2")
         configured(tmp_path, "requester")
         refused = await on.slack.submit(view, {}, user="U2")
         assert repos.made == []
@@ -224,29 +282,34 @@ async def test_others_may_answer_by_id_mail_group_or_all_of_them(tmp_path: Path,
     async with stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})], env=env) as on, on.bot():
         on.slack.usergroups["S1"] = ["U2"]
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.APPROVE, thread)
+        message = await on.shown(input_requests.APPROVE, thread)
         if approver != "anyone":
             for user in ("U1", "U3"):
-                await on.slack.click(message, hitl.APPROVE, user=user)
+                await on.slack.click(message, input_requests.APPROVE, user=user)
             await on.slack.wait(lambda: on.whispers("U1") and on.whispers("U3"))
             assert repos.made == []
-        await on.slack.click(message, hitl.APPROVE, user="U2")
+        await on.slack.click(message, input_requests.APPROVE, user="U2")
         await on.ended("C1", thread)
         events = await on.events(task_of(on, thread), thread)
     assert [event.by for event in events if isinstance(event, InputResolved)] == ["second@example.com"]
     assert "Approved by <@U2>" in str(message.blocks)
 
 
-async def test_who_may_not_answer_does_not_answer_with_a_message_either_and_drops_nothing(tmp_path: Path) -> None:
+async def test_who_may_not_answer_does_not_answer_with_a_message_either_and_drops_nothing(
+    tmp_path: Path,
+) -> None:
     model = calling("cluster")
-    async with stage(tmp_path, model, tools=[asking("cluster", WORDS)]) as on, on.bot():
+    async with stage(tmp_path, model, tools=[form_tool("cluster", WORDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        await on.shown(hitl.FILL, thread)
+        await on.shown(input_requests.FILL, thread)
         for number, text in enumerate(("green", "drop"), 1):
             await on.slack.say(text, user="U2", thread_ts=thread)
             await on.slack.wait(lambda: len(on.whispers("U2")) == number)  # noqa: B023 - waited for within its turn
         assert len(model.requests) == 1
         await on.slack.say("blue", thread_ts=thread)
         await on.ended("C1", thread)
-    assert on.whispers("U2") == ["This thread waits for an answer. You may not answer this. In this channel it is for <@U1>."] * 2
+    assert (
+        on.whispers("U2")
+        == ["This thread waits for an answer. You may not answer this. In this channel it is for <@U1>."] * 2
+    )
     assert told(model) == {"answer": "blue"}

@@ -50,15 +50,23 @@ from ai_platform_engineering.core.events import (
     ToolStarted,
     is_terminal,
 )
-from ai_platform_engineering.core.transcript import Request, Transcript
-from ai_platform_engineering.integrations.slack_bot.messages import EXPIRED, Place, ThreadMessages
-from ai_platform_engineering.integrations.slack_bot.rate_limits import Pace
-from ai_platform_engineering.integrations.slack_bot.store import BotStore, TurnRow
-from ai_platform_engineering.integrations.slack_bot.stream import Drawn, Ending, SlackStream
-from ai_platform_engineering.integrations.slack_bot.users import People
-from ai_platform_engineering.integrations.slack_bot.utils import modals, render
-from ai_platform_engineering.integrations.slack_bot.utils.hitl_handler import Requests, request_message
-from ai_platform_engineering.integrations.slack_bot.web_api import Slack
+from ai_platform_engineering.core.transcript import PendingInput, Transcript
+from ai_platform_engineering.integrations.slack_bot import blocks, modals
+from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow
+from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests, request_message
+from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
+from ai_platform_engineering.integrations.slack_bot.slack_stream import (
+    MessageFooter,
+    SlackStream,
+    StreamProgress,
+)
+from ai_platform_engineering.integrations.slack_bot.thread_messages import (
+    EXPIRED,
+    SlackThread,
+    ThreadMessages,
+)
+from ai_platform_engineering.integrations.slack_bot.users import UserDirectory
+from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
 from tests.conftest import ROOT
 from tests.support.fakes import slack_rules as rules
 from tests.support.fakes.clock import ScaledClock
@@ -81,23 +89,26 @@ class Drawing:
 
     slack: FakeSlack
     messages: ThreadMessages
-    requests: Requests
+    requests: SlackInputRequests
     row: TurnRow
     stream: SlackStream
     seen: Transcript = field(default_factory=Transcript)
 
     async def take(self, event: AnyEvent) -> None:
         before, self.seen = self.seen, self.seen.apply(event)
-        view = render.view_of(self.seen)
+        view = blocks.view_of(self.seen)
         if isinstance(event, InputResolved):
             asked = next((one for one in before.requests if one.request_id == event.request_id), None)
             await self.requests.resolved(self.row, self.messages, event, asked, NOW.timestamp())
         if isinstance(event, Paused):
-            await self.stream.finish(view, Ending(session="suspended"))
+            await self.stream.finish(view, MessageFooter(session="suspended"))
             await self.requests.show(self.row, self.messages, self.seen, len(self.slack.calls))
         elif is_terminal(event):
-            payload = {"event_type": "caipe_turn", "event_payload": {"task_id": TASK, "trace_id": self.seen.trace_id or ""}}
-            await self.stream.finish(view, Ending(render.ending(self.seen, TURN, TASK), payload))
+            payload = {
+                "event_type": "caipe_turn",
+                "event_payload": {"task_id": TASK, "trace_id": self.seen.trace_id or ""},
+            }
+            await self.stream.finish(view, MessageFooter(blocks.ending(self.seen, TURN, TASK), payload))
         else:
             self.stream.show(view)
             await self.stream.flush()
@@ -117,21 +128,33 @@ class Impatient(ScaledClock):
 @contextlib.asynccontextmanager
 async def drawing(*, streaming: bool) -> AsyncIterator[Drawing]:
     clock = Impatient()
-    async with FakeSlack(clock, limits={**LIMITS, "chat.postMessage": 1_000_000}) as fake, httpx.AsyncClient() as http:
+    async with (
+        FakeSlack(clock, limits={**LIMITS, "chat.postMessage": 1_000_000}) as fake,
+        httpx.AsyncClient() as http,
+    ):
         root = f"{int(NOW.timestamp())}.000000"
         fake.messages["C1", root] = rules.Message("C1", root, None, "U1", "user", text="How is the shop?")
         client = AsyncWebClient(token="xoxb-test", base_url=fake.base_url, retry_handlers=[])
-        slack = Slack(client, Pace(clock, UNHURRIED, QUICK))
-        messages = ThreadMessages(slack, Place("T1", "C1", root, "U1"))
+        slack = SlackApi(client, RateLimiter(clock, UNHURRIED, QUICK))
+        messages = ThreadMessages(slack, SlackThread("T1", "C1", root, "U1"))
         store = BotStore(":memory:", clock.now)
-        row = TurnRow(TURN, "T1", "C1", root, "U1", "first@example.com", {"message_id": "m", "text": "?"}, TASK)
-        stream = SlackStream(messages, Drawn(), _nothing, _unknown, stop_block=render.stop_button(TURN), streaming=streaming)
-        requests = Requests(A2AClient("http://127.0.0.1:9/", http), store, People(slack))
+        row = TurnRow(
+            TURN, "T1", "C1", root, "U1", "first@example.com", {"message_id": "m", "text": "?"}, TASK
+        )
+        stream = SlackStream(
+            messages,
+            StreamProgress(),
+            _nothing,
+            _unknown,
+            stop_block=blocks.stop_button(TURN),
+            streaming=streaming,
+        )
+        requests = SlackInputRequests(A2AClient("http://127.0.0.1:9/", http), store, UserDirectory(slack))
         yield Drawing(fake, messages, requests, row, stream)
         await store.close()
 
 
-async def _nothing(_: Drawn) -> None:
+async def _nothing(_: StreamProgress) -> None:
     """Nothing outlives this test."""
 
 
@@ -149,7 +172,7 @@ class Scene:
     events: Sequence[AnyEvent]
     before: Sequence[AnyEvent] = ()
     modals: Mapping[str, Json | None] = field(default_factory=dict[str, Json | None])
-    request: Request | None = None
+    request: PendingInput | None = None
 
 
 def said(text: str, message_id: str = "m1", offset: int = 0, **more: Any) -> TextDelta:
@@ -165,7 +188,8 @@ def planned(*states: StepStatus) -> PlanUpdated:
         ("x", ""),
     ]
     steps = [
-        PlanStep(step_id=f"step-{n}", title=t, agent=a, status=s) for n, ((t, a), s) in enumerate(zip(titles, states, strict=False), 1)
+        PlanStep(step_id=f"step-{n}", title=t, agent=a, status=s)
+        for n, ((t, a), s) in enumerate(zip(titles, states, strict=False), 1)
     ]
     return PlanUpdated(title="Why is the shop <down> & slow?", steps=tuple(steps))
 
@@ -196,11 +220,33 @@ FORM = Form(
             placeholder="Choose well",
         )
         for kind, default in zip(
-            KINDS, ["shop", "two\nlines", "red", ["red", ""], True, 2.0, 2.5, "2033-05-18", "https://a.example", "a@b.example"], strict=True
+            KINDS,
+            [
+                "shop",
+                "two\nlines",
+                "red",
+                ["red", ""],
+                True,
+                2.0,
+                2.5,
+                "2033-05-18",
+                "https://a.example",
+                "a@b.example",
+            ],
+            strict=True,
         )
     ),
 )
-MANY = Form(fields=(InputField(field_name="region", field_type="select", field_values=tuple(f"r{n}" for n in range(101)), value="r7"),))
+MANY = Form(
+    fields=(
+        InputField(
+            field_name="region",
+            field_type="select",
+            field_values=tuple(f"r{n}" for n in range(101)),
+            value="r7",
+        ),
+    )
+)
 ONE = Form(response="Which name?", fields=(InputField(field_name="name"),))
 APPROVAL = Approval(
     tool="create_repository",
@@ -221,31 +267,51 @@ ASKED = [InputRequested(**SUPERVISORS, asked=FORM)]
 DELEGATION = {"tool": "argocd", "call_id": "c1", "delegates": True}
 
 SCENES: Mapping[str, Mapping[str, Scene]] = {
-    "run_started": {"nothing is drawn yet": Scene([RunStarted(message_id="m0", parts=(TextPart(text="Hello"),))])},
+    "run_started": {
+        "nothing is drawn yet": Scene([RunStarted(message_id="m0", parts=(TextPart(text="Hello"),))])
+    },
     "text_delta": {
         "the first words": Scene([said("Let me see. `a < b` & <!channel>\n> quoted")]),
         "more words": Scene([said(" It is up.", offset=11)], [said("Let me see.")]),
         "an echo is not shown": Scene([said("As argocd said.")], [began(**DELEGATION), ended(**DELEGATION)]),
-        "an agent's own words are not shown": Scene([said("Inside.", parent_call="c1")], [began(**DELEGATION)]),
+        "an agent's own words are not shown": Scene(
+            [said("Inside.", parent_call="c1")], [began(**DELEGATION)]
+        ),
     },
-    "text_ended": {"changes nothing": Scene([TextEnded(message_id="m1", role="narration")], [said("Let me see.")])},
-    "text_discarded": {"is taken back": Scene([TextDiscarded(message_id="m1"), said("Again.", "m2")], [said("Let me see.")])},
+    "text_ended": {
+        "changes nothing": Scene([TextEnded(message_id="m1", role="narration")], [said("Let me see.")])
+    },
+    "text_discarded": {
+        "is taken back": Scene([TextDiscarded(message_id="m1"), said("Again.", "m2")], [said("Let me see.")])
+    },
     "tool_started": {
         "a delegation": Scene([began(**DELEGATION, arguments={"description": "Look at the\nshop"})]),
-        "a tool of an agent": Scene([began("list_apps", "c2", agent="argocd", parent_call="c1")], [began(**DELEGATION)]),
-        "a delegation in a step": Scene([began(**DELEGATION, step_id="step-1")], [planned("in_progress", "pending")]),
+        "a tool of an agent": Scene(
+            [began("list_apps", "c2", agent="argocd", parent_call="c1")], [began(**DELEGATION)]
+        ),
+        "a delegation in a step": Scene(
+            [began(**DELEGATION, step_id="step-1")], [planned("in_progress", "pending")]
+        ),
         "the knowledge base": Scene([began("search", "c3", knowledge=True)]),
     },
     "tool_progress": {
-        "by itself": Scene([ToolProgress(call_id="c3", tool="search", text="3 of 10")], [began("search", "c3", knowledge=True)]),
+        "by itself": Scene(
+            [ToolProgress(call_id="c3", tool="search", text="3 of 10")],
+            [began("search", "c3", knowledge=True)],
+        ),
         "inside an agent": Scene(
             [ToolProgress(call_id="c2", tool="sync", agent="argocd", parent_call="c1", text="half")],
             [began(**DELEGATION), began("sync", "c2", agent="argocd", parent_call="c1")],
         ),
     },
     "tool_finished": {
-        "well": Scene([ended("search", "c3", knowledge=True, result="2 documents")], [began("search", "c3", knowledge=True)]),
-        "with an error": Scene([ended(**DELEGATION, outcome="error", error="It is <away>.")], [began(**DELEGATION)]),
+        "well": Scene(
+            [ended("search", "c3", knowledge=True, result="2 documents")],
+            [began("search", "c3", knowledge=True)],
+        ),
+        "with an error": Scene(
+            [ended(**DELEGATION, outcome="error", error="It is <away>.")], [began(**DELEGATION)]
+        ),
         "nobody knows": Scene([ended("deploy", "c4", outcome="unknown")], [began("deploy", "c4")]),
         "in a step": Scene(
             [ended(**DELEGATION, step_id="step-1", result="All synced.")],
@@ -259,21 +325,34 @@ SCENES: Mapping[str, Mapping[str, Scene]] = {
     },
     "plan_updated": {
         "a new plan": Scene([planned("in_progress", "pending", "pending")]),
-        "a step further": Scene([planned("completed", "in_progress", "pending")], [planned("in_progress", "pending", "pending")]),
+        "a step further": Scene(
+            [planned("completed", "in_progress", "pending")], [planned("in_progress", "pending", "pending")]
+        ),
         "every state": Scene([planned("completed", "failed", "skipped", "in_progress", "pending")]),
     },
     "input_requested": {
-        "a form": Scene(ASKED, request=Request("r1", FORM), modals={"fill in": modals.form_modal(FORM, **IDS)}),
-        "more choices than a list has": Scene(
-            [InputRequested(**SUPERVISORS, asked=MANY)], request=Request("r1", MANY), modals={"fill in": modals.form_modal(MANY, **IDS)}
+        "a form": Scene(
+            ASKED, request=PendingInput("r1", FORM), modals={"fill in": modals.form_modal(FORM, **IDS)}
         ),
-        "a form of one text": Scene([InputRequested(**SUPERVISORS, asked=ONE)], request=Request("r1", ONE)),
+        "more choices than a list has": Scene(
+            [InputRequested(**SUPERVISORS, asked=MANY)],
+            request=PendingInput("r1", MANY),
+            modals={"fill in": modals.form_modal(MANY, **IDS)},
+        ),
+        "a form of one text": Scene(
+            [InputRequested(**SUPERVISORS, asked=ONE)], request=PendingInput("r1", ONE)
+        ),
         "an approval": Scene(
             [InputRequested(**SUPERVISORS, asked=APPROVAL)],
-            request=Request("r1", APPROVAL, "github"),
-            modals={"edit": modals.edit_modal(APPROVAL, **IDS), "reject": modals.reject_modal("A decision: it will not be done.", **IDS)},
+            request=PendingInput("r1", APPROVAL, "github"),
+            modals={
+                "edit": modals.edit_modal(APPROVAL, **IDS),
+                "reject": modals.reject_modal("A decision: it will not be done.", **IDS),
+            },
         ),
-        "an approval without changes": Scene([InputRequested(**SUPERVISORS, asked=READING)], request=Request("r1", READING)),
+        "an approval without changes": Scene(
+            [InputRequested(**SUPERVISORS, asked=READING)], request=PendingInput("r1", READING)
+        ),
     },
     "input_resolved": {
         resolution: Scene(
@@ -295,13 +374,16 @@ SCENES: Mapping[str, Mapping[str, Scene]] = {
             [*ASKED, Paused(text="I need your input.", requests=("r1",))],
             [planned("in_progress", "pending"), said("I need to know more.")],
         ),
-        "before the first word": Scene([InputRequested(**SUPERVISORS, asked=READING), Paused(text="?", requests=("r1",))]),
+        "before the first word": Scene(
+            [InputRequested(**SUPERVISORS, asked=READING), Paused(text="?", requests=("r1",))]
+        ),
         "a wrong answer": Scene(
             [Paused(text="The <name> is too long.", requests=("r1",), wrong={"r1": {"name": "too long"}})],
             [*ASKED, Paused(text="?", requests=("r1",))],
         ),
         "no answer": Scene(
-            [Paused(text="Answer, or drop it.", requests=("r1",), held="What else?")], [*ASKED, Paused(text="?", requests=("r1",))]
+            [Paused(text="Answer, or drop it.", requests=("r1",), held="What else?")],
+            [*ASKED, Paused(text="?", requests=("r1",))],
         ),
     },
     "answered": {
@@ -312,7 +394,8 @@ SCENES: Mapping[str, Mapping[str, Scene]] = {
         ),
         "all at once": Scene([Answered(text="It is up.", trace_id=TRACE)]),
         "other than it was streamed": Scene(
-            [Answered(text="It is up.", trace_id=TRACE)], [said("It is"), TextEnded(message_id="m1", role="answer")]
+            [Answered(text="It is up.", trace_id=TRACE)],
+            [said("It is"), TextEnded(message_id="m1", role="answer")],
         ),
     },
     "failed": {
@@ -320,10 +403,14 @@ SCENES: Mapping[str, Mapping[str, Scene]] = {
             [Failed(message="The model <x> did not answer. Try again.", trace_id=TRACE)],
             [planned("completed", "in_progress"), said("It is")],
         ),
-        "for good": Scene([Failed(message="That is not allowed.", trace_id=TRACE, retryable=False, partial="Half of it")]),
+        "for good": Scene(
+            [Failed(message="That is not allowed.", trace_id=TRACE, retryable=False, partial="Half of it")]
+        ),
     },
     "cancelled": {
-        "in the middle": Scene([Cancelled(trace_id=TRACE, by="me")], [planned("in_progress", "pending"), said("It is")]),
+        "in the middle": Scene(
+            [Cancelled(trace_id=TRACE, by="me")], [planned("in_progress", "pending"), said("It is")]
+        ),
         "before the first word": Scene([Cancelled(trace_id=TRACE)]),
     },
 }
@@ -339,7 +426,10 @@ async def test_each_kind_of_event_is_drawn_as_its_snapshot_says(kind: str) -> No
 
 
 async def _drawn(scene: Scene) -> Json:
-    drawn: Json = {"streamed": await _calls(scene, streaming=True), "posted": await _calls(scene, streaming=False)}
+    drawn: Json = {
+        "streamed": await _calls(scene, streaming=True),
+        "posted": await _calls(scene, streaming=False),
+    }
     if scene.request is not None:
         drawn["message"] = list(request_message(scene.request, TURN))
     for view in scene.modals.values():
@@ -378,16 +468,30 @@ long: st.SearchStrategy[str] = st.builds(
 words = st.sampled_from(["", " ", "Look", "get_app"]) | odd | long
 ids = st.sampled_from(["c1", "c2", "", "step-1", "notice-0", "x" * 300, "x" * 301])
 agents = st.sampled_from(["supervisor", "argocd", ""]) | words
-addresses = st.sampled_from(["https://a.example/x?y=1&z=2", "javascript:alert(1)", "https://a.example/<!channel>|x", "https://a b", ""])
-steps = st.builds(PlanStep, step_id=ids, title=words, agent=agents, status=st.sampled_from(get_args(StepStatus)))
+addresses = st.sampled_from(
+    [
+        "https://a.example/x?y=1&z=2",
+        "javascript:alert(1)",
+        "https://a.example/<!channel>|x",
+        "https://a b",
+        "",
+    ]
+)
+steps = st.builds(
+    PlanStep, step_id=ids, title=words, agent=agents, status=st.sampled_from(get_args(StepStatus))
+)
 fields = st.builds(
     InputField,
     field_name=st.sampled_from(["name", "", " ", "x" * 255, "x" * 256, "value"]) | words,
     field_label=st.none() | words,
     field_description=st.none() | words,
     field_type=st.sampled_from(KINDS),
-    field_values=st.none() | st.lists(words, max_size=5).map(tuple) | st.integers(99, 130).map(lambda many: ("",) * many),
-    default_value=json_value | words | st.sampled_from(["2033-05-18", "2033-W20-3", "not-a-date", "1e400", 1e300, 2.0, ["", ""]]),
+    field_values=st.none()
+    | st.lists(words, max_size=5).map(tuple)
+    | st.integers(99, 130).map(lambda many: ("",) * many),
+    default_value=json_value
+    | words
+    | st.sampled_from(["2033-05-18", "2033-W20-3", "not-a-date", "1e400", 1e300, 2.0, ["", ""]]),
     value=st.none() | json_value | words,
     required=st.booleans(),
     placeholder=st.none() | words,
@@ -412,7 +516,12 @@ happenings = st.one_of(
     st.builds(said, words, st.sampled_from(["m1", "m2"]), st.integers(0, 5)),
     st.builds(PlanUpdated, title=words, steps=st.lists(steps, max_size=6).map(tuple)),
     st.builds(
-        ToolStarted, delegates=st.booleans(), knowledge=st.booleans(), arguments=st.builds(dict, description=words), step_id=ids, **calls
+        ToolStarted,
+        delegates=st.booleans(),
+        knowledge=st.booleans(),
+        arguments=st.builds(dict, description=words),
+        step_id=ids,
+        **calls,
     ),
     st.builds(ToolProgress, text=words, **calls),
     st.builds(
@@ -424,15 +533,23 @@ happenings = st.one_of(
         **calls,
     ),
     st.builds(Notice, code=st.just("info"), text=words),
-    st.builds(InputRequested, request_id=st.sampled_from(["r1", "r2"]), asked=forms | approvals, agent=agents),
     st.builds(
-        InputResolved, request_id=st.just("r1"), resolution=st.sampled_from(["approved", "withdrawn"]), by=words | st.just("slack:!here>")
+        InputRequested, request_id=st.sampled_from(["r1", "r2"]), asked=forms | approvals, agent=agents
     ),
-    st.builds(Paused, text=words, held=st.none() | words, wrong=st.sampled_from([{}, {"r1": {"name": "is wrong"}}])),
+    st.builds(
+        InputResolved,
+        request_id=st.just("r1"),
+        resolution=st.sampled_from(["approved", "withdrawn"]),
+        by=words | st.just("slack:!here>"),
+    ),
+    st.builds(
+        Paused, text=words, held=st.none() | words, wrong=st.sampled_from([{}, {"r1": {"name": "is wrong"}}])
+    ),
 )
-citations = st.lists(st.builds(Citation, title=words, url=st.none() | addresses | long.map("https://a.example/".__add__)), max_size=30).map(
-    tuple
-)
+citations = st.lists(
+    st.builds(Citation, title=words, url=st.none() | addresses | long.map("https://a.example/".__add__)),
+    max_size=30,
+).map(tuple)
 ends = st.one_of(
     st.builds(Answered, text=words, trace_id=words, citations=citations),
     st.builds(Failed, message=words, trace_id=words, retryable=st.booleans(), partial=st.none() | words),
@@ -479,18 +596,28 @@ WORST = {
 @pytest.mark.parametrize("word", WORST.values(), ids=WORST.keys())
 async def test_the_worst_words_in_every_place_are_taken_too(word: str, streaming: bool) -> None:
     call: Json = {"call_id": word, "tool": word, "agent": word}
-    worst_form = Form(title=word, description=word, response=word, fields=(InputField(field_name=word, field_label=word),))
-    cited = (Citation(title=word, url=f"https://a.example/{word}"), Citation(title=word, url=word), Citation(title=word)) * 10
+    worst_form = Form(
+        title=word, description=word, response=word, fields=(InputField(field_name=word, field_label=word),)
+    )
+    cited = (
+        Citation(title=word, url=f"https://a.example/{word}"),
+        Citation(title=word, url=word),
+        Citation(title=word),
+    ) * 10
     before: list[AnyEvent] = [
         said(word),
-        PlanUpdated(title=word, steps=tuple(PlanStep(step_id=word, title=word, agent=word) for _ in range(3))),
+        PlanUpdated(
+            title=word, steps=tuple(PlanStep(step_id=word, title=word, agent=word) for _ in range(3))
+        ),
         ToolStarted(**call, delegates=True, arguments={"description": word}),
         ToolProgress(**call, text=word),
         ToolStarted(call_id=f"{word}2", tool=word, agent=word, parent_call=word),
         ToolFinished(**call, delegates=True, outcome="error", error=word),
         Notice(code="info", text=word),
         InputRequested(request_id="r1", agent=word, asked=worst_form),
-        InputRequested(request_id="r2", agent=word, asked=Approval(tool=word, arguments={word: word}, reason=word)),
+        InputRequested(
+            request_id="r2", agent=word, asked=Approval(tool=word, arguments={word: word}, reason=word)
+        ),
         Paused(text=word, held=word, wrong={"r1": {word: word}}),
         InputResolved(request_id="r1", resolution="answered", by=word),
         InputResolved(request_id="r2", resolution="rejected", by=f"slack:{word}"),
@@ -514,7 +641,7 @@ def _marked_up(tree: Any) -> list[str]:
 @given(form=forms)
 def test_whatever_a_form_asks_slack_opens_it_and_each_field_is_read_from_its_own_block(form: Form) -> None:
     view = modals.form_modal(form, **IDS)
-    rules.check_blocks(request_message(Request("r1", form), TURN)[1])
+    rules.check_blocks(request_message(PendingInput("r1", form), TURN)[1])
     assert view is not None
     rules.check_view(view)
     inputs = [block["block_id"] for block in view["blocks"] if block["type"] == "input"]
@@ -526,20 +653,30 @@ def test_whatever_a_form_asks_slack_opens_it_and_each_field_is_read_from_its_own
 
 
 @tried(60)
-@given(choices=st.lists(words, min_size=1, max_size=8), several=st.booleans(), data=st.data(), many=st.booleans())
-def test_a_choice_is_read_back_as_it_was_offered_however_long_it_is(choices: list[str], several: bool, data: Any, many: bool) -> None:
+@given(
+    choices=st.lists(words, min_size=1, max_size=8), several=st.booleans(), data=st.data(), many=st.booleans()
+)
+def test_a_choice_is_read_back_as_it_was_offered_however_long_it_is(
+    choices: list[str], several: bool, data: Any, many: bool
+) -> None:
     offered = tuple(choices) + tuple(f"more {number}" for number in range(100 if many else 0))
-    field = InputField(field_name="one", field_type="multiselect" if several else "select", field_values=offered)
+    field = InputField(
+        field_name="one", field_type="multiselect" if several else "select", field_values=offered
+    )
     form = Form(fields=(field,))
     element = _element(form)
     shown = modals.options(form, "one", "") if many else element["options"]
-    rules.check_blocks([{"type": "actions", "elements": [{"type": "static_select", "action_id": "a", "options": shown}]}])
+    rules.check_blocks(
+        [{"type": "actions", "elements": [{"type": "static_select", "action_id": "a", "options": shown}]}]
+    )
     option = data.draw(st.sampled_from(shown))
     given = {"selected_options": [option]} if several else {"selected_option": option}
     read = modals.read_values(form, {"state": {"values": {"one": {modals.VALUE: given}}}})["one"]
     chosen = field.field_values[int(option["value"])] if field.field_values else None
     assert read == ([chosen] if several else chosen)
-    assert option["text"]["text"].rstrip("…") in " ".join(str(chosen).split()) or option["text"]["text"] == "-"
+    assert (
+        option["text"]["text"].rstrip("…") in " ".join(str(chosen).split()) or option["text"]["text"] == "-"
+    )
 
 
 def _element(form: Form) -> Json:
@@ -564,23 +701,34 @@ def _element(form: Form) -> Json:
         ("text", {"a": 1}, {}),
         ("url", "no address", {}),
         ("email", "a@b.example", {"initial_value": "a@b.example"}),
-        ("multiselect", ["b", "b", "c"], {"initial_options": [{"text": {"type": "plain_text", "text": "b"}, "value": "1"}]}),
+        (
+            "multiselect",
+            ["b", "b", "c"],
+            {"initial_options": [{"text": {"type": "plain_text", "text": "b"}, "value": "1"}]},
+        ),
     ],
 )
-def test_a_field_begins_with_its_value_where_slack_would_take_it(kind: FieldType, standing: Any, shown: Json) -> None:
-    element = _element(Form(fields=(InputField(field_name="one", field_type=kind, field_values=("a", "b"), value=standing),)))
+def test_a_field_begins_with_its_value_where_slack_would_take_it(
+    kind: FieldType, standing: Any, shown: Json
+) -> None:
+    element = _element(
+        Form(fields=(InputField(field_name="one", field_type=kind, field_values=("a", "b"), value=standing),))
+    )
     assert {name: value for name, value in element.items() if name.startswith("initial")} == shown
 
 
 def test_a_form_may_have_as_many_fields_as_a_modal_has_room_for() -> None:
     def form(count: int, **more: Any) -> Form:
-        return Form(response="Please.", fields=tuple(InputField(field_name=f"f{number}", **more) for number in range(count)))
+        return Form(
+            response="Please.",
+            fields=tuple(InputField(field_name=f"f{number}", **more) for number in range(count)),
+        )
 
     full = modals.form_modal(form(modals.MOST_FIELDS), **IDS)
     assert full is not None
     assert len(rules.check_view(full)["blocks"]) == modals.MOST_FIELDS + 1
     assert modals.form_modal(form(modals.MOST_FIELDS + 1), **IDS) is None
-    _, blocks = request_message(Request("r1", form(300)), TURN)
+    _, blocks = request_message(PendingInput("r1", form(300)), TURN)
     assert "caipe_fill" not in json.dumps(rules.check_blocks(blocks))
     assert "more fields than a form can show" in json.dumps(blocks)
 
@@ -591,31 +739,56 @@ def test_what_is_wrong_with_an_answer_is_shown_where_there_is_no_field_for_it(wo
     assert view is not None
     assert modals.placed(rules.check_view(view), {"name": word}) == {}
     rules.check_view(modals.notice_modal(word))
-    filled = modals.form_modal(Form(fields=(InputField(field_name="one"), InputField(field_name="two"))), **IDS)
+    filled = modals.form_modal(
+        Form(fields=(InputField(field_name="one"), InputField(field_name="two"))), **IDS
+    )
     assert filled is not None
-    assert modals.placed(filled, {"three": "is unknown.", "one": "is wrong."}) == {"one": "is unknown. is wrong."}
+    assert modals.placed(filled, {"three": "is unknown.", "one": "is wrong."}) == {
+        "one": "is unknown. is wrong."
+    }
 
 
 def test_a_form_that_would_be_too_large_for_slack_says_less_and_loses_no_choice() -> None:
     options = tuple(f"{number} {'x' * 300}" for number in range(100))
-    wide = InputField(field_name="", field_type="select", field_label="y" * 3_000, field_description="z" * 3_000, field_values=options)
-    form = Form(fields=tuple(wide.model_copy(update={"field_name": f"f{number}"}) for number in range(modals.MOST_FIELDS)))
+    wide = InputField(
+        field_name="",
+        field_type="select",
+        field_label="y" * 3_000,
+        field_description="z" * 3_000,
+        field_values=options,
+    )
+    form = Form(
+        fields=tuple(
+            wide.model_copy(update={"field_name": f"f{number}"}) for number in range(modals.MOST_FIELDS)
+        )
+    )
     view = modals.form_modal(form, **IDS)
     assert view is not None
     rules.check_view(view)
     assert {block["element"]["type"] for block in view["blocks"]} == {"external_select"}
-    assert [option["value"] for option in modals.options(form, "f7", "9 X")] == ["9", "19", "29", "39", "49", "59", "69", "79", "89", "99"]
+    assert [option["value"] for option in modals.options(form, "f7", "9 X")] == [
+        "9",
+        "19",
+        "29",
+        "39",
+        "49",
+        "59",
+        "69",
+        "79",
+        "89",
+        "99",
+    ]
 
 
 @tried(60)
 @given(asked=approvals, agent=agents)
 def test_whatever_is_to_be_approved_slack_shows_it(asked: Approval, agent: str) -> None:
-    headline, blocks = request_message(Request("r1", asked, agent), TURN)
+    headline, blocks = request_message(PendingInput("r1", asked, agent), TURN)
     assert 0 < len(headline) <= 300
     rules.check_blocks(blocks)
     offered = [element["action_id"] for _, element in rules.elements(blocks)]
     assert len(offered) == len(set(asked.allowed)) + ("approve" in asked.allowed)
-    rules.check_view(modals.reject_modal(asked.in_words(), **IDS))
+    rules.check_view(modals.reject_modal(asked.describe(), **IDS))
     view = modals.edit_modal(asked, **IDS)
     assert view is not None or len(json.dumps(asked.arguments, indent=2, ensure_ascii=False)) > 3_000
     if view is not None:
@@ -624,7 +797,9 @@ def test_whatever_is_to_be_approved_slack_shows_it(asked: Approval, agent: str) 
 
 async def test_an_answer_that_fills_its_message_has_its_sources_below_in_one_of_their_own() -> None:
     text = "word " * 2_190
-    cited = tuple(Citation(title=f"{number} {'t' * 200}", url=f"https://a.example/{'p' * 200}") for number in range(30))
+    cited = tuple(
+        Citation(title=f"{number} {'t' * 200}", url=f"https://a.example/{'p' * 200}") for number in range(30)
+    )
     async with drawing(streaming=False) as turn:
         await turn.take(planned("completed", "in_progress"))
         await turn.take(Notice(code="info", text="n" * 3_000))

@@ -12,19 +12,23 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.integrations.slack_bot.config import Channel, Configured, read_config
+from ai_platform_engineering.integrations.slack_bot.channel_config import (
+    ChannelConfig,
+    ReloadableConfig,
+    read_config,
+)
 from tests.integrations.slack_bot.test_conversations import ANSWER, asked, scripted, settled, whispers
-from tests.support.asking_agent import Repos, asking, github
+from tests.support.asking_agent import Repos, form_tool, github
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.fakes.slack import FakeSlack, Fault
 from tests.support.harness import agent
-from tests.support.processes import invoked
-from tests.support.processes import started as program
+from tests.support.processes import invoke_caipe
+from tests.support.processes import start_command as program
 from tests.support.scenarios import delegate
-from tests.support.slack_workspace import Stage, joined, stage
+from tests.support.slack_workspace import BotHarness, join_texts, stage
 
 CONFIG = "SLACK_INTEGRATION_BOT_CONFIG"
 
@@ -35,11 +39,11 @@ def rules(tmp_path: Path, text: str) -> dict[str, str]:
     return {CONFIG: str(file)}
 
 
-async def answered(on: Stage, text: str = "What runs?", **more: Any) -> str:
+async def answered(on: BotHarness, text: str = "What runs?", **more: Any) -> str:
     """What the bot answers to a mention."""
     ts = await on.slack.say(text, mention=True, **more)
     channel = more.get("channel", "C1")
-    return joined(await on.ended(channel, ts))
+    return join_texts(await on.ended(channel, ts))
 
 
 # --- per channel ------------------------------------------------------------------------------------------------------------
@@ -47,12 +51,15 @@ async def answered(on: Stage, text: str = "What runs?", **more: Any) -> str:
 
 async def test_a_channel_that_is_off_is_silent_and_the_others_follow_the_defaults(tmp_path: Path) -> None:
     model = scripted()
-    env = rules(tmp_path, "defaults: {enabled: false}\ndirect_messages: {enabled: true}\nchannels: {C2: {enabled: true}}")
+    env = rules(
+        tmp_path,
+        "defaults: {enabled: false}\ndirect_messages: {enabled: true}\nchannels: {C2: {enabled: true}}",
+    )
     async with stage(tmp_path, model, env=env) as on, on.bot() as running:
         await on.slack.say("In C1?", mention=True)
         assert await answered(on, "In C2?", channel="C2") == ANSWER
         ts = await on.slack.say("Here?", channel="D1")
-        assert joined(await on.ended("D1", ts)) == ANSWER
+        assert join_texts(await on.ended("D1", ts)) == ANSWER
         await settled(running)
         assert asked(model) == ["In C2?", "Here?"]
         assert on.slack.ephemerals == []
@@ -62,7 +69,10 @@ async def test_a_channel_has_its_agents_and_its_instructions(tmp_path: Path) -> 
     agents = {name: scripted(Turn(Say(f"I am {name}."))) for name in ("jira", "github")}
     model = scripted(Turn(delegate("github"), delegate("jira")), Turn(Say("Got {{tool:github}}")))
     env = rules(tmp_path, "channels: {C1: {agents: [jira], instructions: Answer in rhymes.}}")
-    async with stage(tmp_path, model, agents=[agent(name, one) for name, one in agents.items()], env=env) as on, on.bot():
+    async with (
+        stage(tmp_path, model, agents=[agent(name, one) for name, one in agents.items()], env=env) as on,
+        on.bot(),
+    ):
         assert await answered(on) == "Got There is no agent github. The agents are: jira."
         assert [name for name, one in agents.items() if one.requests] == ["jira"]
         told = model.requests[0]
@@ -90,7 +100,10 @@ async def test_it_is_quiet_over_midnight_in_the_channels_own_time_zone(tmp_path:
             go_to(*moment)
             await on.slack.say("Now?", mention=True)
             await settled(running)
-        assert whispers(on) == ["I am quiet in this channel until 06:30 (Asia/Tokyo). Ask me in a direct message."] * 4
+        assert (
+            whispers(on)
+            == ["I am quiet in this channel until 06:30 (Asia/Tokyo). Ask me in a direct message."] * 4
+        )
         ts = await on.slack.say("Here?", channel="D1")
         await on.ended("D1", ts)
         go_to(6, 31)
@@ -100,7 +113,10 @@ async def test_it_is_quiet_over_midnight_in_the_channels_own_time_zone(tmp_path:
 
 async def test_a_person_asks_so_often_in_an_hour_and_everybody_for_themselves(tmp_path: Path) -> None:
     model, clock = scripted(), ScaledClock()
-    async with stage(tmp_path, model, env=rules(tmp_path, "defaults: {questions_per_hour: 2}"), clock=clock) as on, on.bot() as running:
+    async with (
+        stage(tmp_path, model, env=rules(tmp_path, "defaults: {questions_per_hour: 2}"), clock=clock) as on,
+        on.bot() as running,
+    ):
         ts = await on.slack.say("One?", mention=True)
         await on.ended("C1", ts)
         clock.advance(1800)
@@ -108,7 +124,9 @@ async def test_a_person_asks_so_often_in_an_hour_and_everybody_for_themselves(tm
         await on.ended("C1", ts, 2)
         await on.slack.say("Three?", thread_ts=ts)
         await settled(running)
-        assert whispers(on) == ["You have asked 2 questions here in the last hour, and that is the most. Ask again in 30 min."]
+        assert whispers(on) == [
+            "You have asked 2 questions here in the last hour, and that is the most. Ask again in 30 min."
+        ]
         assert on.slack.ephemerals[0].thread_ts == ts
         assert await answered(on, "Mine?", user="U2") == ANSWER
         assert await answered(on, "Elsewhere?", channel="C2") == ANSWER
@@ -117,7 +135,9 @@ async def test_a_person_asks_so_often_in_an_hour_and_everybody_for_themselves(tm
         assert asked(model) == ["One?", "Two?", "Mine?", "Elsewhere?", "Four?"]
 
 
-async def test_a_changed_file_counts_at_once_and_a_broken_one_leaves_what_held(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_changed_file_counts_at_once_and_a_broken_one_leaves_what_held(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model = scripted()
     env = rules(tmp_path, "defaults: {instructions: Rhyme.}")
     async with stage(tmp_path, model, env=env) as on, on.bot():
@@ -154,11 +174,15 @@ def test_a_channel_has_what_it_says_and_of_the_rest_what_the_defaults_say(tmp_pa
     read = read_config(Path(env[CONFIG]))
     (one, two, other, direct) = (read.of(name) for name in ("C1", "C2", "C3", "D1"))
     assert (one.agents, one.quiet_hours, one.questions_per_hour) == (None, None, 5)
-    assert two == other == Channel.model_validate(read.defaults)
+    assert two == other == ChannelConfig.model_validate(read.defaults)
     assert other.quiet_hours is not None
-    assert (other.agents, other.quiet_hours.begin, other.quiet_hours.end) == (("jira",), time(7, 5), time(21, 0, 30))
+    assert (other.agents, other.quiet_hours.begin, other.quiet_hours.end) == (
+        ("jira",),
+        time(7, 5),
+        time(21, 0, 30),
+    )
     assert (direct.agents, direct.questions_per_hour) == (("jira",), 9)
-    assert Configured(None).of("C1") == Channel()
+    assert ReloadableConfig(None).of("C1") == ChannelConfig()
 
 
 BAD = {
@@ -184,12 +208,15 @@ BAD = {
 @pytest.mark.parametrize("text", BAD, ids=str)
 async def test_a_file_that_is_wrong_from_the_start_is_said_in_a_sentence(tmp_path: Path, text: str) -> None:
     file = rules(tmp_path, text)
-    done = await invoked("slack", env={**file, "SLACK_INTEGRATION_BOT_TOKEN": "xoxb-test", "SLACK_INTEGRATION_APP_TOKEN": "xapp-test"})
+    done = await invoke_caipe(
+        "slack",
+        env={**file, "SLACK_INTEGRATION_BOT_TOKEN": "xoxb-test", "SLACK_INTEGRATION_APP_TOKEN": "xapp-test"},
+    )
     assert done.code == 1
     assert BAD[text] in done.err
     assert done.err.startswith(f"{CONFIG}: {file[CONFIG]}")
     with pytest.raises(ConfigurationError):
-        Configured(Path(file[CONFIG]))
+        ReloadableConfig(Path(file[CONFIG]))
 
 
 # --- starting ---------------------------------------------------------------------------------------------------------------
@@ -202,16 +229,26 @@ async def test_the_command_says_which_token_is_missing_or_wrong() -> None:
         with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
             port = taken.getsockname()[1]
             http = {**bot, "SLACK_INTEGRATION_BOT_MODE": "http"}
-            listening = {**http, "SLACK_INTEGRATION_SIGNING_SECRET": "s3cret", "SLACK_INTEGRATION_PORT": str(port)}
+            listening = {
+                **http,
+                "SLACK_INTEGRATION_SIGNING_SECRET": "s3cret",
+                "SLACK_INTEGRATION_PORT": str(port),
+            }
             for env, said in (
                 ({}, "SLACK_INTEGRATION_APP_TOKEN is not set. docs/slack.md says where to find it."),
                 (app, "SLACK_INTEGRATION_BOT_TOKEN is not set. docs/slack.md says where to find it."),
                 (http, "SLACK_INTEGRATION_SIGNING_SECRET is not set. docs/slack.md says where to find it."),
-                ({**app, "SLACK_INTEGRATION_BOT_TOKEN": "xoxb-wrong-one"}, "Slack refused auth.test: invalid_auth."),
-                ({**bot, "SLACK_INTEGRATION_APP_TOKEN": "xapp-wrong-one"}, "Slack refused Socket Mode: invalid_auth."),
+                (
+                    {**app, "SLACK_INTEGRATION_BOT_TOKEN": "xoxb-wrong-one"},
+                    "Slack refused auth.test: invalid_auth.",
+                ),
+                (
+                    {**bot, "SLACK_INTEGRATION_APP_TOKEN": "xapp-wrong-one"},
+                    "Slack refused Socket Mode: invalid_auth.",
+                ),
                 (listening, f"Cannot listen on 127.0.0.1, port {port}: Address already in use."),
             ):
-                done = await invoked("slack", env={**here, **env})
+                done = await invoke_caipe("slack", env={**here, **env})
                 assert done.code == 1
                 assert said in done.err.splitlines()[-1]
                 assert "wrong-one" not in done.err
@@ -230,11 +267,11 @@ async def test_the_command_listens_for_signed_requests_and_ends_when_it_is_told(
             "CAIPE_HOME": str(on.home),
         }
         async with program("caipe", "slack", "--mode", "http", "--url", on.client.url, env=env) as running:
-            await running.said("connected to Slack")
+            await running.wait_for_stderr("connected to Slack")
             on.slack.post_to(f"http://127.0.0.1:{port}/slack/events", "s3cret")
             assert await answered(on) == ANSWER
-            running.signal(signal.SIGTERM)
-            done = await running.finished()
+            running.send_signal(signal.SIGTERM)
+            done = await running.wait_for_exit()
         assert done.code == 0
         assert "Traceback" not in running.err
         assert "s3cret" not in running.err
@@ -253,11 +290,15 @@ async def test_a_supervisor_that_does_not_let_the_bot_in_is_said_with_what_to_do
         (message,) = await on.ended("C1", ts)
         shown = str(message.all_blocks)
         assert "The supervisor does not let me speak for you." in shown
-        assert "A2A_AUTH_DELEGATE_KEY must be set to the same key for the supervisor and for the bot." in shown
+        assert (
+            "A2A_AUTH_DELEGATE_KEY must be set to the same key for the supervisor and for the bot." in shown
+        )
         assert "Try again" in shown
         await on.slack.slash("agents")
         (answer,) = await on.slack.wait(lambda: on.slack.responses)
-        assert (":warning:" in answer["text"]) == (token != "the-shared-key")  # a list is no person's business
+        assert (":warning:" in answer["text"]) == (
+            token != "the-shared-key"
+        )  # a list is no person's business
         assert model.requests == []
     assert "A2A_AUTH_DELEGATE_KEY" in caplog.text
     assert "the-shared-key" not in caplog.text
@@ -272,7 +313,7 @@ async def test_with_the_delegate_key_it_works(tmp_path: Path) -> None:
 # --- /caipe -----------------------------------------------------------------------------------------------------------------
 
 
-async def commanded(on: Stage, text: str, **more: str) -> str:
+async def commanded(on: BotHarness, text: str, **more: str) -> str:
     """What the command answers, to the person alone."""
     before = len(on.slack.responses)
     assert not await on.slack.slash(text, **more)
@@ -290,14 +331,17 @@ def _repo_or_form(request: Request) -> Turn:
 
 
 async def test_the_command_lists_agents_workflows_and_what_waits_for_whom(tmp_path: Path) -> None:
-    form = asking("details", [{"field_name": "name", "field_label": "Name"}])
+    form = form_tool("details", [{"field_name": "name", "field_label": "Name"}])
     model = ScriptedChatModel(script=Script(_repo_or_form))
     repos = Repos()
     team = [github(repos, {"name": "x"}), agent("jira", scripted())]
     async with stage(tmp_path, model, agents=team, tools=[form]) as on, on.bot():
         help_text = await commanded(on, "help")
         assert await commanded(on, "") == await commanded(on, " HELP ") == help_text
-        assert await commanded(on, "dance &lt;!channel&gt;") == f"I do not know `dance &amp;lt;!channel&amp;gt;`.\n{help_text}"
+        assert (
+            await commanded(on, "dance &lt;!channel&gt;")
+            == f"I do not know `dance &amp;lt;!channel&amp;gt;`.\n{help_text}"
+        )
         agents = (await commanded(on, "agents")).splitlines()
         assert agents[0] == "*Agents*"
         assert [line.partition("*")[2].partition("*")[0] for line in agents[1:]] == ["github", "jira"]
@@ -306,7 +350,11 @@ async def test_the_command_lists_agents_workflows_and_what_waits_for_whom(tmp_pa
         assert await commanded(on, "pending") == "*Waiting for an answer*\nNothing waits."
         here = await on.slack.say("A repo!", mention=True)
         there = await on.slack.say("Details!", channel="D1")
-        await on.slack.wait(lambda: on.message_with("caipe_approve", "C1", here) and on.message_with("caipe_fill", "D1", there))
+        await on.slack.wait(
+            lambda: (
+                on.message_with("caipe_approve", "C1", here) and on.message_with("caipe_fill", "D1", there)
+            )
+        )
         mine = (await commanded(on, "pending")).splitlines()[1:]
         assert [line.partition("|the thread>: ")[2] for line in mine] == [
             "a decision on create_repo (asked by <@U1>)",
@@ -316,7 +364,10 @@ async def test_the_command_lists_agents_workflows_and_what_waits_for_whom(tmp_pa
         assert (await commanded(on, "pending", user="U2")).splitlines()[1:] == [
             "• a thread in <#C1>: a decision on create_repo (asked by <@U1>)"
         ]
-        assert await commanded(on, "pending", user="U2", channel="C2") == "*Waiting for an answer*\nNothing waits."
+        assert (
+            await commanded(on, "pending", user="U2", channel="C2")
+            == "*Waiting for an answer*\nNothing waits."
+        )
 
 
 async def test_a_command_says_that_the_supervisor_is_away(tmp_path: Path) -> None:

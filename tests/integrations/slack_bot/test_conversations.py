@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from ai_platform_engineering.a2a.codec import decode_task
-from ai_platform_engineering.a2a.on_behalf_of import acting_headers
+from ai_platform_engineering.a2a.codec import decode_snapshot
+from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.core.events import RunStarted
-from ai_platform_engineering.integrations.slack_bot.app import Running
-from ai_platform_engineering.integrations.slack_bot.questions import EARLIER
+from ai_platform_engineering.integrations.slack_bot.app import RunningBot
+from ai_platform_engineering.integrations.slack_bot.incoming_messages import EARLIER_MESSAGES_FILE
 from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED
-from tests.support.echo_supervisor import Waiting
+from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.fakes.slack import Fault, NotAcknowledged
 from tests.support.harness import Client, agent
 from tests.support.scenarios import delegate, tool
-from tests.support.slack_workspace import Stage, joined, stage
+from tests.support.slack_workspace import BotHarness, join_texts, stage
 
 ANSWER = "Here you are."
 
@@ -35,24 +35,28 @@ def asked(model: ScriptedChatModel) -> list[str]:
 
 def given(*lines: str) -> str:
     """Earlier messages, as the model reads them below the question."""
-    return f"\n\nFile {EARLIER}:\n```\n" + "\n".join(lines) + "\n```"
+    return f"\n\nFile {EARLIER_MESSAGES_FILE}:\n```\n" + "\n".join(lines) + "\n```"
 
 
-async def settled(running: Running) -> None:
+async def settled(running: RunningBot) -> None:
     """All that was heard is worked on, and every turn that came of it is over."""
     await running.listeners.drained()
     await asyncio.gather(*(live.task for live in running.bot.turns._live.values() if live.task is not None))
 
 
-async def started(on: Stage, message: Any, user: str, owner: str) -> RunStarted:
+async def started(on: BotHarness, message: Any, user: str, owner: str) -> RunStarted:
     """How the run behind a message began, as the supervisor tells the user."""
     task_id = message.metadata["event_payload"]["task_id"]
-    answer = await Client(on.client.url, on.client.http, acting_headers(user, owner)).call("GetTask", {"id": task_id})
-    (first,) = [item.event for item in decode_task(answer["result"]) if isinstance(item.event, RunStarted)]
+    answer = await Client(on.client.url, on.client.http, on_behalf_of_headers(user, owner)).call(
+        "GetTask", {"id": task_id}
+    )
+    (first,) = [
+        item.event for item in decode_snapshot(answer["result"]) if isinstance(item.event, RunStarted)
+    ]
     return first
 
 
-def whispers(on: Stage, user: str = "U1") -> list[str]:
+def whispers(on: BotHarness, user: str = "U1") -> list[str]:
     return [one.text for one in on.slack.ephemerals if one.recipient[1] == user]
 
 
@@ -65,7 +69,7 @@ async def test_a_mention_in_a_channel_is_answered_once_in_a_thread_below_it(tmp_
         ts = await on.slack.say("What runs in *prod*?", mention=True)
         (message,) = await on.ended("C1", ts)
         await settled(running)
-        assert joined([message]) == ANSWER
+        assert join_texts([message]) == ANSWER
         assert (message.thread_ts, message.recipient) == (ts, ("T1", "U1"))
         assert asked(model) == ["What runs in *prod*?"]
         session = on.slack.sessions["C1", ts]
@@ -76,7 +80,9 @@ async def test_a_mention_in_a_channel_is_answered_once_in_a_thread_below_it(tmp_
         assert on.slack.called("conversations.replies") == []
 
 
-async def test_a_direct_message_needs_no_mention_and_the_messages_tab_suggests_prompts(tmp_path: Path) -> None:
+async def test_a_direct_message_needs_no_mention_and_the_messages_tab_suggests_prompts(
+    tmp_path: Path,
+) -> None:
     model = scripted()
     async with stage(tmp_path, model) as on, on.bot():
         channel = await on.slack.open_messages_tab("U2")
@@ -84,18 +90,25 @@ async def test_a_direct_message_needs_no_mention_and_the_messages_tab_suggests_p
         assert on.slack.prompts == {channel: [dict(one) for one in SUGGESTED]}
         ts = await on.slack.say(SUGGESTED[0]["message"], user="U2", channel=channel)
         (message,) = await on.ended(channel, ts)
-        assert joined([message]) == ANSWER
+        assert join_texts([message]) == ANSWER
         assert asked(model) == [SUGGESTED[0]["message"]]
         await on.slack.say("And now?", user="U2", channel=channel, thread_ts=ts)
         await on.ended(channel, ts, 2)
-        assert [one.text for one in model.requests[-1].messages] == [SUGGESTED[0]["message"], ANSWER, "And now?"]
+        assert [one.text for one in model.requests[-1].messages] == [
+            SUGGESTED[0]["message"],
+            ANSWER,
+            "And now?",
+        ]
 
 
 async def test_follow_ups_in_a_thread_it_takes_part_in_need_no_mention(tmp_path: Path) -> None:
     model = scripted()
     rules = tmp_path / "channels.yaml"
     rules.write_text("channels: {C2: {follow_ups: false}}")
-    async with stage(tmp_path, model, env={"SLACK_INTEGRATION_BOT_CONFIG": str(rules)}) as on, on.bot() as running:
+    async with (
+        stage(tmp_path, model, env={"SLACK_INTEGRATION_BOT_CONFIG": str(rules)}) as on,
+        on.bot() as running,
+    ):
         say = on.slack.say
         ts = await say("First?", mention=True)
         await on.ended("C1", ts)
@@ -116,7 +129,13 @@ async def test_follow_ups_in_a_thread_it_takes_part_in_need_no_mention(tmp_path:
         assert whispers(on) == []
         await say("With one?", channel="C2", thread_ts=away, mention=True)
         await on.ended("C2", away, 2)
-        assert [text.partition("\n")[0] for text in asked(model)] == ["First?", "Second?", "Third?", "First there?", "With one?"]
+        assert [text.partition("\n")[0] for text in asked(model)] == [
+            "First?",
+            "Second?",
+            "Third?",
+            "First there?",
+            "With one?",
+        ]
         assert model.requests[-1].last_user == "With one?" + given("first: Without a mention?")
 
 
@@ -152,7 +171,9 @@ async def test_two_people_in_one_thread_have_one_history_and_each_run_has_its_pe
             await on.slack.say("And why?", user="U9", thread_ts=ts, team="T9")
             messages = await on.ended("C1", ts, 3)
         owner = f"slack:T1:C1:{ts}"
-        for message, person in zip(messages, ("first@example.com", "second@example.com", "slack:T1:U9"), strict=True):
+        for message, person in zip(
+            messages, ("first@example.com", "second@example.com", "slack:T1:U9"), strict=True
+        ):
             began = await started(on, message, "second@example.com", owner)
             assert (began.principal, began.owner) == (person, owner)
         history = ["What runs?", ANSWER, "And where?", ANSWER, "And why?"]
@@ -189,7 +210,12 @@ async def test_a_message_that_arrives_late_is_answered_and_nothing_is_given_agai
     async with stage(tmp_path, model) as on, on.bot():
         root = await on.slack.say("The site is down.", user="U2")
         early, between, late, last = (
-            {"type": "message", "channel": "C1", "thread_ts": root, "ts": f"{int(root.partition('.')[0]) + 1}.{number:06}"}
+            {
+                "type": "message",
+                "channel": "C1",
+                "thread_ts": root,
+                "ts": f"{int(root.partition('.')[0]) + 1}.{number:06}",
+            }
             | {"user": user, "text": text}
             for number, (user, text) in enumerate(
                 (("U3", "<@UBOT> Early?"), ("U2", "Hm."), ("U1", "<@UBOT> Late?"), ("U1", "<@UBOT> Last?"))
@@ -225,33 +251,79 @@ async def test_redelivery_edits_deletions_and_bots_never_cause_another_answer(tm
         async with on.bot() as running:  # the next process knows it, too
             await slack.redeliver(3)
             await slack.edit(ts, "<@UBOT> What runs now?")
-            own = {"type": "message", "channel": "C1", "channel_type": "channel", "thread_ts": ts, "team": "T1"}
-            await slack.deliver({**own, "user": "UBOT", "bot_id": "B1", "app_id": "A1", "text": ANSWER, "ts": message.ts})
-            await slack.deliver({**own, "subtype": "bot_message", "bot_id": "B1", "text": "<@UBOT> me?", "ts": "1999999999.000001"})
-            await slack.deliver({**own, "subtype": "bot_message", "bot_id": "B6", "text": "<@UBOT> you?", "ts": "1999999999.000002"})
+            own = {
+                "type": "message",
+                "channel": "C1",
+                "channel_type": "channel",
+                "thread_ts": ts,
+                "team": "T1",
+            }
+            await slack.deliver(
+                {**own, "user": "UBOT", "bot_id": "B1", "app_id": "A1", "text": ANSWER, "ts": message.ts}
+            )
+            await slack.deliver(
+                {
+                    **own,
+                    "subtype": "bot_message",
+                    "bot_id": "B1",
+                    "text": "<@UBOT> me?",
+                    "ts": "1999999999.000001",
+                }
+            )
+            await slack.deliver(
+                {
+                    **own,
+                    "subtype": "bot_message",
+                    "bot_id": "B6",
+                    "text": "<@UBOT> you?",
+                    "ts": "1999999999.000002",
+                }
+            )
             await slack.say("Answer me.", user="U7", bot_id="B6", mention=True)
             await slack.remove(ts)
-            await slack.deliver({**own, "subtype": "channel_join", "user": "U2", "text": "<@U2> has joined", "ts": "1999999999.000003"})
+            await slack.deliver(
+                {
+                    **own,
+                    "subtype": "channel_join",
+                    "user": "U2",
+                    "text": "<@U2> has joined",
+                    "ts": "1999999999.000003",
+                }
+            )
             await settled(running)
             assert asked(model) == ["What runs?"]
             allowed = await slack.say("Is it <@UBOT|caipe>?", user="U7", bot_id="B7", mention=True)
             await on.ended("C1", allowed)
-            bare = {"type": "message", "subtype": "bot_message", "bot_id": "B7", "text": "<@UBOT> Alert!", "ts": "1999999999.000004"}
-            slack.messages["C1", bare["ts"]] = type(message)("C1", bare["ts"], None, "", "user", "B7", bare["text"])
+            bare = {
+                "type": "message",
+                "subtype": "bot_message",
+                "bot_id": "B7",
+                "text": "<@UBOT> Alert!",
+                "ts": "1999999999.000004",
+            }
+            slack.messages["C1", bare["ts"]] = type(message)(
+                "C1", bare["ts"], None, "", "user", "B7", bare["text"]
+            )
             await slack.deliver({"channel": "C1", "channel_type": "channel", **bare})
             (last,) = await on.ended("C1", bare["ts"])
             assert asked(model)[1:] == ["Is it @caipe?", "Alert!"]
-            assert (await started(on, last, "anybody", f"slack:T1:C1:{bare['ts']}")).principal == "slack:T1:B7"
+            assert (
+                await started(on, last, "anybody", f"slack:T1:C1:{bare['ts']}")
+            ).principal == "slack:T1:B7"
         assert whispers(on) == []
 
 
 async def test_two_questions_in_one_thread_at_once_are_answered_in_order_each_once(tmp_path: Path) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
 
     def step(request: Request) -> Turn:
-        return Turn(Call("wait")) if "One" in request.last_user and not request.tool_results else Turn(Say("To {{user}}"))
+        return (
+            Turn(Call("wait"))
+            if "One" in request.last_user and not request.tool_results
+            else Turn(Say("To {{user}}"))
+        )
 
-    async def elsewhere(on: Stage) -> None:
+    async def elsewhere(on: BotHarness) -> None:
         """Another question is answered meanwhile, so that whatever could go on has gone on."""
         ts = await on.slack.say("Three?", channel="C2", mention=True)
         await on.ended("C2", ts)
@@ -266,27 +338,35 @@ async def test_two_questions_in_one_thread_at_once_are_answered_in_order_each_on
         await on.slack.redeliver(4)
         on.slack.faults.add("agents.sessions.setStatus", Fault(held=slow))
         held.set()
-        await on.slack.wait(lambda: on.slack.called("assistant.threads.setStatus"))  # the second has come so far, the first has not
+        await on.slack.wait(
+            lambda: on.slack.called("assistant.threads.setStatus")
+        )  # the second has come so far, the first has not
         await elsewhere(on)
         assert [text for text in asked(model) if "Two" in text] == []
         on.slack.faults.add("chat.startStream", Fault(held=slower))
         slow.set()
         await waiting.started.wait()
         waiting.released.set()
-        await on.slack.wait(lambda: [call for call in on.slack.called("chat.startStream") if call.params["thread_ts"] == root])
+        await on.slack.wait(
+            lambda: [call for call in on.slack.called("chat.startStream") if call.params["thread_ts"] == root]
+        )
         await elsewhere(on)
         assert on.mine("C1", root) == []
         slower.set()
         messages = await on.ended("C1", root, 2)
         await settled(running)
         context = given("second: A topic.")
-        assert [joined([one]) for one in messages] == [f"To One?{context}", "To Two?"]
+        assert [join_texts([one]) for one in messages] == [f"To One?{context}", "To Two?"]
         assert on.mine("C1", root) == messages
-        assert [text for text in asked(model) if text != "Three?"] == [f"One?{context}", f"One?{context}", "Two?"]
+        assert [text for text in asked(model) if text != "Three?"] == [
+            f"One?{context}",
+            f"One?{context}",
+            "Two?",
+        ]
 
 
 async def test_slack_hears_at_once_however_long_the_work_takes(tmp_path: Path) -> None:
-    waiting, held = Waiting(), asyncio.Event()
+    waiting, held = BlockingScenario(), asyncio.Event()
     model = scripted(Turn(Call("wait")), Turn(Say(ANSWER)))
     async with stage(tmp_path, model, tools=[waiting.tool]) as on, on.bot():
         on.slack.faults.add("users.info", Fault(held=held))
@@ -307,16 +387,18 @@ async def test_a_question_that_was_acknowledged_is_answered_by_the_next_process(
         async with on.bot() as running:
             ts = await on.slack.say("What runs?", mention=True)
             await on.slack.wait(lambda: on.slack.called("users.info"))
-            (said,) = await running.bot.store.unworked()
+            (said,) = await running.bot.store.list_unhandled()
             for work in list(running.listeners._working):  # as when the process is killed
                 work.cancel()
         held.set()
         async with on.bot() as running:
             await on.slack.redeliver(2)
-            assert joined(await on.ended("C1", ts)) == ANSWER
+            assert join_texts(await on.ended("C1", ts)) == ANSWER
             await settled(running)
-            assert await running.bot.store.unworked() == []
-            await running.bot.store.first_time("killed", heard=said)  # as when it is killed right after it has asked
+            assert await running.bot.store.list_unhandled() == []
+            await running.bot.store.record_if_new(
+                "killed", message=said
+            )  # as when it is killed right after it has asked
         async with on.bot() as running:
             await settled(running)
         assert asked(model) == ["What runs?"]
@@ -347,19 +429,31 @@ async def test_nothing_that_anybody_writes_makes_the_bot_mention_anyone(tmp_path
     bad = "<!channel> <@U1> <!here|here> <#C1> <https://evil.example|click>"
     agent_says = scripted(Turn(Call("look", {}, id="inner")), Turn(Say(f"Found {bad}")))
     model = scripted(
-        Turn(Say(f"I look for {bad}."), Call("write_todos", {"todos": [{"content": bad, "status": "in_progress"}]})),
+        Turn(
+            Say(f"I look for {bad}."),
+            Call("write_todos", {"todos": [{"content": bad, "status": "in_progress"}]}),
+        ),
         Turn(delegate("jira", f"Ask {bad}")),
         Turn(Say(f"The answer is {bad}, as `{bad}` says.")),
     )
-    async with stage(tmp_path, model, agents=[agent("jira", agent_says, tool("look", bad))]) as on, on.bot() as running:
+    async with (
+        stage(tmp_path, model, agents=[agent("jira", agent_says, tool("look", bad))]) as on,
+        on.bot() as running,
+    ):
         file = on.slack.add_file("<!channel>.bin", b"\x00\x01", "application/octet-stream")
         ts = await on.slack.say(f"{bad} &lt;!everyone&gt;", mention=True, files=[file])
         messages = await on.ended("C1", ts)
         await settled(running)
-        assert f"The answer is {bad}, as `{bad}` says." in joined(messages)
-        assert whispers(on) == ["&lt;!channel&gt;.bin is not a text file (application/octet-stream), and only text can be read."]
+        assert f"The answer is {bad}, as `{bad}` says." in join_texts(messages)
+        assert whispers(on) == [
+            "&lt;!channel&gt;.bin is not a text file (application/octet-stream), and only text can be read."
+        ]
         sent = [call for call in on.slack.calls if call.method.startswith(("chat.", "agents.", "assistant."))]
-        assert [call.params for call in sent if any(mark in str(call.params) for mark in ("<!", "<@", "<#", "<http"))] == []
+        assert [
+            call.params
+            for call in sent
+            if any(mark in str(call.params) for mark in ("<!", "<@", "<#", "<http"))
+        ] == []
         assert str(on.slack.sessions["C1", ts].title).endswith("&lt;!everyone&gt;")
 
 
@@ -367,19 +461,38 @@ async def test_text_files_are_read_within_the_limit_and_the_rest_is_said(tmp_pat
     model = scripted()
     rules = tmp_path / "channels.yaml"
     rules.write_text("defaults: {file_bytes: 40}")
-    async with stage(tmp_path, model, env={"SLACK_INTEGRATION_BOT_CONFIG": str(rules)}) as on, on.bot() as running:
+    async with (
+        stage(tmp_path, model, env={"SLACK_INTEGRATION_BOT_CONFIG": str(rules)}) as on,
+        on.bot() as running,
+    ):
         slack = on.slack
         notes = slack.add_file("notes.md", "é: ok".encode(), "text/markdown")
         more = slack.add_file("c.json", b'{"a": 1}', "application/json")
-        large, rest = slack.add_file("large.log", b"x" * 41, "text/plain"), slack.add_file("rest.log", b"y" * 30, "text/plain")
+        large, rest = (
+            slack.add_file("large.log", b"x" * 41, "text/plain"),
+            slack.add_file("rest.log", b"y" * 30, "text/plain"),
+        )
         lies = slack.add_file("lies.log", b"z" * 41, "text/plain") | {"size": 1}
-        image, latin = slack.add_file("a.png", b"\x89PNG", "image/png"), slack.add_file("l.txt", b"\xe9", "text/plain")
-        other = dict(notes, id="F0", name="drive.txt", url_private="http://localhost:9/drive.txt", url_private_download=None)
+        image, latin = (
+            slack.add_file("a.png", b"\x89PNG", "image/png"),
+            slack.add_file("l.txt", b"\xe9", "text/plain"),
+        )
+        other = dict(
+            notes,
+            id="F0",
+            name="drive.txt",
+            url_private="http://localhost:9/drive.txt",
+            url_private_download=None,
+        )
         hidden = slack.add_file("hidden.txt", b"no", "text/plain")
         hidden |= {"url_private_download": hidden["url_private"].replace("/files/", "/login?")}
-        ts = await slack.say("Read.", mention=True, files=[notes, large, more, lies, image, latin, other, rest, hidden])
+        ts = await slack.say(
+            "Read.", mention=True, files=[notes, large, more, lies, image, latin, other, rest, hidden]
+        )
         await on.ended("C1", ts)
-        assert asked(model) == ['Read.\n\nFile notes.md:\n```\né: ok\n```\n\nFile c.json:\n```\n{"a": 1}\n```']
+        assert asked(model) == [
+            'Read.\n\nFile notes.md:\n```\né: ok\n```\n\nFile c.json:\n```\n{"a": 1}\n```'
+        ]
         (said,) = whispers(on)
         assert on.slack.ephemerals[0].thread_ts is None  # there was no thread yet, in which it would be seen
         left = 40 - len("é: ok".encode())
@@ -404,14 +517,16 @@ async def test_text_files_are_read_within_the_limit_and_the_rest_is_said(tmp_pat
 HTTP = {"SLACK_INTEGRATION_BOT_MODE": "http", "SLACK_INTEGRATION_SIGNING_SECRET": "s3cret"}
 
 
-async def test_over_http_everything_is_signed_and_what_is_not_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_over_http_everything_is_signed_and_what_is_not_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = scripted()
     async with stage(tmp_path, model, env=HTTP) as on, on.bot() as running:
         slack = on.slack
         ts = await slack.say("What runs?", mention=True)
         (message,) = await on.ended("C1", ts)
         await slack.redeliver(2)
-        assert joined([message]) == ANSWER
+        assert join_texts([message]) == ANSWER
         feedback = message.stop_blocks[-1]["elements"][0]
         await slack.click(message, feedback["action_id"], value=feedback["negative_button"]["value"])
         (view,) = await slack.wait(lambda: list(slack.views.values()))
@@ -444,5 +559,5 @@ async def test_a_socket_that_slack_ends_is_replaced_and_nothing_is_lost(tmp_path
             await on.slack.disconnect(reason)  # type: ignore[arg-type]
             ts = await on.slack.say(f"Question {number}?", mention=True)  # waits for the next socket
             (message,) = await on.ended("C1", ts)
-            assert joined([message]) == ANSWER
+            assert join_texts([message]) == ANSWER
         assert asked(model) == ["Question 0?", "Question 1?"]

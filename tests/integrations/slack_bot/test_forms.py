@@ -7,32 +7,32 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ai_platform_engineering.integrations.slack_bot.utils import hitl_handler as hitl
-from tests.support.asking_agent import asking
+from ai_platform_engineering.integrations.slack_bot import input_requests
+from tests.support.asking_agent import form_tool
 from tests.support.fakes.slack import Fault
 from tests.support.slack_requests import FIELDS, FILLED, WORDS, buttons, calling, stops, told
-from tests.support.slack_workspace import Stage, joined, stage
+from tests.support.slack_workspace import BotHarness, join_texts, stage
 
 
-def thread_texts(on: Stage, thread: str) -> list[str]:
+def thread_texts(on: BotHarness, thread: str) -> list[str]:
     return [one.shown for one in on.mine("C1", thread)]
 
 
 async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> None:
     model = calling("details")
-    async with stage(tmp_path, model, tools=[asking("details", FIELDS)]) as on, on.bot():
+    async with stage(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.FILL, thread)
+        message = await on.shown(input_requests.FILL, thread)
         stale = copy.deepcopy(message)
         assert on.slack.sessions["C1", thread].status == "suspended"
         assert (message.text, buttons(message)) == ("Supervisor asks: About details", ["Fill in", "Decline"])
-        view = await on.opened(message, hitl.FILL)
+        view = await on.opened(message, input_requests.FILL)
         offered = await on.slack.suggest(view, "zone", "ZONE-14")
         refused = await on.slack.submit(view, {**FILLED, "name": "Not This"})
         before = len(model.requests)
         answers = await asyncio.gather(*(on.slack.submit(view, FILLED) for _ in range(2)))
         await on.ended("C1", thread)
-        await on.slack.click(stale, hitl.FILL, user="U1")
+        await on.slack.click(stale, input_requests.FILL, user="U1")
         await on.slack.wait(on.whispers)
 
     elements = {block["block_id"]: block["element"] for block in view["blocks"] if block["type"] == "input"}
@@ -44,13 +44,20 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
     assert [name for name, element in elements.items() if element.get("is_decimal_allowed")] == ["ratio"]
     assert elements["visibility"]["initial_option"]["text"]["text"] == "private"
     assert [one["text"]["text"] for one in elements["hosts"]["initial_options"]] == ["zone-7"]
-    assert (elements["stars"]["initial_value"], elements["due"]["initial_date"], elements["name"]["initial_value"]) == (
+    assert (
+        elements["stars"]["initial_value"],
+        elements["due"]["initial_date"],
+        elements["name"]["initial_value"],
+    ) == (
         "3",
         "2026-12-24",
         "cai",
     )
     assert [block["block_id"] for block in view["blocks"] if block.get("optional")] == ["about", "issues"]
-    assert [one["text"]["text"] for one in offered] == ["zone-14", *(f"zone-14{digit}" for digit in range(10))]
+    assert [one["text"]["text"] for one in offered] == [
+        "zone-14",
+        *(f"zone-14{digit}" for digit in range(10)),
+    ]
 
     assert refused == {"response_action": "errors", "errors": {"name": "Name must have the form [a-z-]+."}}
     assert before == 1
@@ -64,29 +71,31 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
     assert "Answered by <@U1> <!date^" in str(message.blocks)
     assert "About details" in str(message.blocks)
     assert on.whispers()[0].startswith("About details was already answered by <@U1> <!date^")
-    assert "must have the form" not in str(thread_texts(on, thread))  # it stood in the modal, for the one who typed it
+    assert "must have the form" not in str(
+        thread_texts(on, thread)
+    )  # it stood in the modal, for the one who typed it
     assert on.slack.sessions["C1", thread].status == "active"
 
 
 async def test_a_declined_form_reaches_the_model(tmp_path: Path) -> None:
     model = calling("details")
-    async with stage(tmp_path, model, tools=[asking("details", FIELDS)]) as on, on.bot():
+    async with stage(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.DECLINE, thread)
-        await on.slack.click(message, hitl.DECLINE)
+        message = await on.shown(input_requests.DECLINE, thread)
+        await on.slack.click(message, input_requests.DECLINE)
         await on.ended("C1", thread)
     assert told(model) == {"type": "reject", "by": "first@example.com"}
     assert "Rejected by <@U1>" in str(message.blocks)
 
 
 async def test_a_form_that_slack_opens_too_late_is_clicked_again(tmp_path: Path) -> None:
-    async with stage(tmp_path, calling("details"), tools=[asking("details", FIELDS)]) as on, on.bot():
+    async with stage(tmp_path, calling("details"), tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.FILL, thread)
+        message = await on.shown(input_requests.FILL, thread)
         on.slack.faults.add("views.open", Fault(error="expired_trigger_id"))
-        await on.slack.click(message, hitl.FILL)
+        await on.slack.click(message, input_requests.FILL)
         await on.slack.wait(on.whispers)
-        view = await on.opened(message, hitl.FILL)
+        view = await on.opened(message, input_requests.FILL)
         assert await on.slack.submit(view, FILLED) is None
         await on.ended("C1", thread)
     assert on.whispers() == ["Slack took too long to open the form. Click the button once more."]
@@ -97,9 +106,9 @@ async def test_a_form_that_slack_opens_too_late_is_clicked_again(tmp_path: Path)
 
 async def test_a_message_in_the_thread_answers_a_form_with_one_text_field(tmp_path: Path) -> None:
     model = calling("cluster")
-    async with stage(tmp_path, model, tools=[asking("cluster", WORDS)]) as on, on.bot():
+    async with stage(tmp_path, model, tools=[form_tool("cluster", WORDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(hitl.FILL, thread)
+        message = await on.shown(input_requests.FILL, thread)
         await on.slack.say("The Blue One", thread_ts=thread)
         wrong = "I still need your input: The cluster must have the form [a-z]+."
         await on.slack.wait(lambda: any(text.startswith(wrong) for text in thread_texts(on, thread)))
@@ -108,7 +117,7 @@ async def test_a_message_in_the_thread_answers_a_form_with_one_text_field(tmp_pa
     assert told(model) == {"answer": "blue"}
     assert "Answered by <@U1>" in str(message.blocks)
     assert len(model.requests) == 2
-    assert joined(messages[-1:]).strip() == 'Got {"answer": "blue"}'
+    assert join_texts(messages[-1:]).strip() == 'Got {"answer": "blue"}'
     assert len(on.slack.called("chat.stopStream")) == 2  # one turn, before the pause and after it
 
 
@@ -118,19 +127,22 @@ async def test_what_is_no_answer_is_held_until_the_question_is_dropped(tmp_path:
     config = tmp_path / "channels.yaml"
     config.write_text(yaml.safe_dump({"defaults": {"instructions": "Be brief."}}))
     env = {"SLACK_INTEGRATION_BOT_CONFIG": str(config)}
-    async with stage(tmp_path, model, tools=[asking("details", FIELDS)], env=env) as on, on.bot():
+    async with stage(tmp_path, model, tools=[form_tool("details", FIELDS)], env=env) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        form = await on.shown(hitl.FILL, thread)
+        form = await on.shown(input_requests.FILL, thread)
         await on.slack.say("What is the weather?", thread_ts=thread)
-        held = await on.shown(hitl.DROP, thread)
+        held = await on.shown(input_requests.DROP, thread)
         said = held.text
         if how == "by word":
             await on.slack.say("drop", thread_ts=thread)
         else:
-            await on.slack.click(held, hitl.DROP)
+            await on.slack.click(held, input_requests.DROP)
         messages = await on.ended("C1", thread, 2)
-    assert said == 'I still need your input: About details. Answer it, or send "drop" to drop it and start anew with what you said.'
-    assert "You said What is the weather?" in joined(messages)
+    assert (
+        said
+        == 'I still need your input: About details. Answer it, or send "drop" to drop it and start anew with what you said.'
+    )
+    assert "You said What is the weather?" in join_texts(messages)
     assert "Be brief." in model.requests[-1].system  # what holds in the channel holds for what starts anew
     assert "No longer asked." in str(form.blocks)
     assert (buttons(form), buttons(held)) == ([], [])
@@ -139,14 +151,14 @@ async def test_what_is_no_answer_is_held_until_the_question_is_dropped(tmp_path:
 
 async def test_a_drop_that_comes_after_the_answer_drops_nothing(tmp_path: Path) -> None:
     model = calling("details")
-    async with stage(tmp_path, model, tools=[asking("details", FIELDS)]) as on, on.bot():
+    async with stage(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        form = await on.shown(hitl.FILL, thread)
+        form = await on.shown(input_requests.FILL, thread)
         await on.slack.say("Hm.", thread_ts=thread)
-        held = copy.deepcopy(await on.shown(hitl.DROP, thread))
-        await on.slack.submit(await on.opened(form, hitl.FILL), FILLED)
+        held = copy.deepcopy(await on.shown(input_requests.DROP, thread))
+        await on.slack.submit(await on.opened(form, input_requests.FILL), FILLED)
         await on.ended("C1", thread)
-        await on.slack.click(held, hitl.DROP)
+        await on.slack.click(held, input_requests.DROP)
         await on.slack.wait(on.whispers)
     assert on.ends("C1", thread) == 1
     assert len(model.requests) == 2

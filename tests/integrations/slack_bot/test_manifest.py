@@ -10,11 +10,16 @@ from pydantic import BaseModel
 from slack_bolt.async_app import AsyncApp
 
 from ai_platform_engineering.core.settings import SlackSettings
+from ai_platform_engineering.integrations.slack_bot import blocks, input_requests, modals
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
-from ai_platform_engineering.integrations.slack_bot.config import BotConfig, Channel, Configured, QuietHours
+from ai_platform_engineering.integrations.slack_bot.channel_config import (
+    BotConfig,
+    ChannelConfig,
+    QuietHours,
+    ReloadableConfig,
+)
 from ai_platform_engineering.integrations.slack_bot.listeners import Listeners
 from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED
-from ai_platform_engineering.integrations.slack_bot.utils import hitl_handler, modals, render
 from tests.conftest import ROOT
 
 BOT = ROOT / "ai_platform_engineering/integrations/slack_bot"
@@ -84,7 +89,11 @@ def called() -> Iterator[str]:
     method = re.compile(rf"(?:{FAMILIES})(?:\.[a-zA-Z]+)+")
     for path in BOT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and method.fullmatch(node.value):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and method.fullmatch(node.value)
+            ):
                 yield node.value
 
 
@@ -103,7 +112,9 @@ def test_commands_buttons_choices_and_modals_reach_the_bot() -> None:
     found = listened()
     assert [one["command"] for one in MANIFEST["features"]["slash_commands"]] == found["command"]
     assert MANIFEST["settings"]["interactivity"]["is_enabled"] is True
-    buttons = {value for module in (render, hitl_handler) for value in vars(module).values() if _is_action(value)}
+    buttons = {
+        value for module in (blocks, input_requests) for value in vars(module).values() if _is_action(value)
+    }
     assert set(found["action"]) == buttons
     views = {value for name, value in vars(modals).items() if name.endswith("_VIEW")}
     assert (set(found["view"]), found["options"]) == (views, [modals.VALUE])
@@ -137,10 +148,10 @@ def keys(model: type[BaseModel]) -> set[str]:
 
 
 def test_the_example_of_a_configuration_is_right_and_shows_every_key() -> None:
-    config, written = Configured(EXAMPLE), yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    config, written = ReloadableConfig(EXAMPLE), yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     places = [written["defaults"], written["direct_messages"], *written["channels"].values()]
     assert set(written) == keys(BotConfig)
-    assert set().union(*places) == keys(Channel)
+    assert set().union(*places) == keys(ChannelConfig)
     assert set(written["channels"]["C0SUPPORT"]["quiet_hours"]) == keys(QuietHours)
     assert config.of("C0GENERAL").enabled is False
     assert config.of("C0ELSEWHERE").questions_per_hour == 30
@@ -150,7 +161,7 @@ def test_the_example_of_a_configuration_is_right_and_shows_every_key() -> None:
 def test_the_documentation_explains_every_key_and_every_setting() -> None:
     named = set(re.findall(r"^\| `([^`]+)`", DOCS, re.MULTILINE))
     settings = {field.alias for field in SlackSettings.model_fields.values()}
-    assert keys(Channel) | settings <= named
+    assert keys(ChannelConfig) | settings <= named
     assert {f"`{key}`" for key in keys(QuietHours) | keys(BotConfig) if f"`{key}`" not in DOCS} == set()
 
 

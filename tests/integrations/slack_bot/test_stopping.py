@@ -11,55 +11,57 @@ from typing import Any, Literal
 import httpx
 import pytest
 
-from ai_platform_engineering.a2a.client import Conversation
-from ai_platform_engineering.a2a.rest_client import api_beside
+from ai_platform_engineering.a2a.client import ClientConversation
+from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.events import Cancelled, RunStarted
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.integrations.slack_bot.utils import hitl_handler as hitl
-from ai_platform_engineering.integrations.slack_bot.utils import render
+from ai_platform_engineering.integrations.slack_bot import blocks, input_requests
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.support.agent_services import eventually, free_port
-from tests.support.asking_agent import DELEGATING, Repos, asking, github
-from tests.support.echo_supervisor import Waiting
+from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
+from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Fail, Hang, Request, Say, Script, Turn
 from tests.support.fakes.slack import FakeSlack, Fault
-from tests.support.harness import FAST, PLAIN, Client, served
+from tests.support.harness import FAST, PLAIN, Client, serve_app
 from tests.support.slack_requests import FIELDS, FILLED, WORDS, buttons, calling, ids, stops, task_of, told
-from tests.support.slack_workspace import LIMITS, Stage, joined, stage
+from tests.support.slack_workspace import LIMITS, BotHarness, join_texts, stage
 from tests.support.storages import in_folder
 from tests.support.workflow_processes import ORG, a_name, supervising
 from tests.support.workflow_processes import github as github_site
 
 How = Literal["native", "word", "button"]
 POSTED = {"SLACK_INTEGRATION_STREAMING": "false"}
-PLANNED = {"title": "Plan", "todos": [{"title": "Wait", "status": "in_progress"}, {"title": "Sum up", "status": "pending"}]}
+PLANNED = {
+    "title": "Plan",
+    "todos": [{"title": "Wait", "status": "in_progress"}, {"title": "Sum up", "status": "pending"}],
+}
 
 by_any_means = pytest.mark.parametrize("how", ["native", "word", "button"])
 
 
-async def stopped(on: Stage, thread: str, how: How, user: str = "U2") -> None:
+async def stopped(on: BotHarness, thread: str, how: How, user: str = "U2") -> None:
     if how == "native":
         await on.slack.stop("C1", thread, user)
     elif how == "word":
         await on.slack.say("Stop!", user=user, thread_ts=thread)
     else:
-        await on.slack.click(await on.shown(render.STOP, thread), render.STOP, user=user)
+        await on.slack.click(await on.shown(blocks.STOP, thread), blocks.STOP, user=user)
 
 
-def cards(on: Stage, thread: str) -> dict[str, str]:
+def cards(on: BotHarness, thread: str) -> dict[str, str]:
     """The steps of the thread as they were shown last, by their titles."""
     return {card["title"]: card["status"] for one in on.mine("C1", thread) for card in one.cards.values()}
 
 
-async def over(on: Stage, thread: str) -> list[Any]:
+async def over(on: BotHarness, thread: str) -> list[Any]:
     """The bot's messages when the turn has ended and Slack shows nobody at work any more."""
     messages = await on.ended("C1", thread)
     await on.slack.wait(lambda: on.slack.sessions["C1", thread].status == "active")
     return messages
 
 
-async def end_of(on: Stage, thread: str) -> Any:
+async def end_of(on: BotHarness, thread: str) -> Any:
     return (await on.events(task_of(on, thread), thread))[-1]
 
 
@@ -68,7 +70,7 @@ async def end_of(on: Stage, thread: str) -> Any:
 
 @by_any_means
 async def test_a_run_is_stopped_in_the_middle(tmp_path: Path, how: How) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     planning = Turn(Say("I make a plan. "), Call("write_todos", PLANNED))
     script = Script(planning, Turn(Say("Please wait. "), Call("wait")), Turn(Say("Never.")))
     env = POSTED if how == "button" else {}
@@ -86,7 +88,7 @@ async def test_a_run_is_stopped_in_the_middle(tmp_path: Path, how: How) -> None:
     assert stops(on, thread) == 1
     assert on.slack.text_of("C1", thread).count("Please wait.") == 1
     assert "Never." not in on.slack.text_of("C1", thread)
-    assert on.message_with(render.STOP, "C1", thread) is None
+    assert on.message_with(blocks.STOP, "C1", thread) is None
     if how == "word":
         assert cards(on, thread) == {"Wait": "error", "Sum up": "complete"}
     if how == "button":
@@ -108,7 +110,9 @@ async def test_a_run_is_stopped_before_it_has_said_anything(tmp_path: Path, how:
     assert ([one.text for one in messages], stops(on, thread)) == (["Stopped."], 1)
 
 
-async def test_a_question_that_the_supervisor_does_not_have_yet_is_stopped_when_it_has_it(tmp_path: Path) -> None:
+async def test_a_question_that_the_supervisor_does_not_have_yet_is_stopped_when_it_has_it(
+    tmp_path: Path,
+) -> None:
     held = asyncio.Event()
     model = ScriptedChatModel(script=Script(Turn(Hang())))
     async with stage(tmp_path, model) as on, on.bot() as running:
@@ -125,9 +129,9 @@ async def test_a_question_that_the_supervisor_does_not_have_yet_is_stopped_when_
 
 @pytest.mark.parametrize("how", ["native", "word"])
 async def test_a_run_is_stopped_while_it_waits_for_people(tmp_path: Path, how: How) -> None:
-    async with stage(tmp_path, calling("details"), tools=[asking("details", FIELDS)]) as on, on.bot():
+    async with stage(tmp_path, calling("details"), tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        form = await on.shown(hitl.FILL, thread)
+        form = await on.shown(input_requests.FILL, thread)
         await stopped(on, thread, how)
         await over(on, thread)
         event = await end_of(on, thread)
@@ -140,7 +144,7 @@ async def test_a_stop_after_the_answer_stops_nothing(tmp_path: Path, how: How) -
     async with stage(tmp_path, Script(Turn(Say("Done.")))) as on, on.bot() as running:
         thread = await on.slack.say("Go.", mention=True)
         await on.ended("C1", thread)
-        await eventually(running.bot.store.open_turns, lambda rows: not rows)
+        await eventually(running.bot.store.list_open_turns, lambda rows: not rows)
         await stopped(on, thread, how)
         await on.slack.wait(lambda: on.whispers("U2"))
     assert on.whispers("U2") == ["Nothing is going on in this thread."]
@@ -155,23 +159,27 @@ async def test_the_last_word_on_an_answer_is_kept_with_its_trace(tmp_path: Path)
         thread = await on.slack.say("Go.", mention=True)
         [message] = await on.ended("C1", thread)
         task_id = task_of(on, thread)
-        api = api_beside(on.supervisor_for(thread))
+        api = rest_api_for_client(on.supervisor_for(thread))
 
         async def has(**wanted: tuple[str, str | None]) -> str:
             """The trace with which this is kept, and nothing else."""
 
             def kept(found: Any) -> bool:
-                return {one["by"].partition("@")[0]: (one["score"], one["reason"]) for one in found["feedback"]} == wanted
+                return {
+                    one["by"].partition("@")[0]: (one["score"], one["reason"]) for one in found["feedback"]
+                } == wanted
 
             found = await eventually(lambda: api("GET", f"/v1/tasks/{task_id}/feedback"), kept)
             return str(found["trace_id"])
 
         for score in ("down", "up"):
-            await on.slack.click(message, render.FEEDBACK, value=f"{score} {task_id}")
+            await on.slack.click(message, blocks.FEEDBACK, value=f"{score} {task_id}")
         await has(first=("up", None))
         known = set(on.slack.views)
-        await on.slack.click(message, render.FEEDBACK, user="U2", value=f"down {task_id}")
-        view = await on.slack.wait(lambda: next((one for key, one in on.slack.views.items() if key not in known), None))
+        await on.slack.click(message, blocks.FEEDBACK, user="U2", value=f"down {task_id}")
+        view = await on.slack.wait(
+            lambda: next((one for key, one in on.slack.views.items() if key not in known), None)
+        )
         await has(first=("up", None), second=("down", None))
         assert await on.slack.submit(view, {"reason": "The wrong cluster."}, user="U2") is None
         trace = await has(first=("up", None), second=("down", "The wrong cluster."))
@@ -185,22 +193,28 @@ async def test_after_an_error_the_same_question_is_asked_again_once(tmp_path: Pa
     down = [True]
 
     def step(request: Request) -> Turn:
-        return Turn(Fail(500, message="upstream-7 said: Traceback (most recent call last)")) if down else Turn(Say("To {{user}}: fine."))
+        return (
+            Turn(Fail(500, message="upstream-7 said: Traceback (most recent call last)"))
+            if down
+            else Turn(Say("To {{user}}: fine."))
+        )
 
     async with stage(tmp_path, Script(step)) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
         [failed] = await on.ended("C1", thread)
         first = task_of(on, thread)
         down.clear()
-        await asyncio.gather(*(on.slack.click(failed, render.RETRY, user="U2") for _ in range(2)))
+        await asyncio.gather(*(on.slack.click(failed, blocks.RETRY, user="U2") for _ in range(2)))
         messages = await on.ended("C1", thread, 2)
         await on.slack.wait(lambda: on.whispers("U2"))
         events = await on.events(task_of(on, thread), thread)
     shown = str(failed.all_blocks)
     assert shown.count(":warning: ") == 1
     assert (failed.metadata or {})["event_payload"]["trace_id"] in shown
-    assert not any(word in str([call.params for call in on.slack.calls]) for word in ("upstream-7", "Traceback"))
-    assert joined(messages[-1:]) == "To Go.: fine."
+    assert not any(
+        word in str([call.params for call in on.slack.calls]) for word in ("upstream-7", "Traceback")
+    )
+    assert join_texts(messages[-1:]) == "To Go.: fine."
     assert on.ends("C1", thread) == 2
     assert task_of(on, thread) != first
     assert [event.principal for event in events if isinstance(event, RunStarted)] == ["second@example.com"]
@@ -221,13 +235,13 @@ async def test_what_would_fail_again_is_not_offered_again(tmp_path: Path) -> Non
 
 async def test_the_bot_is_restarted_between_a_form_and_its_answer(tmp_path: Path) -> None:
     model = calling("details")
-    async with stage(tmp_path, model, tools=[asking("details", FIELDS)]) as on:
+    async with stage(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on:
         async with on.bot():
             thread = await on.slack.say("Go.", mention=True)
-            form = await on.shown(hitl.FILL, thread)
-            view = await on.opened(form, hitl.FILL)
+            form = await on.shown(input_requests.FILL, thread)
+            view = await on.opened(form, input_requests.FILL)
             await on.slack.say("Hm.", thread_ts=thread)
-            await on.shown(hitl.DROP, thread)
+            await on.shown(input_requests.DROP, thread)
         before = [one.ts for one in on.mine("C1", thread)]
         async with on.bot():
             refused = await on.slack.submit(view, {**FILLED, "name": "Not This"})
@@ -239,7 +253,7 @@ async def test_the_bot_is_restarted_between_a_form_and_its_answer(tmp_path: Path
     assert again == before  # nothing is said twice
     assert told(model)["zone"] == "zone-141"
     assert "Answered by <@U1>" in str(form.blocks)
-    assert joined(messages).count("Got {") == 1
+    assert join_texts(messages).count("Got {") == 1
 
 
 async def test_what_is_decided_while_the_bot_is_away_is_shown_when_it_is_back(tmp_path: Path) -> None:
@@ -250,37 +264,46 @@ async def test_what_is_decided_while_the_bot_is_away_is_shown_when_it_is_back(tm
             await on.slack.wait(lambda: len([one for one in on.mine("C1", thread) if buttons(one)]) == 2)
             first, second = [one for one in on.mine("C1", thread) if buttons(one)]
             turn_id, request_id = ids(first)
-            row = await running.bot.store.turn(turn_id)
+            row = await running.bot.store.find_turn(turn_id)
         elsewhere = on.supervisor_for(thread, "third@example.com")
-        async for _ in elsewhere.answer({request_id: {"type": "approve"}}, Conversation(row.owner, row.task_id)):
+        async for _ in elsewhere.answer(
+            {request_id: {"type": "approve"}}, ClientConversation(row.owner, row.task_id)
+        ):
             pass
         async with on.bot():
             await on.slack.wait(lambda: not buttons(first))
-            await on.slack.click(second, hitl.APPROVE)
+            await on.slack.click(second, input_requests.APPROVE)
             messages = await on.ended("C1", thread)
     assert "Approved by third@example.com <!date^" in str(first.blocks)
     assert "create_repo" in str(first.blocks)
     assert len(repos.made) == 2
-    assert "is there." in joined(messages)
+    assert "is there." in join_texts(messages)
 
 
 @contextlib.asynccontextmanager
-async def supervisor_at(port: int, folder: Path, model: ScriptedChatModel, *tools: Any, agents: Any = ()) -> AsyncIterator[Client]:
+async def supervisor_at(
+    port: int, folder: Path, model: ScriptedChatModel, *tools: Any, agents: Any = ()
+) -> AsyncIterator[Client]:
     """A process of the supervisor, as far as the bot can tell: another one at the same address goes on with what is stored."""
-    app = create_app(Settings.of(FAST), agents=agents, tools=tools, model=model, storage=in_folder(folder))
-    async with served(app, socket.create_server(("127.0.0.1", port))) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    app = create_app(
+        Settings.from_variables(FAST), agents=agents, tools=tools, model=model, storage=in_folder(folder)
+    )
+    async with (
+        serve_app(app, socket.create_server(("127.0.0.1", port))) as url,
+        httpx.AsyncClient(timeout=30, verify=PLAIN) as http,
+    ):
         yield Client(url, http)
 
 
 async def test_the_supervisor_is_restarted_between_a_form_and_its_answer(tmp_path: Path) -> None:
-    port, model, tool = free_port(), calling("cluster"), asking("cluster", WORDS)
+    port, model, tool = free_port(), calling("cluster"), form_tool("cluster", WORDS)
     async with FakeSlack(limits=LIMITS) as slack, contextlib.AsyncExitStack() as bots:
         async with supervisor_at(port, tmp_path, model, tool) as client:
-            on = Stage(slack, client, tmp_path / "bot-home")
+            on = BotHarness(slack, client, tmp_path / "bot-home")
             await bots.enter_async_context(on.bot())
             thread = await slack.say("Go.", mention=True)
-            form = await on.shown(hitl.FILL, thread)
-            view = await on.opened(form, hitl.FILL)
+            form = await on.shown(input_requests.FILL, thread)
+            view = await on.opened(form, input_requests.FILL)
         refused = await slack.submit(view, {"answer": "blue"})
         async with supervisor_at(port, tmp_path, model, tool):
             assert await slack.submit(view, {"answer": "blue"}) is None
@@ -289,7 +312,7 @@ async def test_the_supervisor_is_restarted_between_a_form_and_its_answer(tmp_pat
     assert refused == {"response_action": "errors", "errors": {"answer": away}}
     assert told(model) == {"answer": "blue"}
     assert "Answered by <@U1>" in str(form.blocks)
-    assert joined(messages).count("Got {") == 1
+    assert join_texts(messages).count("Got {") == 1
 
 
 async def test_bot_and_supervisor_are_restarted_between_an_approval_and_its_decision(tmp_path: Path) -> None:
@@ -297,15 +320,15 @@ async def test_bot_and_supervisor_are_restarted_between_an_approval_and_its_deci
     agents = [github(repos, {"name": "one"})]
     async with FakeSlack(limits=LIMITS) as slack:
         async with supervisor_at(port, tmp_path, model, agents=agents) as client:
-            on = Stage(slack, client, tmp_path / "bot-home")
+            on = BotHarness(slack, client, tmp_path / "bot-home")
             async with on.bot():
                 thread = await slack.say("Go.", mention=True)
-                message = copy.copy(await on.shown(hitl.APPROVE, thread))
+                message = copy.copy(await on.shown(input_requests.APPROVE, thread))
         async with supervisor_at(port, tmp_path, model, agents=agents), on.bot():
-            await slack.click(message, hitl.APPROVE)
+            await slack.click(message, input_requests.APPROVE)
             messages = await on.ended("C1", thread)
     assert [one["name"] for one in repos.made] == ["one"]
-    assert joined(messages[-1:]).strip() == "So: one is there."
+    assert join_texts(messages[-1:]).strip() == "So: one is there."
 
 
 # --- a workflow -------------------------------------------------------------------------------------------------------
@@ -313,16 +336,20 @@ async def test_bot_and_supervisor_are_restarted_between_an_approval_and_its_deci
 
 async def test_a_repository_is_created_step_by_step_in_a_thread(tmp_path: Path) -> None:
     repo = a_name()
-    async with github_site() as hub, supervising(tmp_path, **hub.settings) as client, FakeSlack(limits=LIMITS) as slack:
-        on = Stage(slack, client, tmp_path / "bot-home")
+    async with (
+        github_site() as hub,
+        supervising(tmp_path, **hub.settings) as client,
+        FakeSlack(limits=LIMITS) as slack,
+    ):
+        on = BotHarness(slack, client, tmp_path / "bot-home")
         async with on.bot():
             thread = await slack.say("Create GitHub Repo", mention=True)
-            view = await on.opened(await on.shown(hitl.FILL, thread), hitl.FILL)
+            view = await on.opened(await on.shown(input_requests.FILL, thread), input_requests.FILL)
             refused = await slack.submit(view, {"repo": "not a name", "owner": ORG})
             assert await slack.submit(view, {"repo": repo, "owner": ORG, "description": "Pays."}) is None
-            approval = await on.shown(hitl.APPROVE, thread)
+            approval = await on.shown(input_requests.APPROVE, thread)
             asked = str(approval.blocks)
-            await slack.click(approval, hitl.APPROVE)
+            await slack.click(approval, input_requests.APPROVE)
             messages = await on.ended("C1", thread)
         found = await hub.repository(repo)
     assert refused is not None
@@ -330,6 +357,6 @@ async def test_a_repository_is_created_step_by_step_in_a_thread(tmp_path: Path) 
     assert repo in asked
     assert found is not None
     assert (found["private"], found["description"]) == (True, "Pays.")
-    assert f"The repository {ORG}/{repo} exists: {found['html_url']}" in joined(messages)
+    assert f"The repository {ORG}/{repo} exists: {found['html_url']}" in join_texts(messages)
     assert cards(on, thread)["[Github] Create the repository"] == "complete"
     assert "pending" not in cards(on, thread).values()

@@ -13,16 +13,21 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from slack_sdk.web.async_client import AsyncWebClient
 
-from ai_platform_engineering.integrations.slack_bot.messages import Place, ThreadMessages
-from ai_platform_engineering.integrations.slack_bot.rate_limits import RATES, Pace, Rate
-from ai_platform_engineering.integrations.slack_bot.stream import Drawn, Ending, SlackStream, Undeliverable
-from ai_platform_engineering.integrations.slack_bot.utils.ai import StreamBuffer
-from ai_platform_engineering.integrations.slack_bot.utils.render import Card, View, context
-from ai_platform_engineering.integrations.slack_bot.web_api import Slack
+from ai_platform_engineering.integrations.slack_bot.blocks import TaskCard, ThreadView, context
+from ai_platform_engineering.integrations.slack_bot.rate_limits import RATE_LIMITS, RateLimit, RateLimiter
+from ai_platform_engineering.integrations.slack_bot.slack_stream import (
+    DeliveryFailed,
+    MessageFooter,
+    SlackStream,
+    StreamProgress,
+)
+from ai_platform_engineering.integrations.slack_bot.stream_text import StreamBuffer
+from ai_platform_engineering.integrations.slack_bot.thread_messages import SlackThread, ThreadMessages
+from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.slack import FakeSlack, Fault
 from tests.support.fakes.slack_rules import Rates
-from tests.support.slack_workspace import LIMITS, QUICK, UNHURRIED, joined
+from tests.support.slack_workspace import LIMITS, QUICK, UNHURRIED, join_texts
 
 # --- the text ---------------------------------------------------------------------------------------------------------
 
@@ -30,7 +35,10 @@ LIST = "\n\n- first\n\n  ```sh\n  run\n\n  more\n  ```\n- second\n\n"
 WORDS = ["a", "word ", " ", "\n", "\n\n", "`x`", "<", ">", "\n> ", "&", "&lt;", "<!channel>", "é", "😀"]
 words = st.lists(st.sampled_from(WORDS), max_size=20).map("".join)
 blocks = st.tuples(
-    st.sampled_from([("```", ""), ("```", "py"), ("~~~~", ""), ("~~~", " <!here> x"), ("~~~", " of a kind" * 6)]), words
+    st.sampled_from(
+        [("```", ""), ("```", "py"), ("~~~~", ""), ("~~~", " <!here> x"), ("~~~", " of a kind" * 6)]
+    ),
+    words,
 ).map(lambda one: f"\n{one[0][0]}{one[0][1]}\n{one[1]}\n{one[0][0]}\n")
 texts = st.lists(words | blocks | st.just(LIST), max_size=6).map("".join)
 FENCE = " {0,3}(`{3,}|~{3,})"
@@ -51,7 +59,9 @@ def written(buffer: StreamBuffer, views: list[str], rotates: list[bool]) -> list
         assert buffer.show(view) is None
         while (piece := buffer.take(len(text), opens=not text)) is not None:
             assert piece.start == buffer.sent
-            assert piece.end > piece.start or (piece.full and text)  # it goes on, at the latest in a new message
+            assert piece.end > piece.start or (
+                piece.full and text
+            )  # it goes on, at the latest in a new message
             text, buffer.sent = text + piece.text, piece.end
             if piece.full:
                 end()
@@ -67,14 +77,21 @@ def check(messages: list[tuple[int, int, str]], text: str, most: int) -> None:
         assert len(sent) <= most
         assert "<" not in sent
         own = sent.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-        assert re.fullmatch(rf"({FENCE}[\w+#.-]*\n)?{re.escape(text[start:end])}(\n?{FENCE})?", own), (text, start, end, own)
+        assert re.fullmatch(rf"({FENCE}[\w+#.-]*\n)?{re.escape(text[start:end])}(\n?{FENCE})?", own), (
+            text,
+            start,
+            end,
+            own,
+        )
         if end < len(text):  # and what follows is not swallowed by a code block
             assert MarkdownIt().parse(f"{sent}\n\nend")[-2:][0].content == "end", (text, start, end, own)
 
 
 @given(text=texts, data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_however_a_text_grows_and_is_cut_it_is_written_once_and_each_message_stands_for_itself(text: str, data: st.DataObject) -> None:
+def test_however_a_text_grows_and_is_cut_it_is_written_once_and_each_message_stands_for_itself(
+    text: str, data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     rotates = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
     check(written(StreamBuffer(0, 90, 110), [text[:cut] for cut in cuts] + [text], rotates), text, 120)
@@ -82,7 +99,7 @@ def test_however_a_text_grows_and_is_cut_it_is_written_once_and_each_message_sta
 
 # --- what the thread shows --------------------------------------------------------------------------------------------
 
-END = Ending([context("The end.")], {"event_type": "caipe_turn", "event_payload": {}})
+END = MessageFooter([context("The end.")], {"event_type": "caipe_turn", "event_payload": {}})
 MARKS = {"✅": "complete", "❌": "error", "🔄": "in_progress", "⏳": "pending"}
 
 
@@ -109,21 +126,23 @@ class Process:
     thread_ts: str
     question_ts: str
     streaming: bool
-    kept: Drawn = field(default_factory=Drawn)
+    kept: StreamProgress = field(default_factory=StreamProgress)
     dies_in: int | None = None
     forgets: bool = False
 
     def __post_init__(self) -> None:
         client = AsyncWebClient(token="xoxb-test", base_url=self.fake.base_url, retry_handlers=[], timeout=30)
-        self.slack = Slack(client, Pace(self.fake.clock, UNHURRIED, QUICK))
+        self.slack = SlackApi(client, RateLimiter(self.fake.clock, UNHURRIED, QUICK))
         self.restart()
 
     def restart(self) -> None:
         self.dies_in = None
-        place = Place("T1", "C1", self.thread_ts, "U1", self.question_ts)
-        self.stream = SlackStream(ThreadMessages(self.slack, place), self.kept, self._keep, self._is_known, streaming=self.streaming)
+        place = SlackThread("T1", "C1", self.thread_ts, "U1", self.question_ts)
+        self.stream = SlackStream(
+            ThreadMessages(self.slack, place), self.kept, self._keep, self._is_known, streaming=self.streaming
+        )
 
-    async def _keep(self, drawn: Drawn) -> None:
+    async def _keep(self, drawn: StreamProgress) -> None:
         dies = self.dies_in == 0
         self.dies_in = None if self.dies_in is None else self.dies_in - 1
         self.kept = self.kept if dies and self.forgets else drawn
@@ -133,7 +152,7 @@ class Process:
     async def _is_known(self, ts: str) -> bool:
         return False
 
-    async def show(self, view: View) -> None:
+    async def show(self, view: ThreadView) -> None:
         """Shows it, over a crash if there is one."""
         try:
             self.stream.show(view)
@@ -142,7 +161,7 @@ class Process:
             self.restart()
             await self.show(view)
 
-    async def finish(self, view: View) -> None:
+    async def finish(self, view: ThreadView) -> None:
         try:
             await self.stream.finish(view, END)
         except Crash:
@@ -167,7 +186,9 @@ async def drawing(streaming: bool = True) -> AsyncIterator[Process]:
 def said(fake: FakeSlack, thread_ts: str | None, text: str) -> str:
     """A message of somebody that the bot has heard of."""
     ts = fake._ts()
-    fake._hear({"type": "message", "channel": "C1", "ts": ts, "thread_ts": thread_ts, "user": "U1", "text": text})
+    fake._hear(
+        {"type": "message", "channel": "C1", "ts": ts, "thread_ts": thread_ts, "user": "U1", "text": text}
+    )
     return ts
 
 
@@ -176,18 +197,22 @@ def last_states(messages: list[Any]) -> dict[str, str]:
     states: dict[str, str] = {}
     for message in messages:
         states |= {card["title"]: card["status"] for card in message.cards.values()}
-        lines = "\n".join(block["text"]["text"] for block in message.blocks if block["type"] == "section").split("\n")
+        lines = "\n".join(
+            block["text"]["text"] for block in message.blocks if block["type"] == "section"
+        ).split("\n")
         states |= {line[2:]: MARKS[line[0]] for line in lines if line[:1] in MARKS}
     return states
 
 
-def check_shown(process: Process, view: View) -> None:
+def check_shown(process: Process, view: ThreadView) -> None:
     """The text once and in order, every card in its last state, the end once and at the end, nothing outside of the thread."""
     mine = process.mine()
-    assert joined(mine) == view.text
+    assert join_texts(mine) == view.text
     assert last_states(mine) == {card.title: card.status for card in view.cards}
     assert [one.metadata is not None for one in mine] == [False] * (len(mine) - 1) + [True]
-    assert [block["elements"][0]["text"] for one in mine for block in one.all_blocks if block["type"] == "context"] == ["The end."]
+    assert [
+        block["elements"][0]["text"] for one in mine for block in one.all_blocks if block["type"] == "context"
+    ] == ["The end."]
     assert {one.thread_ts for one in process.fake.messages.values() if one.bot_id} <= {process.thread_ts}
 
 
@@ -205,16 +230,33 @@ class Step:
     forgets: bool
 
 
-METHODS = ("chat.startStream", "chat.appendStream", "chat.stopStream", "chat.postMessage", "chat.update", "chat.delete")
-TROUBLES = [Fault(retry_after=7), Fault(status=500), Fault(drop="before"), Fault(drop="after"), Fault(error="fatal_error")]
+METHODS = (
+    "chat.startStream",
+    "chat.appendStream",
+    "chat.stopStream",
+    "chat.postMessage",
+    "chat.update",
+    "chat.delete",
+)
+TROUBLES = [
+    Fault(retry_after=7),
+    Fault(status=500),
+    Fault(drop="before"),
+    Fault(drop="after"),
+    Fault(error="fatal_error"),
+]
 troubles = st.sampled_from(TROUBLES)
-too_long = st.tuples(st.sampled_from(["chat.startStream", "chat.appendStream", "chat.postMessage"]), st.just(Fault(error="msg_too_long")))
+too_long = st.tuples(
+    st.sampled_from(["chat.startStream", "chat.appendStream", "chat.postMessage"]),
+    st.just(Fault(error="msg_too_long")),
+)
 any_fault = st.tuples(st.sampled_from([*METHODS, "conversations.replies", "auth.test"]), troubles)
 steps = st.builds(
     Step,
     loses=st.sampled_from([0, 0, 0, 30, 900, 9_000]),
     gains=st.integers(0, 12),
-    card=st.none() | st.tuples(st.integers(0, 2), st.sampled_from(["pending", "in_progress", "complete", "error"])),
+    card=st.none()
+    | st.tuples(st.integers(0, 2), st.sampled_from(["pending", "in_progress", "complete", "error"])),
     minutes=st.sampled_from([0, 0, 1, 4, 6]),
     closed=st.booleans(),
     faults=st.lists(any_fault | any_fault | too_long, max_size=3).map(tuple),
@@ -226,12 +268,18 @@ steps = st.builds(
 def trying(fault: tuple[str, Fault]) -> list[Step]:
     """A turn that makes every call there is, with the fault at each step: text is taken back, a stream grows old, and one is closed."""
     usual = Step(0, 2, (0, "in_progress"), 0, False, (fault,), None, False)
-    return [usual, replace(usual, loses=30), replace(usual, card=(0, "error")), replace(usual, minutes=5), replace(usual, closed=True)]
+    return [
+        usual,
+        replace(usual, loses=30),
+        replace(usual, card=(0, "error")),
+        replace(usual, minutes=5),
+        replace(usual, closed=True),
+    ]
 
 
-async def drawn(process: Process, turn: list[Step]) -> View:
+async def drawn(process: Process, turn: list[Step]) -> ThreadView:
     """A turn to its end; what it has come to."""
-    view, number, too_long = View(), 0, set[str]()
+    view, number, too_long = ThreadView(), 0, set[str]()
     for step in turn:
         text = view.text[: max(0, len(view.text) - step.loses)]
         for _ in range(step.gains):
@@ -239,20 +287,22 @@ async def drawn(process: Process, turn: list[Step]) -> View:
             text += f"Paragraph {number} " + "of <some> words & more " * 30 + "\n\n"
         cards = {card.card_id: card for card in view.cards}
         if step.card is not None:
-            cards[f"c{step.card[0]}"] = Card(f"c{step.card[0]}", f"Card {step.card[0]}", step.card[1])
-        view = View(text, "The plan" if cards else "", tuple(cards.values()))
+            cards[f"c{step.card[0]}"] = TaskCard(f"c{step.card[0]}", f"Card {step.card[0]}", step.card[1])
+        view = ThreadView(text, "The plan" if cards else "", tuple(cards.values()))
         process.fake.clock.advance(60 * step.minutes)
         if step.closed:
             for message in process.mine():
                 message.state = "done" if message.state == "streaming" else message.state
         for method, fault in step.faults:
-            if fault.error != "msg_too_long" or method not in too_long:  # Slack does not say so again and again of a few words
+            if (
+                fault.error != "msg_too_long" or method not in too_long
+            ):  # Slack does not say so again and again of a few words
                 process.fake.faults.add(method, fault)
             too_long |= {method} if fault.error == "msg_too_long" else set()
         process.dies_in, process.forgets = step.dies_in, step.forgets
         await process.show(view)
     closed = tuple(replace(card, status="complete") if card.is_open else card for card in view.cards)
-    view = View(f"{view.text}That was all.", view.title, closed)
+    view = ThreadView(f"{view.text}That was all.", view.title, closed)
     await process.finish(view)
     return view
 
@@ -267,9 +317,13 @@ async def test_each_fault_of_each_call_costs_nothing_that_is_to_be_seen(method: 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "posts"])
 @pytest.mark.parametrize("turns", [40, pytest.param(500, marks=pytest.mark.full)])
-def test_whatever_goes_wrong_with_any_call_the_thread_shows_everything_once(turns: int, streaming: bool) -> None:
+def test_whatever_goes_wrong_with_any_call_the_thread_shows_everything_once(
+    turns: int, streaming: bool
+) -> None:
     @given(turn=st.lists(steps, min_size=1, max_size=5))
-    @settings(max_examples=turns, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    @settings(
+        max_examples=turns, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    )
     def whatever(turn: list[Step]) -> None:
         note(f"{turn}")
 
@@ -285,8 +339,8 @@ def test_whatever_goes_wrong_with_any_call_the_thread_shows_everything_once(turn
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "posts"])
 async def test_whenever_a_process_dies_the_next_one_goes_on_and_says_nothing_twice(streaming: bool) -> None:
     begun, done = (
-        View("One. ", "The plan", (Card("c", "Card", "in_progress"),)),
-        View("One. Two.", "The plan", (Card("c", "Card", "error"),)),
+        ThreadView("One. ", "The plan", (TaskCard("c", "Card", "in_progress"),)),
+        ThreadView("One. Two.", "The plan", (TaskCard("c", "Card", "error"),)),
     )
     for dies_in in range(6):
         for forgets in (False, True):
@@ -302,37 +356,37 @@ async def test_whenever_a_process_dies_the_next_one_goes_on_and_says_nothing_twi
 
 async def test_a_stream_that_slack_ended_before_its_end_does_not_look_unfinished() -> None:
     async with drawing() as process:
-        await process.show(View("Everything."))
+        await process.show(ThreadView("Everything."))
         process.mine()[0].state = "done"
-        await process.finish(View("Everything."))
-        check_shown(process, View("Everything."))
+        await process.finish(ThreadView("Everything."))
+        check_shown(process, ThreadView("Everything."))
         assert [one.updates for one in process.mine()] == [1, 0]
 
 
 async def test_a_text_that_changed_while_nobody_watched_replaces_what_stands_there() -> None:
     async with drawing() as process:
         pages = [f"{'Page ' * 1_600}{number}.\n\n" for number in range(3)]
-        await process.show(View("".join(pages)))
+        await process.show(ThreadView("".join(pages)))
         assert len(process.mine()) == 3
         process.restart()
-        await process.finish(View(f"{pages[0]}{'Other ' * 1_000}"))
-        check_shown(process, View(f"{pages[0]}{'Other ' * 1_000}"))
+        await process.finish(ThreadView(f"{pages[0]}{'Other ' * 1_000}"))
+        check_shown(process, ThreadView(f"{pages[0]}{'Other ' * 1_000}"))
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "posts"])
 async def test_while_slack_cannot_be_reached_a_turn_waits_however_long_it_takes(streaming: bool) -> None:
     async with drawing(streaming) as process:
         clock = process.fake.clock
-        await process.show(View("One. "))
+        await process.show(ThreadView("One. "))
         await process.fake.go_away()
-        waiting = asyncio.create_task(process.finish(View("One. Two.")))
+        waiting = asyncio.create_task(process.finish(ThreadView("One. Two.")))
         hour = clock.now() + 3600
         while clock.now() < hour:
             assert not waiting.done()
             await asyncio.sleep(0)
         await process.fake.come_back()
         await waiting
-        check_shown(process, View("One. Two."))
+        check_shown(process, ThreadView("One. Two."))
 
 
 async def test_what_slack_breaks_off_for_ever_ends_with_an_error_and_not_with_a_storm() -> None:
@@ -340,8 +394,8 @@ async def test_what_slack_breaks_off_for_ever_ends_with_an_error_and_not_with_a_
         for method in METHODS:
             process.fake.faults.add(method, Fault(status=500, times=10_000))
         began = process.fake.clock.now()
-        process.stream.show(View("One."))
-        with pytest.raises(Undeliverable, match=r"Slack broke off chat.startStream \(HTTP 500\)"):
+        process.stream.show(ThreadView("One."))
+        with pytest.raises(DeliveryFailed, match=r"Slack broke off chat.startStream \(HTTP 500\)"):
             await process.stream.flush()
         assert process.fake.clock.now() - began > 600
         assert len(process.fake.calls) < 200
@@ -349,56 +403,56 @@ async def test_what_slack_breaks_off_for_ever_ends_with_an_error_and_not_with_a_
 
 async def test_a_message_that_slack_finds_too_long_with_more_text_ends_before_it() -> None:
     async with drawing(streaming=False) as process:
-        await process.show(View("One.\n\n"))
+        await process.show(ThreadView("One.\n\n"))
         process.fake.faults.add("chat.update", Fault(error="msg_blocks_too_long"))
-        await process.show(View("One.\n\nTwo. "))
-        await process.finish(View("One.\n\nTwo. Three."))
-        check_shown(process, View("One.\n\nTwo. Three."))
+        await process.show(ThreadView("One.\n\nTwo. "))
+        await process.finish(ThreadView("One.\n\nTwo. Three."))
+        check_shown(process, ThreadView("One.\n\nTwo. Three."))
         assert len(process.mine()) == 2
 
 
 async def test_blocks_that_slack_finds_too_long_below_a_stream_get_a_message_of_their_own() -> None:
     async with drawing() as process:
         process.fake.faults.add("chat.stopStream", Fault(error="msg_blocks_too_long"))
-        await process.finish(View("Everything."))
-        check_shown(process, View("Everything."))
+        await process.finish(ThreadView("Everything."))
+        check_shown(process, ThreadView("Everything."))
         assert len(process.mine()) == 2
 
 
 # --- how often --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [*RATES])
+@pytest.mark.parametrize("method", [*RATE_LIMITS])
 async def test_the_budgets_stay_within_what_slack_allows(method: str) -> None:
     clock, slack = Leaping(), Rates({})
-    pace = Pace(clock)
+    pace = RateLimiter(clock)
     for number in range(300):
-        await pace.slot(method, "C1")
+        await pace.acquire(method, "C1")
         assert slack.seconds_to_wait(method, "C1", clock.now()) == 0, number
         clock.advance(0.01 if number % 50 else 20)
 
 
 async def test_when_slack_says_later_all_wait_and_streams_slow_down_for_a_minute() -> None:
     clock = Leaping()
-    pace = Pace(clock)
-    usual, began = pace.interval("chat.appendStream"), clock.now()
-    pace.limited("chat.appendStream", "C1", 30)
-    assert not await pace.slot("chat.appendStream", "C2", within=29)
-    assert await pace.slot("chat.startStream", within=0)
-    assert await pace.slot("chat.appendStream", "C2")
+    pace = RateLimiter(clock)
+    usual, began = pace.flush_interval("chat.appendStream"), clock.now()
+    pace.back_off("chat.appendStream", "C1", 30)
+    assert not await pace.acquire("chat.appendStream", "C2", within=29)
+    assert await pace.acquire("chat.startStream", within=0)
+    assert await pace.acquire("chat.appendStream", "C2")
     assert clock.now() - began == pytest.approx(30)
-    assert pace.interval("chat.appendStream") == 2 * usual
+    assert pace.flush_interval("chat.appendStream") == 2 * usual
     clock.advance(60)
-    assert pace.interval("chat.appendStream") == usual
+    assert pace.flush_interval("chat.appendStream") == usual
 
 
 async def test_who_wants_no_longer_wait_does_not_join_the_queue() -> None:
     clock = ScaledClock(0)
-    pace = Pace(clock, {"chat.startStream": Rate(60, 1), "chat.appendStream": Rate(60, 1)})
-    assert await pace.slot("chat.startStream", within=0)
-    waiting = [asyncio.create_task(pace.slot("chat.startStream")) for _ in range(3)]
+    pace = RateLimiter(clock, {"chat.startStream": RateLimit(60, 1), "chat.appendStream": RateLimit(60, 1)})
+    assert await pace.acquire("chat.startStream", within=0)
+    waiting = [asyncio.create_task(pace.acquire("chat.startStream")) for _ in range(3)]
     await asyncio.sleep(0)
-    assert not await pace.slot("chat.startStream", within=3)  # three before it, a second each
+    assert not await pace.acquire("chat.startStream", within=3)  # three before it, a second each
     for _ in waiting:
         clock.advance(1)
         await asyncio.sleep(0.01)

@@ -6,12 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_platform_engineering.knowledge_bases.documents import Chunk, Parsed, Section
-from ai_platform_engineering.knowledge_bases.indexing.chunking import LIMIT, TARGET, chunked, trail, word_count
+from ai_platform_engineering.knowledge_bases.documents import Chunk, ParsedDocument, Section
+from ai_platform_engineering.knowledge_bases.indexing.chunking import (
+    LIMIT,
+    TARGET,
+    chunk_document,
+    trail,
+    word_count,
+)
 
 
 def of(*sections: Section, language: str = "") -> tuple[str, tuple[Chunk, ...]]:
-    return chunked(Parsed("Title", sections, language))
+    return chunk_document(ParsedDocument("Title", sections, language))
 
 
 def sentences(count: int, words: int = 10, name: str = "word") -> str:
@@ -19,7 +25,13 @@ def sentences(count: int, words: int = 10, name: str = "word") -> str:
 
 
 def rows(count: int) -> str:
-    return "\n".join(["| team | what it does |", "| --- | --- |", *(f"| team{number} | {'runs things ' * 5}|" for number in range(count))])
+    return "\n".join(
+        [
+            "| team | what it does |",
+            "| --- | --- |",
+            *(f"| team{number} | {'runs things ' * 5}|" for number in range(count)),
+        ]
+    )
 
 
 # --- along the structure --------------------------------------------------------------------------------------------------
@@ -27,7 +39,9 @@ def rows(count: int) -> str:
 
 def test_what_fits_under_one_heading_is_one_chunk_that_begins_with_the_heading() -> None:
     text, chunks = of(
-        Section("First.", ("Guide", "Start")), Section("Second.", ("Guide", "Start")), Section("a = 1", ("Guide", "Start"), "code")
+        Section("First.", ("Guide", "Start")),
+        Section("Second.", ("Guide", "Start")),
+        Section("a = 1", ("Guide", "Start"), "code"),
     )
     assert text == "# Guide\n\n## Start\n\nFirst.\n\nSecond.\n\na = 1"
     assert chunks == (Chunk(0, text, ("Guide", "Start"), 0, len(text)),)
@@ -44,7 +58,9 @@ def test_what_fits_under_one_heading_is_one_chunk_that_begins_with_the_heading()
         (("A", "a", "one"), ("A", "a", "two"), 1),
     ],
 )
-def test_a_chunk_never_crosses_a_heading_of_the_first_two_levels(one: tuple[str, ...], other: tuple[str, ...], count: int) -> None:
+def test_a_chunk_never_crosses_a_heading_of_the_first_two_levels(
+    one: tuple[str, ...], other: tuple[str, ...], count: int
+) -> None:
     _, chunks = of(Section("Some text.", one), Section("Other text.", other))
     assert len(chunks) == count
     assert chunks[-1].headings == (other if count == 2 else ("A", "a"))
@@ -97,9 +113,16 @@ def test_code_is_cut_at_lines_and_keeps_its_indentation() -> None:
 
 
 def test_source_code_is_kept_as_it_is_written_and_names_its_definitions() -> None:
-    text, chunks = of(Section("import os\n\n", (), "code"), Section("def f():\n    pass\n", ("def f()",), "code"), language="Python")
+    text, chunks = of(
+        Section("import os\n\n", (), "code"),
+        Section("def f():\n    pass\n", ("def f()",), "code"),
+        language="Python",
+    )
     assert text == "import os\n\ndef f():\n    pass\n"
-    assert [(chunk.text, chunk.headings) for chunk in chunks] == [("import os", ()), ("def f():\n    pass", ("def f()",))]
+    assert [(chunk.text, chunk.headings) for chunk in chunks] == [
+        ("import os", ()),
+        ("def f():\n    pass", ("def f()",)),
+    ]
 
 
 def test_a_table_is_cut_between_rows_and_says_its_header_again() -> None:
@@ -129,11 +152,16 @@ def test_a_list_is_cut_between_its_items() -> None:
 
 
 def test_a_small_paragraph_before_something_large_does_not_stand_alone() -> None:
-    _, chunks = of(Section("It looks like this:"), Section("\n".join("line of the example" for _ in range(200)), kind="code"))
+    _, chunks = of(
+        Section("It looks like this:"),
+        Section("\n".join("line of the example" for _ in range(200)), kind="code"),
+    )
     assert "line of the example" in chunks[0].text
 
 
-@pytest.mark.parametrize("text", ["x" * 40_000, "漢字" * 3_000, "漢字かな。" * 800, "word " * 3_000, "한국어 문장입니다. " * 500])
+@pytest.mark.parametrize(
+    "text", ["x" * 40_000, "漢字" * 3_000, "漢字かな。" * 800, "word " * 3_000, "한국어 문장입니다. " * 500]
+)
 def test_text_without_anything_to_cut_by_is_cut_all_the_same(text: str) -> None:
     whole, chunks = of(Section(text))
     assert max(word_count(chunk.text) for chunk in chunks) <= LIMIT
@@ -160,7 +188,21 @@ def test_no_sections_are_no_chunks() -> None:
 # --- whatever the document ------------------------------------------------------------------------------------------------
 
 WORDS = st.sampled_from(
-    ["a", "word", "Ende.", "why?", "漢字かな。", "x" * 300, "| cell |", "- item", "1. step", "#", "é\u0301", "…", "`code`"]
+    [
+        "a",
+        "word",
+        "Ende.",
+        "why?",
+        "漢字かな。",
+        "x" * 300,
+        "| cell |",
+        "- item",
+        "1. step",
+        "#",
+        "é\u0301",
+        "…",
+        "`code`",
+    ]
 )
 BETWEEN = st.sampled_from([" ", " ", " ", "\n", "\n\n", "  ", "\n    ", "\t"])
 
@@ -174,10 +216,14 @@ def texts(draw: st.DrawFn) -> str:
 @st.composite
 def tables(draw: st.DrawFn) -> str:
     cell = draw(st.sampled_from(["x", "some words in it", "y" * 100, "word " * 50]))
-    return "\n".join([f"| {cell} |", "| --- |", *(f"| {cell} {number} |" for number in range(draw(st.integers(0, 80))))])
+    return "\n".join(
+        [f"| {cell} |", "| --- |", *(f"| {cell} {number} |" for number in range(draw(st.integers(0, 80))))]
+    )
 
 
-HEADINGS = st.lists(st.sampled_from(["A", "B", "A long heading of some words", "z " * 140]), max_size=4).map(tuple)
+HEADINGS = st.lists(st.sampled_from(["A", "B", "A long heading of some words", "z " * 140]), max_size=4).map(
+    tuple
+)
 KINDS = st.sampled_from(["prose", "code", "table", "list"])
 SECTIONS = st.lists(
     st.one_of(
@@ -199,9 +245,9 @@ def assert_all_there(text: str, chunks: tuple[Chunk, ...]) -> None:
 @settings(max_examples=120)
 @given(sections=SECTIONS, language=st.sampled_from(["", "", "Go"]))
 def test_every_document_is_covered_in_order_within_the_limit(sections: list[Section], language: str) -> None:
-    parsed = Parsed("Title", tuple(sections), language)
-    text, chunks = chunked(parsed)
-    assert (text, chunks) == chunked(parsed)
+    parsed = ParsedDocument("Title", tuple(sections), language)
+    text, chunks = chunk_document(parsed)
+    assert (text, chunks) == chunk_document(parsed)
     assert_all_there(text, chunks)
     assert [chunk.ordinal for chunk in chunks] == list(range(len(chunks)))
     for before, after in pairwise(chunks):

@@ -17,10 +17,14 @@ from starlette.routing import Route
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.knowledge_bases.indexing import minilm
-from ai_platform_engineering.knowledge_bases.indexing.embeddings import EmbeddingsFailed, Endpoint, embedder
+from ai_platform_engineering.knowledge_bases.indexing.embeddings import (
+    EmbeddingsEndpoint,
+    EmbeddingsFailed,
+    create_embedder,
+)
 from ai_platform_engineering.knowledge_bases.indexing.minilm import MiniLM
 from tests.conftest import need
-from tests.support.harness import served
+from tests.support.harness import serve_app
 
 KEY = "sk-never-in-an-error"
 Answer = Callable[[dict[str, Any]], Response]
@@ -42,7 +46,7 @@ async def serving(*answers: Answer) -> AsyncIterator[tuple[str, list[tuple[dict[
         asked.append((body, request.headers.get("authorization", "")))
         return answers[min(len(asked), len(answers)) - 1](body)
 
-    async with served(Starlette(routes=[Route("/v1/embeddings", embeddings, methods=["POST"])])) as url:
+    async with serve_app(Starlette(routes=[Route("/v1/embeddings", embeddings, methods=["POST"])])) as url:
         yield f"{url.rstrip('/')}/v1/", asked
 
 
@@ -61,7 +65,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def test_vectors_come_in_the_order_of_the_texts_and_in_batches() -> None:
     async with serving(vectors) as (url, asked):
-        endpoint = Endpoint(url, "small", KEY)
+        endpoint = EmbeddingsEndpoint(url, "small", KEY)
         texts = ["x" * length for length in range(1, 131)]
         found = await endpoint.embed(texts)
         await endpoint.close()
@@ -73,7 +77,7 @@ async def test_vectors_come_in_the_order_of_the_texts_and_in_batches() -> None:
 
 async def test_without_a_key_no_header_is_sent_and_long_or_empty_texts_are_made_fit() -> None:
     async with serving(vectors) as (url, asked):
-        endpoint = Endpoint(url, "small")
+        endpoint = EmbeddingsEndpoint(url, "small")
         await endpoint.embed(["", "y" * 20_000])
         await endpoint.close()
     body, key = asked[0]
@@ -84,7 +88,7 @@ async def test_without_a_key_no_header_is_sent_and_long_or_empty_texts_are_made_
 @pytest.mark.parametrize("code", [429, 500, 503])
 async def test_a_busy_server_is_asked_again(code: int) -> None:
     async with serving(status(code, **{"retry-after": "0"}), status(code), vectors) as (url, asked):
-        endpoint = Endpoint(url, "small", KEY, wait=0.01)
+        endpoint = EmbeddingsEndpoint(url, "small", KEY, wait=0.01)
         assert await endpoint.embed(["abc"]) == [[3.0, 1.0]]
         await endpoint.close()
     assert len(asked) == 3
@@ -103,7 +107,7 @@ async def test_a_busy_server_is_asked_again(code: int) -> None:
 )
 async def test_what_goes_wrong_is_said_without_the_key(answer: Answer, attempts: int, words: str) -> None:
     async with serving(answer) as (url, asked):
-        endpoint = Endpoint(url, "small", KEY, wait=0.01)
+        endpoint = EmbeddingsEndpoint(url, "small", KEY, wait=0.01)
         with pytest.raises(EmbeddingsFailed, match=words) as caught:
             await endpoint.embed(["abc"])
         await endpoint.close()
@@ -112,7 +116,7 @@ async def test_what_goes_wrong_is_said_without_the_key(answer: Answer, attempts:
 
 
 async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
-    endpoint = Endpoint(f"http://127.0.0.1:{unused_tcp_port}", "small", KEY, wait=0.001)
+    endpoint = EmbeddingsEndpoint(f"http://127.0.0.1:{unused_tcp_port}", "small", KEY, wait=0.001)
     with pytest.raises(EmbeddingsFailed, match="cannot be reached"):
         await endpoint.embed(["abc"])
     await endpoint.close()
@@ -123,7 +127,7 @@ async def test_vectors_of_another_length_than_before_are_refused() -> None:
         return JSONResponse({"data": [{"index": 0, "embedding": [1.0, 2.0, 3.0]}]})
 
     async with serving(vectors, longer) as (url, _):
-        endpoint = Endpoint(url, "small")
+        endpoint = EmbeddingsEndpoint(url, "small")
         await endpoint.embed(["abc"])
         with pytest.raises(EmbeddingsFailed, match=r"different lengths: \[2, 3\]"):
             await endpoint.embed(["abc"])
@@ -138,7 +142,10 @@ async def test_vectors_of_another_length_than_before_are_refused() -> None:
     [
         ({"RAG_EMBEDDINGS": "off", "EMBEDDINGS_BASE_URL": "http://localhost/v1"}, "none"),
         ({"EMBEDDINGS_BASE_URL": "http://localhost/v1", "EMBEDDINGS_MODEL": "m"}, "m"),
-        ({"RAG_EMBEDDINGS": "endpoint", "EMBEDDINGS_BASE_URL": "http://localhost/v1"}, "text-embedding-3-small"),
+        (
+            {"RAG_EMBEDDINGS": "endpoint", "EMBEDDINGS_BASE_URL": "http://localhost/v1"},
+            "text-embedding-3-small",
+        ),
         ({"RAG_EMBEDDINGS": "embedded", "EMBEDDINGS_BASE_URL": "http://localhost/v1"}, minilm.NAME),
         ({}, minilm.NAME),
     ],
@@ -146,7 +153,7 @@ async def test_vectors_of_another_length_than_before_are_refused() -> None:
 async def test_settings_choose(env: dict[str, str], expected: str, tmp_path: Path) -> None:
     if expected == minilm.NAME:
         need("the embedding model", minilm.installed(), "its packages are not installed")
-    chosen = embedder(Settings.of(env).knowledge, tmp_path)
+    chosen = create_embedder(Settings.from_variables(env).knowledge, tmp_path)
     assert (chosen.name if chosen else "none") == expected
     if chosen is not None:
         await chosen.close()
@@ -154,14 +161,16 @@ async def test_settings_choose(env: dict[str, str], expected: str, tmp_path: Pat
 
 def test_an_endpoint_without_an_address_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="EMBEDDINGS_BASE_URL"):
-        embedder(Settings.of({"RAG_EMBEDDINGS": "endpoint"}).knowledge, tmp_path)
+        create_embedder(Settings.from_variables({"RAG_EMBEDDINGS": "endpoint"}).knowledge, tmp_path)
 
 
-def test_without_its_packages_the_embedded_model_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_packages_the_embedded_model_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(minilm, "PACKAGES", ("a_package_that_is_not_there",))
-    assert embedder(Settings.of({}).knowledge, tmp_path) is None
+    assert create_embedder(Settings.from_variables({}).knowledge, tmp_path) is None
     with pytest.raises(ConfigurationError, match="caipe kb embeddings install"):
-        embedder(Settings.of({"RAG_EMBEDDINGS": "embedded"}).knowledge, tmp_path)
+        create_embedder(Settings.from_variables({"RAG_EMBEDDINGS": "embedded"}).knowledge, tmp_path)
 
 
 # --- the model in this process
@@ -169,10 +178,15 @@ def test_without_its_packages_the_embedded_model_is_left_out(tmp_path: Path, mon
 
 async def test_texts_that_mean_the_same_are_near(cache: Path) -> None:
     model = MiniLM(cache)
-    cat, feline, pods, empty = await model.embed(["The cat sits on the mat", "A feline rests on a rug", "Pods crash at night", ""])
+    cat, feline, pods, empty = await model.embed(
+        ["The cat sits on the mat", "A feline rests on a rug", "Pods crash at night", ""]
+    )
     await model.close()
     assert len(cat) == model.dimensions == 384
-    assert all(math.isclose(math.fsum(one * one for one in vector), 1, rel_tol=1e-5) for vector in (cat, feline, pods, empty))
+    assert all(
+        math.isclose(math.fsum(one * one for one in vector), 1, rel_tol=1e-5)
+        for vector in (cat, feline, pods, empty)
+    )
     assert near(cat, feline) > 0.5 > 0.2 > near(cat, pods)
 
 
@@ -199,14 +213,18 @@ async def test_what_is_built_once_is_used_again(cache: Path, monkeypatch: pytest
     await first.close()
     built = next(cache.glob("*.onnx"))
     before = built.stat().st_mtime_ns
-    monkeypatch.setattr(minilm, "WEIGHTS", minilm.WEIGHTS[:12] + "0" * 52)  # would be refused if it were built again
+    monkeypatch.setattr(
+        minilm, "WEIGHTS", minilm.WEIGHTS[:12] + "0" * 52
+    )  # would be refused if it were built again
     second = MiniLM(cache)
     assert await second.embed(["x"])
     await second.close()
     assert built.stat().st_mtime_ns == before
 
 
-async def test_other_weights_are_refused(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_weights_are_refused(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(minilm, "WEIGHTS", "0" * 64)
     model = MiniLM(tmp_path / "other")
     with pytest.raises(ConfigurationError, match="not the published ones"):

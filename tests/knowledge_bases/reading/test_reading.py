@@ -10,32 +10,42 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_platform_engineering.knowledge_bases.documents import Parsed, Raw, Section, Unreadable
-from ai_platform_engineering.knowledge_bases.indexing.chunking import chunked
+from ai_platform_engineering.knowledge_bases.documents import (
+    ParsedDocument,
+    RawDocument,
+    Section,
+    UnreadableDocument,
+)
+from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
 from ai_platform_engineering.knowledge_bases.reading import reader_process
-from ai_platform_engineering.knowledge_bases.reading.read import read
+from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
 from ai_platform_engineering.knowledge_bases.reading.readers import read_here
 from tests.conftest import ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures" / "kb"
 
 
-def fixture(name: str, media_type: str = "") -> tuple[str, Parsed]:
-    return read(Raw(name, (FIXTURES / name).read_bytes(), media_type))
+def fixture(name: str, media_type: str = "") -> tuple[str, ParsedDocument]:
+    return read_document(RawDocument(name, (FIXTURES / name).read_bytes(), media_type))
 
 
-def given_text(text: str, address: str, media_type: str = "") -> tuple[str, Parsed]:
-    return read(Raw(address, text.encode(), media_type))
+def given_text(text: str, address: str, media_type: str = "") -> tuple[str, ParsedDocument]:
+    return read_document(RawDocument(address, text.encode(), media_type))
 
 
-def whole(parsed: Parsed) -> str:
-    return chunked(parsed)[0]
+def whole(parsed: ParsedDocument) -> str:
+    return chunk_document(parsed)[0]
 
 
 # --- PDF files, written here ----------------------------------------------------------------------------------------------
 
 
-def pdf(*pages: tuple[str, ...] | bytes, outline: tuple[tuple[str, int], ...] = (), title: str = "", encrypted: bool = False) -> bytes:
+def pdf(
+    *pages: tuple[str, ...] | bytes,
+    outline: tuple[tuple[str, int], ...] = (),
+    title: str = "",
+    encrypted: bool = False,
+) -> bytes:
     """A PDF file with these lines (or packed drawing commands) on its pages, and outline entries that point at pages."""
     first_page, first_entry = 6, 6 + 2 * len(pages)
     kids = " ".join(f"{first_page + 2 * number} 0 R" for number in range(len(pages)))
@@ -53,8 +63,15 @@ def pdf(*pages: tuple[str, ...] | bytes, outline: tuple[tuple[str, int], ...] = 
         objects.append(b"<</Length %d/Filter/FlateDecode>>stream\n%s\nendstream" % (len(stream), stream))
     for number, (name, page) in enumerate(outline):
         following = f"/Next {first_entry + number + 1} 0 R" if number + 1 < len(outline) else ""
-        objects.append(f"<</Title({name})/Parent 5 0 R{following}/Dest[{first_page + 2 * page} 0 R/Fit]>>".encode())
-    return _file(objects, "/Encrypt<</Filter/Standard/V 1/R 2/P -4/O<{0}>/U<{0}>>>/ID[<00><00>]".format("41" * 32) if encrypted else "")
+        objects.append(
+            f"<</Title({name})/Parent 5 0 R{following}/Dest[{first_page + 2 * page} 0 R/Fit]>>".encode()
+        )
+    return _file(
+        objects,
+        "/Encrypt<</Filter/Standard/V 1/R 2/P -4/O<{0}>/U<{0}>>>/ID[<00><00>]".format("41" * 32)
+        if encrypted
+        else "",
+    )
 
 
 def _drawn(lines: tuple[str, ...]) -> bytes:
@@ -63,7 +80,10 @@ def _drawn(lines: tuple[str, ...]) -> bytes:
 
 
 def _file(objects: list[bytes], trailer: str) -> bytes:
-    written = [b"%PDF-1.4\n", *(b"%d 0 obj\n%s\nendobj\n" % (number, body) for number, body in enumerate(objects, start=1))]
+    written = [
+        b"%PDF-1.4\n",
+        *(b"%d 0 obj\n%s\nendobj\n" % (number, body) for number, body in enumerate(objects, start=1)),
+    ]
     places = list(itertools.accumulate(map(len, written)))
     table = b"".join(b"%010d 00000 n \n" % place for place in places[:-1])
     head = f"trailer<</Size {len(objects) + 1}/Root 1 0 R/Info 4 0 R{trailer}>>".encode()
@@ -84,7 +104,11 @@ def test_markdown_is_kept_as_written_under_its_headings() -> None:
     assert (kind, parsed.title, parsed.language) == ("markdown", top, "")
     assert [(section.headings, section.kind, section.text.split("\n")[0]) for section in parsed.sections] == [
         ((), "prose", "How the gateway reaches production."),
-        ((top,), "prose", "The gateway is deployed by [Argo CD](https://argo.example.com/docs) from the `main` branch."),
+        (
+            (top,),
+            "prose",
+            "The gateway is deployed by [Argo CD](https://argo.example.com/docs) from the `main` branch.",
+        ),
         ((top,), "prose", "> [!NOTE]"),
         ((top, before), "list", "- You need access to the cluster."),
         ((top, before), "code", "```bash"),
@@ -131,9 +155,13 @@ def test_a_web_page_is_its_main_content() -> None:
             "Certificates live for ninety days; see [the policy](https://handbook.example.com/docs/policy.html).\nRotate them early.",
             (top,),
         ),
-        Section("1. Ask for a certificate\n   - by name\n2. Install it with `certctl`", (top, "Steps"), "list"),
+        Section(
+            "1. Ask for a certificate\n   - by name\n2. Install it with `certctl`", (top, "Steps"), "list"
+        ),
         Section("```python\ndef rotate():\n    return 1\n```", (top, "Steps"), "code"),
-        Section("| Name | Days |\n| --- | --- |\n| edge | 90 |\n| inner \\| mesh | 30 |", (top, "Steps"), "table"),
+        Section(
+            "| Name | Days |\n| --- | --- |\n| edge | 90 |\n| inner \\| mesh | 30 |", (top, "Steps"), "table"
+        ),
         Section("Mind the clock.", (top, "Steps")),
     )
 
@@ -160,7 +188,9 @@ def test_a_web_page_is_its_main_content() -> None:
 )  # fmt: skip
 def test_parts_of_web_pages(body: str, expected: str) -> None:
     kind, parsed = given_text(
-        f"<!DOCTYPE html><html><body>{body}</body></html>", "https://example.com/docs/page", "text/html; charset=utf-8"
+        f"<!DOCTYPE html><html><body>{body}</body></html>",
+        "https://example.com/docs/page",
+        "text/html; charset=utf-8",
     )
     assert (kind, " ".join(whole(parsed).split(" "))) == ("html", expected)
 
@@ -172,14 +202,19 @@ def test_elements_deeper_than_any_page_has_do_no_harm() -> None:
 
 
 def test_a_pdf_is_its_pages() -> None:
-    kind, parsed = read(Raw("manual.pdf", pdf(("Hello world.", "Second line"), (), ("Third page",), title="A manual")))
+    kind, parsed = read_document(
+        RawDocument("manual.pdf", pdf(("Hello world.", "Second line"), (), ("Third page",), title="A manual"))
+    )
     assert (kind, parsed.title) == ("pdf", "A manual")
-    assert parsed.sections == (Section("Hello world.\nSecond line", ("Page 1",)), Section("Third page", ("Page 3",)))
+    assert parsed.sections == (
+        Section("Hello world.\nSecond line", ("Page 1",)),
+        Section("Third page", ("Page 3",)),
+    )
 
 
 def test_the_outline_of_a_pdf_gives_headings() -> None:
     pages = (("Cover",), ("1 Install", "Get it.", "2 Run", "Start it."), ("Still running.",))
-    _, parsed = read(Raw("manual.pdf", pdf(*pages, outline=(("Install", 1), ("Run", 1)))))
+    _, parsed = read_document(RawDocument("manual.pdf", pdf(*pages, outline=(("Install", 1), ("Run", 1)))))
     assert [(section.text, section.headings) for section in parsed.sections] == [
         ("Cover", ("Page 1",)),
         ("1 Install\nGet it.", ("Install", "Page 2")),
@@ -199,8 +234,8 @@ def test_the_outline_of_a_pdf_gives_headings() -> None:
     ids=["encrypted", "scanned", "empty", "half"],
 )
 def test_pdf_files_that_cannot_be_read_say_why(content: bytes, words: str) -> None:
-    with pytest.raises(Unreadable, match=words):
-        read(Raw("a.pdf", content))
+    with pytest.raises(UnreadableDocument, match=words):
+        read_document(RawDocument("a.pdf", content))
 
 
 def test_restructured_text_loses_nothing_to_unknown_directives_and_opens_no_file() -> None:
@@ -208,20 +243,30 @@ def test_restructured_text_loses_nothing_to_unknown_directives_and_opens_no_file
     top, severities, paging = "On-call guide", "Severities", "Paging"
     assert (kind, parsed.title) == ("rst", top)
     assert parsed.sections == (
-        Section("Call the duty manager or read [the policy](https://policy.example.com). Use `pagectl`.", (top,)),
+        Section(
+            "Call the duty manager or read [the policy](https://policy.example.com). Use `pagectl`.", (top,)
+        ),
         Section("Note: Severity one wakes people up.", (top, severities)),
         Section("Versionadded: 2.1\nSeverity four exists.", (top, severities)),
         Section("| name | minutes |\n| --- | --- |\n| one | 5 |\n| two | 30 |", (top, severities), "table"),
-        Section("1. Open the tool.\n2. Page the team:\n   - first the primary\n   - then the secondary", (top, severities, paging), "list"),
+        Section(
+            "1. Open the tool.\n2. Page the team:\n   - first the primary\n   - then the secondary",
+            (top, severities, paging),
+            "list",
+        ),
         Section('```python\npage("team")\n```', (top, severities, paging), "code"),
     )
 
 
-@pytest.mark.parametrize("directive", ["include", "literalinclude", "raw:: html\n   :file", "csv-table:: t\n   :file", "figure"])
+@pytest.mark.parametrize(
+    "directive", ["include", "literalinclude", "raw:: html\n   :file", "csv-table:: t\n   :file", "figure"]
+)
 def test_restructured_text_reads_no_other_file(directive: str, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("the content of another file")
     separator = ":" if "\n" in directive else "::"
-    _, parsed = given_text(f"Before.\n\n.. {directive}{separator} {tmp_path / 'other.txt'}\n\nAfter.", "a.rst")
+    _, parsed = given_text(
+        f"Before.\n\n.. {directive}{separator} {tmp_path / 'other.txt'}\n\nAfter.", "a.rst"
+    )
     assert "Before." in whole(parsed)
     assert "After." in whole(parsed)
     assert "another file" not in whole(parsed)
@@ -235,11 +280,19 @@ def test_an_interface_description_has_a_section_for_each_operation() -> None:
         Section("Pet service, version 1.2\n\nKeeps pets.\n\nServers: https://pets.example.com/v1"),
         Section("Everything about pets", ("pets",)),
         Section("`GET /pets/{petId}`, operation `getPet`", get),
-        Section("Parameters:\n- petId (path, string (uuid), required)\n- verbose (query, boolean): With its history", get, "list"),
+        Section(
+            "Parameters:\n- petId (path, string (uuid), required)\n- verbose (query, boolean): With its history",
+            get,
+            "list",
+        ),
         Section("Responses:\n- 200 (Pet): The pet\n- default: It went wrong", get, "list"),
         Section("`GET /health`", ("Operations", "GET /health")),
         Section("Responses:\n- 200: It lives", ("Operations", "GET /health"), "list"),
-        Section("Pet: object: An animal\n- name (string, required)\n- tags (array of Tag)", ("Schemas", "Pet"), "list"),
+        Section(
+            "Pet: object: An animal\n- name (string, required)\n- tags (array of Tag)",
+            ("Schemas", "Pet"),
+            "list",
+        ),
         Section("Tag: one of small, large", ("Schemas", "Tag"), "list"),
     )
 
@@ -251,7 +304,10 @@ SWAGGER = """{"swagger": "2.0", "info": {"title": "Old"}, "host": "old.example.c
 "definitions": {"Thing": {"properties": {"size": {"type": ["integer", "null"]}}}}}"""
 
 
-@pytest.mark.parametrize(("address", "text"), [("old.json", SWAGGER), ("https://example.com/v2/api-docs", SWAGGER.replace("\n", ""))])
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [("old.json", SWAGGER), ("https://example.com/v2/api-docs", SWAGGER.replace("\n", ""))],
+)
 def test_older_interface_descriptions(address: str, text: str) -> None:
     kind, parsed = given_text(text, address, "application/json")
     assert (kind, parsed.title) == ("openapi", "Old")
@@ -286,7 +342,9 @@ def test_odd_interface_descriptions_are_read_as_far_as_they_go(text: str, kind: 
         ("deploy.yaml", "YAML", [("Deployment web",), ("Service web-public",)]),
     ],
 )
-def test_source_code_is_cut_at_its_definitions_and_kept_as_it_is(name: str, language: str, headings: list[tuple[str, ...]]) -> None:
+def test_source_code_is_cut_at_its_definitions_and_kept_as_it_is(
+    name: str, language: str, headings: list[tuple[str, ...]]
+) -> None:
     kind, parsed = fixture(name)
     assert (kind, parsed.title, parsed.language) == ("code", name, language)
     assert [section.headings for section in parsed.sections] == headings
@@ -295,7 +353,9 @@ def test_source_code_is_cut_at_its_definitions_and_kept_as_it_is(name: str, lang
 
 def test_a_definition_keeps_its_comment_its_decorators_and_its_docstring() -> None:
     _, parsed = fixture("service.py")
-    assert parsed.sections[1].text.startswith('# How often we ask.\n@cached\ndef ask(question: str) -> str:\n    """Asks once."""\n')
+    assert parsed.sections[1].text.startswith(
+        '# How often we ask.\n@cached\ndef ask(question: str) -> str:\n    """Asks once."""\n'
+    )
 
 
 def test_a_long_class_is_cut_at_its_methods() -> None:
@@ -329,7 +389,9 @@ def test_languages(address: str, text: str, language: str, headings: list[tuple[
 
 
 def test_json_on_one_line_is_spread_over_lines() -> None:
-    _, parsed = given_text('{"list": [' + ", ".join(f'"value {number}"' for number in range(300)) + "]}", "a.json")
+    _, parsed = given_text(
+        '{"list": [' + ", ".join(f'"value {number}"' for number in range(300)) + "]}", "a.json"
+    )
     assert '\n  "value 7",\n' in parsed.sections[0].text
 
 
@@ -347,7 +409,7 @@ def test_tables(address: str, text: str, expected: str) -> None:
 
 
 def test_a_long_table_ends_with_a_word_about_the_rest() -> None:
-    _, parsed = read_here(Raw("a.csv", b"n\n" + b"1\n" * 20_100))
+    _, parsed = read_here(RawDocument("a.csv", b"n\n" + b"1\n" * 20_100))
     lines = parsed.sections[0].text.split("\n")
     assert (len(lines), lines[-1]) == (20_003, "| [more rows are left out] |")
 
@@ -375,8 +437,10 @@ def test_a_long_table_ends_with_a_word_about_the_rest() -> None:
         ("http://[broken", "", b"x", "text"),
     ],
 )
-def test_content_beats_names_and_names_beat_media_types(address: str, media_type: str, content: bytes, kind: str) -> None:
-    assert read(Raw(address, content, media_type))[0] == kind
+def test_content_beats_names_and_names_beat_media_types(
+    address: str, media_type: str, content: bytes, kind: str
+) -> None:
+    assert read_document(RawDocument(address, content, media_type))[0] == kind
 
 
 GREETING = "Grüße — 漢字"
@@ -384,10 +448,15 @@ GREETING = "Grüße — 漢字"
 
 @pytest.mark.parametrize(
     "content",
-    [GREETING.encode(), codecs.BOM_UTF8 + GREETING.encode(), GREETING.encode("utf-16"), codecs.BOM_UTF16_BE + GREETING.encode("utf-16-be")],
+    [
+        GREETING.encode(),
+        codecs.BOM_UTF8 + GREETING.encode(),
+        GREETING.encode("utf-16"),
+        codecs.BOM_UTF16_BE + GREETING.encode("utf-16-be"),
+    ],
 )
 def test_encodings(content: bytes) -> None:
-    assert read(Raw("a.txt", content))[1].sections == (Section(GREETING),)
+    assert read_document(RawDocument("a.txt", content))[1].sections == (Section(GREETING),)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +472,7 @@ def test_encodings(content: bytes) -> None:
     ],
 )
 def test_other_encodings(address: str, media_type: str, content: bytes, expected: str) -> None:
-    assert read(Raw(address, content, media_type))[1].sections[0].text == expected
+    assert read_document(RawDocument(address, content, media_type))[1].sections[0].text == expected
 
 
 def test_text_is_composed_and_holds_nothing_unseen() -> None:
@@ -426,8 +495,8 @@ def test_text_is_composed_and_holds_nothing_unseen() -> None:
     ids=["empty", "blank", "zip", "png", "nul", "controls", "script", "large"],
 )
 def test_what_holds_no_text_says_so(content: bytes, words: str) -> None:
-    with pytest.raises(Unreadable, match=words):
-        read(Raw("a.txt", content))
+    with pytest.raises(UnreadableDocument, match=words):
+        read_document(RawDocument("a.txt", content))
 
 
 # --- whatever comes -------------------------------------------------------------------------------------------------------
@@ -451,33 +520,40 @@ SNIPPETS = st.sampled_from(
 )  # fmt: skip
 def test_any_bytes_are_text_or_unreadable(address: str, content: bytes, media_type: str) -> None:
     try:
-        _, parsed = read_here(Raw(address, content, media_type))
-    except Unreadable:
+        _, parsed = read_here(RawDocument(address, content, media_type))
+    except UnreadableDocument:
         return
     assert parsed.title
-    for text in (parsed.title, *(text for section in parsed.sections for text in (section.text, *section.headings))):
+    for text in (
+        parsed.title,
+        *(text for section in parsed.sections for text in (section.text, *section.headings)),
+    ):
         assert unicodedata.is_normalized("NFC", text)
-        assert not any(unicodedata.category(character) in {"Cc", "Cs"} and character not in "\n\t" for character in text)
+        assert not any(
+            unicodedata.category(character) in {"Cc", "Cs"} and character not in "\n\t" for character in text
+        )
         assert "\n\n\n" not in text
-    chunked(parsed)
+    chunk_document(parsed)
 
 
 # --- apart ----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_large_document_is_read_in_another_process_to_the_same_result() -> None:
-    raw = Raw("a.md", ("# Title\n\nSome text with ümläuts.\n\n" * 2_500).encode(), link="https://example.com/a")
-    assert read(raw) == read_here(raw)
+    raw = RawDocument(
+        "a.md", ("# Title\n\nSome text with ümläuts.\n\n" * 2_500).encode(), link="https://example.com/a"
+    )
+    assert read_document(raw) == read_here(raw)
 
 
 def test_a_document_that_takes_too_long_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_process, "WALL_SECONDS", 0.001)
-    with pytest.raises(Unreadable, match="too long"):
-        read(Raw("a.pdf", pdf(("Hello",))))
+    with pytest.raises(UnreadableDocument, match="too long"):
+        read_document(RawDocument("a.pdf", pdf(("Hello",))))
 
 
 def test_a_text_that_is_too_long_ends_with_a_word_about_the_rest() -> None:
-    _, parsed = read_here(Raw("a.md", b"# Title\n\n" + b"text, " * 340_000))
+    _, parsed = read_here(RawDocument("a.md", b"# Title\n\n" + b"text, " * 340_000))
     assert parsed.sections[-1].text == "[The rest of the document is left out: it is too long.]"
     assert sum(len(section.text) for section in parsed.sections) <= 2_000_100
 
@@ -487,5 +563,5 @@ def test_a_file_that_unpacks_to_more_than_may_be_used_is_unreadable() -> None:
     packing = zlib.compressobj(1)
     stream = b"".join(packing.compress(b"(Hello) Tj " * 100_000) for _ in range(1_200)) + packing.flush()
     assert len(stream) < 20_000_000
-    with pytest.raises(Unreadable, match="too much time or memory"):
-        read(Raw("a.pdf", pdf(stream)))
+    with pytest.raises(UnreadableDocument, match="too much time or memory"):
+        read_document(RawDocument("a.pdf", pdf(stream)))

@@ -6,25 +6,25 @@ from pathlib import Path
 import pytest
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.knowledge_bases.documents import Document, Raw
+from ai_platform_engineering.knowledge_bases.documents import Document, RawDocument
 from ai_platform_engineering.knowledge_bases.indexing import minilm
-from ai_platform_engineering.knowledge_bases.indexing.chunking import chunked
+from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
 from ai_platform_engineering.knowledge_bases.indexing.minilm import MiniLM
-from ai_platform_engineering.knowledge_bases.reading.read import read
+from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
 from ai_platform_engineering.knowledge_bases.search.evaluation import (
-    compared,
+    compare_modes,
+    create_ranker,
     evaluated,
     ndcg,
     percentile,
-    ranking,
     read_qrels,
     read_queries,
     recall,
 )
-from ai_platform_engineering.knowledge_bases.search.fusion import best, depth, fused
-from ai_platform_engineering.knowledge_bases.search.tokens import asked, names, parts
+from ai_platform_engineering.knowledge_bases.search.fusion import best, depth, fuse_rankings
+from ai_platform_engineering.knowledge_bases.search.tokens import names, parse_query, parts
 from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.store import Hit, Mode
+from ai_platform_engineering.knowledge_bases.stores.store import Hit, SearchMode
 from tests.conftest import ROOT, need
 
 JUDGED = ROOT / "tests" / "fixtures" / "kb" / "platform"
@@ -66,7 +66,7 @@ def test_percentiles_are_values_that_occurred() -> None:
 async def test_means_are_over_questions_that_have_an_answer() -> None:
     found = {"first": ["a", "x"], "second": ["x", "b"], "unjudged": ["a"]}
 
-    async def ranked(query: str, mode: Mode) -> list[str]:
+    async def ranked(query: str, mode: SearchMode) -> list[str]:
         return found[query]
 
     queries = {"q1": "first", "q2": "second", "q3": "unjudged", "q4": "irrelevant"}
@@ -110,12 +110,12 @@ def test_broken_questions_are_named(tmp_path: Path) -> None:
 
 
 def test_ranks_are_fused() -> None:
-    scores = fused([["a", "b"], ["b", "c"]], 10)
+    scores = fuse_rankings([["a", "b"], ["b", "c"]], 10)
     assert scores == pytest.approx({"a": 1 / 61, "b": 1 / 62 + 1 / 61, "c": 1 / 62})
 
 
 def test_places_below_the_depth_fill_up_and_overtake_nobody() -> None:
-    scores = fused([["a", "b", "c"], ["d", "e", "c"]], 2)
+    scores = fuse_rankings([["a", "b", "c"], ["d", "e", "c"]], 2)
     assert sorted(scores, key=lambda one: -scores[one]) == ["a", "d", "b", "e", "c"]
 
 
@@ -125,7 +125,13 @@ def test_the_depth_is_a_tenth_of_what_is_searched() -> None:
 
 def test_the_best_hits_are_not_all_of_one_document() -> None:
     hits = [Hit("a", ordinal, 9.0 - ordinal) for ordinal in range(4)] + [Hit("b", 0, 1.0), Hit("b", 1, 1.0)]
-    assert [(hit.document_id, hit.ordinal) for hit in best(hits, 5)] == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("a", 2)]
+    assert [(hit.document_id, hit.ordinal) for hit in best(hits, 5)] == [
+        ("a", 0),
+        ("a", 1),
+        ("b", 0),
+        ("b", 1),
+        ("a", 2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -147,9 +153,9 @@ def test_joined_words_are_taken_apart() -> None:
 
 
 def test_words_that_say_nothing_are_dropped_unless_there_are_no_others() -> None:
-    assert asked("How do I restart the Pods?") == (["restart", "pods"], [])
-    assert asked("what is it") == (["what", "is", "it"], [])
-    assert len(asked(" ".join(f"word{number}" for number in range(500)))[0]) == 64
+    assert parse_query("How do I restart the Pods?") == (["restart", "pods"], [])
+    assert parse_query("what is it") == (["what", "is", "it"], [])
+    assert len(parse_query(" ".join(f"word{number}" for number in range(500)))[0]) == 64
 
 
 # --- the judged set of this repository
@@ -162,17 +168,27 @@ async def test_hybrid_search_beats_both_of_its_halves(tmp_path: Path) -> None:
     await store.open()
     try:
         for path in sorted((JUDGED / "docs").iterdir()):
-            kind, parsed = read(Raw(path.name, path.read_bytes()))
-            text, chunks = chunked(parsed)
-            await store.put(Document(path.name, "platform", parsed.title, path.name, text, path.name, kind=kind, chunks=chunks))
+            kind, parsed = read_document(RawDocument(path.name, path.read_bytes()))
+            text, chunks = chunk_document(parsed)
+            await store.put_document(
+                Document(
+                    path.name, "platform", parsed.title, path.name, text, path.name, kind=kind, chunks=chunks
+                )
+            )
         await store.commit()
-        waiting = await store.without_vector(model.name, 1000)
-        await store.put_vectors(model.name, list(zip(waiting, await model.embed([ref.text for ref in waiting]), strict=True)))
-        lexical, vectors, hybrid = await compared(queries, qrels, ranking(store, model, {}), vectors=True)
+        waiting = await store.list_chunks_without_vector(model.name, 1000)
+        await store.put_vectors(
+            model.name, list(zip(waiting, await model.embed([ref.text for ref in waiting]), strict=True))
+        )
+        lexical, vectors, hybrid = await compare_modes(
+            queries, qrels, create_ranker(store, model, {}), vectors=True
+        )
     finally:
         await store.close()
         await model.close()
-    assert {document for grades in qrels.values() for document in grades} <= {path.name for path in (JUDGED / "docs").iterdir()}
+    assert {document for grades in qrels.values() for document in grades} <= {
+        path.name for path in (JUDGED / "docs").iterdir()
+    }
     assert (set(queries), hybrid.questions) == (set(qrels), len(queries))
     assert hybrid.ndcg > max(lexical.ndcg, vectors.ndcg)
     assert hybrid.recall >= max(lexical.recall, vectors.recall)

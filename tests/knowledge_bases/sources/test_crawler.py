@@ -8,52 +8,61 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ai_platform_engineering.knowledge_bases.sources.crawler import Bounds, Crawl
-from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, Limits
+from ai_platform_engineering.knowledge_bases.sources.crawler import Crawl, CrawlLimits
+from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits
 from ai_platform_engineering.knowledge_bases.sources.page_links import normalised
 from ai_platform_engineering.knowledge_bases.sources.robots import read_sitemap
-from ai_platform_engineering.knowledge_bases.sources.source_items import Found, Gone, Skipped, Unchanged
+from ai_platform_engineering.knowledge_bases.sources.source_items import (
+    ChangedItem,
+    RemovedItem,
+    SkippedItem,
+    UnchangedItem,
+)
 from ai_platform_engineering.net.url_policy import FetchRefused
-from tests.support.fakes.site import PUBLIC, Answer, Page, Request, Site, World, site
+from tests.support.fakes.site import PUBLIC, Answer, FakeNetwork, Page, Request, Site, serve_site
 
 
 @dataclass(slots=True)
 class Walk:
     """What a crawl told, by path."""
 
-    found: dict[str, Found] = field(default_factory=dict)
-    unchanged: dict[str, Unchanged] = field(default_factory=dict)
+    found: dict[str, ChangedItem] = field(default_factory=dict)
+    unchanged: dict[str, UnchangedItem] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
 
     @property
     def marks(self) -> dict[str, str]:
-        items: list[Found | Unchanged] = [*self.found.values(), *self.unchanged.values()]
+        items: list[ChangedItem | UnchangedItem] = [*self.found.values(), *self.unchanged.values()]
         return {item.address: item.mark for item in items}
 
 
 async def crawled(
-    served: Site, bounds: Bounds | None = None, known: Mapping[str, str] | None = None, start: str = "/", world: World | None = None
+    served: Site,
+    bounds: CrawlLimits | None = None,
+    known: Mapping[str, str] | None = None,
+    start: str = "/",
+    world: FakeNetwork | None = None,
 ) -> Walk:
     walk = Walk()
 
     async def pause(seconds: float) -> None:
         walk.pauses.append(seconds)
 
-    fetcher = Fetcher(Limits(seconds=10), allow_private=world is None, connector=world)
+    fetcher = Fetcher(FetchLimits(seconds=10), allow_private=world is None, connector=world)
     root = served.url if world is None else "http://open.test"
     async for item in Crawl(root + start, fetcher, bounds, pause=pause).items(known or {}):
         path = item.address.removeprefix(root)
         match item:
-            case Found():
+            case ChangedItem():
                 assert path not in walk.found
                 walk.found[path] = item
-            case Unchanged():
+            case UnchangedItem():
                 walk.unchanged[path] = item
-            case Skipped(reason=reason):
+            case SkippedItem(reason=reason):
                 walk.skipped[path] = reason
-            case Gone():
+            case RemovedItem():
                 walk.gone.append(path)
     return walk
 
@@ -70,13 +79,23 @@ def text_page(text: str) -> Page:
 
 async def test_a_site_is_walked_through() -> None:
     pages: dict[str, Answer] = {
-        "/": page("a", "/b#top", "/b?utm_source=x&gclid=1", "/missing", "mailto:a@b.test", "javascript:x()", "/pic.PNG", "http://[", "//["),
+        "/": page(
+            "a",
+            "/b#top",
+            "/b?utm_source=x&gclid=1",
+            "/missing",
+            "mailto:a@b.test",
+            "javascript:x()",
+            "/pic.PNG",
+            "http://[",
+            "//[",
+        ),
         "/a": page("./deep/c", "/", "/a", "https://elsewhere.test/"),
         "/b": Page("# Title", "text/markdown", headers={"Last-Modified": "Mon, 01 Jan 2024 10:00:00 GMT"}),
         "/deep/c": page("../b", "d?q=1&utm_medium=y"),
         "/deep/d?q=1": page(text="deep"),
     }
-    async with site(pages) as served:
+    async with serve_site(pages) as served:
         walk = await crawled(served)
         assert set(walk.found) == {"/", "/a", "/b", "/deep/c", "/deep/d?q=1"}
         assert walk.skipped == {"/missing": "The server answered 404 (Not Found)."}
@@ -90,21 +109,23 @@ async def test_a_site_is_walked_through() -> None:
 @pytest.mark.parametrize(
     ("bounds", "expected"),
     [
-        (Bounds(depth=0), {"/docs/"}),
-        (Bounds(depth=1), {"/docs/", "/docs/a", "/other"}),
-        (Bounds(depth=2), {"/docs/", "/docs/a", "/docs/b", "/other"}),
-        (Bounds(prefix="https://open.test/docs/"), {"/docs/", "/docs/a", "/docs/b"}),
+        (CrawlLimits(depth=0), {"/docs/"}),
+        (CrawlLimits(depth=1), {"/docs/", "/docs/a", "/other"}),
+        (CrawlLimits(depth=2), {"/docs/", "/docs/a", "/docs/b", "/other"}),
+        (CrawlLimits(prefix="https://open.test/docs/"), {"/docs/", "/docs/a", "/docs/b"}),
     ],
 )
-async def test_depth_and_prefix(bounds: Bounds, expected: set[str]) -> None:
+async def test_depth_and_prefix(bounds: CrawlLimits, expected: set[str]) -> None:
     pages: dict[str, Answer] = {
         "/docs/": page("a", "/other"),
         "/docs/a": page("b"),
         "/docs/b": page(text="b"),
         "/other": page(text="o"),
     }
-    async with site(pages) as served:
-        walk = await crawled(served, bounds, start="/docs/", world=World({"open.test": (PUBLIC,)}, {PUBLIC: served.port}))
+    async with serve_site(pages) as served:
+        walk = await crawled(
+            served, bounds, start="/docs/", world=FakeNetwork({"open.test": (PUBLIC,)}, {PUBLIC: served.port})
+        )
     assert set(walk.found) == expected
 
 
@@ -115,17 +136,19 @@ async def test_the_count_ends_an_endless_site() -> None:
                 return Page(status=404)
             return page(f"{path}1/", f"{path}2/", text=path)
 
-    async with site() as served:
+    async with serve_site() as served:
         served.pages = Endless()
-        walk = await crawled(served, Bounds(depth=50, pages=7))
+        walk = await crawled(served, CrawlLimits(depth=50, pages=7))
         assert len(walk.found) == 7
         assert "limit of 7 pages" in walk.skipped["/"]
         assert len(served.requests) == 9
 
 
 async def test_broken_links_do_not_use_up_the_count_and_do_not_go_on_for_ever() -> None:
-    async with site({"/": page(*(f"/gone{n}" for n in range(100)), "/last"), "/last": page(text="last")}) as served:
-        walk = await crawled(served, Bounds(pages=5))
+    async with serve_site(
+        {"/": page(*(f"/gone{n}" for n in range(100)), "/last"), "/last": page(text="last")}
+    ) as served:
+        walk = await crawled(served, CrawlLimits(pages=5))
         assert len(served.requests) == 2 + 20
     assert set(walk.found) == {"/"}
 
@@ -140,7 +163,7 @@ async def test_robots_are_obeyed() -> None:
         "/moved": Page(status=301, headers={"Location": "/private/y"}),
         "/private/y": page(text="moved there"),
     }
-    async with site(pages) as served:
+    async with serve_site(pages) as served:
         walk = await crawled(served)
         assert set(walk.found) == {"/", "/private/open"}
         assert set(walk.skipped) == {"/private/x", "/moved"}
@@ -150,7 +173,9 @@ async def test_robots_are_obeyed() -> None:
 
 
 async def test_a_long_delay_is_shortened() -> None:
-    async with site({"/robots.txt": text_page("User-agent: *\nCrawl-delay: 86400"), "/": page("/a"), "/a": page(text="a")}) as served:
+    async with serve_site(
+        {"/robots.txt": text_page("User-agent: *\nCrawl-delay: 86400"), "/": page("/a"), "/a": page(text="a")}
+    ) as served:
         assert (await crawled(served)).pauses == [10.0]
 
 
@@ -166,8 +191,8 @@ async def test_a_long_delay_is_shortened() -> None:
     ],
 )
 async def test_a_site_that_cannot_say_what_it_wants_is_left_alone(robots: Page, reached: bool) -> None:
-    async with site({"/robots.txt": robots, "/": page(text="hello")}) as served:
-        walk = await crawled(served, Bounds(depth=0), known={f"{served.url}/": "{}"})
+    async with serve_site({"/robots.txt": robots, "/": page(text="hello")}) as served:
+        walk = await crawled(served, CrawlLimits(depth=0), known={f"{served.url}/": "{}"})
         assert ("/" in walk.found, "/" in served.paths) == (reached, reached)
         assert walk.gone == []
         assert reached or "robots.txt could not be read" in walk.skipped["/"]
@@ -185,7 +210,7 @@ async def test_pages_say_what_may_be_done_with_them() -> None:
         "/from-head": page(text="h"),
         "/o": page(text="o", **{"X-Robots-Tag": "otherbot: noindex, nofollow"}),
     }  # fmt: skip
-    async with site(pages) as served:
+    async with serve_site(pages) as served:
         walk = await crawled(served)
         assert set(walk.found) == {"/", "/from-noindex", "/nofollow", "/o"}
         assert set(walk.skipped) == {"/noindex", "/head"}
@@ -205,7 +230,7 @@ async def test_the_same_page_is_taken_once() -> None:
         "/r2": Page(status=302, headers={"Location": "/target"}),
         "/target": page(text="target"),
     }
-    async with site(pages) as served:
+    async with serve_site(pages) as served:
         walk = await crawled(served)
     assert len(walk.found.keys() & {"/a", "/copy"}) == 1
     assert len(walk.found.keys() & {"/here", "/there"}) == 1
@@ -216,13 +241,22 @@ async def test_the_same_page_is_taken_once() -> None:
 async def test_sitemaps_are_seeds() -> None:
     def listed(kind: str, *places: str) -> Page:
         inner = "".join(f"<{kind}><loc> {place} </loc></{kind}>" for place in places)
-        return Page(f'<?xml version="1.0"?><x xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{inner}</x>', "application/xml")
+        return Page(
+            f'<?xml version="1.0"?><x xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{inner}</x>',
+            "application/xml",
+        )
 
-    async with site({"/": page(text="start"), "/hidden": page(text="hidden"), "/deep": page(text="deep")}) as served:
-        served.pages["/sitemap.xml"] = listed("url", f"{served.url}/hidden", "http://elsewhere.test/x", "::::")
+    async with serve_site(
+        {"/": page(text="start"), "/hidden": page(text="hidden"), "/deep": page(text="deep")}
+    ) as served:
+        served.pages["/sitemap.xml"] = listed(
+            "url", f"{served.url}/hidden", "http://elsewhere.test/x", "::::"
+        )
         assert set((await crawled(served)).found) == {"/", "/hidden"}
-        assert set((await crawled(served, Bounds(depth=0))).found) == {"/"}
-        served.pages["/robots.txt"] = text_page("User-agent: *\nDisallow: /closed\nSitemap: /index.xml\nSitemap: /closed/map.xml\n")
+        assert set((await crawled(served, CrawlLimits(depth=0))).found) == {"/"}
+        served.pages["/robots.txt"] = text_page(
+            "User-agent: *\nDisallow: /closed\nSitemap: /index.xml\nSitemap: /closed/map.xml\n"
+        )
         served.pages["/index.xml"] = listed("sitemap", f"{served.url}/one.xml", f"{served.url}/index.xml")
         served.pages["/one.xml"] = listed("url", f"{served.url}/deep")
         assert set((await crawled(served)).found) == {"/", "/deep"}
@@ -233,8 +267,14 @@ async def test_sitemaps_are_seeds() -> None:
 def test_a_sitemap_that_is_a_trap_ends() -> None:
     bomb = b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><urlset><url><loc>http://h/&b;</loc></url></urlset>'
     assert read_sitemap(bomb, 10) == ([], [])
-    assert read_sitemap(b"<urlset><url><loc>http://h/1</loc></url><url><loc>http://h/2</loc>", 10) == ([], ["http://h/1", "http://h/2"])
-    assert read_sitemap(b"<urlset>" + b"<url><loc>http://h/</loc></url>" * 50 + b"</urlset>", 10) == ([], ["http://h/"] * 10)
+    assert read_sitemap(b"<urlset><url><loc>http://h/1</loc></url><url><loc>http://h/2</loc>", 10) == (
+        [],
+        ["http://h/1", "http://h/2"],
+    )
+    assert read_sitemap(b"<urlset>" + b"<url><loc>http://h/</loc></url>" * 50 + b"</urlset>", 10) == (
+        [],
+        ["http://h/"] * 10,
+    )
     assert read_sitemap(b"\x1f\x8b nothing", 10) == ([], [])
 
 
@@ -242,7 +282,11 @@ def tagged(tag: str, body: Page) -> Answer:
     """A page that is not sent to who has it."""
 
     def answer(asked: Request) -> Page:
-        return Page(status=304) if asked.headers.get("if-none-match") == tag else Page(body.body, headers={"ETag": tag})
+        return (
+            Page(status=304)
+            if asked.headers.get("if-none-match") == tag
+            else Page(body.body, headers={"ETag": tag})
+        )
 
     return answer
 
@@ -256,11 +300,15 @@ async def test_a_refresh_asks_only_for_what_changed() -> None:
         "/d": page(text="d"),
         "/under-a": page(text="under a"),
     }
-    async with site(pages) as served:
+    async with serve_site(pages) as served:
         first = await crawled(served)
         assert set(first.found) == {"/", "/a", "/b", "/c", "/d", "/under-a"}
         del served.pages["/c"]
-        served.pages |= {"/b": page("/new", text="b changed"), "/new": page(text="new"), "/d": Page(status=500)}
+        served.pages |= {
+            "/b": page("/new", text="b changed"),
+            "/new": page(text="new"),
+            "/d": Page(status=500),
+        }
         served.requests.clear()
         second = await crawled(served, known=first.marks)
         assert set(second.found) == {"/b", "/new"}
@@ -272,16 +320,22 @@ async def test_a_refresh_asks_only_for_what_changed() -> None:
 
 
 async def test_wider_bounds_follow_the_links_of_pages_that_did_not_change() -> None:
-    pages: dict[str, Answer] = {"/": tagged("1", page("/a")), "/a": tagged("2", page("/b", text="a")), "/b": page(text="b")}
-    async with site(pages) as served:
-        near = await crawled(served, Bounds(depth=1))
+    pages: dict[str, Answer] = {
+        "/": tagged("1", page("/a")),
+        "/a": tagged("2", page("/b", text="a")),
+        "/b": page(text="b"),
+    }
+    async with serve_site(pages) as served:
+        near = await crawled(served, CrawlLimits(depth=1))
         assert set(near.found) == {"/", "/a"}
-        far = await crawled(served, Bounds(depth=2), known=near.marks)
+        far = await crawled(served, CrawlLimits(depth=2), known=near.marks)
     assert (set(far.found), set(far.unchanged)) == ({"/b"}, {"/", "/a"})
 
 
 async def test_a_page_that_moves_is_not_lost() -> None:
-    async with site({"/": page("/old", "/plain"), "/old": page(text="old"), "/plain": page(text="plain")}) as served:
+    async with serve_site(
+        {"/": page("/old", "/plain"), "/old": page(text="old"), "/plain": page(text="plain")}
+    ) as served:
         first = await crawled(served)
         served.pages["/old"] = Page(status=301, headers={"Location": "/new"})
         served.pages["/new"] = page(text="old")
@@ -290,12 +344,17 @@ async def test_a_page_that_moves_is_not_lost() -> None:
         second = await crawled(served, known=first.marks)
         assert sorted(second.gone) == ["/old", "/plain"]
         assert set(second.found) == {"/new", "/better"}
-        narrow = await crawled(served, Bounds(prefix=f"{served.url}/new"), known={**first.marks, **second.marks}, start="/new")
+        narrow = await crawled(
+            served,
+            CrawlLimits(prefix=f"{served.url}/new"),
+            known={**first.marks, **second.marks},
+            start="/new",
+        )
         assert set(narrow.gone) == {"/", "/old", "/plain", "/better"}
 
 
 async def test_a_site_that_is_away_loses_nothing() -> None:
-    async with site({"/": page("/a"), "/a": page(text="a")}) as served:
+    async with serve_site({"/": page("/a"), "/a": page(text="a")}) as served:
         first = await crawled(served)
         served.pages = {path: Page(status=503) for path in ("/robots.txt", "/", "/a")}
         assert (await crawled(served, known=first.marks)).gone == []
@@ -307,7 +366,7 @@ async def test_a_site_that_is_away_loses_nothing() -> None:
 
 
 async def test_where_the_start_leads_is_where_the_site_is() -> None:
-    world = World({"open.test": (PUBLIC,), "www.open.test": (PUBLIC,), "inner.test": ("10.0.0.1",)})
+    world = FakeNetwork({"open.test": (PUBLIC,), "www.open.test": (PUBLIC,), "inner.test": ("10.0.0.1",)})
     pages: dict[str, Answer] = {
         "/": lambda asked: (
             page("/a", "http://inner.test/", text="www")
@@ -318,31 +377,39 @@ async def test_where_the_start_leads_is_where_the_site_is() -> None:
         "/b": page(text="b"),
         "/away": Page(status=302, headers={"Location": "http://inner.test/"}),
     }
-    async with site(pages) as served:
+    async with serve_site(pages) as served:
         world.ports = {PUBLIC: served.port}
         walk = await crawled(served, world=world)
         served.pages["/"] = Page(status=500)
         away = await crawled(served, world=world, known=walk.marks)
     assert (away.gone, set(away.skipped)) == ([], {"/"})
     assert set(walk.found) == {f"http://www.open.test{path}" for path in ("/", "/a", "/b")}
-    assert walk.skipped == {"http://www.open.test/away": "The page redirects to an address that is not fetched."}
+    assert walk.skipped == {
+        "http://www.open.test/away": "The page redirects to an address that is not fetched."
+    }
     assert set(world.attempts) == {PUBLIC}
 
 
 async def test_four_requests_at_a_time() -> None:
-    async with site({"/": page(*(f"/{n}" for n in range(12))), **{f"/{n}": page(text=str(n)) for n in range(12)}}) as served:
+    async with serve_site(
+        {"/": page(*(f"/{n}" for n in range(12))), **{f"/{n}": page(text=str(n)) for n in range(12)}}
+    ) as served:
         served.gate = asyncio.Barrier(4)
         assert len((await crawled(served)).found) == 13
         assert served.most == 4
 
 
 async def test_a_crawl_that_is_left_asks_for_nothing_more() -> None:
-    async with site({"/": page(*(f"/{n}" for n in range(12))), **{f"/{n}": page(text=str(n)) for n in range(12)}}) as served:
-        async with contextlib.aclosing(Crawl(f"{served.url}/", Fetcher(allow_private=True)).items({})) as walk:
+    async with serve_site(
+        {"/": page(*(f"/{n}" for n in range(12))), **{f"/{n}": page(text=str(n)) for n in range(12)}}
+    ) as served:
+        async with contextlib.aclosing(
+            Crawl(f"{served.url}/", Fetcher(allow_private=True)).items({})
+        ) as walk:
             assert [(await anext(walk)).address for _ in range(2)]
         asked = len(served.requests)
         assert asked < 10
-        assert (await crawled(served, Bounds(depth=0))).found
+        assert (await crawled(served, CrawlLimits(depth=0))).found
         assert len(served.requests) == asked + 2
 
 
@@ -356,7 +423,7 @@ async def test_broken_pages_do_not_stop_the_crawl() -> None:
         "/6": Page("<p>ok", "text/html; charset=utf-16", headers={"Last-Modified": "yesterday"}),
         "/7": Page("<base href='http://[x'><a href='/8'>", "text/html"),
     }
-    async with site({"/": page(*broken, "/good"), **broken, "/good": page(text="good")}) as served:
+    async with serve_site({"/": page(*broken, "/good"), **broken, "/good": page(text="good")}) as served:
         walk = await crawled(served)
     assert walk.found.keys() >= {"/", "/1", "/3", "/6", "/good"}
     assert walk.skipped.keys() >= {"/4", "/5"}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetched, Fetcher, Limits, fetch
-from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, may_reach, parse
-from tests.support.fakes.site import PUBLIC, Page, Site, World, site
+from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits, FetchResponse, fetch
+from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, is_allowed_address, parse_url
+from tests.support.fakes.site import PUBLIC, FakeNetwork, Page, Site, serve_site
 from tests.support.fakes.tunnel import tunnel_to
 
 TELLING = ("10.0.0", "169.254", "192.168", "127.0", "fe80", "secret")
@@ -75,12 +75,12 @@ WRONG = [
 ]  # fmt: skip
 
 
-def public(served: Site) -> World:
+def public(served: Site) -> FakeNetwork:
     """The site as `open.test`, at a public address; everything else as the table says."""
-    return World(NAMES, {PUBLIC: served.port})
+    return FakeNetwork(NAMES, {PUBLIC: served.port})
 
 
-async def refusal(url: str, world: World) -> str:
+async def refusal(url: str, world: FakeNetwork) -> str:
     """Why an address was refused; nothing of the inside is in it."""
     with pytest.raises((FetchRefused, FetchFailed)) as raised:
         await fetch(url, connector=world)
@@ -94,31 +94,37 @@ async def test_no_form_of_an_inner_address_is_connected_to() -> None:
     assert len(INNER) > 100
     for host in INNER:
         for url in (f"http://{host}/", f"https://{host}:8443/x?y=1#z"):
-            world = World(NAMES)
+            world = FakeNetwork(NAMES)
             await refusal(url, world)
             assert world.attempts == [], url
 
 
 async def test_no_wrong_address_is_connected_to() -> None:
     for url in WRONG:
-        world = World(NAMES)
+        world = FakeNetwork(NAMES)
         await refusal(url, world)
         assert (world.attempts, world.asked) == ([], []), url
 
 
 async def test_a_refusal_says_what_to_do() -> None:
-    world = World(NAMES)
+    world = FakeNetwork(NAMES)
     assert "user name or password" in await refusal("https://user@open.test/", world)
     assert "http and https" in await refusal("ftp://open.test/", world)
-    assert "private.test belongs to a private, local or reserved network" in await refusal("https://private.test/", world)
+    assert "private.test belongs to a private, local or reserved network" in await refusal(
+        "https://private.test/", world
+    )
 
 
 async def test_no_redirect_leads_inside() -> None:
     relative = ("http://", "http:///path", "http://?q")  # without a host they mean the page's own
-    wrong = [url for url in WRONG if url not in relative and "://" in url and url.isascii() and url.isprintable() and len(url) < 5000]
+    wrong = [
+        url
+        for url in WRONG
+        if url not in relative and "://" in url and url.isascii() and url.isprintable() and len(url) < 5000
+    ]
     more = ["//127.0.0.1/", "//private.test/x", "http://nowhere.test/", "file:/etc/passwd"]
     places = [*(f"http://{host}/" for host in INNER), *wrong, *more]
-    async with site() as served:
+    async with serve_site() as served:
         for number, place in enumerate(places):
             header = {"Location": place.encode().decode("latin-1")}
             served.pages = {"/": Page(status=(301, 302, 303, 307, 308)[number % 5], headers=header)}
@@ -145,7 +151,10 @@ async def test_no_redirect_leads_inside() -> None:
 )  # fmt: skip
 def test_which_addresses_may_be_reached(address: str, open_web: bool, inside: bool) -> None:
     parsed = ipaddress.ip_address(address)
-    assert (may_reach(parsed, allow_private=False), may_reach(parsed, allow_private=True)) == (open_web, inside)
+    assert (
+        is_allowed_address(parsed, allow_private=False),
+        is_allowed_address(parsed, allow_private=True),
+    ) == (open_web, inside)
 
 
 @pytest.mark.parametrize(
@@ -161,15 +170,19 @@ def test_which_addresses_may_be_reached(address: str, open_web: bool, inside: bo
     ],
 )
 def test_a_url_has_one_reading(url: str, meant: str) -> None:
-    assert parse(url).url == meant
-    assert parse(meant).url == meant
+    assert parse_url(url).url == meant
+    assert parse_url(meant).url == meant
 
 
 async def test_the_checked_address_is_connected_to_and_the_name_is_asked_for_once() -> None:
-    async with site({"/": HELLO, "/old": Page(status=302, headers={"Location": "/#top"})}) as served:
+    async with serve_site({"/": HELLO, "/old": Page(status=302, headers={"Location": "/#top"})}) as served:
         world = public(served)
         seen = await fetch(f"http://open.test:{served.port}/old", connector=world)
-        assert (seen.url, seen.status, seen.content) == (f"http://open.test:{served.port}/", 200, b"<p>Hello.</p>")
+        assert (seen.url, seen.status, seen.content) == (
+            f"http://open.test:{served.port}/",
+            200,
+            b"<p>Hello.</p>",
+        )
         assert seen.media_type == "text/html; charset=utf-8"
         assert [request.headers["host"] for request in served.requests] == [f"open.test:{served.port}"] * 2
         assert served.requests[0].headers["user-agent"] == "caipe"
@@ -179,12 +192,12 @@ async def test_the_checked_address_is_connected_to_and_the_name_is_asked_for_onc
 
 
 async def test_a_second_answer_of_a_name_is_not_used() -> None:
-    class Rebinding(World):
+    class Rebinding(FakeNetwork):
         async def addresses(self, name: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
             self.asked.append(name)
             return (ipaddress.ip_address(PUBLIC if len(self.asked) == 1 else "127.0.0.1"),)
 
-    async with site({"/": Page(status=302, headers={"Location": "/again"}), "/again": HELLO}) as served:
+    async with serve_site({"/": Page(status=302, headers={"Location": "/again"}), "/again": HELLO}) as served:
         world = Rebinding(ports={PUBLIC: served.port, "127.0.0.1": served.port})
         with pytest.raises(FetchRefused):
             await fetch("http://open.test/", connector=world)
@@ -193,21 +206,27 @@ async def test_a_second_answer_of_a_name_is_not_used() -> None:
 
 
 async def test_the_next_address_is_tried() -> None:
-    async with site({"/": HELLO}) as served:
-        world = World({"open.test": ("2606:4700::1111", PUBLIC)}, {PUBLIC: served.port})
+    async with serve_site({"/": HELLO}) as served:
+        world = FakeNetwork({"open.test": ("2606:4700::1111", PUBLIC)}, {PUBLIC: served.port})
         assert (await fetch("http://open.test/", connector=world)).content == b"<p>Hello.</p>"
     assert world.attempts == ["2606:4700::1111", PUBLIC]
 
 
 async def test_private_networks_by_setting() -> None:
-    async with site({"/": HELLO}) as served:
+    async with serve_site({"/": HELLO}) as served:
         assert (await fetch(f"{served.url}/", allow_private=True)).content == b"<p>Hello.</p>"
         assert (await fetch(f"http://localhost:{served.port}/", allow_private=True)).status == 200
         with pytest.raises(FetchRefused):
             await fetch(f"{served.url}/")
         assert len(served.requests) == 2
-    world = World(NAMES)
-    for host in ("169.254.169.254", "meta.test", "translated.test", "metadata.google.internal", "[fd00:ec2::254]"):
+    world = FakeNetwork(NAMES)
+    for host in (
+        "169.254.169.254",
+        "meta.test",
+        "translated.test",
+        "metadata.google.internal",
+        "[fd00:ec2::254]",
+    ):
         with pytest.raises(FetchRefused):
             await fetch(f"http://{host}/", allow_private=True, connector=world)
     assert world.attempts == []
@@ -218,8 +237,10 @@ async def test_tls_asks_for_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("open.test").configure_cert(context)
-    async with site({"/": HELLO, "/down": Page(status=301, headers={"Location": "http://open.test/"})}, context) as served:
-        world = World({"open.test": (PUBLIC,), "other.test": (PUBLIC,)}, {PUBLIC: served.port})
+    async with serve_site(
+        {"/": HELLO, "/down": Page(status=301, headers={"Location": "http://open.test/"})}, context
+    ) as served:
+        world = FakeNetwork({"open.test": (PUBLIC,), "other.test": (PUBLIC,)}, {PUBLIC: served.port})
         with pytest.raises(FetchFailed, match="certificate"):
             await fetch("https://open.test/", connector=world)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
@@ -232,16 +253,23 @@ async def test_tls_asks_for_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 async def test_a_proxy_is_used_after_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with site({"/": HELLO}) as served, tunnel_to(served.url, "open.test", tmp_path) as tunnel:
+    async with serve_site({"/": HELLO}) as served, tunnel_to(served.url, "open.test", tmp_path) as tunnel:
         monkeypatch.setenv("HTTPS_PROXY", tunnel.proxy)
         monkeypatch.setenv("SSL_CERT_FILE", str(tunnel.bundle))
-        world = World(NAMES, {"127.0.0.1": int(tunnel.proxy.rpartition(":")[2])})
+        world = FakeNetwork(NAMES, {"127.0.0.1": int(tunnel.proxy.rpartition(":")[2])})
         assert (await fetch("https://open.test/", connector=world)).content == b"<p>Hello.</p>"
-        for url in ("https://private.test/", "https://two.test/", "https://10.0.0.1/", "https://unknown.test/"):
+        for url in (
+            "https://private.test/",
+            "https://two.test/",
+            "https://10.0.0.1/",
+            "https://unknown.test/",
+        ):
             with pytest.raises(FetchRefused):
                 await fetch(url, connector=world)
         with pytest.raises(FetchFailed, match="proxy"):
-            await fetch("https://unknown.test/", connector=world, allow_private=True)  # the proxy looks it up, or does not
+            await fetch(
+                "https://unknown.test/", connector=world, allow_private=True
+            )  # the proxy looks it up, or does not
         monkeypatch.setenv("NO_PROXY", "open.test")
         with pytest.raises(FetchFailed):
             await fetch("https://open.test/", connector=world)
@@ -251,15 +279,15 @@ async def test_a_proxy_is_used_after_the_check(tmp_path: Path, monkeypatch: pyte
 
 async def test_a_proxy_of_another_kind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://user:secret@127.0.0.1:1080")
-    world = World(NAMES)
+    world = FakeNetwork(NAMES)
     with pytest.raises(FetchRefused, match="proxy") as refused:
         await fetch("http://open.test/", connector=world)
     assert "secret" not in str(refused.value)
     assert world.attempts == []
 
 
-async def fetched(page: Page, limits: Limits | None = None, path: str = "/") -> Fetched:
-    async with site({path: page}) as served:
+async def fetched(page: Page, limits: FetchLimits | None = None, path: str = "/") -> FetchResponse:
+    async with serve_site({path: page}) as served:
         return await fetch(served.url + path, limits, allow_private=True)
 
 
@@ -270,31 +298,31 @@ def bomb(times: int) -> bytes:
 @pytest.mark.parametrize(
     ("page", "limits", "said"),
     [
-        (Page(b"x" * 2000), Limits(size=1000), "larger"),
-        (Page(b"x" * 10, length=2000), Limits(size=1000), "larger"),
-        (Page(b"x" * 900, length=2000), Limits(size=3000), "broke off"),
-        (Page(bomb(64), headers={"Content-Encoding": "gzip"}), Limits(size=1024 * 1024), "larger than 1 MB"),
-        (Page(gzip.compress(b"x" * 500) * 3, headers={"Content-Encoding": "gzip"}), Limits(size=1000), "larger"),
-        (Page(zlib.compress(b"x" * 2000), headers={"Content-Encoding": "deflate"}), Limits(size=1000), "larger"),
-        (Page(gzip.compress(b"x" * 9000)[:-9], headers={"Content-Encoding": "gzip"}), Limits(), "broke off"),
-        (Page(b"not packed", headers={"Content-Encoding": "gzip"}), Limits(), "damaged"),
-        (Page(b"x", headers={"Content-Encoding": "br"}), Limits(), "not asked for"),
-        (Page(b"x", headers={"Content-Encoding": "gzip, gzip"}), Limits(), "not asked for"),
-        (Page(b"x", endless=True), Limits(seconds=0.2), "within 0.2 seconds"),
-        (Page(b"x", "image/png"), Limits(), "image/png"),
-        (Page(b"x", "application/zip"), Limits(), "application/zip"),
-        (Page(b"x", "application/octet-stream"), Limits(), "octet-stream"),
-        (Page(b"x", "video/xml"), Limits(), "video/xml"),
-        (Page(b"x", headers={f"X-{n}": "y" for n in range(120)}), Limits(), "100 headers"),
-        (Page(b"x", headers={"X-Long": "y" * 300_000}), Limits(), "broke off"),
-        (Page(status=404), Limits(), r"404 \(Not Found\)"),
-        (Page(status=304), Limits(), "304"),
-        (Page(status=599), Limits(), "answered 599"),
-        (Page(status=302), Limits(), "without saying where"),
-        (Page(status=302, headers={"Location": "/"}), Limits(), "more than 5 times"),
+        (Page(b"x" * 2000), FetchLimits(size=1000), "larger"),
+        (Page(b"x" * 10, length=2000), FetchLimits(size=1000), "larger"),
+        (Page(b"x" * 900, length=2000), FetchLimits(size=3000), "broke off"),
+        (Page(bomb(64), headers={"Content-Encoding": "gzip"}), FetchLimits(size=1024 * 1024), "larger than 1 MB"),
+        (Page(gzip.compress(b"x" * 500) * 3, headers={"Content-Encoding": "gzip"}), FetchLimits(size=1000), "larger"),
+        (Page(zlib.compress(b"x" * 2000), headers={"Content-Encoding": "deflate"}), FetchLimits(size=1000), "larger"),
+        (Page(gzip.compress(b"x" * 9000)[:-9], headers={"Content-Encoding": "gzip"}), FetchLimits(), "broke off"),
+        (Page(b"not packed", headers={"Content-Encoding": "gzip"}), FetchLimits(), "damaged"),
+        (Page(b"x", headers={"Content-Encoding": "br"}), FetchLimits(), "not asked for"),
+        (Page(b"x", headers={"Content-Encoding": "gzip, gzip"}), FetchLimits(), "not asked for"),
+        (Page(b"x", endless=True), FetchLimits(seconds=0.2), "within 0.2 seconds"),
+        (Page(b"x", "image/png"), FetchLimits(), "image/png"),
+        (Page(b"x", "application/zip"), FetchLimits(), "application/zip"),
+        (Page(b"x", "application/octet-stream"), FetchLimits(), "octet-stream"),
+        (Page(b"x", "video/xml"), FetchLimits(), "video/xml"),
+        (Page(b"x", headers={f"X-{n}": "y" for n in range(120)}), FetchLimits(), "100 headers"),
+        (Page(b"x", headers={"X-Long": "y" * 300_000}), FetchLimits(), "broke off"),
+        (Page(status=404), FetchLimits(), r"404 \(Not Found\)"),
+        (Page(status=304), FetchLimits(), "304"),
+        (Page(status=599), FetchLimits(), "answered 599"),
+        (Page(status=302), FetchLimits(), "without saying where"),
+        (Page(status=302, headers={"Location": "/"}), FetchLimits(), "more than 5 times"),
     ],
 )  # fmt: skip
-async def test_what_is_too_much_or_of_no_use(page: Page, limits: Limits, said: str) -> None:
+async def test_what_is_too_much_or_of_no_use(page: Page, limits: FetchLimits, said: str) -> None:
     with pytest.raises((FetchRefused, FetchFailed), match=said) as error:
         await fetched(page, limits)
     assert "127.0.0.1:" not in str(error.value)
@@ -333,7 +361,7 @@ async def test_a_small_page_does_not_become_a_large_one_in_memory() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(FetchRefused):
-            await fetched(page, Limits(size=1024 * 1024))
+            await fetched(page, FetchLimits(size=1024 * 1024))
         assert tracemalloc.get_traced_memory()[1] < 16 * 1024 * 1024
     finally:
         tracemalloc.stop()
@@ -342,13 +370,15 @@ async def test_a_small_page_does_not_become_a_large_one_in_memory() -> None:
 async def test_five_redirects_are_followed() -> None:
     pages = {f"/{n}": Page(status=302, headers={"Location": f"./{n + 1}?x#y"}) for n in range(5)}
     pages = {**{f"{path}{mark}": page for path, page in pages.items() for mark in ("", "?x")}, "/5?x": HELLO}
-    async with site(pages) as served:
+    async with serve_site(pages) as served:
         assert (await fetch(f"{served.url}/0", allow_private=True)).url == f"{served.url}/5?x"
 
 
 async def test_a_page_that_is_as_it_was_is_not_sent_again() -> None:
     page = Page("<p>Hello.</p>", headers={"ETag": '"a1"', "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"})
-    async with site({"/": lambda asked: Page(status=304) if asked.headers.get("if-none-match") == '"a1"' else page}) as served:
+    async with serve_site(
+        {"/": lambda asked: Page(status=304) if asked.headers.get("if-none-match") == '"a1"' else page}
+    ) as served:
         fetcher = Fetcher(allow_private=True)
         first = await fetcher.fetch(f"{served.url}/")
         again = await fetcher.fetch(f"{served.url}/", etag=first.etag, modified=first.modified)
@@ -357,7 +387,7 @@ async def test_a_page_that_is_as_it_was_is_not_sent_again() -> None:
 
 
 async def test_nobody_listens() -> None:
-    world = World(NAMES)
+    world = FakeNetwork(NAMES)
     with pytest.raises(FetchFailed, match=r"open\.test does not take connections"):
         await fetch("http://open.test/", connector=world)
     with pytest.raises(FetchFailed, match=r"unknown\.test cannot be looked up"):

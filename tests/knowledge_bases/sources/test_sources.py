@@ -9,49 +9,64 @@ from pathlib import Path
 import pytest
 
 from ai_platform_engineering.core.errors import CaipeError, SourceUnavailable
-from ai_platform_engineering.knowledge_bases.sources.crawler import Bounds
+from ai_platform_engineering.knowledge_bases.sources.crawler import CrawlLimits
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
-from ai_platform_engineering.knowledge_bases.sources.folder_source import MAX_FILE, Folder
-from ai_platform_engineering.knowledge_bases.sources.git_source import Repository
-from ai_platform_engineering.knowledge_bases.sources.source_factory import Kind, Surroundings, local_path, source_of
-from ai_platform_engineering.knowledge_bases.sources.source_items import Found, Gone, Skipped, Source, Unchanged
-from ai_platform_engineering.net.git_remotes import Remote, remote_of
+from ai_platform_engineering.knowledge_bases.sources.folder_source import MAX_FILE, FolderSource
+from ai_platform_engineering.knowledge_bases.sources.git_source import GitSource
+from ai_platform_engineering.knowledge_bases.sources.source_factory import (
+    SourceContext,
+    SourceKind,
+    local_path,
+    source_of,
+)
+from ai_platform_engineering.knowledge_bases.sources.source_items import (
+    ChangedItem,
+    DocumentSource,
+    RemovedItem,
+    SkippedItem,
+    UnchangedItem,
+)
+from ai_platform_engineering.net.git_remotes import GitRemote, parse_remote
 from tests.support.fakes.git_server import commit, git, git_server, repository
-from tests.support.fakes.site import Page, World, site
+from tests.support.fakes.site import FakeNetwork, Page, serve_site
 
 
 @dataclass(slots=True)
 class Told:
     """What a source told."""
 
-    found: dict[str, Found] = field(default_factory=dict)
+    found: dict[str, ChangedItem] = field(default_factory=dict)
     unchanged: set[str] = field(default_factory=set)
     skipped: dict[str, str] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     marks: dict[str, str] = field(default_factory=dict)
 
 
-async def told(source: Source, known: Mapping[str, str] | None = None) -> Told:
+async def told(source: DocumentSource, known: Mapping[str, str] | None = None) -> Told:
     seen = Told()
     async for item in source.items(known or {}):
         match item:
-            case Found(raw=raw, mark=mark):
+            case ChangedItem(raw=raw, mark=mark):
                 assert raw.address not in seen.found
                 seen.found[raw.address], seen.marks[raw.address] = item, mark
-            case Unchanged(address, mark):
+            case UnchangedItem(address, mark):
                 seen.unchanged.add(address)
                 seen.marks[address] = mark
-            case Skipped(address, reason):
+            case SkippedItem(address, reason):
                 assert address not in seen.skipped
                 seen.skipped[address] = reason
-            case Gone(address):
+            case RemovedItem(address):
                 seen.gone.add(address)
     return seen
 
 
-def around(tmp_path: Path, *, allow_local: bool = True, connector: World | None = None, private: bool = True) -> Surroundings:
+def around(
+    tmp_path: Path, *, allow_local: bool = True, connector: FakeNetwork | None = None, private: bool = True
+) -> SourceContext:
     variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home")}
-    return Surroundings(Fetcher(allow_private=private, connector=connector), tmp_path / "cache", variables, allow_local)
+    return SourceContext(
+        Fetcher(allow_private=private, connector=connector), tmp_path / "cache", variables, allow_local
+    )
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
@@ -77,16 +92,38 @@ async def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
             "wide.txt": "ä".encode("utf-16"),
         },
     )
-    write(root, {"photo.png": b"\x89PNG\0\0", ".env": "TOKEN=1", ".github/x.md": "x", "node_modules/a/readme.md": "x", ".git/config": "x"})
+    write(
+        root,
+        {
+            "photo.png": b"\x89PNG\0\0",
+            ".env": "TOKEN=1",
+            ".github/x.md": "x",
+            "node_modules/a/readme.md": "x",
+            ".git/config": "x",
+        },
+    )
     (root / "big.txt").touch()
     os.truncate(root / "big.txt", MAX_FILE + 1)
-    links = {"out.md": outside / "secret.md", "up": outside, "in.md": Path("index.md"), "loop": root, "self.md": Path("self.md")}
+    links = {
+        "out.md": outside / "secret.md",
+        "up": outside,
+        "in.md": Path("index.md"),
+        "loop": root,
+        "self.md": Path("self.md"),
+    }
     for name, target in links.items():
         (root / name).symlink_to(target)
     os.mkfifo(root / "pipe")
     source = source_of(str(root), around(tmp_path), kind="folder")
     seen = await told(source)
-    assert set(seen.found) == {"index.md", "guide/start.rst", "guide/käse 1.txt", "paper.pdf", "wide.txt", "in.md"}
+    assert set(seen.found) == {
+        "index.md",
+        "guide/start.rst",
+        "guide/käse 1.txt",
+        "paper.pdf",
+        "wide.txt",
+        "in.md",
+    }
     assert set(seen.skipped) == {
         "photo.png", ".env", ".github", "node_modules", "big.txt", "out.md", "up", "loop", "self.md", "pipe"
     }  # fmt: skip
@@ -95,20 +132,36 @@ async def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
     assert (raw.content, raw.link) == (b"# Hello", None)
     assert raw.changed is not None
     assert raw.changed.timestamp() == pytest.approx((root / "index.md").stat().st_mtime)
-    assert (source.kind, source.revision, await source.count()) == ("folder", None, 7)  # with one that turns out to be binary
+    assert (source.kind, source.revision, await source.count()) == (
+        "folder",
+        None,
+        7,
+    )  # with one that turns out to be binary
 
 
 async def test_gitignore_is_honoured(tmp_path: Path) -> None:
     write(
         tmp_path / "d",
-        {".gitignore": "*.log\nbuild/\n/top.md\n\\\n!sub/keep.log\n", "a.md": "a", "a.log": "x", "top.md": "x", "build/x.md": "x"},
+        {
+            ".gitignore": "*.log\nbuild/\n/top.md\n\\\n!sub/keep.log\n",
+            "a.md": "a",
+            "a.log": "x",
+            "top.md": "x",
+            "build/x.md": "x",
+        },
     )
     write(
         tmp_path / "d",
-        {"sub/top.md": "t", "sub/keep.log": "k", "sub/.gitignore": "!b.log\nonly.md\n", "sub/b.log": "b", "sub/only.md": "x"},
+        {
+            "sub/top.md": "t",
+            "sub/keep.log": "k",
+            "sub/.gitignore": "!b.log\nonly.md\n",
+            "sub/b.log": "b",
+            "sub/only.md": "x",
+        },
     )
     write(tmp_path / "d", {"sub/deep/only.md": "x", "only.md": "o", "sub/build": "a file, no folder"})
-    seen = await told(Folder(tmp_path / "d"))
+    seen = await told(FolderSource(tmp_path / "d"))
     assert set(seen.found) == {"a.md", "sub/top.md", "sub/keep.log", "sub/b.log", "only.md", "sub/build"}
     assert set(seen.skipped) == {".gitignore", "sub/.gitignore"}
 
@@ -116,12 +169,12 @@ async def test_gitignore_is_honoured(tmp_path: Path) -> None:
 async def test_only_changed_files_are_read_again(tmp_path: Path) -> None:
     root = tmp_path / "docs"
     write(root, {"a.md": "a", "b.md": "b", "c.md": "c", "sub/d.md": "d"})
-    first = await told(Folder(root))
+    first = await told(FolderSource(root))
     (root / "a.md").write_text("a, longer")
     (root / "b.md").unlink()
     (root / "c.md").write_bytes(b"\0binary now")
     (root / "e.md").write_text("e")
-    second = await told(Folder(root), first.marks)
+    second = await told(FolderSource(root), first.marks)
     assert set(second.found) == {"a.md", "e.md"}
     assert second.unchanged == {"sub/d.md"}
     assert second.gone == {"b.md", "c.md"}
@@ -135,7 +188,7 @@ async def test_what_cannot_be_read_is_not_gone(tmp_path: Path, monkeypatch: pyte
         os.mkdir("d" * 200)
         os.chdir("d" * 200)
     deep = "/".join(["d" * 200] * 25)
-    seen = await told(Folder(root), {f"{deep}/b.md": "1-1", "dd/c.md": "1-1"})
+    seen = await told(FolderSource(root), {f"{deep}/b.md": "1-1", "dd/c.md": "1-1"})
     assert set(seen.found) == {"a.md"}
     assert [reason for reason in seen.skipped.values() if "folder cannot be read" in reason]
     assert seen.gone == {"dd/c.md"}
@@ -144,7 +197,7 @@ async def test_what_cannot_be_read_is_not_gone(tmp_path: Path, monkeypatch: pyte
 async def test_a_broken_link_is_not_gone(tmp_path: Path) -> None:
     write(tmp_path / "docs", {"a.md": "a"})
     (tmp_path / "docs" / "b.md").symlink_to("missing.md")
-    seen = await told(Folder(tmp_path / "docs"), {"b.md": "1-1", "c.md": "1-1"})
+    seen = await told(FolderSource(tmp_path / "docs"), {"b.md": "1-1", "c.md": "1-1"})
     assert (set(seen.skipped), seen.gone) == ({"b.md"}, {"c.md"})
 
 
@@ -191,7 +244,11 @@ async def test_a_repository_is_fetched_and_refreshed(tmp_path: Path) -> None:
     (origin / "uncommitted.md").unlink()
     newer = commit(origin, {"docs/a.md": "a changed", "docs/b.md": None, "new.md": "new"})
     second = await told(source, first.marks)
-    assert (set(second.found), second.unchanged, second.gone) == ({"docs/a.md", "new.md"}, {"README.md"}, {"docs/b.md"})
+    assert (set(second.found), second.unchanged, second.gone) == (
+        {"docs/a.md", "new.md"},
+        {"README.md"},
+        {"docs/b.md"},
+    )
     assert source.revision == newer
 
     git(origin, "commit", "--quiet", "--amend", "--message", "Another history.")
@@ -220,7 +277,10 @@ async def test_nothing_of_a_repository_is_run(tmp_path: Path) -> None:
     template = tmp_path / "home" / "template" / "hooks" / "reference-transaction"
     write(
         tmp_path / "home",
-        {"template/hooks/reference-transaction": f"#!/bin/sh\n{trap}\n", ".gitconfig": f"[init]\ntemplateDir = {tmp_path}/home/template\n"},
+        {
+            "template/hooks/reference-transaction": f"#!/bin/sh\n{trap}\n",
+            ".gitconfig": f"[init]\ntemplateDir = {tmp_path}/home/template\n",
+        },
     )
     template.chmod(0o755)
     seen = await told(source_of(str(origin), around(tmp_path)))
@@ -231,17 +291,25 @@ async def test_nothing_of_a_repository_is_run(tmp_path: Path) -> None:
 async def test_a_repository_over_http_is_pinned_to_the_checked_address(tmp_path: Path) -> None:
     origin = repository(tmp_path / "origin", {"a.md": "a", "docs/b.md": "b"})
     async with git_server(origin) as served:
-        world = World({"code.test": ("127.0.0.1",), "inner.test": ("10.0.0.1",)})
+        world = FakeNetwork({"code.test": ("127.0.0.1",), "inner.test": ("10.0.0.1",)})
         place = f"http://code.test:{served.port}/team/repo.git"
         write(
             tmp_path / "home", {".gitconfig": '[url "http://127.0.0.1:1/"]\ninsteadOf = http://code.test\n'}
         )  # nobody's configuration counts
-        assert set((await told(source_of(place, around(tmp_path, connector=world)))).found) == {"a.md", "docs/b.md"}
+        assert set((await told(source_of(place, around(tmp_path, connector=world)))).found) == {
+            "a.md",
+            "docs/b.md",
+        }
         assert world.asked == ["code.test"]
         asked = len(served.requests)
         with pytest.raises(SourceUnavailable, match="private, local or reserved"):
             await told(source_of(place, around(tmp_path, connector=world, private=False)))
-        for wrong in ("https://inner.test/x.git", "https://169.254.169.254/x.git", "git@inner.test:x.git", "ssh://git@127.1/x.git"):
+        for wrong in (
+            "https://inner.test/x.git",
+            "https://169.254.169.254/x.git",
+            "git@inner.test:x.git",
+            "ssh://git@127.1/x.git",
+        ):
             with pytest.raises(SourceUnavailable, match="private, local or reserved"):
                 await told(source_of(wrong, around(tmp_path, connector=world, private=False)))
         assert len(served.requests) == asked
@@ -257,7 +325,9 @@ async def test_a_repository_over_http_is_pinned_to_the_checked_address(tmp_path:
 )
 async def test_a_repository_that_refuses(tmp_path: Path, status: str, said: str) -> None:
     trap = f"touch {tmp_path}/sprung"
-    write(tmp_path / "home", {".gitconfig": f'[credential]\nhelper = "!{trap}"\n[core]\naskPass = "{trap}"\n'})
+    write(
+        tmp_path / "home", {".gitconfig": f'[credential]\nhelper = "!{trap}"\n[core]\naskPass = "{trap}"\n'}
+    )
     async with git_server(tmp_path) as served:
         served.refuse = status
         with pytest.raises(SourceUnavailable, match=said):
@@ -269,11 +339,14 @@ async def test_a_repository_that_refuses(tmp_path: Path, status: str, said: str)
 
 async def test_a_repository_over_ssh(tmp_path: Path) -> None:
     origin = repository(tmp_path / "origin", {"a.md": "a"})
-    write(tmp_path / "bin", {"ssh": f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/asked\nexec git upload-pack {origin}\n'})
+    write(
+        tmp_path / "bin",
+        {"ssh": f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/asked\nexec git upload-pack {origin}\n'},
+    )
     (tmp_path / "bin" / "ssh").chmod(0o755)
-    given = around(tmp_path, connector=World({"git.test": ("10.0.0.1",)}))
+    given = around(tmp_path, connector=FakeNetwork({"git.test": ("10.0.0.1",)}))
     variables = {**given.variables, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "MY_TOKEN": "secret"}
-    source = source_of("git@git.test:team/repo.git", Surroundings(given.fetcher, given.cache, variables))
+    source = source_of("git@git.test:team/repo.git", SourceContext(given.fetcher, given.cache, variables))
     assert set((await told(source)).found) == {"a.md"}
     asked = (tmp_path / "asked").read_text().splitlines()
     assert "BatchMode=yes" in asked
@@ -291,33 +364,56 @@ async def test_a_repository_that_is_not_there(tmp_path: Path) -> None:
         await told(source_of(str(tmp_path / "plain"), around(tmp_path), kind="git"))
     given = around(tmp_path)
     with pytest.raises(SourceUnavailable, match="not installed"):
-        await told(source_of(str(empty), Surroundings(given.fetcher, given.cache, {"PATH": str(empty)})))
+        await told(source_of(str(empty), SourceContext(given.fetcher, given.cache, {"PATH": str(empty)})))
 
 
 async def test_a_reader_may_leave_early(tmp_path: Path) -> None:
     origin = repository(tmp_path / "origin", {f"{n}.md": "x" * 100_000 for n in range(20)})
     async with contextlib.aclosing(source_of(str(origin), around(tmp_path)).items({})) as items:
-        assert isinstance(await anext(items), Found)
+        assert isinstance(await anext(items), ChangedItem)
     assert len((await told(source_of(str(origin), around(tmp_path)))).found) == 20
 
 
 @pytest.mark.parametrize(
     ("location", "remote"),
     [
-        ("https://github.com/o/r", Remote("https://github.com/o/r.git", "https", "github.com", "https://github.com/o/r")),
-        ("https://GitHub.com/o/r.git", Remote("https://github.com/o/r.git", "https", "github.com", "https://github.com/o/r")),
+        (
+            "https://github.com/o/r",
+            GitRemote("https://github.com/o/r.git", "https", "github.com", "https://github.com/o/r"),
+        ),
+        (
+            "https://GitHub.com/o/r.git",
+            GitRemote("https://github.com/o/r.git", "https", "github.com", "https://github.com/o/r"),
+        ),
         (
             "https://github.com/o/r/tree/v1.2/docs/x",
-            Remote("https://github.com/o/r.git", "https", "github.com", "https://github.com/o/r", "v1.2", "docs/x"),
+            GitRemote(
+                "https://github.com/o/r.git",
+                "https",
+                "github.com",
+                "https://github.com/o/r",
+                "v1.2",
+                "docs/x",
+            ),
         ),
         (
             "https://gitlab.com/g/s/r/-/blob/main/a.md",
-            Remote("https://gitlab.com/g/s/r.git", "https", "gitlab.com", "https://gitlab.com/g/s/r", "main", "a.md"),
+            GitRemote(
+                "https://gitlab.com/g/s/r.git",
+                "https",
+                "gitlab.com",
+                "https://gitlab.com/g/s/r",
+                "main",
+                "a.md",
+            ),
         ),
-        ("git@github.com:o/r.git", Remote("ssh://git@github.com/o/r.git", "ssh", "github.com", "https://github.com/o/r")),
-        ("ssh://git@git.test:2222/o/r.git", Remote("ssh://git@git.test:2222/o/r.git", "ssh", "git.test")),
-        ("https://git.test/o/r.git", Remote("https://git.test/o/r.git", "https", "git.test")),
-        ("git+https://git.test/o/r", Remote("https://git.test/o/r", "https", "git.test")),
+        (
+            "git@github.com:o/r.git",
+            GitRemote("ssh://git@github.com/o/r.git", "ssh", "github.com", "https://github.com/o/r"),
+        ),
+        ("ssh://git@git.test:2222/o/r.git", GitRemote("ssh://git@git.test:2222/o/r.git", "ssh", "git.test")),
+        ("https://git.test/o/r.git", GitRemote("https://git.test/o/r.git", "https", "git.test")),
+        ("git+https://git.test/o/r", GitRemote("https://git.test/o/r", "https", "git.test")),
         ("https://github.com/o/r/issues", None),
         ("https://github.com/topics/git", None),
         ("https://gitlab.com/g/r/-/issues", None),
@@ -327,12 +423,15 @@ async def test_a_reader_may_leave_early(tmp_path: Path) -> None:
         ("git://git.test/x", None),
     ],
 )
-def test_which_locations_are_repositories(location: str, remote: Remote | None) -> None:
-    assert remote_of(location) == remote
+def test_which_locations_are_repositories(location: str, remote: GitRemote | None) -> None:
+    assert parse_remote(location) == remote
 
 
 def test_links_lead_to_the_file() -> None:
-    github, gitlab, other = (remote_of(text) for text in ("git@github.com:o/r.git", "https://gitlab.com/g/r", "https://git.test/r.git"))
+    github, gitlab, other = (
+        parse_remote(text)
+        for text in ("git@github.com:o/r.git", "https://gitlab.com/g/r", "https://git.test/r.git")
+    )
     assert github is not None
     assert gitlab is not None
     assert other is not None
@@ -346,19 +445,27 @@ async def test_a_folder_and_a_file_of_a_repository(tmp_path: Path) -> None:
     async with git_server(origin) as served:
         given = around(tmp_path)
         for below, expected in {"docs": {"docs/b.md"}, "a.md": {"a.md"}}.items():
-            remote = Remote(f"http://127.0.0.1:{served.port}/r.git", "http", ref="main", below=below)
-            source = Repository(remote, "x", given.cache, given.variables, given.fetcher)
+            remote = GitRemote(f"http://127.0.0.1:{served.port}/r.git", "http", ref="main", folder=below)
+            source = GitSource(remote, "x", given.cache, given.variables, given.fetcher)
             assert set((await told(source)).found) == expected
         with pytest.raises(SourceUnavailable, match="has no nothing"):
-            await told(Repository(Remote(str(origin), "file", below="nothing"), "x", given.cache, given.variables, given.fetcher))
+            await told(
+                GitSource(
+                    GitRemote(str(origin), "file", folder="nothing"),
+                    "x",
+                    given.cache,
+                    given.variables,
+                    given.fetcher,
+                )
+            )
 
 
 # Locations
 
 
 async def test_a_web_site_is_crawled(tmp_path: Path) -> None:
-    async with site({"/": Page('<a href="/a">a</a>'), "/a": Page("a", "text/plain")}) as served:
-        source = source_of(f"{served.url}/", around(tmp_path), bounds=Bounds(depth=1))
+    async with serve_site({"/": Page('<a href="/a">a</a>'), "/a": Page("a", "text/plain")}) as served:
+        source = source_of(f"{served.url}/", around(tmp_path), bounds=CrawlLimits(depth=1))
         assert (source.kind, source.location, await source.count()) == ("web", f"{served.url}/", None)
         first = await told(source)
         assert set(first.found) == {f"{served.url}/", f"{served.url}/a"}
@@ -377,7 +484,7 @@ def test_locations_that_mean_nothing(location: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "git", "folder"])
-def test_this_machine_may_be_closed(kind: Kind | None, tmp_path: Path) -> None:
+def test_this_machine_may_be_closed(kind: SourceKind | None, tmp_path: Path) -> None:
     for location in (str(tmp_path), f"file://{tmp_path}", ".", "~"):
         with pytest.raises(SourceUnavailable, match="not read from here"):
             source_of(location, around(tmp_path, allow_local=False), kind=kind)
@@ -394,10 +501,23 @@ def test_what_of_this_machine_a_location_means(tmp_path: Path) -> None:
         f"file://{tmp_path}/%2e%2e/../../../../../../etc",
         "/etc/.",
     ]
-    inside += ["file:///etc#/../tmp", "file:///etc?/../tmp", "fi\tle:///etc", f"{tmp_path}/link", " /etc ", "/tmp/../etc"]
+    inside += [
+        "file:///etc#/../tmp",
+        "file:///etc?/../tmp",
+        "fi\tle:///etc",
+        f"{tmp_path}/link",
+        " /etc ",
+        "/tmp/../etc",
+    ]
     for location in inside:
         assert local_path(location) == Path("/etc"), location
-    for location in ("https://docs.test/", "git@git.test:x/y.git", "ssh://git.test/x", "https://github.com/o/r", "git+http://docs.test/"):
+    for location in (
+        "https://docs.test/",
+        "git@git.test:x/y.git",
+        "ssh://git.test/x",
+        "https://github.com/o/r",
+        "git+http://docs.test/",
+    ):
         assert local_path(location) is None
     assert local_path("docs") == tmp_path.resolve() / "docs"
     assert local_path("git@git.test:x", "folder") == tmp_path.resolve() / "git@git.test:x"

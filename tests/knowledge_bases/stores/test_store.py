@@ -16,33 +16,46 @@ import pytest
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.store import ChunkRef, Datasource, Hit, Job, Mode, Store
+from ai_platform_engineering.knowledge_bases.stores.store import (
+    ChunkRef,
+    Datasource,
+    Hit,
+    IngestJob,
+    KnowledgeStore,
+    SearchMode,
+)
 from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed, StorageInUse
 from tests.conftest import ROOT
-from tests.support.database_servers import Servers
+from tests.support.database_servers import DatabaseServers
 
-Opened = Callable[[], Awaitable[Store]]
+Opened = Callable[[], Awaitable[KnowledgeStore]]
 MODEL = "three"
 NOON = datetime(2026, 3, 4, 12, 0, 0, 250, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    with Servers() as running:
+def servers() -> Iterator[DatabaseServers]:
+    with DatabaseServers() as running:
         yield running
 
 
 @pytest.fixture(params=["embedded", "postgres"])
-async def opened(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> AsyncIterator[Opened]:
+async def opened(
+    request: pytest.FixtureRequest, tmp_path: Path, servers: DatabaseServers
+) -> AsyncIterator[Opened]:
     """Opens the same storage as often as it is called; all are closed at the end."""
-    stores: list[Store] = []
+    stores: list[KnowledgeStore] = []
     if request.param == "postgres":
         await asyncio.to_thread(_emptied, servers.postgres_with_vectors)
 
-    async def opened() -> Store:
+    async def opened() -> KnowledgeStore:
         from ai_platform_engineering.knowledge_bases.stores.postgres.store import PostgresStore
 
-        new: Store = EmbeddedStore(tmp_path / "kb") if request.param == "embedded" else PostgresStore(servers.postgres_with_vectors)
+        new: KnowledgeStore = (
+            EmbeddedStore(tmp_path / "kb")
+            if request.param == "embedded"
+            else PostgresStore(servers.postgres_with_vectors)
+        )
         await new.open()
         stores.append(new)
         return new
@@ -53,7 +66,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path, servers: Server
 
 
 @pytest.fixture
-async def store(opened: Opened) -> Store:
+async def store(opened: Opened) -> KnowledgeStore:
     return await opened()
 
 
@@ -64,28 +77,44 @@ def _emptied(address: str) -> None:
         connection.execute("DROP SCHEMA IF EXISTS caipe_kb CASCADE")
 
 
-def a_document(name: str, *texts: str, datasource: str = "docs", title: str = "", kind: str = "markdown", digest: str = "") -> Document:
+def a_document(
+    name: str,
+    *texts: str,
+    datasource: str = "docs",
+    title: str = "",
+    kind: str = "markdown",
+    digest: str = "",
+) -> Document:
     """Its chunks are the texts, one after the other."""
     whole, chunks, start = "\n\n".join(texts), list[Chunk](), 0
     for ordinal, text in enumerate(texts):
         chunks.append(Chunk(ordinal, text, (title or name.title(),), start, start + len(text)))
         start += len(text) + 2
-    return Document(name, datasource, title or name.title(), f"guides/{name}.md", whole, digest or name, kind=kind, chunks=tuple(chunks))
+    return Document(
+        name,
+        datasource,
+        title or name.title(),
+        f"guides/{name}.md",
+        whole,
+        digest or name,
+        kind=kind,
+        chunks=tuple(chunks),
+    )
 
 
-async def filled(store: Store, *documents: Document) -> None:
+async def filled(store: KnowledgeStore, *documents: Document) -> None:
     for document in documents:
-        await store.put(document, f"mark of {document.document_id}")
+        await store.put_document(document, f"mark of {document.document_id}")
     await store.commit()
 
 
-async def found(store: Store, query: str, mode: Mode = "lexical") -> list[str]:
+async def found(store: KnowledgeStore, query: str, mode: SearchMode = "lexical") -> list[str]:
     return [hit.document_id for hit in await store.search(query, mode=mode)]
 
 
-async def embedded(store: Store, of: Callable[[ChunkRef], Sequence[float]]) -> int:
+async def embedded(store: KnowledgeStore, of: Callable[[ChunkRef], Sequence[float]]) -> int:
     """Every chunk that waits gets its vector."""
-    waiting = await store.without_vector(MODEL, 1000)
+    waiting = await store.list_chunks_without_vector(MODEL, 1000)
     await store.put_vectors(MODEL, [(ref, of(ref)) for ref in waiting])
     return len(waiting)
 
@@ -93,19 +122,21 @@ async def embedded(store: Store, of: Callable[[ChunkRef], Sequence[float]]) -> i
 # --- documents
 
 
-async def test_a_document_comes_back_as_it_was_put(store: Store) -> None:
+async def test_a_document_comes_back_as_it_was_put(store: KnowledgeStore) -> None:
     text = "Größe 🚀 of pods.\n\n| a | b |\n| 1 | 2 |"
     chunks = (
         Chunk(0, "Größe 🚀 of pods.", ("Guide", "Sizes"), 0, 16),
         Chunk(1, "| a | b |\n| 1 | 2 |\n(repeated)", ("Guide",), 18, len(text)),
     )
-    document = Document("d1", "docs", "Guide", "a/b.md", text, "digest", "https://example.org/b", "markdown", NOON, chunks)
+    document = Document(
+        "d1", "docs", "Guide", "a/b.md", text, "digest", "https://example.org/b", "markdown", NOON, chunks
+    )
     await filled(store, document)
     assert await store.document("d1") == document
     assert await store.document("d2") is None
 
 
-async def test_putting_again_replaces_text_and_chunks(store: Store) -> None:
+async def test_putting_again_replaces_text_and_chunks(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "about volumes", "about quotas"))
     await filled(store, a_document("one", "about ingress"))
     assert await found(store, "volumes") == []
@@ -116,7 +147,7 @@ async def test_putting_again_replaces_text_and_chunks(store: Store) -> None:
     assert [chunk.text for chunk in again.chunks] == ["about ingress"]
 
 
-async def test_what_is_deleted_is_not_found(store: Store) -> None:
+async def test_what_is_deleted_is_not_found(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "about volumes"), a_document("two", "volumes as well"))
     await store.delete(["one", "unknown"])
     await store.commit()
@@ -125,12 +156,12 @@ async def test_what_is_deleted_is_not_found(store: Store) -> None:
     assert list(await store.marks("docs")) == ["guides/two.md"]
 
 
-async def test_what_cannot_be_stored_leaves_everything_as_it_was(store: Store) -> None:
+async def test_what_cannot_be_stored_leaves_everything_as_it_was(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "about volumes"))
-    await store.put(a_document("two", "about quotas"))
+    await store.put_document(a_document("two", "about quotas"))
     for name in ("one", "new"):
         with pytest.raises(UnicodeEncodeError):
-            await store.put(a_document(name, "fine", "half a \ud83d sign"))
+            await store.put_document(a_document(name, "fine", "half a \ud83d sign"))
     await store.commit()
     assert await store.document("new") is None
     assert await found(store, "volumes") == ["one"]
@@ -138,7 +169,7 @@ async def test_what_cannot_be_stored_leaves_everything_as_it_was(store: Store) -
     assert await found(store, "fine") == []
 
 
-async def test_marks_tell_what_is_there(store: Store) -> None:
+async def test_marks_tell_what_is_there(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "x", digest="d1"), a_document("two", "y", datasource="other"))
     await store.touch("one", "newer")
     await store.commit()
@@ -150,8 +181,12 @@ async def test_marks_tell_what_is_there(store: Store) -> None:
     assert await found(store, "x") == ["one"]
 
 
-async def test_documents_are_listed_by_address_in_pages(store: Store) -> None:
-    await filled(store, *(a_document(name, "text") for name in ("b", "a", "B", "c")), a_document("z", "text", datasource="other"))
+async def test_documents_are_listed_by_address_in_pages(store: KnowledgeStore) -> None:
+    await filled(
+        store,
+        *(a_document(name, "text") for name in ("b", "a", "B", "c")),
+        a_document("z", "text", datasource="other"),
+    )
     first = await store.documents("docs", limit=2)
     assert [one.address for one in first] == ["guides/B.md", "guides/a.md"]
     assert (first[0].text, tuple(first[0].chunks)) == ("", ())
@@ -162,21 +197,31 @@ async def test_documents_are_listed_by_address_in_pages(store: Store) -> None:
 # --- datasources and jobs
 
 
-async def test_datasources_have_their_counts(store: Store) -> None:
+async def test_datasources_have_their_counts(store: KnowledgeStore) -> None:
     new = Datasource("docs", "/srv/docs", "folder", "Handbook", {"depth": "2"}, refreshed=NOON)
     await store.put_datasource(Datasource("docs", "/old", "folder"))
     await store.put_datasource(new)
     await store.put_datasource(Datasource("aws", "https://example.org", "web"))
     await filled(store, a_document("one", "a", "b"), a_document("two", "c"))
-    waiting = await store.without_vector(MODEL, 2)
+    waiting = await store.list_chunks_without_vector(MODEL, 2)
     await store.put_vectors(MODEL, [(ref, [1.0, 0.0, 0.0]) for ref in waiting])
     assert await store.datasources() == [
         Datasource("aws", "https://example.org", "web"),
-        Datasource("docs", "/srv/docs", "folder", "Handbook", {"depth": "2"}, documents=2, chunks=3, embedded=2, refreshed=NOON),
+        Datasource(
+            "docs",
+            "/srv/docs",
+            "folder",
+            "Handbook",
+            {"depth": "2"},
+            documents=2,
+            chunks=3,
+            embedded=2,
+            refreshed=NOON,
+        ),
     ]
 
 
-async def test_a_datasource_leaves_with_its_documents(store: Store) -> None:
+async def test_a_datasource_leaves_with_its_documents(store: KnowledgeStore) -> None:
     for name in ("docs", "other"):
         await store.put_datasource(Datasource(name, "/x", "folder"))
     await filled(store, a_document("one", "about volumes"), a_document("two", "volumes", datasource="other"))
@@ -184,16 +229,18 @@ async def test_a_datasource_leaves_with_its_documents(store: Store) -> None:
     assert await store.remove_datasource("docs") is True
     assert await store.remove_datasource("docs") is False
     assert await found(store, "volumes") == ["two"]
-    assert [hit.document_id for hit in await store.search("", [1.0, 0.0, 0.0], model=MODEL, mode="vectors")] == ["two"]
+    assert [
+        hit.document_id for hit in await store.search("", [1.0, 0.0, 0.0], model=MODEL, mode="vectors")
+    ] == ["two"]
     assert [one.name for one in await store.datasources()] == ["other"]
 
 
-async def test_jobs_are_kept_newest_first(store: Store) -> None:
-    done = Job("j1", "docs", "done", 10, 8, 1, 1, (("a.pdf", "It is encrypted."),), "", NOON, NOON)
-    await store.put_job(Job("j1", "docs", "running", created=NOON))
-    await store.put_job(Job("j2", "docs", "waiting", created=NOON))
+async def test_jobs_are_kept_newest_first(store: KnowledgeStore) -> None:
+    done = IngestJob("j1", "docs", "done", 10, 8, 1, 1, (("a.pdf", "It is encrypted."),), "", NOON, NOON)
+    await store.put_job(IngestJob("j1", "docs", "running", created=NOON))
+    await store.put_job(IngestJob("j2", "docs", "waiting", created=NOON))
     await store.put_job(done)
-    assert await store.jobs() == [Job("j2", "docs", "waiting", created=NOON), done]
+    assert await store.jobs() == [IngestJob("j2", "docs", "waiting", created=NOON), done]
     assert [job.job_id for job in await store.jobs(unfinished=True)] == ["j2"]
 
 
@@ -219,7 +266,9 @@ async def test_jobs_are_kept_newest_first(store: Store) -> None:
         ('title:"x" AND (upgrading OR +-~^*', "upgrade"),  # nothing of it is syntax
     ],
 )
-async def test_words_identifiers_and_their_parts_are_found(store: Store, query: str, expected: str) -> None:
+async def test_words_identifiers_and_their_parts_are_found(
+    store: KnowledgeStore, query: str, expected: str
+) -> None:
     await filled(
         store,
         a_document("upgrade", "Upgrading the kube-apiserver to v1.27.3 comes first.", title="Guide"),
@@ -233,12 +282,12 @@ async def test_words_identifiers_and_their_parts_are_found(store: Store, query: 
 
 
 @pytest.mark.parametrize("query", ["", "   ", "'", "\\", "zebra", "&|!()", "\x00"])
-async def test_a_query_that_says_nothing_finds_nothing(store: Store, query: str) -> None:
+async def test_a_query_that_says_nothing_finds_nothing(store: KnowledgeStore, query: str) -> None:
     await filled(store, a_document("one", "about volumes"))
     assert await store.search(query) == []
 
 
-async def test_a_rare_word_counts_more_than_a_frequent_one(store: Store) -> None:
+async def test_a_rare_word_counts_more_than_a_frequent_one(store: KnowledgeStore) -> None:
     """Frequent is what the documents say now, not what some have said."""
     earlier = [a_document(f"e{number:02}", "cordoning here, cordoning there") for number in range(30)]
     await filled(store, *earlier)
@@ -246,24 +295,35 @@ async def test_a_rare_word_counts_more_than_a_frequent_one(store: Store) -> None
     await filled(store, *(a_document(document.document_id, "nothing of it") for document in earlier[20:]))
     common = [a_document(f"d{number:02}", "the cluster and the cluster") for number in range(30)]
     await filled(
-        store, *common, a_document("rare", "a long text that says little of many things and one word on cordoning among the others")
+        store,
+        *common,
+        a_document(
+            "rare", "a long text that says little of many things and one word on cordoning among the others"
+        ),
     )
     assert (await found(store, "cluster cordoning"))[0] == "rare"
 
 
-async def test_titles_and_headings_are_searched(store: Store) -> None:
-    await filled(store, a_document("one", "Nothing here.", title="Rotating certificates"), a_document("two", "Nothing there."))
+async def test_titles_and_headings_are_searched(store: KnowledgeStore) -> None:
+    await filled(
+        store,
+        a_document("one", "Nothing here.", title="Rotating certificates"),
+        a_document("two", "Nothing there."),
+    )
     assert await found(store, "certificate rotation") == ["one"]
 
 
-async def test_a_heading_finds_its_chunk(store: Store) -> None:
-    chunks = (Chunk(0, "First.", ("Guide", "Installing"), 0, 6), Chunk(1, "Second.", ("Guide", "Uninstalling", "On macOS"), 8, 15))
+async def test_a_heading_finds_its_chunk(store: KnowledgeStore) -> None:
+    chunks = (
+        Chunk(0, "First.", ("Guide", "Installing"), 0, 6),
+        Chunk(1, "Second.", ("Guide", "Uninstalling", "On macOS"), 8, 15),
+    )
     await filled(store, Document("one", "docs", "Guide", "one.md", "First.\n\nSecond.", "d", chunks=chunks))
     hits = await store.search("macos")
     assert [(hit.document_id, hit.ordinal) for hit in hits] == [("one", 1)]
 
 
-async def test_at_most_two_chunks_of_a_document_come_first(store: Store) -> None:
+async def test_at_most_two_chunks_of_a_document_come_first(store: KnowledgeStore) -> None:
     await filled(
         store,
         a_document("long", *(f"volumes part {n}" for n in range(6))),
@@ -276,7 +336,7 @@ async def test_at_most_two_chunks_of_a_document_come_first(store: Store) -> None
     assert [hit.score for hit in hits[:3]] == sorted((hit.score for hit in hits[:3]), reverse=True)
 
 
-async def test_equal_hits_come_in_the_same_order_every_time(store: Store) -> None:
+async def test_equal_hits_come_in_the_same_order_every_time(store: KnowledgeStore) -> None:
     await filled(store, *(a_document(name, "the same words") for name in ("c", "a", "b")))
     orders = {tuple(await found(store, "same words")) for _ in range(3)}
     assert len(orders) == 1
@@ -293,9 +353,12 @@ async def test_equal_hits_come_in_the_same_order_every_time(store: Store) -> Non
         ({"title": "100%"}, []),
     ],
 )
-async def test_filters(store: Store, filters: dict[str, str], expected: list[str]) -> None:
+async def test_filters(store: KnowledgeStore, filters: dict[str, str], expected: list[str]) -> None:
     await filled(
-        store, a_document("one", "volumes", title="Networks"), a_document("two", "volumes", kind="pdf"), a_document("three", "volumes")
+        store,
+        a_document("one", "volumes", title="Networks"),
+        a_document("two", "volumes", kind="pdf"),
+        a_document("three", "volumes"),
     )
     await embedded(store, lambda ref: [1.0, float(ref.ordinal), 0.5])
     for mode in ("lexical", "vectors", "hybrid"):
@@ -303,16 +366,18 @@ async def test_filters(store: Store, filters: dict[str, str], expected: list[str
         assert sorted(hit.document_id for hit in hits) == expected
 
 
-async def test_an_unknown_filter_is_refused(store: Store) -> None:
+async def test_an_unknown_filter_is_refused(store: KnowledgeStore) -> None:
     with pytest.raises(Refused, match="no filter 'colour'"):
         await store.search("x", filters={"colour": "red"})
 
 
-async def test_only_the_datasources_that_are_asked_for(store: Store) -> None:
+async def test_only_the_datasources_that_are_asked_for(store: KnowledgeStore) -> None:
     await filled(store, *(a_document(name, "volumes", datasource=name) for name in ("aws", "k8s", "git")))
     await embedded(store, lambda ref: [1.0, 0.0, 0.0])
     for mode in ("lexical", "vectors", "hybrid"):
-        hits = await store.search("volumes", [1.0, 0.0, 0.0], model=MODEL, datasources=["aws", "git"], mode=mode)  # type: ignore[arg-type]
+        hits = await store.search(
+            "volumes", [1.0, 0.0, 0.0], model=MODEL, datasources=["aws", "git"], mode=mode
+        )  # type: ignore[arg-type]
         assert sorted(hit.document_id for hit in hits) == ["aws", "git"]
 
 
@@ -323,16 +388,19 @@ def turned(degrees: float) -> list[float]:
     return [math.cos(math.radians(degrees)), math.sin(math.radians(degrees)), 0.0]
 
 
-async def test_chunks_wait_for_vectors_in_the_order_in_which_they_came(store: Store) -> None:
+async def test_chunks_wait_for_vectors_in_the_order_in_which_they_came(store: KnowledgeStore) -> None:
     await filled(store, a_document("two", "a", "b", title="Title"), a_document("one", "c"))
-    waiting = await store.without_vector(MODEL, 2)
+    waiting = await store.list_chunks_without_vector(MODEL, 2)
     assert waiting == [ChunkRef("two", 0, "Title\na"), ChunkRef("two", 1, "Title\nb")]
     await store.put_vectors(MODEL, [(waiting[1], turned(0))])
-    assert [(ref.document_id, ref.ordinal) for ref in await store.without_vector(MODEL, 9)] == [("two", 0), ("one", 0)]
-    assert len(await store.without_vector("another model", 9)) == 3
+    assert [(ref.document_id, ref.ordinal) for ref in await store.list_chunks_without_vector(MODEL, 9)] == [
+        ("two", 0),
+        ("one", 0),
+    ]
+    assert len(await store.list_chunks_without_vector("another model", 9)) == 3
 
 
-async def test_the_nearest_vectors_come_first(store: Store) -> None:
+async def test_the_nearest_vectors_come_first(store: KnowledgeStore) -> None:
     await filled(store, *(a_document(f"d{n}", f"text {n}") for n in range(8)))
     await embedded(store, lambda ref: turned(10.0 * int(ref.document_id[1:])))
     hits = await store.search("", turned(31), model=MODEL, mode="vectors", limit=3)
@@ -341,7 +409,7 @@ async def test_the_nearest_vectors_come_first(store: Store) -> None:
     assert await store.search("", None, model=MODEL, mode="vectors") == []
 
 
-async def test_hybrid_prefers_what_both_find(store: Store) -> None:
+async def test_hybrid_prefers_what_both_find(store: KnowledgeStore) -> None:
     others = [a_document(name, "disks") for name in ("near", "nearer", "far")]
     await filled(store, a_document("words", "volumes volumes"), a_document("both", "volumes of it"), *others)
     angles = {"words": 90, "far": 60, "near": 20, "both": 10, "nearer": 1}
@@ -353,19 +421,23 @@ async def test_hybrid_prefers_what_both_find(store: Store) -> None:
     assert {hit.document_id for hit in without} == {"words", "both"}
 
 
-async def test_each_model_has_its_own_vectors(store: Store) -> None:
+async def test_each_model_has_its_own_vectors(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "a"), a_document("two", "b"))
     await embedded(store, lambda ref: turned(0 if ref.document_id == "one" else 90))
     await store.put_vectors(
-        "wide", [(ref, [1.0] * 8 if ref.document_id == "two" else [-1.0] * 8) for ref in await store.without_vector("wide", 9)]
+        "wide",
+        [
+            (ref, [1.0] * 8 if ref.document_id == "two" else [-1.0] * 8)
+            for ref in await store.list_chunks_without_vector("wide", 9)
+        ],
     )
     assert (await store.search("", turned(0), model=MODEL, mode="vectors"))[0].document_id == "one"
     assert (await store.search("", [1.0] * 8, model="wide", mode="vectors"))[0].document_id == "two"
 
 
-async def test_vectors_of_another_length_are_refused(store: Store) -> None:
+async def test_vectors_of_another_length_are_refused(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "a"))
-    waiting = await store.without_vector(MODEL, 1)
+    waiting = await store.list_chunks_without_vector(MODEL, 1)
     await store.put_vectors(MODEL, [(waiting[0], turned(0))])
     with pytest.raises(ConfigurationError, match="vectors of 3 numbers before and of 2 now"):
         await store.put_vectors(MODEL, [(waiting[0], [1.0, 0.0])])
@@ -374,30 +446,30 @@ async def test_vectors_of_another_length_are_refused(store: Store) -> None:
     assert (await store.search("", turned(0), model=MODEL, mode="vectors"))[0].document_id == "one"
 
 
-async def test_a_chunk_that_stays_as_it_is_keeps_its_vector(store: Store) -> None:
+async def test_a_chunk_that_stays_as_it_is_keeps_its_vector(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "first", "second", "third", title="T"))
     await embedded(store, lambda ref: turned(10.0 * ref.ordinal))
     await filled(store, a_document("one", "new", "first", "changed", "third", title="T"))
-    assert [ref.text for ref in await store.without_vector(MODEL, 9)] == ["T\nnew", "T\nchanged"]
+    assert [ref.text for ref in await store.list_chunks_without_vector(MODEL, 9)] == ["T\nnew", "T\nchanged"]
     assert (await store.search("", turned(20), model=MODEL, mode="vectors"))[0].ordinal == 3
     await filled(store, a_document("one", "new", "first", "changed", "third", title="Another title"))
-    assert len(await store.without_vector(MODEL, 9)) == 4
+    assert len(await store.list_chunks_without_vector(MODEL, 9)) == 4
     assert await store.search("", turned(20), model=MODEL, mode="vectors") == []
 
 
-async def test_a_vector_for_a_text_that_changed_meanwhile_is_dropped(store: Store) -> None:
+async def test_a_vector_for_a_text_that_changed_meanwhile_is_dropped(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "old text"), a_document("two", "gone soon"))
-    waiting = await store.without_vector(MODEL, 9)
+    waiting = await store.list_chunks_without_vector(MODEL, 9)
     await filled(store, a_document("one", "new text"))
     await store.delete(["two"])
     await store.put_vectors(MODEL, [(ref, turned(0)) for ref in waiting])
     assert await store.search("", turned(0), model=MODEL, mode="vectors") == []
-    assert [ref.text for ref in await store.without_vector(MODEL, 9)] == ["One\nnew text"]
+    assert [ref.text for ref in await store.list_chunks_without_vector(MODEL, 9)] == ["One\nnew text"]
 
 
-async def test_a_vector_is_replaced_by_a_newer_one(store: Store) -> None:
+async def test_a_vector_is_replaced_by_a_newer_one(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "a"), a_document("two", "b"))
-    waiting = await store.without_vector(MODEL, 9)
+    waiting = await store.list_chunks_without_vector(MODEL, 9)
     await store.put_vectors(MODEL, [(waiting[0], turned(0)), (waiting[1], turned(40))])
     await store.put_vectors(MODEL, [(waiting[0], turned(90))])
     hits = await store.search("", turned(0), model=MODEL, mode="vectors")
@@ -419,18 +491,18 @@ async def test_everything_is_there_when_it_is_opened_again(opened: Opened) -> No
     store = await opened()
     assert await store.search("topic3", turned(21), model=MODEL) == before
     assert {hit.document_id for hit in before} == {"d0", "d1", "d2", "d3"}
-    assert await store.without_vector(MODEL, 9) == []
+    assert await store.list_chunks_without_vector(MODEL, 9) == []
     assert (await store.datasources())[0].embedded == 4
 
 
-async def test_a_closed_storage_says_so(store: Store) -> None:
+async def test_a_closed_storage_says_so(store: KnowledgeStore) -> None:
     await store.close()
     with pytest.raises(StorageFailed, match="closed"):
         await store.search("x")
     await store.close()
 
 
-async def test_searching_while_more_is_written(store: Store) -> None:
+async def test_searching_while_more_is_written(store: KnowledgeStore) -> None:
     await filled(store, *(a_document(f"d{n}", "steady text", "more of it") for n in range(20)))
     await embedded(store, lambda ref: turned(float(ref.ordinal)))
     stop = asyncio.Event()
@@ -442,7 +514,7 @@ async def test_searching_while_more_is_written(store: Store) -> None:
 
     searching = [asyncio.create_task(searched()) for _ in range(3)]
     for number in range(60):
-        await store.put(a_document(f"new{number % 30}", f"other words {number}"))
+        await store.put_document(a_document(f"new{number % 30}", f"other words {number}"))
         if number % 20 == 19:
             await store.commit()
             await embedded(store, lambda ref: turned(80.0))
@@ -466,7 +538,9 @@ async def test_two_who_have_it_open_see_the_same(opened: Opened) -> None:
     await first.delete(["two"])
     await first.commit()
     assert await found(second, "quotas") == []
-    assert [hit.document_id for hit in await second.search("", turned(10), model=MODEL, mode="vectors")] == ["one"]
+    assert [hit.document_id for hit in await second.search("", turned(10), model=MODEL, mode="vectors")] == [
+        "one"
+    ]
 
 
 # --- the embedded one alone
@@ -476,17 +550,17 @@ import asyncio, os, sys
 from pathlib import Path
 from tests.knowledge_bases.stores.test_store import MODEL, a_document, embedded, filled, turned
 from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.store import Job
+from ai_platform_engineering.knowledge_bases.stores.store import IngestJob
 
 async def main():
     store = EmbeddedStore(Path(sys.argv[1]))
     await store.open()
     await filled(store, a_document("kept", "about volumes"), a_document("replaced", "older words"), a_document("removed", "about quotas"))
     await embedded(store, lambda ref: turned(10))
-    await store.put(a_document("late", "about ingress"))
-    await store.put(a_document("replaced", "newer words"))
+    await store.put_document(a_document("late", "about ingress"))
+    await store.put_document(a_document("replaced", "newer words"))
     await store.delete(["removed"])
-    await store.put_job(Job("j", "docs", "running"))
+    await store.put_job(IngestJob("j", "docs", "running"))
     await embedded(store, lambda ref: turned(70))
     os.kill(os.getpid(), 9)
 
@@ -556,7 +630,9 @@ async def test_an_older_index_than_the_rows_is_built_again(tmp_path: Path) -> No
         assert await found(store, "volumes") == ["one"]
 
 
-async def test_indexes_that_fit_are_not_built_again_and_nothing_is_left_behind(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_indexes_that_fit_are_not_built_again_and_nothing_is_left_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", logger="ai_platform_engineering.knowledge_bases")
     async with embedded_store(tmp_path / "kb") as store:
         await filled(store, a_document("one", "a", "b"), a_document("two", "c"))
@@ -567,7 +643,10 @@ async def test_indexes_that_fit_are_not_built_again_and_nothing_is_left_behind(t
         assert len(await store.search("", turned(10), model=MODEL, mode="vectors")) == 1
     assert caplog.messages == []
     with contextlib.closing(sqlite3.connect(tmp_path / "kb" / "knowledge.db")) as db:
-        counts = [db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("documents", "chunks", "vectors", "gone")]
+        counts = [
+            db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in ("documents", "chunks", "vectors", "gone")
+        ]
     assert counts == [1, 2, 1, 0]
 
 
@@ -575,7 +654,7 @@ async def test_a_second_process_only_reads(tmp_path: Path) -> None:
     async with embedded_store(tmp_path / "kb") as first, embedded_store(tmp_path / "kb") as second:
         assert (first.writes, second.writes) == (True, False)
         with pytest.raises(StorageInUse, match="only read"):
-            await second.put(a_document("one", "x"))
+            await second.put_document(a_document("one", "x"))
     async with embedded_store(tmp_path / "kb") as third:
         assert third.writes
 
@@ -584,16 +663,28 @@ async def test_many_vectors_are_searched_in_the_graph_and_filtered_exactly(tmp_p
     """More than are looked at one by one, of which few are asked for."""
     async with embedded_store(tmp_path / "kb") as store:
         for number in range(600):
-            await store.put(
-                a_document(f"d{number:03}", *(f"text {part}" for part in range(10)), datasource="few" if number % 100 == 7 else "many")
+            await store.put_document(
+                a_document(
+                    f"d{number:03}",
+                    *(f"text {part}" for part in range(10)),
+                    datasource="few" if number % 100 == 7 else "many",
+                )
             )
         await store.commit()
-        while waiting := await store.without_vector(MODEL, 2000):
-            await store.put_vectors(MODEL, [(ref, turned(0.05 * int(ref.document_id[1:]) + 0.001 * ref.ordinal)) for ref in waiting])
+        while waiting := await store.list_chunks_without_vector(MODEL, 2000):
+            await store.put_vectors(
+                MODEL,
+                [(ref, turned(0.05 * int(ref.document_id[1:]) + 0.001 * ref.ordinal)) for ref in waiting],
+            )
         hits = await store.search("", turned(0.05 * 300), model=MODEL, mode="vectors", limit=3)
         assert {hit.document_id for hit in hits} <= {"d299", "d300", "d301"}
         few = await store.search("", turned(0), model=MODEL, mode="vectors", datasources=["few"], limit=4)
-        assert [(hit.document_id, hit.ordinal) for hit in few] == [("d007", 0), ("d007", 1), ("d107", 0), ("d107", 1)]
+        assert [(hit.document_id, hit.ordinal) for hit in few] == [
+            ("d007", 0),
+            ("d007", 1),
+            ("d107", 0),
+            ("d107", 1),
+        ]
 
 
 def test_engines_are_imported_when_the_knowledge_base_is_opened() -> None:

@@ -9,9 +9,18 @@ import pytest
 
 from ai_platform_engineering.core.events import InputResolved, Paused, ToolFinished, ToolStarted
 from tests.support.agent_services import Where
-from tests.support.approving_agent import Desk, approved, at_work, by_note, everywhere, of_kind, only, requests
+from tests.support.approving_agent import (
+    NotesAgent,
+    approval_decision,
+    events_of_kind,
+    everywhere,
+    only_request_id,
+    request_ids_by_note,
+    requests,
+    run_in_memory,
+)
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import Seen
+from tests.support.harness import ReceivedStream
 
 DESTRUCTIVE = "Its server says that it can destroy or overwrite something."
 UNKNOWN = "Its server does not say whether it changes anything."
@@ -26,10 +35,16 @@ DROPPING = calling(Call("drop_note", {"note": "a"}, id="c1"))
 THREE = calling(*(Call("drop_note", {"note": note}, id=f"c{note}") for note in "abc"), says="All done.")
 
 
-def tool_events(seen: Seen) -> list[tuple[str, str, Any]]:
+def tool_events(seen: ReceivedStream) -> list[tuple[str, str, Any]]:
     """The calls of the agent's tools: begun with arguments, ended with an outcome."""
-    begun = [event for event in seen.events if isinstance(event, ToolStarted | ToolFinished) and not event.delegates]
-    return [(one.kind, one.tool, one.arguments if isinstance(one, ToolStarted) else one.outcome) for one in begun]
+    begun = [
+        event
+        for event in seen.events
+        if isinstance(event, ToolStarted | ToolFinished) and not event.delegates
+    ]
+    return [
+        (one.kind, one.tool, one.arguments if isinstance(one, ToolStarted) else one.outcome) for one in begun
+    ]
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
@@ -37,9 +52,9 @@ def tool_events(seen: Seen) -> list[tuple[str, str, Any]]:
 
 @everywhere
 async def test_the_request_says_everything_and_nothing_has_happened(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, DROPPING, where, env={"REQUEST_TIMEOUT_SECONDS": "3600"})
+    desk = NotesAgent(tmp_path, DROPPING, where, env={"REQUEST_TIMEOUT_SECONDS": "3600"})
     before = datetime.now(UTC)
-    async with at_work(desk) as person:
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
     [request] = requests(seen)
     expires_at = datetime.fromisoformat(request.pop("expires_at"))
@@ -53,9 +68,12 @@ async def test_the_request_says_everything_and_nothing_has_happened(tmp_path: Pa
         "allowed": ["approve", "edit", "reject"],
     }
     assert before + timedelta(seconds=3600) <= expires_at <= datetime.now(UTC) + timedelta(seconds=3600)
-    assert (seen.last.state, seen.last.said) == ("input-required", "I need your input to go on: a decision on drop_note.")
+    assert (seen.last.state, seen.last.status_text) == (
+        "input-required",
+        "I need your input to go on: a decision on drop_note.",
+    )
     assert tool_events(seen) == []  # it is not shown as running: it does not run
-    assert desk.called == []
+    assert desk.recorded_calls == []
 
 
 @pytest.mark.parametrize(
@@ -73,11 +91,11 @@ async def test_the_request_says_everything_and_nothing_has_happened(tmp_path: Pa
     ],
 )
 async def test_which_tools_ask(tmp_path: Path, tool: str, policy: dict[str, Any], reason: str | None) -> None:
-    desk = Desk(tmp_path, calling(Call(tool, {"note": "a"}), says="Done."), policy=policy)
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, calling(Call(tool, {"note": "a"}), says="Done."), policy=policy)
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
     assert [request["reason"] for request in requests(seen)] == ([] if reason is None else [reason])
-    assert desk.called == ([{"tool": tool, "note": "a"}] if reason is None else [])
+    assert desk.recorded_calls == ([{"tool": tool, "note": "a"}] if reason is None else [])
     assert seen.last.state == ("completed" if reason is None else "input-required")
 
 
@@ -86,47 +104,71 @@ async def test_which_tools_ask(tmp_path: Path, tool: str, policy: dict[str, Any]
 
 @everywhere
 async def test_an_approved_call_is_made_once_as_it_was_shown(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, DROPPING, where)
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, DROPPING, where)
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
-        more = await person.answer(seen, {only(seen): approved()})
-    assert desk.called == [{"tool": "drop_note", "note": "a"}]
-    assert tool_events(more) == [("tool_started", "drop_note", {"note": "a"}), ("tool_finished", "drop_note", "ok")]
+        more = await person.answer(seen, {only_request_id(seen): approval_decision()})
+    assert desk.recorded_calls == [{"tool": "drop_note", "note": "a"}]
+    assert tool_events(more) == [
+        ("tool_started", "drop_note", {"note": "a"}),
+        ("tool_finished", "drop_note", "ok"),
+    ]
     assert more.answer == "So: Done: drop_note a"
-    [resolved] = of_kind(more, InputResolved)
-    assert (resolved.request_id, resolved.resolution, resolved.agent) == (only(seen), "approved", "desk")
+    [resolved] = events_of_kind(more, InputResolved)
+    assert (resolved.request_id, resolved.resolution, resolved.agent) == (
+        only_request_id(seen),
+        "approved",
+        "desk",
+    )
 
 
 @everywhere
 async def test_edited_arguments_are_called_shown_and_told_to_the_model(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, DROPPING, where)
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, DROPPING, where)
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
-        more = await person.answer(seen, {only(seen): {"type": "edit", "arguments": {"note": "b {x}"}}})
-    assert desk.called == [{"tool": "drop_note", "note": "b {x}"}]
-    assert tool_events(more) == [("tool_started", "drop_note", {"note": "b {x}"}), ("tool_finished", "drop_note", "ok")]
-    [told] = desk.told()
+        more = await person.answer(
+            seen, {only_request_id(seen): {"type": "edit", "arguments": {"note": "b {x}"}}}
+        )
+    assert desk.recorded_calls == [{"tool": "drop_note", "note": "b {x}"}]
+    assert tool_events(more) == [
+        ("tool_started", "drop_note", {"note": "b {x}"}),
+        ("tool_finished", "drop_note", "ok"),
+    ]
+    [told] = desk.tool_results()
     note, _, result = told.partition("\n")
     assert note == '[A person changed the arguments of this call to {"note": "b {x}"}]'
     assert json.loads(result) == {"done": "drop_note b {x}"}
-    [resolved] = of_kind(more, InputResolved)
-    assert (resolved.resolution, resolved.value) == ("edited", {"type": "edit", "arguments": {"note": "b {x}"}})
+    [resolved] = events_of_kind(more, InputResolved)
+    assert (resolved.resolution, resolved.value) == (
+        "edited",
+        {"type": "edit", "arguments": {"note": "b {x}"}},
+    )
     assert more.last.state == "completed"
 
 
 @everywhere
 @pytest.mark.parametrize(
-    ("message", "why"), [({"message": "It is still {needed}."}, ": It is still {needed}."), ({}, ".")], ids=["with a reason", "without one"]
+    ("message", "why"),
+    [({"message": "It is still {needed}."}, ": It is still {needed}."), ({}, ".")],
+    ids=["with a reason", "without one"],
 )
-async def test_a_rejected_call_is_not_made_and_the_model_learns_why(tmp_path: Path, where: Where, message: Any, why: str) -> None:
-    desk = Desk(tmp_path, calling(Call("drop_note", {"note": "a"}), says="Then not."), where)
-    async with at_work(desk) as person:
+async def test_a_rejected_call_is_not_made_and_the_model_learns_why(
+    tmp_path: Path, where: Where, message: Any, why: str
+) -> None:
+    desk = NotesAgent(tmp_path, calling(Call("drop_note", {"note": "a"}), says="Then not."), where)
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
-        more = await person.answer(seen, {only(seen): {"type": "reject", **message}})
-    assert desk.called == []
-    assert desk.told()[0].startswith(f"A person rejected this call of drop_note{why} Nothing was done.")
-    assert tool_events(more) == [("tool_started", "drop_note", {"note": "a"}), ("tool_finished", "drop_note", "error")]
-    [ended] = [event for event in of_kind(more, ToolFinished) if not event.delegates]
+        more = await person.answer(seen, {only_request_id(seen): {"type": "reject", **message}})
+    assert desk.recorded_calls == []
+    assert desk.tool_results()[0].startswith(
+        f"A person rejected this call of drop_note{why} Nothing was done."
+    )
+    assert tool_events(more) == [
+        ("tool_started", "drop_note", {"note": "a"}),
+        ("tool_finished", "drop_note", "error"),
+    ]
+    [ended] = [event for event in events_of_kind(more, ToolFinished) if not event.delegates]
     assert "A person rejected this call" in (ended.error or "")
     assert more.answer == "So: Then not."
 
@@ -145,30 +187,32 @@ async def test_a_rejected_call_is_not_made_and_the_model_learns_why(tmp_path: Pa
         ("yes", "The decision on drop_note is one of approve, edit, reject, as `type`."),
     ],
 )
-async def test_what_is_no_decision_is_refused_and_the_request_stays(tmp_path: Path, where: Where, answer: Any, sentence: str) -> None:
-    desk = Desk(tmp_path, DROPPING, where)
-    async with at_work(desk) as person:
+async def test_what_is_no_decision_is_refused_and_the_request_stays(
+    tmp_path: Path, where: Where, answer: Any, sentence: str
+) -> None:
+    desk = NotesAgent(tmp_path, DROPPING, where)
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
-        wrong = await person.answer(seen, {only(seen): answer})
-        assert desk.called == []
-        more = await person.answer(seen, {only(seen): approved(arguments={"note": "a"})})
-    [paused] = [event for event in of_kind(wrong, Paused) if event.wrong]
-    assert paused.requests == (only(seen),)
-    assert list(paused.wrong[only(seen)].values()) == [sentence]
-    assert sentence in wrong.last.said
-    assert desk.called == [{"tool": "drop_note", "note": "a"}]
+        wrong = await person.answer(seen, {only_request_id(seen): answer})
+        assert desk.recorded_calls == []
+        more = await person.answer(seen, {only_request_id(seen): approval_decision(arguments={"note": "a"})})
+    [paused] = [event for event in events_of_kind(wrong, Paused) if event.wrong]
+    assert paused.requests == (only_request_id(seen),)
+    assert list(paused.wrong[only_request_id(seen)].values()) == [sentence]
+    assert sentence in wrong.last.status_text
+    assert desk.recorded_calls == [{"tool": "drop_note", "note": "a"}]
     assert more.last.state == "completed"
 
 
 @everywhere
 async def test_words_are_no_decision(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, DROPPING, where)
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, DROPPING, where)
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
         more = await person.ask("yes, approve it", taskId=seen.task_id)
-        assert desk.called == []
+        assert desk.recorded_calls == []
     assert more.last.state == "input-required"
-    assert [event.held for event in of_kind(more, Paused)][-1] == "yes, approve it"
+    assert [event.held for event in events_of_kind(more, Paused)][-1] == "yes, approve it"
 
 
 # --- several at once --------------------------------------------------------------------------------------------------
@@ -176,21 +220,24 @@ async def test_words_are_no_decision(tmp_path: Path, where: Where) -> None:
 
 @everywhere
 async def test_three_calls_are_decided_one_by_one_in_any_order(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, THREE, where)
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, THREE, where)
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
-        ids = by_note(seen)
+        ids = request_ids_by_note(seen)
         assert sorted(ids) == ["a", "b", "c"]
-        one = await person.answer(seen, {ids["b"]: approved()})
-        assert desk.called == [{"tool": "drop_note", "note": "b"}]
+        one = await person.answer(seen, {ids["b"]: approval_decision()})
+        assert desk.recorded_calls == [{"tool": "drop_note", "note": "b"}]
         two = await person.answer(seen, {ids["c"]: {"type": "edit", "arguments": {"note": "see"}}})
-        assert desk.called[1:] == [{"tool": "drop_note", "note": "see"}]
+        assert desk.recorded_calls[1:] == [{"tool": "drop_note", "note": "see"}]
         rest = await person.answer(seen, {ids["a"]: {"type": "reject", "message": "Not this one."}})
     assert [part.last.state for part in (one, two, rest)] == ["input-required", "input-required", "completed"]
-    assert [set(of_kind(part, Paused)[-1].requests) for part in (one, two)] == [{ids["a"], ids["c"]}, {ids["a"]}]
+    assert [set(events_of_kind(part, Paused)[-1].requests) for part in (one, two)] == [
+        {ids["a"], ids["c"]},
+        {ids["a"]},
+    ]
     assert [requests(part) for part in (one, two, rest)] == [[], [], []]  # nothing is asked a second time
-    assert desk.called == [{"tool": "drop_note", "note": "b"}, {"tool": "drop_note", "note": "see"}]
-    told = desk.told()
+    assert desk.recorded_calls == [{"tool": "drop_note", "note": "b"}, {"tool": "drop_note", "note": "see"}]
+    told = desk.tool_results()
     assert [text.split()[0] for text in told] == ["A", '{"done":', "[A"]  # in the order of the calls
     assert "Not this one." in told[0]
     assert len(desk.model.requests) == 2  # the model was asked once before and once after all of them
@@ -200,23 +247,26 @@ async def test_three_calls_are_decided_one_by_one_in_any_order(tmp_path: Path, w
 
 @everywhere
 async def test_three_calls_are_decided_at_once(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, THREE, where)
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, THREE, where)
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
-        more = await person.answer(seen, {request_id: approved() for request_id in reversed(by_note(seen).values())})
-    assert sorted(call["note"] for call in desk.called) == ["a", "b", "c"]
+        more = await person.answer(
+            seen,
+            {request_id: approval_decision() for request_id in reversed(request_ids_by_note(seen).values())},
+        )
+    assert sorted(call["note"] for call in desk.recorded_calls) == ["a", "b", "c"]
     assert more.answer == "So: All done."
 
 
 @everywhere
 async def test_a_decision_is_taken_once(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, THREE, where)
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, THREE, where)
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
-        ids = by_note(seen)
-        await person.answer(seen, {ids["a"]: approved()})
+        ids = request_ids_by_note(seen)
+        await person.answer(seen, {ids["a"]: approval_decision()})
         again = await person.refused(seen, {ids["a"]: {"type": "edit", "arguments": {"note": "z"}}})
-        nobody = await person.refused(seen, {"0" * 20: approved()})
-    assert desk.called == [{"tool": "drop_note", "note": "a"}]
+        nobody = await person.refused(seen, {"0" * 20: approval_decision()})
+    assert desk.recorded_calls == [{"tool": "drop_note", "note": "a"}]
     assert again.startswith("A decision on drop_note was already answered by ")
     assert nobody == "There is no such request in this task."

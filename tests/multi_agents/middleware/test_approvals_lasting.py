@@ -9,13 +9,25 @@ import pytest
 
 from ai_platform_engineering.core.events import Notice, Paused, ToolFinished
 from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
-from tests.support.agent_services import Where, remote
-from tests.support.approving_agent import Desk, Person, approved, at_work, by_note, everywhere, lasting, of_kind, only, requests, supervised
+from tests.support.agent_services import Where, connect_remote_agent
+from tests.support.approving_agent import (
+    NotesAgent,
+    Person,
+    approval_decision,
+    events_of_kind,
+    everywhere,
+    only_request_id,
+    request_ids_by_note,
+    requests,
+    run_in_memory,
+    run_on_disk,
+    run_supervisor_with,
+)
 from tests.support.dialects import V10
 from tests.support.fakes.mcp_servers import open_sessions, until
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import Frame, Seen
+from tests.support.harness import Frame, ReceivedStream
 from tests.support.storages import in_folder
 
 ALWAYS = {"type": "approve", "always": True}
@@ -36,15 +48,15 @@ OUTER = Script(_delegates, Turn(Say("So.")))
 DOING = Script(_calls, Turn(Say("Done.")))
 
 
-def noted(seen: Seen) -> list[str]:
-    return [event.text for event in of_kind(seen, Notice)]
+def noted(seen: ReceivedStream) -> list[str]:
+    return [event.text for event in events_of_kind(seen, Notice)]
 
 
-async def kept(desk: Desk, person: Person, seen: Seen) -> tuple[RunLog, RunRow]:
+async def kept(desk: NotesAgent, person: Person, seen: ReceivedStream) -> tuple[RunLog, RunRow]:
     """The log of whoever decides whether the agent's tools ask, and the agent's run in it."""
     log, task_id = person.storage.log, seen.task_id
     if desk.where == "remote":
-        [(_, task_id)] = await log.orders(task_id)
+        [(_, task_id)] = await log.list_remote_tasks(task_id)
         assert desk.kept is not None
         log = desk.kept.log
     row = await log.get(task_id)
@@ -56,15 +68,17 @@ async def kept(desk: Desk, person: Person, seen: Seen) -> tuple[RunLog, RunRow]:
 
 
 @everywhere
-async def test_always_holds_for_this_tool_of_this_agent_in_this_conversation(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, DOING, where, outer=OUTER)
-    shelf = Desk(tmp_path, DOING, where, name="shelf")
-    async with at_work(desk, shelf) as person:
+async def test_always_holds_for_this_tool_of_this_agent_in_this_conversation(
+    tmp_path: Path, where: Where
+) -> None:
+    desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
+    shelf = NotesAgent(tmp_path, DOING, where, name="shelf")
+    async with run_in_memory(desk, shelf) as person:
         seen = await person.ask("desk drop_note a")
-        first = await person.answer(seen, {only(seen): ALWAYS})
+        first = await person.answer(seen, {only_request_id(seen): ALWAYS})
         again = await person.ask("desk drop_note b c", contextId=seen.context_id)
         assert (again.last.state, requests(again)) == ("completed", [])
-        assert [call["note"] for call in desk.called] == ["a", "b", "c"]
+        assert [call["note"] for call in desk.recorded_calls] == ["a", "b", "c"]
         others = [
             await person.ask("shelf drop_note d", contextId=seen.context_id),
             await person.ask("desk drop_note d"),
@@ -74,64 +88,78 @@ async def test_always_holds_for_this_tool_of_this_agent_in_this_conversation(tmp
     assert noted(first) == ["drop_note of desk runs without asking in this conversation from now on."]
     assert noted(again) == []
     assert [other.last.state for other in others] == ["input-required"] * 3
-    assert [(call["tool"], call["note"]) for call in desk.called] == [("drop_note", note) for note in "abc"]
-    assert shelf.called == []
+    assert [(call["tool"], call["note"]) for call in desk.recorded_calls] == [
+        ("drop_note", note) for note in "abc"
+    ]
+    assert shelf.recorded_calls == []
 
 
 @everywhere
 @pytest.mark.parametrize("always", ["a", "b", "c"])
-async def test_what_was_asked_before_always_still_waits_for_its_own_decision(tmp_path: Path, where: Where, always: str) -> None:
+async def test_what_was_asked_before_always_still_waits_for_its_own_decision(
+    tmp_path: Path, where: Where, always: str
+) -> None:
     drops = [Turn(*(Call("drop_note", {"note": note}) for note in notes)) for notes in ("abc", always)]
-    desk = Desk(tmp_path, Script(*drops, Turn(Say("Done."))), where)
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, Script(*drops, Turn(Say("Done."))), where)
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
-        ids = by_note(seen)
+        ids = request_ids_by_note(seen)
         one = await person.answer(seen, {ids.pop(always): ALWAYS})
-        assert (one.last.state, set(of_kind(one, Paused)[-1].requests)) == ("input-required", set(ids.values()))
+        assert (one.last.state, set(events_of_kind(one, Paused)[-1].requests)) == (
+            "input-required",
+            set(ids.values()),
+        )
         rest = await person.answer(seen, {request_id: {"type": "reject"} for request_id in ids.values()})
     assert (rest.last.state, requests(rest)) == ("completed", [])
-    assert [call["note"] for call in desk.called] == [always, always]  # with the same arguments it is another call
+    assert [call["note"] for call in desk.recorded_calls] == [
+        always,
+        always,
+    ]  # with the same arguments it is another call
 
 
 @everywhere
 async def test_only_an_approval_can_be_for_always(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, DOING, where, outer=OUTER)
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
+    async with run_in_memory(desk) as person:
         seen = await person.ask("desk drop_note a")
-        await person.answer(seen, {only(seen): {"type": "edit", "arguments": {"note": "z"}, "always": True}})
+        await person.answer(
+            seen, {only_request_id(seen): {"type": "edit", "arguments": {"note": "z"}, "always": True}}
+        )
         edited = await person.ask("desk drop_note b", contextId=seen.context_id)
-        await person.answer(edited, {only(edited): {"type": "approve", "always": "yes"}})
+        await person.answer(edited, {only_request_id(edited): {"type": "approve", "always": "yes"}})
         unclear = await person.ask("desk drop_note c", contextId=seen.context_id)
     assert (edited.last.state, unclear.last.state) == ("input-required", "input-required")
-    assert [call["note"] for call in desk.called] == ["z", "b"]
+    assert [call["note"] for call in desk.recorded_calls] == ["z", "b"]
 
 
 @everywhere
 async def test_always_can_be_taken_back(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, DOING, where, outer=OUTER)
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
+    async with run_in_memory(desk) as person:
         seen = await person.ask("desk drop_note a")
-        await person.answer(seen, {only(seen): ALWAYS})
+        await person.answer(seen, {only_request_id(seen): ALWAYS})
         log, row = await kept(desk, person, seen)
-        assert [one.tool for one in await log.allowed(row.owner, row.context_id)] == ["desk/drop_note"]
+        assert [one.tool for one in await log.list_allowances(row.owner, row.context_id)] == [
+            "desk/drop_note"
+        ]
         assert await log.disallow(row.owner, row.context_id, "desk/drop_note")
         again = await person.ask("desk drop_note b", contextId=seen.context_id)
     assert again.last.state == "input-required"
-    assert [call["note"] for call in desk.called] == ["a"]
+    assert [call["note"] for call in desk.recorded_calls] == ["a"]
 
 
 @everywhere
 async def test_always_outlives_the_server(tmp_path: Path, where: Where) -> None:
-    desk = Desk(tmp_path, DOING, where, outer=OUTER)
+    desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
     async with open_sessions(tmp_path) as sessions:
-        async with lasting(desk, sessions) as person:
+        async with run_on_disk(desk, sessions) as person:
             seen = await person.ask("desk drop_note a")
-            await person.answer(seen, {only(seen): ALWAYS})
-        async with lasting(desk, sessions) as person:
+            await person.answer(seen, {only_request_id(seen): ALWAYS})
+        async with run_on_disk(desk, sessions) as person:
             again = await person.ask("desk drop_note b", contextId=seen.context_id)
             other = await person.ask("desk drop_note c")
     assert (again.last.state, other.last.state) == ("completed", "input-required")
-    assert [call["note"] for call in desk.called] == ["a", "b"]
+    assert [call["note"] for call in desk.recorded_calls] == ["a", "b"]
 
 
 # --- a restart between the question and the decision ----------------------------------------------------------------------
@@ -139,67 +167,83 @@ async def test_always_outlives_the_server(tmp_path: Path, where: Where) -> None:
 
 @everywhere
 @pytest.mark.parametrize("decision", ["approve", "edit", "reject"])
-async def test_a_decision_after_a_restart_of_the_supervisor(tmp_path: Path, where: Where, decision: str) -> None:
-    desk = Desk(tmp_path, DOING, where, outer=OUTER)
+async def test_a_decision_after_a_restart_of_the_supervisor(
+    tmp_path: Path, where: Where, decision: str
+) -> None:
+    desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
     answer = {"type": decision, **({"arguments": {"note": "z"}} if decision == "edit" else {})}
     async with open_sessions(tmp_path) as sessions, desk.placed(sessions) as agent:
-        async with supervised(desk, [agent], in_folder(tmp_path)) as person:
+        async with run_supervisor_with(desk, [agent], in_folder(tmp_path)) as person:
             seen = await person.ask("desk drop_note a b")
             ids = {request["arguments"]["note"]: request["request_id"] for request in requests(seen)}
-            await person.answer(seen, {ids["b"]: approved()})
-        async with supervised(desk, [agent], in_folder(tmp_path)) as person:
-            assert [call["note"] for call in desk.called] == ["b"]
-            repeated = await person.refused(seen, {ids["b"]: approved()})
+            await person.answer(seen, {ids["b"]: approval_decision()})
+        async with run_supervisor_with(desk, [agent], in_folder(tmp_path)) as person:
+            assert [call["note"] for call in desk.recorded_calls] == ["b"]
+            repeated = await person.refused(seen, {ids["b"]: approval_decision()})
             more = await person.answer(seen, {ids["a"]: answer})
     assert "was already answered by" in repeated
     assert more.last.state == "completed"
-    assert [call["note"] for call in desk.called] == {"approve": ["b", "a"], "edit": ["b", "z"], "reject": ["b"]}[decision]
+    assert [call["note"] for call in desk.recorded_calls] == {
+        "approve": ["b", "a"],
+        "edit": ["b", "z"],
+        "reject": ["b"],
+    }[decision]
 
 
-def check_cut_off(desk: Desk, more: Seen) -> None:
+def check_cut_off(desk: NotesAgent, more: ReceivedStream) -> None:
     """The call was approved and begun, and nobody knows what became of it."""
-    assert desk.called == [{"tool": "hold_note", "note": "a"}]
-    assert [event.outcome for event in of_kind(more, ToolFinished) if event.tool == "hold_note"] == ["unknown"]
-    assert desk.told()[0].startswith("The outcome of hold_note is unknown")
+    assert desk.recorded_calls == [{"tool": "hold_note", "note": "a"}]
+    assert [event.outcome for event in events_of_kind(more, ToolFinished) if event.tool == "hold_note"] == [
+        "unknown"
+    ]
+    assert desk.tool_results()[0].startswith("The outcome of hold_note is unknown")
     assert requests(more) == []  # and nobody is asked a second time
     assert more.last.state == "completed"
 
 
-async def approving(person: Person, desk: Desk, seen: Seen) -> AsyncIterator[Frame]:
+async def approving(person: Person, desk: NotesAgent, seen: ReceivedStream) -> AsyncIterator[Frame]:
     """What follows the approval; returns when the tool has been called."""
-    message = V10.message(V10.data({"resume": {only(seen): approved()}}), taskId=seen.task_id)
+    message = V10.message(
+        V10.data({"resume": {only_request_id(seen): approval_decision()}}), taskId=seen.task_id
+    )
     frames = person.client.open(V10.stream, message)
     await anext(frames)
-    await until(lambda: desk.called, "the call")
+    await until(lambda: desk.recorded_calls, "the call")
     return frames
 
 
-async def test_an_approved_call_that_a_stop_of_the_supervisor_cut_off_is_not_made_twice(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, DOING, outer=OUTER)
+async def test_an_approved_call_that_a_stop_of_the_supervisor_cut_off_is_not_made_twice(
+    tmp_path: Path,
+) -> None:
+    desk = NotesAgent(tmp_path, DOING, outer=OUTER)
     async with open_sessions(tmp_path) as sessions:
-        async with lasting(desk, sessions) as person:
+        async with run_on_disk(desk, sessions) as person:
             seen = await person.ask("desk hold_note a")
             frames = await approving(person, desk, seen)
         with contextlib.suppress(Exception):
             await frames.aclose()  # type: ignore[attr-defined]
-        async with lasting(desk, sessions) as person:
-            follow = person.client.open(V10.subscribe, {"id": seen.task_id}, last_event_id=f"{seen.task_id}:0")
-            more = Seen([frame async for frame in follow])
+        async with run_on_disk(desk, sessions) as person:
+            follow = person.client.open(
+                V10.subscribe, {"id": seen.task_id}, last_event_id=f"{seen.task_id}:0"
+            )
+            more = ReceivedStream([frame async for frame in follow])
     check_cut_off(desk, more)
 
 
-async def test_an_approved_call_that_a_stop_of_the_agents_service_cut_off_is_not_made_twice(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, DOING, "remote", outer=OUTER)
+async def test_an_approved_call_that_a_stop_of_the_agents_service_cut_off_is_not_made_twice(
+    tmp_path: Path,
+) -> None:
+    desk = NotesAgent(tmp_path, DOING, "remote", outer=OUTER)
     first = socket.create_server(("127.0.0.1", 0))
     port = first.getsockname()[1]
     async with (
         open_sessions(tmp_path) as sessions,
-        remote(desk.agent(sessions), f"http://127.0.0.1:{port}/") as far,
-        supervised(desk, [far]) as person,
+        connect_remote_agent(desk.agent(sessions), f"http://127.0.0.1:{port}/") as far,
+        run_supervisor_with(desk, [far]) as person,
     ):
         async with desk.served(sessions, in_folder(tmp_path), first):
             seen = await person.ask("desk hold_note a")
             frames = await approving(person, desk, seen)
         async with desk.served(sessions, in_folder(tmp_path), socket.create_server(("127.0.0.1", port))):
-            more = Seen([frame async for frame in frames])
+            more = ReceivedStream([frame async for frame in frames])
     check_cut_off(desk, more)

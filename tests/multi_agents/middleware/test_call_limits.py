@@ -11,7 +11,7 @@ from langgraph.errors import GraphRecursionError
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Fail, Say, Script, Turn
-from tests.support.harness import Seen, agent, supervisor
+from tests.support.harness import ReceivedStream, agent, supervisor
 
 TOO_MANY = "I stopped: the request needed too many steps. A narrower question may help."
 DELEGATED = "Agent digger failed: " + TOO_MANY
@@ -43,18 +43,22 @@ def restless() -> ScriptedChatModel:
 
 def obedient(last: str = "Found {{tool:dig.depth}}.") -> ScriptedChatModel:
     """Calls as long as tools are bound, then answers."""
-    return ScriptedChatModel(script=Script(lambda request: Turn(digging()) if request.tools else Turn(Say(last))))
+    return ScriptedChatModel(
+        script=Script(lambda request: Turn(digging()) if request.tools else Turn(Say(last)))
+    )
 
 
 def delegating(to: str = "digger", last: str = "It said: {{tool:task}}") -> ScriptedChatModel:
-    return ScriptedChatModel(script=Script(Turn(Call("task", {"description": "Dig", "subagent_type": to})), Turn(Say(last))))
+    return ScriptedChatModel(
+        script=Script(Turn(Call("task", {"description": "Dig", "subagent_type": to})), Turn(Say(last)))
+    )
 
 
-def notices(seen: Seen) -> list[str]:
-    return [frame.said for frame in seen.frames if frame.state == "working" and frame.said]
+def notices(seen: ReceivedStream) -> list[str]:
+    return [frame.status_text for frame in seen.frames if frame.state == "working" and frame.status_text]
 
 
-def assert_readable(seen: Seen) -> None:
+def assert_readable(seen: ReceivedStream) -> None:
     for word in (b"Traceback", b"GraphRecursionError", b"recursion_limit", b".py"):
         assert word not in seen.raw
 
@@ -72,21 +76,25 @@ async def test_a_supervisor_that_never_stops_calling_fails_with_a_sentence() -> 
     async with supervisor(model, tools=[mine.tool], env={"LANGGRAPH_RECURSION_LIMIT": "30"}) as client:
         seen = await client.ask("Dig")
         assert seen.last.state == "failed"
-        assert seen.last.said == TOO_MANY
+        assert seen.last.status_text == TOO_MANY
         assert not seen.named("final_result")
         assert len(model.requests) in within(30)
-        assert len({str(request.messages[-1].text) for request in model.requests}) == len(model.requests), "ever-different calls"
+        assert len({str(request.messages[-1].text) for request in model.requests}) == len(model.requests), (
+            "ever-different calls"
+        )
         assert_readable(seen)
-        assert (await client.ask("Dig again", contextId=seen.context_id)).last.said == TOO_MANY
+        assert (await client.ask("Dig again", contextId=seen.context_id)).last.status_text == TOO_MANY
 
 
 async def test_an_agent_that_never_stops_calling_fails_alone_and_the_supervisor_answers() -> None:
     model, mine = restless(), Mine()
-    async with supervisor(delegating(), agents=[agent("digger", model, mine.tool)], env={"LANGGRAPH_RECURSION_LIMIT": "30"}) as client:
+    async with supervisor(
+        delegating(), agents=[agent("digger", model, mine.tool)], env={"LANGGRAPH_RECURSION_LIMIT": "30"}
+    ) as client:
         seen = await client.ask("Dig")
         assert seen.answer == f"It said: {DELEGATED}"
         assert seen.last.state == "completed"
-        assert seen.words[-1] == "❌ Supervisor: Digger failed\n"
+        assert seen.notifications[-1] == "❌ Supervisor: Digger failed\n"
         assert len(model.requests) in within(30)
         assert_readable(seen)
 
@@ -119,25 +127,31 @@ async def test_a_model_that_obeys_answers_within_the_steps_it_has(limit: int) ->
         assert seen.last.state == "completed"
         assert notices(seen) == ["I stop using tools and answer now: the limit of steps is near."]
         assert 2 * len(model.requests) - 1 <= limit
-        assert [bool(request.tools) for request in model.requests] == [True] * (len(model.requests) - 1) + [False]
+        assert [bool(request.tools) for request in model.requests] == [True] * (len(model.requests) - 1) + [
+            False
+        ]
 
 
 async def test_an_agent_that_obeys_answers_within_the_steps_it_has() -> None:
     model, mine = obedient(), Mine()
-    async with supervisor(delegating(), agents=[agent("digger", model, mine.tool)], env={"LANGGRAPH_RECURSION_LIMIT": "30"}) as client:
+    async with supervisor(
+        delegating(), agents=[agent("digger", model, mine.tool)], env={"LANGGRAPH_RECURSION_LIMIT": "30"}
+    ) as client:
         seen = await client.ask("Dig")
         assert seen.answer == f"It said: Found {mine.given[-1]}."
         assert len(model.requests) in within(30)
-        assert seen.words[-1] == "✅ Supervisor: Digger completed\n"
+        assert seen.notifications[-1] == "✅ Supervisor: Digger completed\n"
 
 
 @pytest.mark.parametrize(
-    "error", [GraphRecursionError("at step 30"), RuntimeError("GraphRecursionError: Recursion limit of 30 reached")], ids=["type", "text"]
+    "error",
+    [GraphRecursionError("at step 30"), RuntimeError("GraphRecursionError: Recursion limit of 30 reached")],
+    ids=["type", "text"],
 )
 async def test_a_recursion_error_of_a_graph_is_told_as_a_sentence(error: Exception) -> None:
     async with supervisor(Script(Turn(Fail(error=error)))) as client:
         seen = await client.ask("Dig")
-        assert (seen.last.state, seen.last.said) == ("failed", TOO_MANY)
+        assert (seen.last.state, seen.last.status_text) == ("failed", TOO_MANY)
         assert_readable(seen)
 
 
@@ -145,14 +159,24 @@ async def test_a_recursion_error_of_a_graph_is_told_as_a_sentence(error: Excepti
 
 Limited = tuple[dict[str, str], int, str]
 LIMITS: list[Limited] = [
-    ({"MODEL_CALL_LIMIT": "4"}, 4, "I stop using tools and answer now: 4 model calls are the most for one question."),
-    ({"TOOL_CALL_LIMIT": "3"}, 4, "I stop using tools and answer now: 3 tool calls are the most for one question."),
+    (
+        {"MODEL_CALL_LIMIT": "4"},
+        4,
+        "I stop using tools and answer now: 4 model calls are the most for one question.",
+    ),
+    (
+        {"TOOL_CALL_LIMIT": "3"},
+        4,
+        "I stop using tools and answer now: 3 tool calls are the most for one question.",
+    ),
 ]
 limited = pytest.mark.parametrize(("env", "calls", "notice"), LIMITS, ids=["model", "tool"])
 
 
 @limited
-async def test_the_last_turn_has_no_tools_an_answer_comes_and_people_are_told(env: dict[str, str], calls: int, notice: str) -> None:
+async def test_the_last_turn_has_no_tools_an_answer_comes_and_people_are_told(
+    env: dict[str, str], calls: int, notice: str
+) -> None:
     model, mine = obedient(), Mine()
     async with supervisor(model, tools=[mine.tool], env=env) as client:
         seen = await client.ask("Dig")
@@ -165,7 +189,9 @@ async def test_the_last_turn_has_no_tools_an_answer_comes_and_people_are_told(en
 
 
 @limited
-async def test_the_counts_begin_again_with_the_next_question(env: dict[str, str], calls: int, notice: str) -> None:
+async def test_the_counts_begin_again_with_the_next_question(
+    env: dict[str, str], calls: int, notice: str
+) -> None:
     model, mine = obedient(), Mine()
     async with supervisor(model, tools=[mine.tool], env=env) as client:
         first = await client.ask("Dig")
@@ -192,18 +218,22 @@ async def test_an_agent_has_counts_of_its_own(env: dict[str, str], calls: int, n
 
 
 @limited
-async def test_a_model_that_calls_on_without_tools_is_stopped_at_once(env: dict[str, str], calls: int, notice: str) -> None:
+async def test_a_model_that_calls_on_without_tools_is_stopped_at_once(
+    env: dict[str, str], calls: int, notice: str
+) -> None:
     model, mine = restless(), Mine()
     async with supervisor(model, tools=[mine.tool], env=env) as client:
         seen = await client.ask("Dig")
-        assert (seen.last.state, seen.last.said) == ("failed", TOO_MANY)
+        assert (seen.last.state, seen.last.status_text) == ("failed", TOO_MANY)
         assert notices(seen) == [notice]
         assert len(model.requests) == calls
         assert len(mine.given) == calls - 1
         assert_readable(seen)
 
 
-@pytest.mark.parametrize("env", [{"MODEL_CALL_LIMIT": "3"}, {"TOOL_CALL_LIMIT": "2"}, {"LANGGRAPH_RECURSION_LIMIT": "7"}], ids=str)
+@pytest.mark.parametrize(
+    "env", [{"MODEL_CALL_LIMIT": "3"}, {"TOOL_CALL_LIMIT": "2"}, {"LANGGRAPH_RECURSION_LIMIT": "7"}], ids=str
+)
 async def test_a_structured_answer_is_no_call_too_many(env: dict[str, str]) -> None:
     def turn(request: Request) -> Turn:
         if "dig" in request.tools:
@@ -213,12 +243,14 @@ async def test_a_structured_answer_is_no_call_too_many(env: dict[str, str]) -> N
     model, mine = ScriptedChatModel(script=Script(turn)), Mine()
     async with supervisor(model, tools=[mine.tool], env={**env, "USE_STRUCTURED_RESPONSE": "true"}) as client:
         seen = await client.ask("Dig")
-        assert seen.last.state == "completed", seen.last.said
+        assert seen.last.state == "completed", seen.last.status_text
         assert seen.answer == f"Found {mine.given[-1]}."
 
 
 async def test_a_limit_of_one_model_call_is_an_answer_without_tools() -> None:
-    model = ScriptedChatModel(script=Script(lambda request: Turn(Say("From memory.")) if not request.tools else Turn(digging())))
+    model = ScriptedChatModel(
+        script=Script(lambda request: Turn(Say("From memory.")) if not request.tools else Turn(digging()))
+    )
     async with supervisor(model, tools=[Mine().tool], env={"MODEL_CALL_LIMIT": "1"}) as client:
         assert (await client.ask("Dig")).answer == "From memory."
         assert [request.tools for request in model.requests] == [()]
@@ -232,12 +264,17 @@ def long_text(_: int) -> str:
 
 
 def long_blocks(_: int) -> list[dict[str, str]]:
-    return [{"type": "text", "text": "head=" + uuid.uuid4().hex + " "}, *({"type": "text", "text": "y" * 700} for _ in range(8))]
+    return [
+        {"type": "text", "text": "head=" + uuid.uuid4().hex + " "},
+        *({"type": "text", "text": "y" * 700} for _ in range(8)),
+    ]
 
 
 @pytest.mark.parametrize("content", [long_text, long_blocks])
 @pytest.mark.parametrize("inside", [False, True], ids=["supervisor", "agent"])
-async def test_a_long_result_is_cut_before_a_model_sees_it(content: Callable[[int], object], inside: bool) -> None:
+async def test_a_long_result_is_cut_before_a_model_sees_it(
+    content: Callable[[int], object], inside: bool
+) -> None:
     @tool
     async def dig(place: int) -> object:
         """Dig."""
@@ -246,7 +283,9 @@ async def test_a_long_result_is_cut_before_a_model_sees_it(content: Callable[[in
     model = ScriptedChatModel(script=Script(Turn(digging()), Turn(Say("Found {{tool:dig.head}}."))))
     env = {"TOOL_MAX_OUTPUT_CHARS": "1000"}
     agents = [agent("digger", model, dig)] if inside else []
-    async with supervisor(delegating() if inside else model, agents=agents, tools=[] if inside else [dig], env=env) as client:
+    async with supervisor(
+        delegating() if inside else model, agents=agents, tools=[] if inside else [dig], env=env
+    ) as client:
         seen = await client.ask("Dig")
         assert seen.last.state == "completed"
     [result] = model.requests[-1].tool_results["dig"]

@@ -12,8 +12,15 @@ from langchain_core.tools import BaseTool, StructuredTool
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Book, Call, Die, Fail, Item, Say, Script, Turn
 from tests.support.fakes.serving import ModelServer
-from tests.support.harness import Client, Seen, agent
-from tests.support.providers import ANTHROPIC, OPENAI, PROVIDERS, Provider, behind, overflows
+from tests.support.harness import Client, ReceivedStream, agent
+from tests.support.providers import (
+    ANTHROPIC,
+    OPENAI,
+    PROVIDERS,
+    Provider,
+    overflow_refusals,
+    run_behind_provider,
+)
 
 SUMMARISING = "^Summarise the conversation"
 SUMMARY = "Summary of the conversation so far:"
@@ -77,26 +84,26 @@ def expected(archive: Archive, word: str, ways: Mapping[str, tuple[tuple[str, ..
     return "Report: " + " ".join(archive.values[name] for names in ways[word] for name in names)
 
 
-async def converse(client: Client, archive: Archive, turns: int) -> list[Seen]:
+async def converse(client: Client, archive: Archive, turns: int) -> list[ReceivedStream]:
     """Asks one question after another on one context; each answer holds the values of its own turn."""
-    seen: list[Seen] = []
+    seen: list[ReceivedStream] = []
     for number in range(turns):
         word = list(WAYS)[number % len(WAYS)]
         more = {"contextId": seen[0].context_id} if seen else {}
         seen.append(await client.ask(f"Question {number}: {word}.", **more))
-        assert seen[-1].last.state == "completed", seen[-1].last.said
+        assert seen[-1].last.state == "completed", seen[-1].last.status_text
         assert seen[-1].answer == expected(archive, word)
-        assert seen[-1].streamed[-1] == seen[-1].answer
+        assert seen[-1].streamed_texts[-1] == seen[-1].answer
     return seen
 
 
 def assert_whole(server: ModelServer, most_overflows: int) -> None:
     """Every history was accepted: calls with their results, nothing else; and too long a one was rare."""
-    assert [refusal for refusal in server.refusals if refusal not in overflows(server)] == []
-    assert len(overflows(server)) <= most_overflows
+    assert [refusal for refusal in server.refusals if refusal not in overflow_refusals(server)] == []
+    assert len(overflow_refusals(server)) <= most_overflows
 
 
-async def assert_unseen(client: Client, seen: list[Seen], words: list[str]) -> None:
+async def assert_unseen(client: Client, seen: list[ReceivedStream], words: list[str]) -> None:
     """None of the words is in any byte of a stream or in any task."""
     for one in seen:
         task = json.dumps(await client.call("tasks/get", {"id": one.task_id}))
@@ -106,41 +113,66 @@ async def assert_unseen(client: Client, seen: list[Seen], words: list[str]) -> N
 
 
 def summaries_of(request: Request) -> list[str]:
-    return [message.text for message in request.messages if message.role == "user" and SUMMARY in message.text]
+    return [
+        message.text for message in request.messages if message.role == "user" and SUMMARY in message.text
+    ]
 
 
 # --- many turns -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("provider", "turns", "window"), [(OPENAI, 40, 4000), (ANTHROPIC, 10, 3000)], ids=str)
-async def test_many_turns_with_large_results_are_all_answered(provider: Provider, turns: int, window: int) -> None:
+@pytest.mark.parametrize(
+    ("provider", "turns", "window"), [(OPENAI, 40, 4000), (ANTHROPIC, 10, 3000)], ids=str
+)
+async def test_many_turns_with_large_results_are_all_answered(
+    provider: Provider, turns: int, window: int
+) -> None:
     archive, summaries = Archive("read", "inspect", "measure"), Summaries()
-    async with behind(provider, book(summaries.script), tools=archive.tools, max_context_tokens=window) as (server, client):
+    async with run_behind_provider(
+        provider, book(summaries.script), tools=archive.tools, max_context_tokens=window
+    ) as (server, client):
         seen = await converse(client, archive, turns)
         assert_whole(server, most_overflows=6)
-        assert overflows(server), "the window was small enough to matter"
+        assert overflow_refusals(server), "the window was small enough to matter"
         assert len(summaries.said) >= turns // 10
         await assert_unseen(client, seen, summaries.said)
         for said in summaries.said:
-            assert any(said in text for request in server.requests for text in summaries_of(request)), "each summary was used"
-        assert summaries.said[-1] in "".join(summaries_of(server.requests[-1])), "the model still knows of what was before"
+            assert any(said in text for request in server.requests for text in summaries_of(request)), (
+                "each summary was used"
+            )
+        assert summaries.said[-1] in "".join(summaries_of(server.requests[-1])), (
+            "the model still knows of what was before"
+        )
 
 
 async def test_a_summary_is_kept_and_used_until_there_is_a_newer_one() -> None:
     archive, summaries = Archive("read", "inspect", "measure"), Summaries()
-    async with behind(OPENAI, book(summaries.script), tools=archive.tools, max_context_tokens=4000) as (server, client):
+    async with run_behind_provider(
+        OPENAI, book(summaries.script), tools=archive.tools, max_context_tokens=4000
+    ) as (server, client):
         await converse(client, archive, 10)
-        used = [next(said for said in summaries.said if said in text) for request in server.requests for text in summaries_of(request)]
+        used = [
+            next(said for said in summaries.said if said in text)
+            for request in server.requests
+            for text in summaries_of(request)
+        ]
         order = [summaries.said.index(said) for said in used]
         assert order == sorted(order)
         assert len(used) > len(summaries.said), "a summary serves several requests"
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=str)
-async def test_with_a_known_window_old_turns_are_summarised_before_anything_is_refused(provider: Provider) -> None:
+async def test_with_a_known_window_old_turns_are_summarised_before_anything_is_refused(
+    provider: Provider,
+) -> None:
     archive, summaries = Archive("read", "inspect", "measure", sizes=range(800, 1500)), Summaries()
     casting = book(summaries.script)
-    async with behind(provider, casting, tools=archive.tools, max_context_tokens=3000, LLM_CONTEXT_TOKENS="2000") as (server, client):
+    async with run_behind_provider(
+        provider, casting, tools=archive.tools, max_context_tokens=3000, LLM_CONTEXT_TOKENS="2000"
+    ) as (
+        server,
+        client,
+    ):
         seen = await converse(client, archive, 7)
         assert server.refusals == []
         assert summaries.said
@@ -149,7 +181,7 @@ async def test_with_a_known_window_old_turns_are_summarised_before_anything_is_r
 
 async def test_a_conversation_within_the_window_is_never_summarised() -> None:
     archive, summaries = Archive("read", "inspect", "measure"), Summaries()
-    async with behind(OPENAI, book(summaries.script), tools=archive.tools) as (server, client):
+    async with run_behind_provider(OPENAI, book(summaries.script), tools=archive.tools) as (server, client):
         await converse(client, archive, 6)
         assert summaries.said == []
         assert sum(message.role == "user" for message in server.requests[-1].messages) == 6
@@ -157,7 +189,9 @@ async def test_a_conversation_within_the_window_is_never_summarised() -> None:
 
 async def test_conversations_have_summaries_of_their_own() -> None:
     archive, summaries = Archive("read", "inspect", "measure"), Summaries()
-    async with behind(OPENAI, book(summaries.script), tools=archive.tools, max_context_tokens=4000) as (server, client):
+    async with run_behind_provider(
+        OPENAI, book(summaries.script), tools=archive.tools, max_context_tokens=4000
+    ) as (server, client):
         await converse(client, archive, 5)
         first = list(summaries.said)
         assert first
@@ -179,9 +213,13 @@ TROUBLES: dict[str, tuple[Item, ...]] = {
 
 
 @pytest.mark.parametrize("items", TROUBLES.values(), ids=TROUBLES.keys())
-async def test_when_summarising_fails_the_outline_is_kept_and_the_question_answered(items: tuple[Item, ...]) -> None:
+async def test_when_summarising_fails_the_outline_is_kept_and_the_question_answered(
+    items: tuple[Item, ...],
+) -> None:
     archive = Archive("read", "inspect", "measure")
-    async with behind(OPENAI, book(Script(Turn(*items))), tools=archive.tools, max_context_tokens=4000) as (server, client):
+    async with run_behind_provider(
+        OPENAI, book(Script(Turn(*items))), tools=archive.tools, max_context_tokens=4000
+    ) as (server, client):
         seen = await converse(client, archive, 6)
         assert_whole(server, most_overflows=6)
         [kept] = summaries_of(server.requests[-1])
@@ -204,9 +242,14 @@ HEAPS: dict[str, tuple[tuple[str, ...], ...]] = {
 @pytest.mark.parametrize("heap", HEAPS)
 async def test_a_turn_whose_own_results_exceed_the_window_is_answered(provider: Provider, heap: str) -> None:
     archive, ways = Archive(*MANY, sizes=range(3000, 5000)), {"heap": HEAPS[heap]}
-    async with behind(provider, book(Summaries().script, ways), tools=archive.tools, max_context_tokens=3000) as (server, client):
+    async with run_behind_provider(
+        provider, book(Summaries().script, ways), tools=archive.tools, max_context_tokens=3000
+    ) as (
+        server,
+        client,
+    ):
         seen = await client.ask("One heap.")
-        assert seen.last.state == "completed", seen.last.said
+        assert seen.last.state == "completed", seen.last.status_text
         assert seen.answer == expected(archive, "heap", ways)
         assert_whole(server, most_overflows=4)
         again = await client.ask("Another heap.", contextId=seen.context_id)
@@ -217,19 +260,25 @@ async def test_a_turn_with_very_many_results_is_answered() -> None:
     names = tuple(f"read_{number}" for number in range(60))
     archive = Archive(*names, sizes=range(1000, 2000))
     casting = Book({"heap": Script(Turn(*map(Call, names)), reporting(names[-1]))})
-    async with behind(OPENAI, casting, tools=archive.tools, max_context_tokens=4000) as (server, client):
+    async with run_behind_provider(OPENAI, casting, tools=archive.tools, max_context_tokens=4000) as (
+        server,
+        client,
+    ):
         seen = await client.ask("One heap.")
-        assert seen.last.state == "completed", seen.last.said
+        assert seen.last.state == "completed", seen.last.status_text
         assert seen.answer == f"Report: {archive.values[names[-1]]}"
         assert_whole(server, most_overflows=6)
 
 
 async def test_a_refusal_that_nothing_helps_against_is_told_and_teaches_nothing() -> None:
-    archive, refused = Archive("read", sizes=range(6000, 6001)), Fail(400, "context_length_exceeded", "The context window is too small.")
+    archive, refused = (
+        Archive("read", sizes=range(6000, 6001)),
+        Fail(400, "context_length_exceeded", "The context window is too small."),
+    )
     casting = Book({"^Never": Script(Turn(refused)), "": Script(Turn(Call("read")), reporting("read"))})
-    async with behind(OPENAI, casting, tools=archive.tools) as (server, client):
+    async with run_behind_provider(OPENAI, casting, tools=archive.tools) as (server, client):
         seen = await client.ask("Never")
-        assert (seen.last.state, seen.last.said) == (
+        assert (seen.last.state, seen.last.status_text) == (
             "failed",
             "The conversation is too long for the model. Start a new one, or ask for less at once.",
         )
@@ -246,16 +295,24 @@ async def test_an_agent_whose_results_exceed_the_window_answers(provider: Provid
         {
             SUMMARISING: Summaries().script,
             "^Ask": Script(
-                Turn(Call("task", {"description": "Read them all", "subagent_type": "archive"})), Turn(Say("It says: {{tool:archive}}"))
+                Turn(Call("task", {"description": "Read them all", "subagent_type": "archive"})),
+                Turn(Say("It says: {{tool:archive}}")),
             ),
-            "Read them all$": Script(Turn(*map(Call, MANY[:7])), *(Turn(Call(name)) for name in MANY[7:]), reporting(*MANY)),
+            "Read them all$": Script(
+                Turn(*map(Call, MANY[:7])), *(Turn(Call(name)) for name in MANY[7:]), reporting(*MANY)
+            ),
         }
     )
-    async with behind(provider, casting, agents=[agent("archive", None, *archive.tools)], max_context_tokens=3000) as (server, client):
+    async with run_behind_provider(
+        provider, casting, agents=[agent("archive", None, *archive.tools)], max_context_tokens=3000
+    ) as (
+        server,
+        client,
+    ):
         context: dict[str, Any] = {}
         for _ in range(3):
             seen = await client.ask("Ask", **context)
-            assert seen.last.state == "completed", seen.last.said
+            assert seen.last.state == "completed", seen.last.status_text
             assert seen.answer == "It says: Report: " + " ".join(archive.values[name] for name in MANY)
             context = {"contextId": seen.context_id}
         assert_whole(server, most_overflows=6)
@@ -265,7 +322,10 @@ async def test_an_agent_whose_results_exceed_the_window_answers(provider: Provid
 async def test_a_question_that_is_longer_than_the_window_is_answered(provider: Provider) -> None:
     archive = Archive("read")
     casting = Script(Turn(Call("read")), reporting("read"))
-    async with behind(provider, casting, tools=archive.tools, max_context_tokens=3000) as (server, client):
+    async with run_behind_provider(provider, casting, tools=archive.tools, max_context_tokens=3000) as (
+        server,
+        client,
+    ):
         seen = await client.ask("Look at this. " + random.randbytes(20_000).hex())
         assert seen.answer == f"Report: {archive.values['read']}"
         assert_whole(server, most_overflows=6)
@@ -285,7 +345,7 @@ async def test_long_answers_are_summarised_too() -> None:
         return Turn(Say(f"{said[-1]} ", random.randbytes(1000).hex()))
 
     casting = Book({SUMMARISING: summaries.script}, default=Script(talk))
-    async with behind(OPENAI, casting, max_context_tokens=3000) as (server, client):
+    async with run_behind_provider(OPENAI, casting, max_context_tokens=3000) as (server, client):
         seen = [await client.ask("Talk")]
         for _ in range(11):
             seen.append(await client.ask("Go on", contextId=seen[0].context_id))

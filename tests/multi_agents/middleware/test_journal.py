@@ -13,17 +13,19 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from ai_platform_engineering.core.agent_definition import ToolPolicy
 from ai_platform_engineering.runtime.storage import Storage
-from tests.support.fakes.mcp_servers import open_sessions, raw
+from tests.support.fakes.mcp_servers import open_sessions, raw_stdio_server
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
-from tests.support.harness import Client, Seen, agent, supervisor
-from tests.support.processes import Finished, invoked
+from tests.support.harness import Client, ReceivedStream, agent, supervisor
+from tests.support.processes import CommandResult, invoke_caipe
 from tests.support.storages import KEY, in_folder, problem, supervisor_on
 
 CALL_ID = "call_0123"
 BOOK = Book(
     {
-        "^Create": Script(Turn(Call("create_repo", {"name": "cai"}, id=CALL_ID)), Turn(Say("So: {{tool:create_repo}}"))),
+        "^Create": Script(
+            Turn(Call("create_repo", {"name": "cai"}, id=CALL_ID)), Turn(Say("So: {{tool:create_repo}}"))
+        ),
         "": Script(Turn(Say("I see."))),
     }
 )
@@ -63,11 +65,15 @@ class Stage:
 
     async def answer(self) -> str:
         """The answer of the run that was taken over."""
-        frames = self.client.open("tasks/resubscribe", {"id": self.task_id}, last_event_id=f"{self.task_id}:0")
-        return Seen([frame async for frame in frames]).answer
+        frames = self.client.open(
+            "tasks/resubscribe", {"id": self.task_id}, last_event_id=f"{self.task_id}:0"
+        )
+        return ReceivedStream([frame async for frame in frames]).answer
 
     async def calls(self) -> list[dict[str, Any]]:
-        return list((await self.client.http.get(f"{self.client.url}v1/tasks/{self.task_id}/calls")).json()["calls"])
+        return list(
+            (await self.client.http.get(f"{self.client.url}v1/tasks/{self.task_id}/calls")).json()["calls"]
+        )
 
     async def say(self, key: str, said: Any, **more: Any) -> Any:
         url = f"{self.client.url}v1/tasks/{self.task_id}/calls/{quote(key, safe='')}/outcome"
@@ -109,11 +115,17 @@ async def cut_off(folder: Path, repos: Repos, *, lost: str = "") -> AsyncIterato
     ],
     ids=["by the server's word", "read", "idempotent", "read wins"],
 )
-async def test_calls_that_may_change_something_are_journalled(tmp_path: Path, policy: dict[str, Any], journalled: list[str]) -> None:
+async def test_calls_that_may_change_something_are_journalled(
+    tmp_path: Path, policy: dict[str, Any], journalled: list[str]
+) -> None:
     script = Script(Turn(Call("who"), Call("read_who")), Turn(Say("Done.")))
-    delegating = Script(Turn(Call("task", {"description": "Who?", "subagent_type": "desk"})), Turn(Say("It is done.")))
+    delegating = Script(
+        Turn(Call("task", {"description": "Who?", "subagent_type": "desk"})), Turn(Say("It is done."))
+    )
     async with open_sessions(tmp_path) as sessions:
-        tools = await sessions.tools("raw", raw(), ToolPolicy(allow=("who", "read_who"), **policy))
+        tools = await sessions.tools(
+            "raw", raw_stdio_server(), ToolPolicy(allow=("who", "read_who"), **policy)
+        )
         async with supervisor(delegating, agents=[agent("desk", script, *tools)]) as client:
             seen = await client.ask("Who?")
             calls = (await client.http.get(f"{client.url}v1/tasks/{seen.task_id}/calls")).json()["calls"]
@@ -145,10 +157,12 @@ async def test_any_other_call_that_was_cut_off_is_unknown_and_not_made_again(tmp
 async def test_a_run_whose_state_is_lost_does_not_begin_again_after_a_call(tmp_path: Path) -> None:
     repos = Repos()
     async with cut_off(tmp_path, repos, lost="checkpoints.db*") as stage:
-        frames = stage.client.open("tasks/resubscribe", {"id": stage.task_id}, last_event_id=f"{stage.task_id}:0")
-        seen = Seen([frame async for frame in frames])
+        frames = stage.client.open(
+            "tasks/resubscribe", {"id": stage.task_id}, last_event_id=f"{stage.task_id}:0"
+        )
+        seen = ReceivedStream([frame async for frame in frames])
         assert seen.last.state == "failed"
-        assert "the state of this run is lost. It had called create_repo before" in seen.last.said
+        assert "the state of this run is lost. It had called create_repo before" in seen.last.status_text
         assert [call["state"] for call in await stage.calls()] == ["unknown"]
     assert repos.made == ["cai"]
 
@@ -157,7 +171,9 @@ async def test_a_run_whose_state_is_lost_does_not_begin_again_after_a_call(tmp_p
 
 
 @pytest.mark.parametrize(("outcome", "words"), [("done", "took effect"), ("not_done", "did not take effect")])
-async def test_a_persons_word_reaches_the_model_once_before_the_next_question(tmp_path: Path, outcome: str, words: str) -> None:
+async def test_a_persons_word_reaches_the_model_once_before_the_next_question(
+    tmp_path: Path, outcome: str, words: str
+) -> None:
     async with cut_off(tmp_path, Repos()) as stage:
         await stage.answer()
         (call,) = await stage.calls()
@@ -183,8 +199,13 @@ async def test_only_the_owner_sees_a_call_and_says_what_became_of_it(tmp_path: P
         theirs = Stage(stranger, storage, stage.model, stage.task_id, stage.context_id)
         seen = await stranger.http.get(f"{stranger.url}v1/tasks/{stage.task_id}/calls")
         assert problem(seen, 404) == f"There is no task {stage.task_id}."
-        assert problem(await theirs.say(call["key"], {"outcome": "done"}), 404) == f"There is no task {stage.task_id}."
-        unknown = await stranger.http.get(f"{stranger.url}v1/tasks/{stage.task_id}/calls", headers={"Authorization": ""})
+        assert (
+            problem(await theirs.say(call["key"], {"outcome": "done"}), 404)
+            == f"There is no task {stage.task_id}."
+        )
+        unknown = await stranger.http.get(
+            f"{stranger.url}v1/tasks/{stage.task_id}/calls", headers={"Authorization": ""}
+        )
         assert unknown.status_code == 401
         assert [entry.state for entry in await storage.log.journal(stage.task_id)] == ["unknown"]
 
@@ -193,18 +214,30 @@ async def test_what_cannot_be_taken_as_a_word_is_refused_with_a_sentence(tmp_pat
     async with cut_off(tmp_path, Repos()) as stage:
         await stage.answer()
         (call,) = await stage.calls()
-        wrong = [{}, {"outcome": "perhaps"}, {"outcome": "done", "note": "x" * 2001}, {"outcome": "done", "by": "bob"}, [], "done"]
+        wrong = [
+            {},
+            {"outcome": "perhaps"},
+            {"outcome": "done", "note": "x" * 2001},
+            {"outcome": "done", "by": "bob"},
+            [],
+            "done",
+        ]
         for said in wrong:
             assert "not_done" in problem(await stage.say(call["key"], said), 400)
         large = {"outcome": "done", "note": "x" * 70_000}
         assert "larger" in problem(await stage.say(call["key"], large), 400)
         plain = await stage.say(call["key"], {"outcome": "done"}, headers={"content-type": "text/plain"})
         assert "Send JSON" in problem(plain, 400)
-        assert problem(await stage.say("tools/other", {"outcome": "done"}), 404) == "The task has no call tools/other."
+        assert (
+            problem(await stage.say("tools/other", {"outcome": "done"}), 404)
+            == "The task has no call tools/other."
+        )
         assert [one["state"] for one in await stage.calls()] == ["unknown"]
 
         assert (await stage.say(call["key"], {"outcome": "done"})).status_code == 200
-        assert (await stage.say(call["key"], {"outcome": "done"})).status_code == 200, "the same word again is no mistake"
+        assert (await stage.say(call["key"], {"outcome": "done"})).status_code == 200, (
+            "the same word again is no mistake"
+        )
         assert "has said before" in problem(await stage.say(call["key"], {"outcome": "not_done"}), 409)
         assert (await stage.calls())[0]["outcome"]["said"] == "done"
 
@@ -216,7 +249,9 @@ async def test_the_outcome_of_a_call_that_ended_or_works_is_nobodys_to_say(tmp_p
         stream = client.stream("Create cai.")
         first = await anext(stream)
         await repos.begun.wait()
-        stage = Stage(client, storage, ScriptedChatModel(script=BOOK), first.update["id"], first.update["contextId"])
+        stage = Stage(
+            client, storage, ScriptedChatModel(script=BOOK), first.update["id"], first.update["contextId"]
+        )
         (working,) = await stage.calls()
         assert working["state"] == "intent"
         assert "being called" in problem(await stage.say(working["key"], {"outcome": "done"}), 409)
@@ -227,7 +262,10 @@ async def test_the_outcome_of_a_call_that_ended_or_works_is_nobodys_to_say(tmp_p
         stage.task_id = done.task_id
         (over,) = await stage.calls()
         assert (over["state"], done.answer) == ("done", "So: cai is there.")
-        assert problem(await stage.say(over["key"], {"outcome": "not_done"}), 409) == "The outcome of create_repo is known."
+        assert (
+            problem(await stage.say(over["key"], {"outcome": "not_done"}), 409)
+            == "The outcome of create_repo is known."
+        )
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -238,8 +276,8 @@ async def test_the_command_lists_calls_and_takes_a_word(tmp_path: Path) -> None:
         await stage.answer()
         (call,) = await stage.calls()
 
-        async def outcome(*arguments: str) -> Finished:
-            return await invoked("outcome", *arguments, env={"CAIPE_URL": stage.client.url})
+        async def outcome(*arguments: str) -> CommandResult:
+            return await invoke_caipe("outcome", *arguments, env={"CAIPE_URL": stage.client.url})
 
         listed = await outcome(stage.task_id)
         assert (listed.code, listed.out) == (0, f'unknown: create_repo {{"name": "cai"}}\n  {call["key"]}\n')
@@ -252,7 +290,10 @@ async def test_the_command_lists_calls_and_takes_a_word(tmp_path: Path) -> None:
         assert [one["state"] for one in await stage.calls()] == ["unknown"]
 
         said = await outcome(stage.task_id, "create_repo", "--not-done", "--note", "It is not there.")
-        assert (said.code, said.err) == (0, "Noted: the user says that create_repo did not take effect. It is not there.\n")
+        assert (said.code, said.err) == (
+            0,
+            "Noted: the user says that create_repo did not take effect. It is not there.\n",
+        )
         again = await outcome(stage.task_id, CALL_ID, "--done")
         assert (again.code, again.err) == (1, "the user has said before what became of create_repo.\n")
         assert (await outcome(stage.task_id)).out.startswith("done (said by the user): create_repo")

@@ -11,11 +11,11 @@ from langchain_core.tools import BaseTool, tool
 
 from ai_platform_engineering.core.events import Notice
 from ai_platform_engineering.models.offline_model import OfflineModel
-from tests.support.approving_agent import Desk, Person, at_work, of_kind, only
+from tests.support.approving_agent import NotesAgent, Person, events_of_kind, only_request_id, run_in_memory
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import Seen, agent, supervisor
+from tests.support.harness import ReceivedStream, agent, supervisor
 from tests.support.storages import in_folder, supervisor_on
 
 TOO_MANY = "I stopped: the request needed too many steps. A narrower question may help."
@@ -27,7 +27,9 @@ LOOK = Call("status", {"of": "build"})
 class Builds:
     """A tool that says how something is; it counts its calls."""
 
-    def __init__(self, said: Callable[[int], str] = lambda _: "running", metadata: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, said: Callable[[int], str] = lambda _: "running", metadata: dict[str, Any] | None = None
+    ) -> None:
         self.calls = 0
 
         @tool
@@ -50,7 +52,10 @@ def obedient() -> ScriptedChatModel:
 
 
 def delegating() -> ScriptedChatModel:
-    return acting(Turn(Call("task", {"description": "Look", "subagent_type": "builder"})), Turn(Say("So: {{tool:builder}}")))
+    return acting(
+        Turn(Call("task", {"description": "Look", "subagent_type": "builder"})),
+        Turn(Say("So: {{tool:builder}}")),
+    )
 
 
 def results(model: ScriptedChatModel, name: str = "status") -> list[str]:
@@ -63,8 +68,8 @@ def warned(model: ScriptedChatModel) -> list[bool]:
     return ["the same call with the same result" in one for one in results(model)]
 
 
-def notices(seen: Seen) -> list[tuple[str, str, str]]:
-    return [(event.code, event.text, event.agent) for event in of_kind(seen, Notice)]
+def notices(seen: ReceivedStream) -> list[tuple[str, str, str]]:
+    return [(event.code, event.text, event.agent) for event in events_of_kind(seen, Notice)]
 
 
 async def test_the_third_time_the_model_is_told() -> None:
@@ -88,7 +93,9 @@ async def test_the_sixth_time_there_are_no_tools_any_more_people_are_told_and_an
         assert [bool(request.tools) for request in model.requests] == [True] * 6 + [False]
         assert [CANNOT in request.system for request in model.requests] == [False] * 6 + [True]
         assert notices(seen) == [("loop_guard", NOTICE, "supervisor")]
-        assert [frame.said for frame in seen.frames if frame.state == "working" and frame.said] == [NOTICE]
+        assert [
+            frame.status_text for frame in seen.frames if frame.state == "working" and frame.status_text
+        ] == [NOTICE]
         assert (seen.last.state, seen.answer) == ("completed", "It runs.")
         again = await client.ask("And now?", contextId=seen.context_id)
     assert (again.answer, builds.calls, len(model.requests)) == ("It runs.", 12, 14)
@@ -99,7 +106,7 @@ async def test_a_model_that_calls_on_is_ended_with_a_sentence() -> None:
     model, builds = acting(Turn(LOOK)), Builds()
     async with supervisor(model, tools=[builds.tool]) as client:
         seen = await client.ask("How is the build?")
-    assert (seen.last.state, seen.last.said) == ("failed", TOO_MANY)
+    assert (seen.last.state, seen.last.status_text) == ("failed", TOO_MANY)
     assert (builds.calls, len(model.requests)) == (6, 7)
     assert notices(seen) == [("loop_guard", NOTICE, "supervisor")]
     assert b"Traceback" not in seen.raw
@@ -107,18 +114,29 @@ async def test_a_model_that_calls_on_is_ended_with_a_sentence() -> None:
 
 async def test_a_structured_answer_is_no_call_too_many() -> None:
     def step(request: Request) -> Turn:
-        return Turn(LOOK) if "status" in request.tools else Turn(Call("PlatformEngineerResponse", {"content": "It runs."}))
+        return (
+            Turn(LOOK)
+            if "status" in request.tools
+            else Turn(Call("PlatformEngineerResponse", {"content": "It runs."}))
+        )
 
     builds = Builds()
-    async with supervisor(acting(step), tools=[builds.tool], env={"USE_STRUCTURED_RESPONSE": "true"}) as client:
+    async with supervisor(
+        acting(step), tools=[builds.tool], env={"USE_STRUCTURED_RESPONSE": "true"}
+    ) as client:
         seen = await client.ask("How is the build?")
     assert (seen.last.state, seen.answer, builds.calls) == ("completed", "It runs.", 6)
 
 
 @pytest.mark.parametrize("differ", ["results", "arguments"])
 async def test_what_differs_is_no_repetition(differ: str) -> None:
-    builds = Builds((lambda number: f"running for {number} minutes") if differ == "results" else (lambda _: "running"))
-    looks = [Turn(Call("status", {"of": f"build {number}" if differ == "arguments" else "build"})) for number in range(8)]
+    builds = Builds(
+        (lambda number: f"running for {number} minutes") if differ == "results" else (lambda _: "running")
+    )
+    looks = [
+        Turn(Call("status", {"of": f"build {number}" if differ == "arguments" else "build"}))
+        for number in range(8)
+    ]
     model = acting(*looks, Turn(Say("It runs.")))
     async with supervisor(model, tools=[builds.tool]) as client:
         seen = await client.ask("How is the build?")
@@ -156,12 +174,18 @@ async def test_a_failure_that_repeats_is_a_repetition_and_stays_a_failure() -> N
 
 async def test_after_a_wait_the_count_begins_again() -> None:
     looks = [Turn(LOOK)] * 2
-    model, builds = acting(*looks, Turn(Call("wait", {"seconds": 1})), *looks, Turn(Say("It runs."))), Builds()
+    model, builds = (
+        acting(*looks, Turn(Call("wait", {"seconds": 1})), *looks, Turn(Say("It runs."))),
+        Builds(),
+    )
     async with supervisor(model, tools=[builds.tool]) as client:
         seen = await client.ask("How is the build?")
     assert results(model, "wait") == ["Waited 1 seconds."]
     assert (builds.calls, warned(model), notices(seen)) == (4, [False] * 4, [])
-    assert seen.words[4:6] == ["🔧 Supervisor: Calling tool: Wait\n", "✅ Supervisor: Tool Wait completed\n"]
+    assert seen.notifications[4:6] == [
+        "🔧 Supervisor: Calling tool: Wait\n",
+        "✅ Supervisor: Tool Wait completed\n",
+    ]
 
 
 async def test_a_tool_marked_poll_may_be_repeated() -> None:
@@ -172,14 +196,20 @@ async def test_a_tool_marked_poll_may_be_repeated() -> None:
 
 
 @pytest.mark.parametrize(("poll", "calls"), [(("read_*",), 8), (("drop_*",), 6)], ids=["named", "not named"])
-async def test_an_agents_definition_says_which_tools_may_be_repeated(tmp_path: Path, poll: tuple[str, ...], calls: int) -> None:
+async def test_an_agents_definition_says_which_tools_may_be_repeated(
+    tmp_path: Path, poll: tuple[str, ...], calls: int
+) -> None:
     def step(request: Request) -> Turn:
-        return Turn(Call("read_note", {"note": "a"})) if request.tools and request.position < 8 else Turn(Say("Read."))
+        return (
+            Turn(Call("read_note", {"note": "a"}))
+            if request.tools and request.position < 8
+            else Turn(Say("Read."))
+        )
 
-    desk = Desk(tmp_path, Script(step), policy={"poll": poll})
-    async with at_work(desk) as person:
+    desk = NotesAgent(tmp_path, Script(step), policy={"poll": poll})
+    async with run_in_memory(desk) as person:
         seen = await person.ask()
-    assert (len(desk.called), seen.answer) == (calls, "So: Read.")
+    assert (len(desk.recorded_calls), seen.answer) == (calls, "So: Read.")
     assert [code for code, _, _ in notices(seen)] == ([] if calls == 8 else ["loop_guard"])
 
 
@@ -194,7 +224,9 @@ async def test_an_agent_is_guarded_as_well_and_the_supervisor_goes_on() -> None:
 
 
 async def test_an_agent_that_calls_on_fails_alone() -> None:
-    async with supervisor(delegating(), agents=[agent("builder", acting(Turn(LOOK)), Builds().tool)]) as client:
+    async with supervisor(
+        delegating(), agents=[agent("builder", acting(Turn(LOOK)), Builds().tool)]
+    ) as client:
         seen = await client.ask("How is the build?")
     assert (seen.last.state, seen.answer) == ("completed", f"So: Agent builder failed: {TOO_MANY}")
 
@@ -210,7 +242,7 @@ async def test_the_count_goes_on_after_a_pause_and_a_restart(tmp_path: Path) -> 
         paused = await Person(client, storage).ask()
         assert (paused.last.state, builds.calls) == ("input-required", 4)
     async with supervisor_on(storage := in_folder(tmp_path), model, tools=[builds.tool]) as client:
-        seen = await Person(client, storage).answer(paused, {only(paused): {"answer": "yes"}})
+        seen = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "yes"}})
     assert builds.calls == 6
     assert warned(model) == [False] * 2 + [True] * 4
     assert notices(seen) == [("loop_guard", NOTICE, "supervisor")]

@@ -5,23 +5,27 @@ from typing import Any
 
 import pytest
 
-from ai_platform_engineering.a2a.client import A2AClient, Conversation, Order
+from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, OutgoingMessage
 from ai_platform_engineering.core.events import Answered, FilePart, RunStarted, ToolFinished
 from ai_platform_engineering.models.offline_model import OfflineModel
 from ai_platform_engineering.runtime.storage import Storage
-from tests.support.agent_services import Where, placed
-from tests.support.asking_agent import Repos, answered, asked, asking, github, request_ids
+from tests.support.agent_services import Where, place_agent
+from tests.support.asking_agent import Repos, ask_until_paused, form_tool, github, request_ids, send_answers
 from tests.support.dialects import V10, Dialect, both_versions
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
-from tests.support.harness import Client, Seen, agent, supervisor
+from tests.support.harness import Client, ReceivedStream, agent, supervisor
 from tests.support.offline_tools import Recorder
 from tests.support.storages import in_folder, supervisor_on
 from tests.support.workflow_processes import Person, statuses
 
 ECHO = Script(Turn(Say("You said {{user}}.")))
-ONLY, NONE, HEADING = "Only these agents may be used: ", "No agent may be used here", "# Instructions for this question\n"
+ONLY, NONE, HEADING = (
+    "Only these agents may be used: ",
+    "No agent may be used here",
+    "# Instructions for this question\n",
+)
 
 
 def scope(**given: Any) -> dict[str, Any]:
@@ -29,23 +33,35 @@ def scope(**given: Any) -> dict[str, Any]:
 
 
 def to(*names: str, text: str = "Look.") -> Turn:
-    return Turn(*(Call("task", {"description": text, "subagent_type": name}, id=f"to-{name}") for name in names))
+    return Turn(
+        *(Call("task", {"description": text, "subagent_type": name}, id=f"to-{name}") for name in names)
+    )
 
 
-async def say(client: Client, *parts: Any, dialect: Dialect = V10, **more: Any) -> Seen:
+async def say(client: Client, *parts: Any, dialect: Dialect = V10, **more: Any) -> ReceivedStream:
     written = [dialect.data(part) if isinstance(part, dict) else part for part in parts]
-    return Seen([frame async for frame in client.open(dialect.stream, dialect.message(*written, **more))])
+    return ReceivedStream(
+        [frame async for frame in client.open(dialect.stream, dialect.message(*written, **more))]
+    )
 
 
 def offered(request: Request) -> list[str]:
     """The agents in the description of `task`, as the model got it."""
-    found = [one["function"]["description"] for one in request.raw["tools"] if one["function"]["name"] == "task"]
-    return [line[2:].partition(":")[0] for about in found for line in about.splitlines() if line.startswith("- ")]
+    found = [
+        one["function"]["description"] for one in request.raw["tools"] if one["function"]["name"] == "task"
+    ]
+    return [
+        line[2:].partition(":")[0] for about in found for line in about.splitlines() if line.startswith("- ")
+    ]
 
 
-def results(seen: Seen) -> dict[str, str]:
+def results(seen: ReceivedStream) -> dict[str, str]:
     """What became of each delegation."""
-    return {event.call_id: event.outcome for event in seen.events if isinstance(event, ToolFinished) and event.delegates}
+    return {
+        event.call_id: event.outcome
+        for event in seen.events
+        if isinstance(event, ToolFinished) and event.delegates
+    }
 
 
 class Desk:
@@ -67,7 +83,9 @@ class Desk:
 
 
 @both_versions
-async def test_the_model_is_told_the_agents_and_the_instructions_and_nothing_in_the_question(dialect: Dialect) -> None:
+async def test_the_model_is_told_the_agents_and_the_instructions_and_nothing_in_the_question(
+    dialect: Dialect,
+) -> None:
     model, desk = ScriptedChatModel(script=ECHO), Desk("jira", "github", "argocd")
     async with supervisor(model, agents=desk.agents) as client:
         plain = await say(client, "Well?", dialect=dialect, contextId="talk")
@@ -89,7 +107,13 @@ async def test_the_model_is_told_the_agents_and_the_instructions_and_nothing_in_
 async def test_one_without_the_other() -> None:
     model, desk = ScriptedChatModel(script=ECHO), Desk("jira", "github")
     async with supervisor(model, agents=desk.agents) as client:
-        for bounds in ({"agents": ["jira"]}, {"instructions": "Rhyme."}, {"agents": None, "instructions": None}, {}, {"instructions": " "}):
+        for bounds in (
+            {"agents": ["jira"]},
+            {"instructions": "Rhyme."},
+            {"agents": None, "instructions": None},
+            {},
+            {"instructions": " "},
+        ):
             await say(client, "Well?", scope(**bounds))
     told = [(offered(one), ONLY in one.system, HEADING in one.system) for one in model.requests]
     every = ["jira", "github"]
@@ -144,13 +168,20 @@ async def test_the_scope_holds_over_a_pause_and_a_restart(where: Where, tmp_path
     repos, desk = Repos(), Desk("jira")
     script = Script(to("github", "jira"), to("jira"), Turn(Say("{{tool:github}} {{tool:jira}}")))
     model = ScriptedChatModel(script=script)
-    async with placed(github(repos, {"name": "cai"}), where) as far:
+    async with place_agent(github(repos, {"name": "cai"}), where) as far:
         agents = [far, *desk.agents]
         async with supervisor_on(in_folder(tmp_path), model, agents=agents) as client:
-            seen = Seen([one async for one in client.open(V10.stream, V10.message("Go.", V10.data(scope(agents=["github"]))))])
+            seen = ReceivedStream(
+                [
+                    one
+                    async for one in client.open(
+                        V10.stream, V10.message("Go.", V10.data(scope(agents=["github"])))
+                    )
+                ]
+            )
             assert seen.last.state == "input-required"
         async with supervisor_on(in_folder(tmp_path), model, agents=agents) as client:
-            done = await answered(client, seen, {request_ids(seen)[0]: {"type": "approve"}})
+            done = await send_answers(client, seen, {request_ids(seen)[0]: {"type": "approve"}})
     assert done.answer == "cai is there. There is no agent jira. The agents are: github."
     assert desk.asked == []
     assert all(f"{ONLY}github." in request.system for request in model.requests)
@@ -159,7 +190,9 @@ async def test_the_scope_holds_over_a_pause_and_a_restart(where: Where, tmp_path
 
 async def test_a_workflow_keeps_within_the_scope() -> None:
     recorder = Recorder()
-    async with supervisor_on(Storage.in_memory(), None, router=OfflineModel(), agents=recorder.agents("netutils", "jira")) as client:
+    async with supervisor_on(
+        Storage.in_memory(), None, router=OfflineModel(), agents=recorder.agents("netutils", "jira")
+    ) as client:
         person = Person(client)
         await person.say({"workflow": "check-a-service", "values": {}}, scope(agents=["jira"]))
         await person.fill(host="localhost", port=80)
@@ -209,7 +242,9 @@ BAD: list[list[Any]] = [
 
 @both_versions
 @pytest.mark.parametrize("parts", BAD, ids=lambda parts: str(parts)[:50])
-async def test_a_scope_that_is_not_understood_is_refused_and_never_dropped(parts: list[Any], dialect: Dialect) -> None:
+async def test_a_scope_that_is_not_understood_is_refused_and_never_dropped(
+    parts: list[Any], dialect: Dialect
+) -> None:
     model = ScriptedChatModel(script=ECHO)
     async with supervisor(model, agents=Desk("jira").agents) as client:
         refused = await client.call(dialect.send, dialect.message("Well?", *map(dialect.data, parts)))
@@ -223,18 +258,23 @@ async def test_a_scope_asks_nothing_by_itself() -> None:
     async with supervisor(ECHO) as client:
         for parts in ([], ["  "]):
             refused = await client.call(V10.send, V10.message(*parts, V10.data(scope(instructions="Rhyme."))))
-            assert (refused["error"]["code"], "The message is empty" in refused["error"]["message"]) == (-32602, True)
+            assert (refused["error"]["code"], "The message is empty" in refused["error"]["message"]) == (
+                -32602,
+                True,
+            )
         longest = await say(client, "Well?", scope(instructions="x" * 4000))
     assert longest.last.state == "completed"
 
 
 async def test_a_scope_answers_nothing_and_stays_with_what_was_held() -> None:
-    form = asking("form", [{"field_name": "agents", "required": False}, {"field_name": "name", "required": False}])
+    form = form_tool(
+        "form", [{"field_name": "agents", "required": False}, {"field_name": "name", "required": False}]
+    )
     book = Book({"^Go": Script(Turn(Call("form"))), "": Script(to("jira"), Turn(Say("{{tool:jira}}")))})
     model, desk = ScriptedChatModel(script=book), Desk("jira")
     bounds = scope(agents=[], instructions="Rhyme.")
     async with supervisor(model, tools=[form], agents=desk.agents) as client:
-        paused = await asked(client, "Go.")
+        paused = await ask_until_paused(client, "Go.")
         held = await say(client, "Something else.", bounds, contextId=paused.context_id)
         assert (held.task_id, held.last.state) == (paused.task_id, "input-required")
         new = await say(client, "drop", bounds, contextId=paused.context_id)
@@ -246,9 +286,11 @@ async def test_a_scope_answers_nothing_and_stays_with_what_was_held() -> None:
 
 
 async def test_text_with_a_scope_still_answers_what_takes_text() -> None:
-    form = asking("form", [{"field_name": "name"}])
-    async with supervisor(Script(Turn(Call("form")), Turn(Say("Got {{tool:form.name}}."))), tools=[form]) as client:
-        paused = await asked(client)
+    form = form_tool("form", [{"field_name": "name"}])
+    async with supervisor(
+        Script(Turn(Call("form")), Turn(Say("Got {{tool:form.name}}."))), tools=[form]
+    ) as client:
+        paused = await ask_until_paused(client)
         done = await say(client, "cai", scope(agents=[]), contextId=paused.context_id)
     assert done.answer == "Got cai."
 
@@ -260,10 +302,21 @@ async def test_the_client_sends_files_data_and_a_scope() -> None:
     model, desk = ScriptedChatModel(script=ECHO), Desk("jira", "github")
     yaml = FilePart(name="größe.yaml", media_type="application/yaml", text="a: ü\n")
     text = FilePart(name="b.txt", media_type="text/plain", text="b")
-    order = Order("m", "Look at these.", data={"x": 1}, files=(yaml, text), scope={"agents": ["jira"], "instructions": None})
+    order = OutgoingMessage(
+        "m",
+        "Look at these.",
+        data={"x": 1},
+        files=(yaml, text),
+        scope={"agents": ["jira"], "instructions": None},
+    )
     async with supervisor(model, agents=desk.agents) as client:
-        events = [event async for event in A2AClient(client.url, client.http).send(order, Conversation())]
+        events = [
+            event async for event in A2AClient(client.url, client.http).send(order, ClientConversation())
+        ]
     assert isinstance(events[-1], Answered)
     (request,) = model.requests
-    assert request.last_user == 'Look at these.\n\nFile größe.yaml:\n```\na: ü\n\n```\n\nFile b.txt:\n```\nb\n```\n\n{"x": 1}'
+    assert (
+        request.last_user
+        == 'Look at these.\n\nFile größe.yaml:\n```\na: ü\n\n```\n\nFile b.txt:\n```\nb\n```\n\n{"x": 1}'
+    )
     assert offered(request) == ["jira"]

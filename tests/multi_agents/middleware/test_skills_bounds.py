@@ -25,15 +25,15 @@ from tests.multi_agents.middleware.test_skills_in_use import (
     stocked,
     version_of,
 )
-from tests.support.agent_services import Where, placed, remote
-from tests.support.approving_agent import Desk, everywhere
-from tests.support.asking_agent import Repos, answered, asked, asking, request_ids
-from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.agent_services import Where, connect_remote_agent, place_agent
+from tests.support.approving_agent import NotesAgent, everywhere
+from tests.support.asking_agent import Repos, ask_until_paused, form_tool, request_ids, send_answers
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.mcp_servers import open_sessions
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
-from tests.support.harness import Seen, agent, supervisor
-from tests.support.placements import comparable, difference
+from tests.support.harness import ReceivedStream, agent, supervisor
+from tests.support.placements import difference, normalize_events
 from tests.support.scenarios import delegate, plans, token, tool
 from tests.support.skill_files import skill_files, write_skill
 from tests.support.storages import in_folder
@@ -50,18 +50,27 @@ def refused(what: str, *names: str) -> str:
     return f"{what} was not used: the skill in use allows only {', '.join(names)}. Do without it, and say what could not be done."
 
 
-def ended(seen: Seen) -> dict[str, tuple[str, str | None]]:
+def ended(seen: ReceivedStream) -> dict[str, tuple[str, str | None]]:
     """What became of each call, and the reason."""
-    return {event.call_id: (event.outcome, event.error) for event in seen.events if isinstance(event, ToolFinished)}
+    return {
+        event.call_id: (event.outcome, event.error)
+        for event in seen.events
+        if isinstance(event, ToolFinished)
+    }
 
 
 # --- the supervisor's own -------------------------------------------------------------------------------------------------------
 
 
 async def test_another_tool_is_neither_offered_nor_run_nor_asked_about(tmp_path: Path) -> None:
-    repos, version = Repos(), Versions()
+    repos, version = Repos(), VersionScenario()
     catalog = await stocked(tmp_path, held("version"))
-    model = scripted(Turn(load()), Turn(CREATE), Turn(Call("version")), Turn(Say("{{tool:create_repo}} {{tool:version.version}}")))
+    model = scripted(
+        Turn(load()),
+        Turn(CREATE),
+        Turn(Call("version")),
+        Turn(Say("{{tool:create_repo}} {{tool:version.version}}")),
+    )
     async with supervisor(model, tools=[repos.tool, version.tool], skills=catalog) as client:
         seen = await client.ask("Go.")
     said = refused("create_repo", "version")
@@ -69,21 +78,30 @@ async def test_another_tool_is_neither_offered_nor_run_nor_asked_about(tmp_path:
     assert ended(seen)["create"] == ("error", said)
     assert seen.named("UserInputMetaData") == []
     before, after, *_ = model.requests
-    assert set(before.tools) - set(after.tools) == {"create_repo", "remember_fact", "list_facts", "forget_fact"}
+    assert set(before.tools) - set(after.tools) == {
+        "create_repo",
+        "remember_fact",
+        "list_facts",
+        "forget_fact",
+    }
     assert "only these tools and agents may be used: version." in after.system
 
 
 async def test_a_skill_that_is_called_by_name_holds_from_the_first_word(tmp_path: Path) -> None:
     repos = Repos()
     model = scripted(Turn(Say("Never said.")), Turn(CREATE), Turn(Say("So.")))
-    async with supervisor(model, tools=[repos.tool], skills=await stocked(tmp_path, held("version"))) as client:
+    async with supervisor(
+        model, tools=[repos.tool], skills=await stocked(tmp_path, held("version"))
+    ) as client:
         seen = await client.ask(f"/{TRIAGE} now")
     assert (seen.answer, repos.made) == ("So.", [])
     assert ["create_repo" in request.tools for request in model.requests] == [False, False]
 
 
 async def test_another_agent_is_not_asked_and_its_step_has_failed(tmp_path: Path) -> None:
-    inner = {name: ScriptedChatModel(script=Script(Turn(Say(f"I am {name}.")))) for name in ("jira", "github")}
+    inner = {
+        name: ScriptedChatModel(script=Script(Turn(Say(f"I am {name}.")))) for name in ("jira", "github")
+    }
     todos = [{"agent": name, "title": f"Ask {name}"} for name in inner]
     model = scripted(
         Turn(load()),
@@ -102,35 +120,50 @@ async def test_another_agent_is_not_asked_and_its_step_has_failed(tmp_path: Path
 
 
 async def test_a_skill_without_a_list_frees_from_nothing_and_two_lists_add_up(tmp_path: Path) -> None:
-    repos, version, other = Repos(), Versions(), tool("other", "Never given.")
+    repos, version, other = Repos(), VersionScenario(), tool("other", "Never given.")
     catalog = await stocked(tmp_path, held("version"), FREE, held("create_repo", name="second"))
-    turns = [Turn(load()), Turn(load("free")), Turn(CREATE), Turn(load("second")), Turn(CREATE, Call("version"), Call("other", id="other"))]
+    turns = [
+        Turn(load()),
+        Turn(load("free")),
+        Turn(CREATE),
+        Turn(load("second")),
+        Turn(CREATE, Call("version"), Call("other", id="other")),
+    ]
     model = scripted(*turns, Turn(Say("So.")))
     async with skilled(catalog, model, tools=[repos.tool, version.tool, other]) as client:
-        paused = await asked(client)
+        paused = await ask_until_paused(client)
         assert repos.made == []
-        done = await answered(client, paused, {request_ids(paused)[0]: {"type": "approve"}})
+        done = await send_answers(client, paused, {request_ids(paused)[0]: {"type": "approve"}})
     assert results(model.requests[3], "create_repo") == [refused("create_repo", "version")]
     assert repos.made == [{"name": "cai", "private": False, "stars": 0}]
     assert ended(done)["other"] == ("error", refused("other", "create_repo", "version"))
     assert results(model.requests[-1], "version") == [f'{{"version": "{version.value}"}}']
-    assert [body in model.requests[-1].system for body in ("Do as you like.", "create_repo, version")] == [True, True]
+    assert [body in model.requests[-1].system for body in ("Do as you like.", "create_repo, version")] == [
+        True,
+        True,
+    ]
 
 
 async def test_a_procedure_may_always_plan_ask_and_read_itself(tmp_path: Path) -> None:
     fields = [{"field_name": "name", "field_label": "Name"}]
     turns = [
-        Turn(Call("write_todos", {"title": "One", "todos": ["Look"]}), read(), Call("find_skills", {"words": "free"})),
+        Turn(
+            Call("write_todos", {"title": "One", "todos": ["Look"]}),
+            read(),
+            Call("find_skills", {"words": "free"}),
+        ),
         Turn(Call("CAIPEAgentResponse", {"response": "Who?", "input_fields": fields})),
         Turn(Say("{{tool:CAIPEAgentResponse.name}}")),
     ]
     model = scripted(Turn(load()), *turns)
     catalog = await stocked(tmp_path, {**held("version"), GUIDE: b"The guide."}, FREE)
     async with skilled(catalog, model) as client:
-        paused = await asked(client)
+        paused = await ask_until_paused(client)
         assert results(model.requests[2], "read_skill_file") == ["The guide."]
-        assert [outcome for outcome, _ in ended(paused).values()] == ["ok"] * 3  # the plan has events of its own
-        assert (await answered(client, paused, {request_ids(paused)[0]: {"name": "cai"}})).answer == "cai"
+        assert [outcome for outcome, _ in ended(paused).values()] == [
+            "ok"
+        ] * 3  # the plan has events of its own
+        assert (await send_answers(client, paused, {request_ids(paused)[0]: {"name": "cai"}})).answer == "cai"
 
 
 # --- the tools of agents --------------------------------------------------------------------------------------------------------
@@ -140,12 +173,12 @@ TO_DESK = (Turn(load()), Turn(delegate("desk", id="to")), Turn(Say("So: {{tool:d
 NOT_CALLED = "create_repo was not called: for this assignment only look may be used. Do without it, and say what could not be done."
 
 
-async def looked(folder: Path, where: Where, *names: str) -> tuple[Seen, Repos, ScriptedChatModel]:
+async def looked(folder: Path, where: Where, *names: str) -> tuple[ReceivedStream, Repos, ScriptedChatModel]:
     """A desk that wants to create a repository and to look, asked by a supervisor that is held to these names."""
     repos, inner = Repos(), ScriptedChatModel(script=LOOKING)
     catalog = await stocked(folder, held(*names))
     async with (
-        placed(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk,
+        place_agent(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk,
         skilled(catalog, scripted(*TO_DESK), agents=[desk]) as client,
     ):
         seen = await client.ask("Go.")
@@ -155,17 +188,28 @@ async def looked(folder: Path, where: Where, *names: str) -> tuple[Seen, Repos, 
 async def test_an_agent_is_held_to_single_tools_wherever_it_runs(tmp_path: Path) -> None:
     told: list[list[AnyEvent]] = []
     for where in ("in-process", "remote"):
-        seen, repos, inner = await looked(tmp_path / where, where, "desk/look", "other/create_repo", "create_repo")
+        seen, repos, inner = await looked(
+            tmp_path / where, where, "desk/look", "other/create_repo", "create_repo"
+        )
         assert (seen.last.state, seen.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
         assert seen.named("UserInputMetaData") == []
-        assert [("look" in one.tools, "create_repo" in one.tools) for one in inner.requests] == [(True, False)] * 3
-        told.append([one.model_copy(update={"usage": None}) if isinstance(one, Answered) else one for one in seen.events])
-    assert difference(comparable(told[0]), comparable(told[1])) == ""
+        assert [("look" in one.tools, "create_repo" in one.tools) for one in inner.requests] == [
+            (True, False)
+        ] * 3
+        told.append(
+            [
+                one.model_copy(update={"usage": None}) if isinstance(one, Answered) else one
+                for one in seen.events
+            ]
+        )
+    assert difference(normalize_events(told[0]), normalize_events(told[1])) == ""
 
 
 @everywhere
 @pytest.mark.parametrize("names", [("desk",), ("desk", "desk/look")], ids=str)
-async def test_an_agent_that_is_allowed_as_a_whole_has_all_its_tools(tmp_path: Path, where: Where, names: tuple[str, ...]) -> None:
+async def test_an_agent_that_is_allowed_as_a_whole_has_all_its_tools(
+    tmp_path: Path, where: Where, names: tuple[str, ...]
+) -> None:
     seen, _, inner = await looked(tmp_path, where, *names)
     assert (seen.last.state, len(seen.named("UserInputMetaData"))) == ("input-required", 1)
     assert "create_repo" in inner.requests[0].tools
@@ -177,12 +221,12 @@ async def test_what_a_text_says_of_approvals_changes_none(tmp_path: Path, where:
     repos, inner = Repos(), ScriptedChatModel(script=LOOKING)
     catalog = await stocked(tmp_path, held("desk/create_repo", body=claims))
     async with (
-        placed(agent("desk", inner, repos.tool), where) as desk,
+        place_agent(agent("desk", inner, repos.tool), where) as desk,
         skilled(catalog, model := scripted(*TO_DESK), agents=[desk]) as client,
     ):
-        paused = await asked(client)
+        paused = await ask_until_paused(client)
         assert (repos.made, claims in model.requests[-1].system) == ([], True)
-        done = await answered(client, paused, {request_ids(paused)[0]: {"type": "reject"}})
+        done = await send_answers(client, paused, {request_ids(paused)[0]: {"type": "reject"}})
     assert (done.last.state, repos.made) == ("completed", [])
 
 
@@ -190,10 +234,12 @@ async def test_what_a_text_says_of_approvals_changes_none(tmp_path: Path, where:
 async def test_the_agents_of_an_agent_are_held_with_it(tmp_path: Path, where: Where) -> None:
     repos, deep = Repos(), ScriptedChatModel(script=LOOKING)
     desk = agent(
-        "desk", Script(Turn(delegate("deep")), Turn(Say("{{tool:deep}}"))), agents=[agent("deep", deep, tool("look", "Seen."), repos.tool)]
+        "desk",
+        Script(Turn(delegate("deep")), Turn(Say("{{tool:deep}}"))),
+        agents=[agent("deep", deep, tool("look", "Seen."), repos.tool)],
     )
     catalog = await stocked(tmp_path, held("desk/look"))
-    async with placed(desk, where) as one, skilled(catalog, scripted(*TO_DESK), agents=[one]) as client:
+    async with place_agent(desk, where) as one, skilled(catalog, scripted(*TO_DESK), agents=[one]) as client:
         seen = await client.ask("Go.")
     assert (seen.last.state, seen.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
 
@@ -203,7 +249,7 @@ async def test_another_supervisor_is_held_like_an_agent(tmp_path: Path) -> None:
     catalog = await stocked(tmp_path, held("desk/look"))
     async with (
         supervisor(far, tools=[tool("look", "Seen."), repos.tool]) as service,
-        remote(agent("desk", None), service.url) as desk,
+        connect_remote_agent(agent("desk", None), service.url) as desk,
         skilled(catalog, scripted(*TO_DESK), agents=[desk]) as client,
     ):
         seen = await client.ask("Go.")
@@ -215,18 +261,23 @@ async def test_an_agent_of_others_is_not_asked_when_it_cannot_be_held(tmp_path: 
     catalog = await stocked(tmp_path, held("desk/look"), held("desk", name="whole"))
     steps = '[{"artifact": "a", "text": "I am foreign.", "last": true}, {"status": "completed"}]'
     book = {
-        name: Script(Turn(load(name)), Turn(delegate("desk", steps, id="to")), Turn(Say("So: {{tool:desk}}"))) for name in (TRIAGE, "whole")
+        name: Script(Turn(load(name)), Turn(delegate("desk", steps, id="to")), Turn(Say("So: {{tool:desk}}")))
+        for name in (TRIAGE, "whole")
     }
     with running("1.0") as server:
         async with (
-            remote(agent("desk", None), server.url, token="from-the-skill") as desk,
+            connect_remote_agent(agent("desk", None), server.url, token="from-the-skill") as desk,
             skilled(catalog, ScriptedChatModel(script=Book(book)), agents=[desk]) as client,
         ):
             seen = await client.ask(f"Use {TRIAGE}.")
             assert await server.methods("from-the-skill") == []
             free = await client.ask("Use whole.")
     reason = "Agent desk failed: It is no service of ours and cannot be held to single tools, as the skill in use wants it."
-    assert (seen.last.state, seen.answer, ended(seen)["to"]) == ("completed", f"So: {reason}", ("error", reason))
+    assert (seen.last.state, seen.answer, ended(seen)["to"]) == (
+        "completed",
+        f"So: {reason}",
+        ("error", reason),
+    )
     assert free.answer == "So: I am foreign."
 
 
@@ -236,12 +287,12 @@ async def test_the_next_question_finds_the_agent_free(tmp_path: Path, where: Whe
     book = Book({"Free": Script(*TO_DESK[1:])}, Script(*TO_DESK))
     catalog = await stocked(tmp_path, held("desk/look"))
     async with (
-        placed(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk,
+        place_agent(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk,
         skilled(catalog, ScriptedChatModel(script=book), agents=[desk]) as client,
     ):
         seen = await client.ask("Held.")
-        paused = await asked(client, "Free.", contextId=seen.context_id)
-        await answered(client, paused, {request_ids(paused)[0]: {"type": "approve"}})
+        paused = await ask_until_paused(client, "Free.", contextId=seen.context_id)
+        await send_answers(client, paused, {request_ids(paused)[0]: {"type": "approve"}})
     assert [one["name"] for one in repos.made] == ["cai"]
 
 
@@ -250,7 +301,11 @@ async def test_the_next_question_finds_the_agent_free(tmp_path: Path, where: Whe
 
 @everywhere
 async def test_it_holds_over_a_form_and_a_restart(tmp_path: Path, where: Where) -> None:
-    repos, inner, form = Repos(), ScriptedChatModel(script=LOOKING), asking("form", [{"field_name": "name"}])
+    repos, inner, form = (
+        Repos(),
+        ScriptedChatModel(script=LOOKING),
+        form_tool("form", [{"field_name": "name"}]),
+    )
     model = scripted(
         Turn(load()),
         Turn(Call("form")),
@@ -258,39 +313,62 @@ async def test_it_holds_over_a_form_and_a_restart(tmp_path: Path, where: Where) 
         Turn(Say("{{tool:create_repo}}|{{tool:jira}}|{{tool:desk}}")),
     )
     await stocked(tmp_path, held("form", "desk/look"))
-    async with placed(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk:
-        given: dict[str, Any] = {"agents": [desk, agent("jira", Script(Turn(Say("Never said."))))], "tools": [form, repos.tool]}
+    async with place_agent(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk:
+        given: dict[str, Any] = {
+            "agents": [desk, agent("jira", Script(Turn(Say("Never said."))))],
+            "tools": [form, repos.tool],
+        }
         async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
-            paused = await asked(client)
+            paused = await ask_until_paused(client)
         async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
-            done = await answered(client, paused, {request_ids(paused)[0]: {"name": "cai"}})
+            done = await send_answers(client, paused, {request_ids(paused)[0]: {"name": "cai"}})
     names = ("desk/look", "form")
-    assert done.answer == f"{refused('create_repo', *names)}|{refused('The agent jira', *names)}|{NOT_CALLED} Seen."
+    assert (
+        done.answer
+        == f"{refused('create_repo', *names)}|{refused('The agent jira', *names)}|{NOT_CALLED} Seen."
+    )
     assert repos.made == []
-    assert [("create_repo" in one.tools, "form" in one.tools) for one in model.requests] == [(True, True), *[(False, True)] * 3]
+    assert [("create_repo" in one.tools, "form" in one.tools) for one in model.requests] == [
+        (True, True),
+        *[(False, True)] * 3,
+    ]
 
 
 @everywhere
-async def test_it_holds_in_an_agent_that_waits_for_a_person_over_a_restart(tmp_path: Path, where: Where) -> None:
-    script = Script(Turn(Call("drop_note", {"note": "a"})), Turn(Call("move_note", {"note": "b"})), Turn(Say("{{tool:move_note}}")))
-    desk = Desk(tmp_path, script, where, outer=Script(*TO_DESK))
+async def test_it_holds_in_an_agent_that_waits_for_a_person_over_a_restart(
+    tmp_path: Path, where: Where
+) -> None:
+    script = Script(
+        Turn(Call("drop_note", {"note": "a"})),
+        Turn(Call("move_note", {"note": "b"})),
+        Turn(Say("{{tool:move_note}}")),
+    )
+    desk = NotesAgent(tmp_path, script, where, outer=Script(*TO_DESK))
     await stocked(tmp_path, held("desk/drop_note"))
     async with open_sessions(tmp_path) as sessions, contextlib.AsyncExitStack() as stack:
 
         async def start() -> Any:
-            service = Storage.of(Settings.of({}).storage, tmp_path, "service") if where == "remote" else None
+            service = (
+                Storage.from_settings(Settings.from_variables({}).storage, tmp_path, "service")
+                if where == "remote"
+                else None
+            )
             far = await stack.enter_async_context(desk.placed(sessions, service))
-            return await stack.enter_async_context(skilled(catalogue(tmp_path), desk.supervisor, storage=in_folder(tmp_path), agents=[far]))
+            return await stack.enter_async_context(
+                skilled(catalogue(tmp_path), desk.supervisor, storage=in_folder(tmp_path), agents=[far])
+            )
 
-        paused = await asked(await start())
+        paused = await ask_until_paused(await start())
         await stack.pop_all().aclose()
-        done = await answered(await start(), paused, {request_ids(paused)[0]: {"type": "approve"}})
-    assert [(one["tool"], one["note"]) for one in desk.called] == [("drop_note", "a")]
-    assert done.answer.startswith("So: move_note was not called: for this assignment only drop_note may be used.")
+        done = await send_answers(await start(), paused, {request_ids(paused)[0]: {"type": "approve"}})
+    assert [(one["tool"], one["note"]) for one in desk.recorded_calls] == [("drop_note", "a")]
+    assert done.answer.startswith(
+        "So: move_note was not called: for this assignment only drop_note may be used."
+    )
 
 
 async def test_it_holds_when_the_server_stops_in_the_middle(tmp_path: Path) -> None:
-    repos, waiting = Repos(), Waiting()
+    repos, waiting = Repos(), BlockingScenario()
     wait = waiting.tool
     wait.name, wait.metadata = "hold", {"effect": "read"}
     model = scripted(Turn(load()), Turn(Call("hold")), Turn(CREATE), Turn(Say("{{tool:create_repo}}")))
@@ -304,7 +382,9 @@ async def test_it_holds_when_the_server_stops_in_the_middle(tmp_path: Path) -> N
         await stream.aclose()  # type: ignore[attr-defined]
     waiting.released.set()
     async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
-        again = Seen([one async for one in client.open("tasks/resubscribe", {"id": first.update["id"]})])
+        again = ReceivedStream(
+            [one async for one in client.open("tasks/resubscribe", {"id": first.update["id"]})]
+        )
     assert (again.last.state, repos.made) == ("completed", [])
     assert results(model.requests[-1], "create_repo") == [refused("create_repo", "hold")]
     assert "Body one." in model.requests[-1].system
@@ -320,7 +400,10 @@ def stored(folder: Path) -> bytes:
 
 def checkpointed(folder: Path) -> int:
     with contextlib.closing(sqlite3.connect(folder / "supervisor" / "checkpoints.db")) as db:
-        sizes = [db.execute(f"SELECT coalesce(sum(length({column})), 0) FROM {table}").fetchone()[0] for table, column in KEPT]
+        sizes = [
+            db.execute(f"SELECT coalesce(sum(length({column})), 0) FROM {table}").fetchone()[0]
+            for table, column in KEPT
+        ]
     return sum(sizes)
 
 
@@ -332,8 +415,14 @@ class Large:
 
     def __init__(self) -> None:
         self.body, self.details = token("body"), [token("file") for _ in range(4)]
-        files = {f"references/part-{number}.md": f"{word} ".encode() * 15_000 for number, word in enumerate(self.details)}
-        self.files: Mapping[str, bytes] = {**skill_files(TRIAGE, self.body, description="What to do first."), **files}
+        files = {
+            f"references/part-{number}.md": f"{word} ".encode() * 15_000
+            for number, word in enumerate(self.details)
+        }
+        self.files: Mapping[str, bytes] = {
+            **skill_files(TRIAGE, self.body, description="What to do first."),
+            **files,
+        }
         self.script = Script(
             Turn(load()),
             Turn(*(read(path, offset=offset) for path in files for offset in (0, 20_000))),
@@ -347,22 +436,33 @@ class Large:
         return [word.encode() for word in (self.body, *self.details)]
 
 
-async def paused_with(large: Large, home: Path, storage: Storage, others: int) -> tuple[int, Seen, bytes]:
+async def paused_with(
+    large: Large, home: Path, storage: Storage, others: int
+) -> tuple[int, ReceivedStream, bytes]:
     """Runs until a person is asked, and then to the end; the size of what is kept in the end, and all that left the server."""
     write_skill(home / "skills" / TRIAGE, large.files)
     for number in range(others):
-        write_skill(home / "skills" / f"other-{number}", skill_files(f"other-{number}", f"Other body {number}."))
+        write_skill(
+            home / "skills" / f"other-{number}", skill_files(f"other-{number}", f"Other body {number}.")
+        )
     model = ScriptedChatModel(script=large.script)
-    catalog, form = catalogue(home, FolderSource(home / "skills")), asking("form", [{"field_name": "name"}])
+    catalog, form = (
+        catalogue(home, FolderSource(home / "skills")),
+        form_tool("form", [{"field_name": "name"}]),
+    )
     async with skilled(catalog, model, storage=storage, tools=[form]) as client:
-        seen = await asked(client, "What is question-7?")
+        seen = await ask_until_paused(client, "What is question-7?")
         await look(large, home, storage, await version_of(catalog))
-        done = await answered(client, seen, {request_ids(seen)[0]: {"name": "cai"}})
-    size = checkpointed(home) if (home / "supervisor").exists() else 0  # now that the server has put its things away
+        done = await send_answers(client, seen, {request_ids(seen)[0]: {"name": "cai"}})
+    size = (
+        checkpointed(home) if (home / "supervisor").exists() else 0
+    )  # now that the server has put its things away
     assert done.answer == "So."
     shown = model.requests[2]
     assert large.body in shown.system
-    assert [any(word in text for text in results(shown, "read_skill_file")) for word in large.details] == [True] * 4
+    assert [any(word in text for text in results(shown, "read_skill_file")) for word in large.details] == [
+        True
+    ] * 4
     return size, done, seen.raw + done.raw
 
 

@@ -14,38 +14,40 @@ from langchain_core.tools import BaseTool
 from ai_platform_engineering.core.events import Notice, ToolFinished, ToolStarted
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.models.offline_model import OfflineModel
-from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent
+from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
-from ai_platform_engineering.net.connections import Gate
+from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.runtime.storage import Storage
-from ai_platform_engineering.skills_middleware.catalog import SkillCatalog
+from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
 from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
-from ai_platform_engineering.skills_middleware.sources.git_hub import HubReader
-from ai_platform_engineering.skills_middleware.sources.source import Source
-from tests.support.asking_agent import answered, asked, asking, request_ids
+from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader
+from ai_platform_engineering.skills_middleware.sources.skill_source import SkillSource
+from tests.support.asking_agent import ask_until_paused, form_tool, request_ids, send_answers
 from tests.support.dialects import Dialect, both_versions
-from tests.support.echo_supervisor import Versions
+from tests.support.echo_supervisor import VersionScenario
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.fakes.slack import FakeSlack
-from tests.support.harness import FAST, PLAIN, Client, Seen, agent, served, supervisor
-from tests.support.processes import invoked
+from tests.support.harness import FAST, PLAIN, Client, ReceivedStream, agent, serve_app, supervisor
+from tests.support.processes import invoke_caipe
 from tests.support.scenarios import delegate, token, tool
 from tests.support.skill_files import BLOCKED, skill_files, write_skill
-from tests.support.slack_workspace import LIMITS, Stage, joined
+from tests.support.slack_workspace import LIMITS, BotHarness, join_texts
 from tests.support.storages import in_folder
-from tests.support.terminals import in_terminal
+from tests.support.terminals import start_in_terminal
 
 GUIDE = "references/guide.md"
 TRIAGE = "incident-triage"
 
 
-def catalogue(home: Path, *sources: Source) -> SkillCatalog:
+def catalogue(home: Path, *sources: SkillSource) -> SkillCatalog:
     """What is stored in a folder, opened anew."""
-    reader = HubReader(home / "hubs", {"PATH": os.environ["PATH"], "HOME": str(home)}, Gate(allow_private=True))
+    reader = HubReader(
+        home / "hubs", {"PATH": os.environ["PATH"], "HOME": str(home)}, UrlChecker(allow_private=True)
+    )
     return SkillCatalog(SkillStore(home / "skills.db"), reader, sources)
 
 
@@ -62,13 +64,19 @@ async def skilled(
     model: BaseChatModel | None,
     *,
     storage: Storage | None = None,
-    agents: Sequence[Agent] = (),
+    agents: Sequence[PlacedAgent] = (),
     tools: Sequence[BaseTool] = (),
 ) -> AsyncIterator[Client]:
     """The supervisor with skills, on a storage that may outlive it; without a model the embedded router answers."""
-    given: dict[str, Any] = {"agents": agents, "tools": tools, "model": model, "router": OfflineModel(), "storage": storage}
+    given: dict[str, Any] = {
+        "agents": agents,
+        "tools": tools,
+        "model": model,
+        "router": OfflineModel(),
+        "storage": storage,
+    }
     async with (
-        served(create_app(Settings.of(FAST), skills=catalog, **given)) as url,
+        serve_app(create_app(Settings.from_variables(FAST), skills=catalog, **given)) as url,
         httpx.AsyncClient(timeout=30, verify=PLAIN) as http,
     ):
         yield Client(url, http)
@@ -79,7 +87,9 @@ def load(name: str = TRIAGE) -> Call:
 
 
 def read(path: str = GUIDE, name: str = TRIAGE, offset: int | None = None) -> Call:
-    return Call("read_skill_file", {"name": name, "path": path, **({} if offset is None else {"offset": offset})})
+    return Call(
+        "read_skill_file", {"name": name, "path": path, **({} if offset is None else {"offset": offset})}
+    )
 
 
 def scripted(*turns: Any) -> ScriptedChatModel:
@@ -91,11 +101,11 @@ def results(request: Request, name: str) -> list[str]:
     return request.tool_results.get(name, [])
 
 
-def notices(seen: Seen) -> list[str]:
+def notices(seen: ReceivedStream) -> list[str]:
     return [event.text for event in seen.events if isinstance(event, Notice) and event.code == "skill"]
 
 
-def outcomes(seen: Seen) -> list[tuple[str, str]]:
+def outcomes(seen: ReceivedStream) -> list[tuple[str, str]]:
     return [(event.tool, event.outcome) for event in seen.events if isinstance(event, ToolFinished)]
 
 
@@ -109,10 +119,15 @@ async def version_of(catalog: SkillCatalog, name: str = TRIAGE) -> str:
 
 
 async def test_the_model_sees_names_loads_a_skill_reads_its_file_and_follows_it(tmp_path: Path) -> None:
-    body, detail, other, version = token(), token(), token(), Versions()
+    body, detail, other, version = token(), token(), token(), VersionScenario()
     catalog = await stocked(
         tmp_path,
-        skill_files(TRIAGE, f"Read the guide. {body}", description="What to do first.", references__guide=f"severity={detail} is worst."),
+        skill_files(
+            TRIAGE,
+            f"Read the guide. {body}",
+            description="What to do first.",
+            references__guide=f"severity={detail} is worst.",
+        ),
         skill_files("cost-check", f"Count. {other}", description="Where\n  money goes."),
     )
     now = await version_of(catalog)
@@ -131,22 +146,41 @@ async def test_the_model_sees_names_loads_a_skill_reads_its_file_and_follows_it(
     assert f"{TRIAGE} (version {now}) is in use" in second.system
     assert GUIDE in second.system
     assert not any(detail in str(one) for one in (first, second))
-    assert results(third, "read_skill_file") == results(fourth, "read_skill_file") == [f"severity={detail} is worst."]
+    assert (
+        results(third, "read_skill_file")
+        == results(fourth, "read_skill_file")
+        == [f"severity={detail} is worst."]
+    )
     assert not any(detail in one.system or other in str(one) for one in model.requests)
     assert seen.answer == f"Severity {detail} of {version.value}."
-    assert [event.tool for event in seen.events if isinstance(event, ToolStarted)] == ["load_skill", "read_skill_file", "version"]
+    assert [event.tool for event in seen.events if isinstance(event, ToolStarted)] == [
+        "load_skill",
+        "read_skill_file",
+        "version",
+    ]
     assert outcomes(seen) == [("load_skill", "ok"), ("read_skill_file", "ok"), ("version", "ok")]
-    assert seen.words[:2] == ["🔧 Supervisor: Calling tool: Load_Skill\n", "✅ Supervisor: Tool Load_Skill completed\n"]
+    assert seen.notifications[:2] == [
+        "🔧 Supervisor: Calling tool: Load_Skill\n",
+        "✅ Supervisor: Tool Load_Skill completed\n",
+    ]
     assert notices(seen) == [f"Skill {TRIAGE} (version {now}) is in use."]
-    shown = [event.result for event in seen.events if isinstance(event, ToolFinished) and event.tool == "read_skill_file"]
-    assert shown == [f"{GUIDE} of the skill {TRIAGE} (version {now}), {len(f'severity={detail} is worst.')} characters."]
+    shown = [
+        event.result
+        for event in seen.events
+        if isinstance(event, ToolFinished) and event.tool == "read_skill_file"
+    ]
+    assert shown == [
+        f"{GUIDE} of the skill {TRIAGE} (version {now}), {len(f'severity={detail} is worst.')} characters."
+    ]
 
 
 async def test_a_long_file_is_read_in_pieces(tmp_path: Path) -> None:
     text = "".join(f"{number:07} " for number in range(6_000))
     catalog = await stocked(tmp_path, skill_files(TRIAGE, references__guide=text))
     model = scripted(
-        Turn(load()), Turn(read(), read(offset=20_000), read(offset=40_000), read(offset=90_000), read(offset=-5)), Turn(Say("So."))
+        Turn(load()),
+        Turn(read(), read(offset=20_000), read(offset=40_000), read(offset=90_000), read(offset=-5)),
+        Turn(Say("So.")),
     )
     async with supervisor(model, skills=catalog) as client:
         await client.ask("Go.")
@@ -166,8 +200,12 @@ async def test_what_cannot_be_read_or_loaded_is_said(tmp_path: Path) -> None:
     )
     async with supervisor(model, skills=catalog) as client:
         seen = await client.ask("Go.")
-    assert results(model.requests[1], "load_skill") == [f"There is no skill nothing. The skills are: cost-check, {TRIAGE}."]
-    assert results(model.requests[1], "read_skill_file") == [f"The skill {TRIAGE} is not in use: load it first."]
+    assert results(model.requests[1], "load_skill") == [
+        f"There is no skill nothing. The skills are: cost-check, {TRIAGE}."
+    ]
+    assert results(model.requests[1], "read_skill_file") == [
+        f"The skill {TRIAGE} is not in use: load it first."
+    ]
     *missing, unused = results(model.requests[-1], "read_skill_file")[1:]
     assert [f"It has: {GUIDE}." in one for one in missing] == [True, True]
     assert unused == "The skill cost-check is not in use: load it first."
@@ -175,11 +213,13 @@ async def test_what_cannot_be_read_or_loaded_is_said(tmp_path: Path) -> None:
 
 
 async def test_the_next_question_starts_without_the_skill(tmp_path: Path) -> None:
-    body, detail, version = token(), token(), Versions()
+    body, detail, version = token(), token(), VersionScenario()
     files = skill_files(TRIAGE, body, top="allowed-tools: nothing\n", references__guide=detail)
     catalog = await stocked(tmp_path, files)
     again = Script(Turn(Call("version")), Turn(Say("It is {{tool:version.version}}.")))
-    model = ScriptedChatModel(script=Book({"again": again}, Script(Turn(load()), Turn(read()), Turn(Say("So.")))))
+    model = ScriptedChatModel(
+        script=Book({"again": again}, Script(Turn(load()), Turn(read()), Turn(Say("So."))))
+    )
     async with supervisor(model, tools=[version.tool], skills=catalog) as client:
         before = await client.ask("Go.")
         assert body in model.requests[-1].system
@@ -197,7 +237,9 @@ async def test_an_agent_sees_no_skills(tmp_path: Path) -> None:
     body = token()
     catalog = await stocked(tmp_path, skill_files(TRIAGE, body, description="What to do first."))
     inner = scripted(Turn(Say("I am jira.")))
-    model = scripted(Turn(load()), Turn(delegate("jira", f"/{TRIAGE} of payments")), Turn(Say("{{tool:jira}}")))
+    model = scripted(
+        Turn(load()), Turn(delegate("jira", f"/{TRIAGE} of payments")), Turn(Say("{{tool:jira}}"))
+    )
     async with supervisor(model, agents=[agent("jira", inner)], skills=catalog) as client:
         assert (await client.ask("Go.")).answer == "I am jira."
     (request,) = inner.requests
@@ -209,8 +251,14 @@ async def test_an_agent_sees_no_skills(tmp_path: Path) -> None:
 
 async def test_of_a_thousand_the_model_sees_some_and_finds_the_others(tmp_path: Path) -> None:
     for number in range(1_000):
-        words = "Rotates the certificates of the mesh." if number == 987 else "Something for a platform. " + "x" * 60
-        write_skill(tmp_path / "folder" / f"skill-{number:04}", skill_files(f"skill-{number:04}", description=words))
+        words = (
+            "Rotates the certificates of the mesh."
+            if number == 987
+            else "Something for a platform. " + "x" * 60
+        )
+        write_skill(
+            tmp_path / "folder" / f"skill-{number:04}", skill_files(f"skill-{number:04}", description=words)
+        )
     catalog = catalogue(tmp_path, FolderSource(tmp_path / "folder"))
     model = scripted(
         Turn(
@@ -248,7 +296,9 @@ async def test_where_there_are_none_nothing_is_said_of_them(tmp_path: Path) -> N
 
 
 @both_versions
-async def test_a_question_that_begins_with_a_name_loads_the_skill_before_the_model_says_a_word(tmp_path: Path, dialect: Dialect) -> None:
+async def test_a_question_that_begins_with_a_name_loads_the_skill_before_the_model_says_a_word(
+    tmp_path: Path, dialect: Dialect
+) -> None:
     body = token()
     catalog = await stocked(tmp_path, skill_files(TRIAGE, body))
     now = await version_of(catalog)
@@ -260,7 +310,10 @@ async def test_a_question_that_begins_with_a_name_loads_the_skill_before_the_mod
     assert [request.last_user for request in model.requests] == [f"/{TRIAGE} payments are slow", f"/{TRIAGE}"]
     for one in (seen, again):
         assert one.answer == "I follow it."
-        assert one.words == ["🔧 Supervisor: Calling tool: Load_Skill\n", "✅ Supervisor: Tool Load_Skill completed\n"]
+        assert one.notifications == [
+            "🔧 Supervisor: Calling tool: Load_Skill\n",
+            "✅ Supervisor: Tool Load_Skill completed\n",
+        ]
         assert notices(one) == [f"Skill {TRIAGE} (version {now}) is in use."]
 
 
@@ -286,7 +339,9 @@ async def test_what_begins_with_no_name_goes_to_the_model_as_it_is(tmp_path: Pat
         for text in [*CALLED, *NOT_CALLED]:
             await client.ask(text)
     assert [request.last_user for request in model.requests] == [*CALLED, *NOT_CALLED]
-    assert [body in request.system for request in model.requests] == [True] * len(CALLED) + [False] * len(NOT_CALLED)
+    assert [body in request.system for request in model.requests] == [True] * len(CALLED) + [False] * len(
+        NOT_CALLED
+    )
     assert [request.position for request in model.requests] == [1] * len(CALLED) + [0] * len(NOT_CALLED)
 
 
@@ -295,25 +350,35 @@ async def test_ask_calls_a_skill_by_name(tmp_path: Path) -> None:
     catalog = await stocked(tmp_path, skill_files(TRIAGE, body))
     model = ScriptedChatModel(script=Script(Turn(Say("No skill.")), Turn(Say("I follow it."))))
     async with supervisor(model, skills=catalog) as client:
-        done = await invoked("ask", f"/{TRIAGE}", "payments", "are slow", env={"CAIPE_URL": client.url})
+        done = await invoke_caipe("ask", f"/{TRIAGE}", "payments", "are slow", env={"CAIPE_URL": client.url})
     assert (done.code, done.out) == (0, "I follow it.\n")
     assert f"Skill {TRIAGE} (version {await version_of(catalog)}) is in use." in done.err
-    assert [(request.last_user, body in request.system) for request in model.requests] == [(f"/{TRIAGE} payments are slow", True)]
+    assert [(request.last_user, body in request.system) for request in model.requests] == [
+        (f"/{TRIAGE} payments are slow", True)
+    ]
 
 
 async def test_a_chat_calls_a_skill_by_name(tmp_path: Path) -> None:
     body = token()
     catalog = await stocked(tmp_path, skill_files(TRIAGE, body))
     model = ScriptedChatModel(script=Script(Turn(Say("No skill.")), Turn(Say("I follow it."))))
-    async with supervisor(model, skills=catalog) as client, in_terminal("caipe", "chat", "--url", client.url) as screen:
-        at = await screen.shows("›", await screen.shows("Ask in plain words"))
+    async with (
+        supervisor(model, skills=catalog) as client,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
+    ):
+        at = await screen.wait_for_text("›", await screen.wait_for_text("Ask in plain words"))
         screen.type(f"/{TRIAGE} payments are slow\r")
-        at = await screen.shows("›", await screen.shows("I follow it", await screen.shows(f"Skill {TRIAGE} ", at)))
+        at = await screen.wait_for_text(
+            "›", await screen.wait_for_text("I follow it", await screen.wait_for_text(f"Skill {TRIAGE} ", at))
+        )
         screen.type("/nothing-there x\r")
-        at = await screen.shows("›", await screen.shows("No skill", at))
+        at = await screen.wait_for_text("›", await screen.wait_for_text("No skill", at))
         screen.type("/quit\r")
-        assert await screen.ended() == 0
-    assert [request.last_user for request in model.requests] == [f"/{TRIAGE} payments are slow", "/nothing-there x"]
+        assert await screen.wait_for_exit() == 0
+    assert [request.last_user for request in model.requests] == [
+        f"/{TRIAGE} payments are slow",
+        "/nothing-there x",
+    ]
     assert [body in request.system for request in model.requests] == [True, False]
 
 
@@ -321,13 +386,16 @@ async def test_people_in_slack_call_a_skill_by_name(tmp_path: Path) -> None:
     body = token()
     catalog = await stocked(tmp_path, skill_files(TRIAGE, body))
     model = ScriptedChatModel(script=Script(Turn(Say("No skill.")), Turn(Say("I follow it."))))
-    async with FakeSlack(clock=ScaledClock(), limits=LIMITS) as slack, supervisor(model, skills=catalog) as client:
-        on = Stage(slack, client, tmp_path / "bot-home")
+    async with (
+        FakeSlack(clock=ScaledClock(), limits=LIMITS) as slack,
+        supervisor(model, skills=catalog) as client,
+    ):
+        on = BotHarness(slack, client, tmp_path / "bot-home")
         async with on.bot():
             ts = await slack.say(f"/{TRIAGE} payments are slow", mention=True)
-            assert joined(await on.ended("C1", ts)) == "I follow it."
+            assert join_texts(await on.ended("C1", ts)) == "I follow it."
             ts = await slack.say("/nothing-there x", mention=True)
-            assert joined(await on.ended("C1", ts)) == "No skill."
+            assert join_texts(await on.ended("C1", ts)) == "No skill."
     assert [body in request.system for request in model.requests] == [True, False]
     assert model.requests[0].last_user == f"/{TRIAGE} payments are slow"
 
@@ -338,7 +406,7 @@ async def test_without_a_language_model_it_is_said_that_one_is_needed(tmp_path: 
         seen = await client.ask(f"/{TRIAGE} payments are slow")
         other = await client.ask("/nothing-there x")
     assert seen.answer == f"The skill {TRIAGE} needs a language model, and none is configured: set LLM_MODEL."
-    assert (seen.last.state, seen.words) == ("completed", [])
+    assert (seen.last.state, seen.notifications) == ("completed", [])
     assert (other.last.state, "needs a language model" in other.answer) == ("completed", False)
 
 
@@ -366,14 +434,19 @@ async def test_a_run_keeps_its_version_and_the_next_one_has_the_new(tmp_path: Pa
         return "Done."
 
     model = ScriptedChatModel(
-        script=Book({"": Script(Turn(load()), Turn(Call("meanwhile")), Turn(load()), Turn(read()), Turn(Say("So.")))})
+        script=Book(
+            {"": Script(Turn(load()), Turn(Call("meanwhile")), Turn(load()), Turn(read()), Turn(Say("So.")))}
+        )
     )
     async with supervisor(model, tools=[tool("meanwhile", meanwhile)], skills=catalog) as client:
         seen = await client.ask("Go.")
         before = list(model.requests)
         called = await client.ask(f"/{TRIAGE} now")
     last = before[-1]
-    assert [("Body one." in one.system, "Body two." in one.system) for one in before] == [(False, False), *[(True, False)] * 4]
+    assert [("Body one." in one.system, "Body two." in one.system) for one in before] == [
+        (False, False),
+        *[(True, False)] * 4,
+    ]
     assert results(last, "read_skill_file") == ["Guide one."]
     assert [f"(version {was})" in text for text in results(last, "load_skill")] == [True, True]
     assert notices(seen) == [f"Skill {TRIAGE} (version {was}) is in use."]
@@ -385,15 +458,17 @@ async def test_a_run_keeps_its_version_and_the_next_one_has_the_new(tmp_path: Pa
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_after_a_restart_a_run_goes_on_with_the_version_that_there_is(tmp_path: Path, change: str) -> None:
-    catalog, form = await stocked(tmp_path, V1), asking("form", [{"field_name": "name"}])
+async def test_after_a_restart_a_run_goes_on_with_the_version_that_there_is(
+    tmp_path: Path, change: str
+) -> None:
+    catalog, form = await stocked(tmp_path, V1), form_tool("form", [{"field_name": "name"}])
     model = scripted(Turn(load()), Turn(Call("form")), Turn(load(), read()), Turn(Say("So.")))
     async with skilled(catalog, model, storage=in_folder(tmp_path), tools=[form]) as client:
-        paused = await asked(client)
+        paused = await ask_until_paused(client)
     await CHANGES[change](catalog)
     await catalog.close()
     async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), tools=[form]) as client:
-        done = await answered(client, paused, {request_ids(paused)[0]: {"name": "cai"}})
+        done = await send_answers(client, paused, {request_ids(paused)[0]: {"name": "cai"}})
     assert done.answer == "So."
     third, last = model.requests[2:]
     assert "Body one." not in third.system
@@ -401,18 +476,21 @@ async def test_after_a_restart_a_run_goes_on_with_the_version_that_there_is(tmp_
         assert "Body two." in third.system
         assert results(last, "read_skill_file") == ["Guide two."]
     else:
-        assert f"(The skill {TRIAGE} was removed while it was in use. Go on without it, and say so.)" in third.system
+        assert (
+            f"(The skill {TRIAGE} was removed while it was in use. Go on without it, and say so.)"
+            in third.system
+        )
         assert "There is no skill" in results(last, "read_skill_file")[0]
         assert results(last, "load_skill")[1] == f"There is no skill {TRIAGE}. There are no skills."
     assert BLOCKED not in third.system
 
 
 async def test_after_a_restart_a_run_goes_on_with_a_skill_that_did_not_change(tmp_path: Path) -> None:
-    catalog, form = await stocked(tmp_path, V1), asking("form", [{"field_name": "name"}])
+    catalog, form = await stocked(tmp_path, V1), form_tool("form", [{"field_name": "name"}])
     model = scripted(Turn(load()), Turn(read()), Turn(Call("form")), Turn(Say("So.")))
     async with skilled(catalog, model, storage=in_folder(tmp_path), tools=[form]) as client:
-        paused = await asked(client)
+        paused = await ask_until_paused(client)
     async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), tools=[form]) as client:
-        await answered(client, paused, {request_ids(paused)[0]: {"name": "cai"}})
+        await send_answers(client, paused, {request_ids(paused)[0]: {"name": "cai"}})
     assert "Body one." in model.requests[-1].system
     assert results(model.requests[-1], "read_skill_file") == ["Guide one."]

@@ -15,7 +15,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call
     INTERRUPTED,
     INVALID,
     _extract_tool_call_ids,
-    repair,
+    repair_tool_calls,
 )
 from tests.support import strategies as given_by
 from tests.support.fakes.model import ScriptedChatModel
@@ -41,7 +41,10 @@ def result(call_id: str, text: str = "found") -> ToolMessage:
 
 def shape(messages: list[AnyMessage]) -> list[str]:
     """A history in short: who spoke, and which call a result answers."""
-    return [f"{message.tool_call_id}={message.text}" if isinstance(message, ToolMessage) else message.type for message in messages]
+    return [
+        f"{message.tool_call_id}={message.text}" if isinstance(message, ToolMessage) else message.type
+        for message in messages
+    ]
 
 
 # --- where providers put their ids --------------------------------------------------------------------------------------
@@ -55,12 +58,25 @@ def shape(messages: list[AnyMessage]) -> list[str]:
         (AIMessage("", tool_calls=[call("a")], invalid_tool_calls=[invalid("x")]), ["a", "x"]),
         (
             AIMessage(
-                "", additional_kwargs={"tool_calls": [{"id": "k", "type": "function", "function": {"name": "look", "arguments": "{"}}]}
+                "",
+                additional_kwargs={
+                    "tool_calls": [
+                        {"id": "k", "type": "function", "function": {"name": "look", "arguments": "{"}}
+                    ]
+                },
             ),
             ["k"],
         ),
         (AIMessage("", additional_kwargs={"tool_calls": None}), []),
-        (AIMessage([{"type": "text", "text": "Hm."}, {"type": "tool_use", "id": "u", "name": "look", "input": {}}]), ["u"]),
+        (
+            AIMessage(
+                [
+                    {"type": "text", "text": "Hm."},
+                    {"type": "tool_use", "id": "u", "name": "look", "input": {}},
+                ]
+            ),
+            ["u"],
+        ),
         (AIMessage([{"toolUse": {"toolUseId": "bedrock", "name": "look", "input": {}}}]), ["bedrock"]),
         (AIMessage([{"type": "tool_use", "tool_use": {"id": "inner"}, "id": "outer"}]), ["outer"]),
         (AIMessage([{"tool_use": {"toolUseId": "bedrock-2"}}]), ["bedrock-2"]),
@@ -104,8 +120,20 @@ def test_the_ids_of_a_message_are_found_wherever_they_stand(message: AIMessage, 
         AIMessage("", tool_calls=[call(None)]),
         AIMessage("", tool_calls=[call("")]),
         AIMessage("", invalid_tool_calls=[invalid(None)]),
-        AIMessage("", additional_kwargs={"tool_calls": [{"function": {"name": "look"}}, {"id": None}, {"id": 7}, "odd"]}),
-        AIMessage([{"type": "tool_use", "name": "look"}, {"type": "tool_use", "id": None}, {"toolUse": {}}, {"toolUse": None}]),
+        AIMessage(
+            "",
+            additional_kwargs={
+                "tool_calls": [{"function": {"name": "look"}}, {"id": None}, {"id": 7}, "odd"]
+            },
+        ),
+        AIMessage(
+            [
+                {"type": "tool_use", "name": "look"},
+                {"type": "tool_use", "id": None},
+                {"toolUse": {}},
+                {"toolUse": None},
+            ]
+        ),
         AIMessage([{"toolUse": "odd"}, {"type": "function_call", "id": "fc_1"}]),
     ],
     ids=["none", "empty", "invalid without", "kwargs without", "blocks without", "odd blocks"],
@@ -129,11 +157,13 @@ def test_an_intact_history_stays_as_it_is() -> None:
         calling("c", text="I look."),
         result("c"),
     ]
-    assert repair(whole) == whole
+    assert repair_tool_calls(whole) == whole
 
 
 def test_a_call_without_a_result_is_answered_in_its_place() -> None:
-    fixed = repair([HumanMessage("Which?"), calling("a", "b"), result("b"), HumanMessage("Hello?")])
+    fixed = repair_tool_calls(
+        [HumanMessage("Which?"), calling("a", "b"), result("b"), HumanMessage("Hello?")]
+    )
     assert shape(fixed) == ["human", "ai", f"a={INTERRUPTED}", "b=found", "human"]
     answer = fixed[2]
     assert isinstance(answer, ToolMessage)
@@ -151,42 +181,61 @@ def test_a_call_without_a_result_is_answered_in_its_place() -> None:
     ids=["tool_calls", "openai kwargs", "anthropic block", "bedrock block"],
 )
 def test_a_call_in_any_shape_is_answered(message: AIMessage) -> None:
-    assert shape(repair([HumanMessage("Which?"), message, HumanMessage("Hello?")])) == ["human", "ai", f"a={INTERRUPTED}", "human"]
+    assert shape(repair_tool_calls([HumanMessage("Which?"), message, HumanMessage("Hello?")])) == [
+        "human",
+        "ai",
+        f"a={INTERRUPTED}",
+        "human",
+    ]
 
 
 def test_a_call_that_could_not_be_read_is_told_so() -> None:
     message = AIMessage("", invalid_tool_calls=[invalid("x")])
-    assert shape(repair([HumanMessage("Which?"), message])) == ["human", "ai", f"x={INVALID}"]
+    assert shape(repair_tool_calls([HumanMessage("Which?"), message])) == ["human", "ai", f"x={INVALID}"]
 
 
 def test_a_call_without_an_id_is_dropped() -> None:
-    [_, message, answer] = repair([HumanMessage("Which?"), AIMessage("Hm.", tool_calls=[call(None), call("a")])])
+    [_, message, answer] = repair_tool_calls(
+        [HumanMessage("Which?"), AIMessage("Hm.", tool_calls=[call(None), call("a")])]
+    )
     assert isinstance(message, AIMessage)
     assert (message.text, [one["id"] for one in message.tool_calls]) == ("Hm.", ["a"])
     assert isinstance(answer, ToolMessage)
 
 
 def test_a_result_without_a_call_is_dropped() -> None:
-    assert shape(repair([result("early"), HumanMessage("Which?"), AIMessage("3."), result("nobodys")])) == ["human", "ai"]
+    assert shape(
+        repair_tool_calls([result("early"), HumanMessage("Which?"), AIMessage("3."), result("nobodys")])
+    ) == ["human", "ai"]
 
 
 def test_a_result_that_stands_elsewhere_comes_back_to_its_call() -> None:
-    moved = [HumanMessage("Which?"), calling("a", "b"), HumanMessage("Hello?"), result("b", "2"), AIMessage("Hm."), result("a", "1")]
-    assert shape(repair(moved)) == ["human", "ai", "a=1", "b=2", "human", "ai"]
+    moved = [
+        HumanMessage("Which?"),
+        calling("a", "b"),
+        HumanMessage("Hello?"),
+        result("b", "2"),
+        AIMessage("Hm."),
+        result("a", "1"),
+    ]
+    assert shape(repair_tool_calls(moved)) == ["human", "ai", "a=1", "b=2", "human", "ai"]
 
 
 def test_of_two_results_of_a_call_the_first_counts() -> None:
-    assert shape(repair([calling("a"), result("a", "first"), result("a", "second")])) == ["ai", "a=first"]
+    assert shape(repair_tool_calls([calling("a"), result("a", "first"), result("a", "second")])) == [
+        "ai",
+        "a=first",
+    ]
 
 
 def test_a_call_id_that_a_provider_uses_again_keeps_each_result_with_its_own_call() -> None:
     again = [calling("call_0"), result("call_0", "one"), calling("call_0"), result("call_0", "two")]
-    assert repair(again) == again
+    assert repair_tool_calls(again) == again
 
 
 def test_a_call_id_that_is_used_again_does_not_answer_the_call_that_was_cut_off() -> None:
     cut = [calling("call_0"), HumanMessage("Hello?"), calling("call_0"), result("call_0", "two")]
-    assert shape(repair(cut)) == ["ai", f"call_0={INTERRUPTED}", "human", "ai", "call_0=two"]
+    assert shape(repair_tool_calls(cut)) == ["ai", f"call_0={INTERRUPTED}", "human", "ai", "call_0=two"]
 
 
 # --- any history --------------------------------------------------------------------------------------------------------
@@ -199,7 +248,9 @@ def _in_shape(ids: list[str], kind: str) -> AIMessage:
         case "openai":
             return AIMessage("", additional_kwargs={"tool_calls": [{"id": call_id} for call_id in ids]})
         case "anthropic":
-            return AIMessage([{"type": "tool_use", "id": call_id, "name": "look", "input": {}} for call_id in ids])
+            return AIMessage(
+                [{"type": "tool_use", "id": call_id, "name": "look", "input": {}} for call_id in ids]
+            )
         case "bedrock":
             return AIMessage([{"toolUse": {"toolUseId": call_id}} for call_id in ids])
         case "unnamed":
@@ -223,8 +274,10 @@ histories = st.lists(messages, max_size=12)
 
 @given_by.examples(150)
 @given(history=histories)
-def test_after_the_repair_every_call_has_its_one_result_directly_behind_the_message(history: list[AnyMessage]) -> None:
-    fixed = repair(history)
+def test_after_the_repair_every_call_has_its_one_result_directly_behind_the_message(
+    history: list[AnyMessage],
+) -> None:
+    fixed = repair_tool_calls(history)
     at = 0
     while at < len(fixed):
         message = fixed[at]
@@ -240,8 +293,8 @@ def test_after_the_repair_every_call_has_its_one_result_directly_behind_the_mess
 @given_by.examples(100)
 @given(history=histories)
 def test_a_repaired_history_needs_no_repair(history: list[AnyMessage]) -> None:
-    fixed = repair(history)
-    assert repair(fixed) == fixed
+    fixed = repair_tool_calls(history)
+    assert repair_tool_calls(fixed) == fixed
 
 
 @given_by.examples(100)
@@ -250,14 +303,14 @@ def test_the_repair_keeps_what_was_said_in_its_order(history: list[AnyMessage]) 
     def said(some: list[AnyMessage]) -> list[tuple[str, Any]]:
         return [(message.type, message.content) for message in some if not isinstance(message, ToolMessage)]
 
-    assert said(repair(history)) == said(history)
+    assert said(repair_tool_calls(history)) == said(history)
 
 
 @given_by.examples(60)
 @given(history=histories, cut=st.integers(0, 12))
 def test_a_history_that_was_cut_off_is_whole_up_to_the_cut(history: list[AnyMessage], cut: int) -> None:
-    whole = repair(history)
-    fixed = repair(whole[:cut])
+    whole = repair_tool_calls(history)
+    fixed = repair_tool_calls(whole[:cut])
     assert fixed[: min(cut, len(whole))] == whole[:cut]
     assert all(isinstance(message, ToolMessage) and message.text == INTERRUPTED for message in fixed[cut:])
 
@@ -273,7 +326,9 @@ async def test_a_model_sees_a_repaired_history_and_the_stored_one_stays() -> Non
 
     model = ScriptedChatModel(script=Script(Turn(Say("It is 3."))))
     saver = InMemorySaver()
-    graph = await PlatformEngineerDeepAgent(Settings.of(FAST), tools=[look], model=model, checkpointer=saver).graph()
+    graph = await PlatformEngineerDeepAgent(
+        Settings.from_variables(FAST), tools=[look], model=model, checkpointer=saver
+    ).graph()
     config: Any = {"configurable": {"thread_id": "t"}}
     cut_off = [HumanMessage("Which?"), calling("a", "b"), result("b")]
     await graph.aupdate_state(config, {"messages": cut_off}, as_node="tools")

@@ -9,7 +9,15 @@ from typing import Any, Literal
 import pytest
 
 from ai_platform_engineering.core.events import InputRequested, InputResolved, ToolFinished, ToolStarted
-from tests.support.approving_agent import DELEGATING, Desk, Person, at_work, of_kind, only, requests
+from tests.support.approving_agent import (
+    DELEGATING,
+    NotesAgent,
+    Person,
+    events_of_kind,
+    only_request_id,
+    requests,
+    run_in_memory,
+)
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 
@@ -20,22 +28,31 @@ by_anybody = pytest.mark.parametrize("by", ["supervisor", "in-process", "remote"
 FIELDS: list[dict[str, Any]] = [
     {"field_name": "repo", "field_label": "Repository", "pattern": "[a-z-]+"},
     {"field_name": "stars", "field_type": "integer", "minimum": 0, "required": False},
-    {"field_name": "visibility", "field_type": "select", "field_values": ["public", "private"], "default_value": "private"},
+    {
+        "field_name": "visibility",
+        "field_type": "select",
+        "field_values": ["public", "private"],
+        "default_value": "private",
+    },
     {"field_name": "topics", "field_type": "multiselect", "field_values": ["a", "b"], "required": False},
     {"field_name": "issues", "field_type": "boolean"},
 ]
 
 
 def asking(**question: Any) -> Script:
-    return Script(Turn(Say("One moment."), Call(ASKING, question)), Turn(Say("Got {{tool:CAIPEAgentResponse}}")))
+    return Script(
+        Turn(Say("One moment."), Call(ASKING, question)), Turn(Say("Got {{tool:CAIPEAgentResponse}}"))
+    )
 
 
 @contextlib.asynccontextmanager
 async def asked_by(by: By, script: Script, folder: Path) -> AsyncIterator[tuple[Person, ScriptedChatModel]]:
     """The supervisor, and the model of whoever asks."""
     own = by == "supervisor"
-    desk = Desk(folder, script, "in-process" if by == "supervisor" else by, outer=script if own else DELEGATING)
-    async with at_work(desk) as person:
+    desk = NotesAgent(
+        folder, script, "in-process" if by == "supervisor" else by, outer=script if own else DELEGATING
+    )
+    async with run_in_memory(desk) as person:
         yield person, desk.supervisor if own else desk.model
 
 
@@ -45,34 +62,65 @@ def told(model: ScriptedChatModel) -> list[str]:
 
 @by_anybody
 async def test_a_model_asks_with_a_form_and_gets_the_values(tmp_path: Path, by: By) -> None:
-    script = asking(response="I need a few details.", input_title="New repository", input_description="For the team.", input_fields=FIELDS)
+    script = asking(
+        response="I need a few details.",
+        input_title="New repository",
+        input_description="For the team.",
+        input_fields=FIELDS,
+    )
     async with asked_by(by, script, tmp_path) as (person, model):
         seen = await person.ask()
         values = {"repo": "cai", "stars": "3", "topics": ["b"], "issues": "no"}
-        more = await person.answer(seen, {only(seen): values})
+        more = await person.answer(seen, {only_request_id(seen): values})
     [form] = requests(seen)
-    assert (form["user_input"], form["input_title"], form["input_description"]) == (True, "New repository", "For the team.")
+    assert (form["user_input"], form["input_title"], form["input_description"]) == (
+        True,
+        "New repository",
+        "For the team.",
+    )
     assert form["response"] == "I need a few details."
-    given = [{key: field[key] for key in written} for field, written in zip(form["input_fields"], FIELDS, strict=True)]
+    given = [
+        {key: field[key] for key in written}
+        for field, written in zip(form["input_fields"], FIELDS, strict=True)
+    ]
     assert given == FIELDS
-    assert [field["field_type"] for field in form["input_fields"]] == ["text", "integer", "select", "multiselect", "boolean"]
+    assert [field["field_type"] for field in form["input_fields"]] == [
+        "text",
+        "integer",
+        "select",
+        "multiselect",
+        "boolean",
+    ]
     assert [field["required"] for field in form["input_fields"]] == [True, False, True, False, True]
     [result] = told(model)
-    assert json.loads(result) == {"repo": "cai", "stars": 3, "visibility": "private", "topics": ["b"], "issues": False}
+    assert json.loads(result) == {
+        "repo": "cai",
+        "stars": 3,
+        "visibility": "private",
+        "topics": ["b"],
+        "issues": False,
+    }
     assert more.last.state == "completed"
     assert f"Got {result}" in more.answer
-    assert of_kind(seen, InputRequested)[0].agent == ("supervisor" if by == "supervisor" else "desk")
+    assert events_of_kind(seen, InputRequested)[0].agent == ("supervisor" if by == "supervisor" else "desk")
 
 
 @by_anybody
 async def test_that_a_model_asks_is_not_shown_as_a_tool(tmp_path: Path, by: By) -> None:
     async with asked_by(by, asking(response="Which?"), tmp_path) as (person, _):
         seen = await person.ask()
-        more = await person.answer(seen, {only(seen): {"answer": "that"}})
-    tools = [event for part in (seen, more) for event in part.events if isinstance(event, ToolStarted | ToolFinished)]
+        more = await person.answer(seen, {only_request_id(seen): {"answer": "that"}})
+    tools = [
+        event
+        for part in (seen, more)
+        for event in part.events
+        if isinstance(event, ToolStarted | ToolFinished)
+    ]
     assert [event.tool for event in tools if not event.delegates] == []
     assert not any(
-        ASKING in frame.text for part in (seen, more) for frame in part.named("tool_notification_start", "tool_notification_end")
+        ASKING in frame.text
+        for part in (seen, more)
+        for frame in part.named("tool_notification_start", "tool_notification_end")
     )
 
 
@@ -82,7 +130,10 @@ async def test_without_fields_it_asks_in_plain_words_and_a_text_answers(tmp_path
         seen = await person.ask()
         more = await person.ask("The blue one.", taskId=seen.task_id)
     [form] = requests(seen)
-    assert (form["response"], [field["field_type"] for field in form["input_fields"]]) == ("Which cluster?", ["textarea"])
+    assert (form["response"], [field["field_type"] for field in form["input_fields"]]) == (
+        "Which cluster?",
+        ["textarea"],
+    )
     assert [json.loads(result) for result in told(model)] == [{"answer": "The blue one."}]
     assert more.last.state == "completed"
 
@@ -93,12 +144,14 @@ async def test_without_fields_it_asks_in_plain_words_and_a_text_answers(tmp_path
     [({"message": "Ask somebody else."}, "Ask somebody else."), ({}, "The person does not want to answer.")],
     ids=["with words", "without"],
 )
-async def test_a_declined_form_reaches_the_model(tmp_path: Path, by: By, message: dict[str, str], declined: str) -> None:
+async def test_a_declined_form_reaches_the_model(
+    tmp_path: Path, by: By, message: dict[str, str], declined: str
+) -> None:
     async with asked_by(by, asking(response="Which?", input_fields=FIELDS), tmp_path) as (person, model):
         seen = await person.ask()
-        more = await person.answer(seen, {only(seen): {"type": "reject", **message}})
+        more = await person.answer(seen, {only_request_id(seen): {"type": "reject", **message}})
     assert [json.loads(result) for result in told(model)] == [{"declined": declined}]
-    assert [event.resolution for event in of_kind(more, InputResolved)] == ["rejected"]
+    assert [event.resolution for event in events_of_kind(more, InputResolved)] == ["rejected"]
     assert more.last.state == "completed"
 
 
@@ -106,11 +159,11 @@ async def test_a_declined_form_reaches_the_model(tmp_path: Path, by: By, message
 async def test_a_wrong_value_is_sent_back_and_the_model_does_not_see_it(tmp_path: Path, by: By) -> None:
     async with asked_by(by, asking(input_fields=FIELDS[:2]), tmp_path) as (person, model):
         seen = await person.ask()
-        wrong = await person.answer(seen, {only(seen): {"repo": "Not This", "stars": -1}})
+        wrong = await person.answer(seen, {only_request_id(seen): {"repo": "Not This", "stars": -1}})
         assert len(model.requests) == 1
-        await person.answer(seen, {only(seen): {"repo": "this"}})
+        await person.answer(seen, {only_request_id(seen): {"repo": "this"}})
     assert wrong.last.state == "input-required"
-    assert "Repository must have the form [a-z-]+. stars must be at least 0." in wrong.last.said
+    assert "Repository must have the form [a-z-]+. stars must be at least 0." in wrong.last.status_text
     assert [json.loads(result) for result in told(model)] == [{"repo": "this"}]
 
 
@@ -125,33 +178,47 @@ async def test_a_wrong_value_is_sent_back_and_the_model_does_not_see_it(tmp_path
     ],
     ids=["no list", "no name", "no choices", "no text"],
 )
-async def test_a_form_that_makes_no_sense_is_told_to_the_model(tmp_path: Path, by: By, question: dict[str, Any]) -> None:
-    async with asked_by(by, Script(Turn(Call(ASKING, question)), Turn(Say("Never mind."))), tmp_path) as (person, model):
+async def test_a_form_that_makes_no_sense_is_told_to_the_model(
+    tmp_path: Path, by: By, question: dict[str, Any]
+) -> None:
+    async with asked_by(by, Script(Turn(Call(ASKING, question)), Turn(Say("Never mind."))), tmp_path) as (
+        person,
+        model,
+    ):
         seen = await person.ask()
     assert requests(seen) == []
     [problem] = told(model)
     assert next(iter(question)) in problem  # it can find what was wrong
     assert "Never mind." in seen.answer
-    assert not any(ASKING in frame.text for frame in seen.named("tool_notification_start", "tool_notification_end"))
+    assert not any(
+        ASKING in frame.text for frame in seen.named("tool_notification_start", "tool_notification_end")
+    )
 
 
 async def test_fields_that_nobody_could_fill_in_take_a_text(tmp_path: Path) -> None:
-    odd = [{"field_name": "a", "field_type": "colour"}, {"field_name": "b", "field_type": "select", "field_values": []}]
+    odd = [
+        {"field_name": "a", "field_type": "colour"},
+        {"field_name": "b", "field_type": "select", "field_values": []},
+    ]
     async with asked_by("in-process", asking(input_fields=odd), tmp_path) as (person, model):
         seen = await person.ask()
-        await person.answer(seen, {only(seen): {"a": "red", "b": "blue"}})
+        await person.answer(seen, {only_request_id(seen): {"a": "red", "b": "blue"}})
     assert [json.loads(result) for result in told(model)] == [{"a": "red", "b": "blue"}]
 
 
 @by_anybody
 async def test_an_agent_asks_a_second_time(tmp_path: Path, by: By) -> None:
-    script = Script(Turn(Call(ASKING, {"response": "First?"})), Turn(Call(ASKING, {"response": "Second?"})), Turn(Say("Thanks.")))
+    script = Script(
+        Turn(Call(ASKING, {"response": "First?"})),
+        Turn(Call(ASKING, {"response": "Second?"})),
+        Turn(Say("Thanks.")),
+    )
     async with asked_by(by, script, tmp_path) as (person, model):
         seen = await person.ask()
-        again = await person.answer(seen, {only(seen): {"answer": "one"}})
-        assert only(again) != only(seen)
-        late = await person.refused(seen, {only(seen): {"answer": "three"}})
-        more = await person.answer(seen, {only(again): {"answer": "two"}})
+        again = await person.answer(seen, {only_request_id(seen): {"answer": "one"}})
+        assert only_request_id(again) != only_request_id(seen)
+        late = await person.refused(seen, {only_request_id(seen): {"answer": "three"}})
+        more = await person.answer(seen, {only_request_id(again): {"answer": "two"}})
     assert late.startswith("First was already answered by ")
     assert [json.loads(result) for result in told(model)] == [{"answer": "one"}, {"answer": "two"}]
     assert more.last.state == "completed"

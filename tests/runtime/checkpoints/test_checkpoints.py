@@ -23,14 +23,14 @@ from langgraph.types import Command, interrupt
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings, StorageSettings
 from ai_platform_engineering.runtime.checkpoints.checkpointer import Checkpoints, open_checkpoints
-from tests.support.database_servers import PASSWORD, Servers
+from tests.support.database_servers import PASSWORD, DatabaseServers
 
 LASTING = ("sqlite", "postgres", "redis-modules", "redis-plain", "mongodb")
 EVERY = ("memory", *LASTING)
 
 
 def storage(**variables: str) -> StorageSettings:
-    return Settings.of(variables).storage
+    return Settings.from_variables(variables).storage
 
 
 class Looked(TypedDict):
@@ -55,8 +55,15 @@ def graph(saver: BaseCheckpointSaver[Any], *, ask: bool = False) -> CompiledStat
 
     below = StateGraph(Looked).add_node("before", lambda _: {"found": ""}).add_node("inner", inner)
     below.add_edge(START, "before").add_edge("before", "inner").add_edge("inner", END)
-    whole = StateGraph(Talk).add_node("answer", answer).add_node("helper", below.compile()).add_node("close", close)
-    whole.add_edge(START, "answer").add_edge("answer", "helper").add_edge("helper", "close").add_edge("close", END)
+    whole = (
+        StateGraph(Talk)
+        .add_node("answer", answer)
+        .add_node("helper", below.compile())
+        .add_node("close", close)
+    )
+    whole.add_edge(START, "answer").add_edge("answer", "helper").add_edge("helper", "close").add_edge(
+        "close", END
+    )
     return whole.compile(checkpointer=saver)
 
 
@@ -91,8 +98,8 @@ class Database:
 
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[Servers]:
-    with Servers() as running:
+def servers() -> Iterator[DatabaseServers]:
+    with DatabaseServers() as running:
         yield running
 
 
@@ -101,13 +108,15 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     return make_database(request.param, request.getfixturevalue("servers"), tmp_path)
 
 
-def make_database(name: str, servers: Servers, home: Path) -> Database:
+def make_database(name: str, servers: DatabaseServers, home: Path) -> Database:
     made: dict[str, Callable[[], StorageSettings]] = {
         "memory": lambda: storage(DATABASE_URL="memory://"),
         "sqlite": storage,
         "postgres": lambda: storage(DATABASE_URL=servers.postgres),
         "redis-modules": lambda: storage(REDIS_URL=servers.redis_with_modules),
-        "redis-plain": lambda: storage(LANGGRAPH_CHECKPOINT_TYPE="redis", LANGGRAPH_CHECKPOINT_REDIS_URL=servers.redis),
+        "redis-plain": lambda: storage(
+            LANGGRAPH_CHECKPOINT_TYPE="redis", LANGGRAPH_CHECKPOINT_REDIS_URL=servers.redis
+        ),
         "mongodb": lambda: storage(MONGODB_URI=servers.mongodb),
     }
     return Database(name, made[name](), home)
@@ -124,7 +133,9 @@ def thread() -> str:
 
 
 async def history(checkpoints: Checkpoints, thread: str) -> list[list[str]]:
-    return [kept.values.get("said", []) async for kept in graph(checkpoints.saver).aget_state_history(at(thread))]
+    return [
+        kept.values.get("said", []) async for kept in graph(checkpoints.saver).aget_state_history(at(thread))
+    ]
 
 
 async def namespaces(checkpoints: Checkpoints, thread: str) -> set[str]:
@@ -143,7 +154,9 @@ SEEN: dict[str, set[str]] = {}
 async def turn(checkpoints: Checkpoints, thread: str, given: Any, *, ask: bool = False) -> list[str]:
     """Runs a turn as the server does and notes the namespaces of its sub-graphs."""
     compiled = graph(checkpoints.saver, ask=ask)
-    async for namespace, _ in compiled.astream(given, at(thread), stream_mode="checkpoints", subgraphs=True, durability="sync"):
+    async for namespace, _ in compiled.astream(
+        given, at(thread), stream_mode="checkpoints", subgraphs=True, durability="sync"
+    ):
         if namespace:
             SEEN.setdefault(thread, set()).add("|".join(namespace))
     return list((await compiled.aget_state(at(thread))).values["said"])
@@ -164,7 +177,14 @@ async def test_another_process_goes_on_where_the_first_one_stopped(database: Dat
     async with database.open() as first:
         await turn(first, thread, said("hello"))
     async with database.open() as second:
-        assert await turn(second, thread, said("again")) == ["hello", "answer to hello", "looked", "again", "answer to again", "looked"]
+        assert await turn(second, thread, said("again")) == [
+            "hello",
+            "answer to hello",
+            "looked",
+            "again",
+            "answer to again",
+            "looked",
+        ]
 
 
 @over(*EVERY)
@@ -240,9 +260,15 @@ async def test_a_checkpoint_that_was_put_twice_survives_pruning(database: Databa
         assert newest
         assert newest.parent_config
         config: Any = {"configurable": {"checkpoint_ns": "", **newest.parent_config["configurable"]}}
-        await checkpoints.saver.aput(config, newest.checkpoint, newest.metadata, newest.checkpoint["channel_versions"])
+        await checkpoints.saver.aput(
+            config, newest.checkpoint, newest.metadata, newest.checkpoint["channel_versions"]
+        )
         await checkpoints.prune(thread, idle=True)
-        assert (await graph(checkpoints.saver).aget_state(at(thread))).values["said"] == ["hello", "answer to hello", "looked"]
+        assert (await graph(checkpoints.saver).aget_state(at(thread))).values["said"] == [
+            "hello",
+            "answer to hello",
+            "looked",
+        ]
 
 
 @over(*EVERY)
@@ -329,13 +355,18 @@ async def test_replicas_that_start_together_share_one_database(database: Databas
         await checkpoints.aclose()
 
 
-async def test_replicas_make_the_tables_of_an_empty_database_together(servers: Servers, tmp_path: Path) -> None:
+async def test_replicas_make_the_tables_of_an_empty_database_together(
+    servers: DatabaseServers, tmp_path: Path
+) -> None:
     import psycopg
 
     name = f"empty_{uuid4().hex}"
     async with await psycopg.AsyncConnection.connect(servers.postgres, autocommit=True) as connection:
         await connection.execute(f"CREATE DATABASE {name}")
-    settings = storage(LANGGRAPH_CHECKPOINT_TYPE="postgres", LANGGRAPH_CHECKPOINT_POSTGRES_DSN=servers.postgres + "?dbname=" + name)
+    settings = storage(
+        LANGGRAPH_CHECKPOINT_TYPE="postgres",
+        LANGGRAPH_CHECKPOINT_POSTGRES_DSN=servers.postgres + "?dbname=" + name,
+    )
     many = await asyncio.gather(*(open_checkpoints(settings, tmp_path) for _ in range(4)))
     assert [checkpoints.problem for checkpoints in many] == [None] * 4
     for checkpoints in many:
@@ -350,7 +381,9 @@ async def test_a_long_thread_stays_small_in_a_private_file(tmp_path: Path) -> No
             await checkpoints.prune(thread, idle=True)
         assert checkpoints.backend == "sqlite"
         assert isinstance(checkpoints.saver, AsyncSqliteSaver)
-        async with checkpoints.saver.conn.execute("SELECT * FROM pragma_synchronous, pragma_journal_mode") as rows:
+        async with checkpoints.saver.conn.execute(
+            "SELECT * FROM pragma_synchronous, pragma_journal_mode"
+        ) as rows:
             assert await rows.fetchone() == (1, "wal")
         assert len((await graph(checkpoints.saver).aget_state(at(thread))).values["said"]) == 180
     files = list(home.iterdir())
@@ -371,12 +404,16 @@ async def test_a_long_thread_stays_small_in_memory(tmp_path: Path) -> None:
     assert len(sizes) == 1
 
 
-async def test_conversations_expire_where_the_database_can(servers: Servers, tmp_path: Path, thread: str) -> None:
+async def test_conversations_expire_where_the_database_can(
+    servers: DatabaseServers, tmp_path: Path, thread: str
+) -> None:
     import pymongo
     import redis.asyncio
 
     for address in (servers.redis, servers.redis_with_modules):
-        async with opened(storage(REDIS_URL=address, LANGGRAPH_CHECKPOINT_TTL_MINUTES="7"), tmp_path) as checkpoints:
+        async with opened(
+            storage(REDIS_URL=address, LANGGRAPH_CHECKPOINT_TTL_MINUTES="7"), tmp_path
+        ) as checkpoints:
             await turn(checkpoints, thread, said("hello"))
         async with redis.asyncio.Redis.from_url(address) as client:
             keys = [key async for key in client.scan_iter() if thread.encode() in key]
@@ -387,7 +424,9 @@ async def test_conversations_expire_where_the_database_can(servers: Servers, tmp
     mongodb = servers.mongodb + "/expiring"
     lives_in_mongodb = []
     for minutes in ("7", "8", ""):
-        async with opened(storage(MONGODB_URI=mongodb, LANGGRAPH_CHECKPOINT_TTL_MINUTES=minutes), tmp_path) as checkpoints:
+        async with opened(
+            storage(MONGODB_URI=mongodb, LANGGRAPH_CHECKPOINT_TTL_MINUTES=minutes), tmp_path
+        ) as checkpoints:
             assert checkpoints.problem is None
         with pymongo.MongoClient(mongodb) as mongo:
             found = [index.get("expireAfterSeconds") for index in mongo.expiring.checkpoints.list_indexes()]
@@ -400,7 +439,7 @@ async def test_a_lost_connection_is_an_error_and_not_an_empty_conversation(
 ) -> None:
     import valkey
 
-    with Servers() as short_lived:
+    with DatabaseServers() as short_lived:
         address = short_lived.redis
         checkpoints = await open_checkpoints(storage(REDIS_URL=address), tmp_path)
         await turn(checkpoints, thread, said("hello"))
@@ -413,8 +452,10 @@ async def test_a_lost_connection_is_an_error_and_not_an_empty_conversation(
     await checkpoints.aclose()
 
 
-async def test_the_store_can_be_somewhere_else(servers: Servers, tmp_path: Path, thread: str) -> None:
-    settings = storage(LANGGRAPH_STORE_TYPE="redis", REDIS_URL=servers.redis, DATABASE_URL=f"sqlite:///{tmp_path}/own.db")
+async def test_the_store_can_be_somewhere_else(servers: DatabaseServers, tmp_path: Path, thread: str) -> None:
+    settings = storage(
+        LANGGRAPH_STORE_TYPE="redis", REDIS_URL=servers.redis, DATABASE_URL=f"sqlite:///{tmp_path}/own.db"
+    )
     user = ("memories", str(uuid4()))
     async with opened(settings, tmp_path) as checkpoints:
         assert checkpoints.backend == "sqlite"
@@ -426,10 +467,14 @@ async def test_the_store_can_be_somewhere_else(servers: Servers, tmp_path: Path,
     assert (tmp_path / "own.db").exists()
 
 
-async def test_a_wrong_password_is_told_without_it(servers: Servers, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_password_is_told_without_it(
+    servers: DatabaseServers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     for address in (servers.postgres, servers.redis):
-        async with opened(storage(DATABASE_URL=address.replace(PASSWORD, "wrong-secret")), tmp_path, limit=2) as checkpoints:
+        async with opened(
+            storage(DATABASE_URL=address.replace(PASSWORD, "wrong-secret")), tmp_path, limit=2
+        ) as checkpoints:
             assert checkpoints.problem
             assert "wrong-secret" not in caplog.text + checkpoints.problem
 
@@ -444,10 +489,17 @@ async def test_a_wrong_password_is_told_without_it(servers: Servers, tmp_path: P
     ],
 )
 async def test_a_missing_package_is_answered_with_the_command(
-    variables: dict[str, str], module: str, extra: str, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variables: dict[str, str],
+    module: str,
+    extra: str,
+    servers: DatabaseServers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if "REDIS_URL" in variables:
-        variables = {"REDIS_URL": servers.redis if variables["REDIS_URL"] == "plain" else servers.redis_with_modules}
+        variables = {
+            "REDIS_URL": servers.redis if variables["REDIS_URL"] == "plain" else servers.redis_with_modules
+        }
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigurationError, match=rf"pip install 'ai-platform-engineering\[{extra}\]'"):
         await open_checkpoints(storage(**variables), tmp_path)

@@ -14,12 +14,15 @@ from langgraph.store.memory import InMemoryStore
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings, StorageSettings
 from ai_platform_engineering.runtime.checkpoints.checkpointer import Checkpoints, open_checkpoints
-from ai_platform_engineering.runtime.checkpoints.database_choice import chosen, chosen_store
+from ai_platform_engineering.runtime.checkpoints.database_choice import (
+    choose_checkpoint_database,
+    choose_store_database,
+)
 from tests.support.database_servers import PASSWORD, free_port
 
 
 def storage(**variables: str) -> StorageSettings:
-    return Settings.of(variables).storage
+    return Settings.from_variables(variables).storage
 
 
 @asynccontextmanager
@@ -40,7 +43,11 @@ POSTGRES, REDIS, MONGODB = "postgresql://u:p@db/x", "redis://:p@cache:1/0", "mon
         ({}, "sqlite", ""),
         ({"DATABASE_URL": POSTGRES}, "postgres", POSTGRES),
         ({"DATABASE_URL": "postgres://db/x"}, "postgres", "postgres://db/x"),
-        ({"DATABASE_URL": "postgresql+asyncpg://db/x?sslmode=require"}, "postgres", "postgresql://db/x?sslmode=require"),
+        (
+            {"DATABASE_URL": "postgresql+asyncpg://db/x?sslmode=require"},
+            "postgres",
+            "postgresql://db/x?sslmode=require",
+        ),
         ({"DATABASE_URL": REDIS}, "redis", REDIS),
         ({"DATABASE_URL": "rediss://cache"}, "redis", "rediss://cache"),
         ({"DATABASE_URL": "valkey://cache"}, "redis", "redis://cache"),
@@ -48,7 +55,11 @@ POSTGRES, REDIS, MONGODB = "postgresql://u:p@db/x", "redis://:p@cache:1/0", "mon
         ({"DATABASE_URL": MONGODB}, "mongodb", MONGODB),
         ({"DATABASE_URL": "mongodb+srv://docs/x"}, "mongodb", "mongodb+srv://docs/x"),
         ({"DATABASE_URL": "sqlite:///here.db"}, "sqlite", "here.db"),
-        ({"DATABASE_URL": "sqlite+aiosqlite:////data/there%20too.db?mode=rw"}, "sqlite", "/data/there too.db"),
+        (
+            {"DATABASE_URL": "sqlite+aiosqlite:////data/there%20too.db?mode=rw"},
+            "sqlite",
+            "/data/there too.db",
+        ),
         ({"DATABASE_URL": "sqlite://"}, "memory", ""),
         ({"DATABASE_URL": "sqlite:///:memory:"}, "memory", ""),
         ({"DATABASE_URL": "memory://"}, "memory", ""),
@@ -56,24 +67,40 @@ POSTGRES, REDIS, MONGODB = "postgresql://u:p@db/x", "redis://:p@cache:1/0", "mon
         ({"REDIS_URL": REDIS}, "redis", REDIS),
         ({"DATABASE_URL": POSTGRES, "MONGODB_URI": MONGODB, "REDIS_URL": REDIS}, "postgres", POSTGRES),
         ({"LANGGRAPH_CHECKPOINT_TYPE": "memory", "DATABASE_URL": POSTGRES}, "memory", ""),
-        ({"LANGGRAPH_CHECKPOINT_TYPE": "Redis", "REDIS_URL": REDIS, "DATABASE_URL": POSTGRES}, "redis", REDIS),
         (
-            {"LANGGRAPH_CHECKPOINT_TYPE": "redis", "REDIS_URL": REDIS, "LANGGRAPH_CHECKPOINT_REDIS_URL": "redis://own"},
+            {"LANGGRAPH_CHECKPOINT_TYPE": "Redis", "REDIS_URL": REDIS, "DATABASE_URL": POSTGRES},
+            "redis",
+            REDIS,
+        ),
+        (
+            {
+                "LANGGRAPH_CHECKPOINT_TYPE": "redis",
+                "REDIS_URL": REDIS,
+                "LANGGRAPH_CHECKPOINT_REDIS_URL": "redis://own",
+            },
             "redis",
             "redis://own",
         ),
-        ({"LANGGRAPH_CHECKPOINT_TYPE": "postgres", "LANGGRAPH_CHECKPOINT_POSTGRES_DSN": "host=db"}, "postgres", "host=db"),
+        (
+            {"LANGGRAPH_CHECKPOINT_TYPE": "postgres", "LANGGRAPH_CHECKPOINT_POSTGRES_DSN": "host=db"},
+            "postgres",
+            "host=db",
+        ),
         ({"LANGGRAPH_CHECKPOINT_TYPE": "postgres", "DATABASE_URL": POSTGRES}, "postgres", POSTGRES),
-        ({"LANGGRAPH_CHECKPOINT_TYPE": "mongodb", "LANGGRAPH_CHECKPOINT_MONGODB_URI": MONGODB}, "mongodb", MONGODB),
+        (
+            {"LANGGRAPH_CHECKPOINT_TYPE": "mongodb", "LANGGRAPH_CHECKPOINT_MONGODB_URI": MONGODB},
+            "mongodb",
+            MONGODB,
+        ),
         ({"LANGGRAPH_CHECKPOINT_TYPE": "mongodb", "MONGODB_URI": MONGODB}, "mongodb", MONGODB),
         ({"LANGGRAPH_CHECKPOINT_TYPE": "sqlite", "DATABASE_URL": POSTGRES}, "sqlite", ""),
         ({"LANGGRAPH_CHECKPOINT_TYPE": "sqlite", "DATABASE_URL": "sqlite:///here.db"}, "sqlite", "here.db"),
     ],
 )
 def test_which_database(variables: dict[str, str], backend: str, address: str) -> None:
-    choice = chosen(storage(**variables))
+    choice = choose_checkpoint_database(storage(**variables))
     assert (choice.backend, choice.address) == (backend, address)
-    assert chosen_store(storage(**variables)) == choice
+    assert choose_store_database(storage(**variables)) == choice
     assert "p@" not in repr(choice)
 
 
@@ -81,19 +108,27 @@ def test_which_database(variables: dict[str, str], backend: str, address: str) -
     ("variables", "named"),
     [
         ({"LANGGRAPH_CHECKPOINT_TYPE": "postgres"}, "LANGGRAPH_CHECKPOINT_POSTGRES_DSN or DATABASE_URL"),
-        ({"LANGGRAPH_CHECKPOINT_TYPE": "redis", "DATABASE_URL": POSTGRES}, "LANGGRAPH_CHECKPOINT_REDIS_URL or REDIS_URL"),
+        (
+            {"LANGGRAPH_CHECKPOINT_TYPE": "redis", "DATABASE_URL": POSTGRES},
+            "LANGGRAPH_CHECKPOINT_REDIS_URL or REDIS_URL",
+        ),
         ({"LANGGRAPH_CHECKPOINT_TYPE": "mongodb"}, "LANGGRAPH_CHECKPOINT_MONGODB_URI or MONGODB_URI"),
         ({"LANGGRAPH_STORE_TYPE": "postgres"}, "LANGGRAPH_CHECKPOINT_POSTGRES_DSN or DATABASE_URL"),
         ({"DATABASE_URL": f"mysql://u:{PASSWORD}@db/x"}, "DATABASE_URL"),
         ({"DATABASE_URL": f"{PASSWORD}"}, "DATABASE_URL"),
         ({"LANGGRAPH_CHECKPOINT_TYPE": "oracle"}, "LANGGRAPH_CHECKPOINT_TYPE"),
-        ({"LANGGRAPH_CHECKPOINT_TYPE": "postgres", "LANGGRAPH_CHECKPOINT_POSTGRES_DSN": PASSWORD}, "LANGGRAPH_CHECKPOINT_POSTGRES_DSN"),
+        (
+            {"LANGGRAPH_CHECKPOINT_TYPE": "postgres", "LANGGRAPH_CHECKPOINT_POSTGRES_DSN": PASSWORD},
+            "LANGGRAPH_CHECKPOINT_POSTGRES_DSN",
+        ),
         ({"REDIS_URL": f"{PASSWORD}@cache"}, "REDIS_URL"),
         ({"MONGODB_URI": f"{PASSWORD}@docs"}, "MONGODB_URI"),
         ({"MONGODB_URI": f"mongodb://u:{PASSWORD}:x@docs:port"}, "MONGODB_URI"),
     ],
 )
-async def test_a_setting_that_cannot_be_used_is_named(variables: dict[str, str], named: str, tmp_path: Path) -> None:
+async def test_a_setting_that_cannot_be_used_is_named(
+    variables: dict[str, str], named: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigurationError, match=named) as raised:
         await open_checkpoints(storage(**variables), tmp_path)
     assert PASSWORD not in str(raised.value)
@@ -112,7 +147,11 @@ def silent_port() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-UNREACHABLE = ("postgresql://caipe:{}@127.0.0.1:{}/x", "redis://:{}@127.0.0.1:{}/0", "mongodb://caipe:{}@127.0.0.1:{}/x")
+UNREACHABLE = (
+    "postgresql://caipe:{}@127.0.0.1:{}/x",
+    "redis://:{}@127.0.0.1:{}/0",
+    "mongodb://caipe:{}@127.0.0.1:{}/x",
+)
 
 
 @pytest.mark.parametrize("address", UNREACHABLE)
@@ -129,9 +168,9 @@ async def test_a_database_that_does_not_answer_is_replaced_by_memory(
         assert f"127.0.0.1:{number}" in checkpoints.problem
         assert isinstance(checkpoints.saver, InMemorySaver)
         assert isinstance(checkpoints.store, InMemoryStore)
-    assert [(record.levelname, record.getMessage()) for record in caplog.records if "storage" in record.name] == [
-        ("WARNING", checkpoints.problem)
-    ]
+    assert [
+        (record.levelname, record.getMessage()) for record in caplog.records if "checkpoints" in record.name
+    ] == [("WARNING", checkpoints.problem)]
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigurationError, match="STORAGE_REQUIRED") as raised:
         await open_checkpoints(settings.model_copy(update={"required": True}), tmp_path, limit=0.5)

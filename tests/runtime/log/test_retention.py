@@ -14,7 +14,7 @@ from ai_platform_engineering.core.events import Answered, Paused, RunStarted, Te
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import FencedSaver
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import NewRun, RunLog, RunRow, thread_of
+from ai_platform_engineering.runtime.log.run_log import NewRun, RunLog, RunRow, make_thread_id
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from ai_platform_engineering.runtime.storage import Storage
 from tests.runtime.server.test_a2a_input_required import form_tool
@@ -28,7 +28,9 @@ LATER = datetime(9000, 1, 1, tzinfo=UTC)
 
 MODEL = Book(
     {
-        "^Create": Script(Turn(Say("One moment. "), Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))),
+        "^Create": Script(
+            Turn(Say("One moment. "), Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))
+        ),
         "": Script(Turn(Say("Yes."))),
     }
 )
@@ -39,7 +41,10 @@ async def threads(storage: Storage) -> set[str]:
 
 
 async def is_kept(storage: Storage, context_id: str) -> bool:
-    return await storage.saver.aget_tuple({"configurable": {"thread_id": thread_of("", context_id)}}) is not None
+    return (
+        await storage.saver.aget_tuple({"configurable": {"thread_id": make_thread_id("", context_id)}})
+        is not None
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -61,7 +66,12 @@ async def test_a_conversation_whose_runs_are_forgotten_leaves_no_state(tmp_path:
         assert again.answer == "Yes."
         # What waits for people is not old, and goes on with what it knows.
         answer = {"kind": "data", "data": {"repo": "kept"}}
-        message = {**client.message(""), "parts": [answer], "taskId": waiting.task_id, "contextId": waiting.context_id}
+        message = {
+            **client.message(""),
+            "parts": [answer],
+            "taskId": waiting.task_id,
+            "contextId": waiting.context_id,
+        }
         done = await client.call("message/send", {"message": message})
         assert "Made kept." in json.dumps(done)
 
@@ -85,7 +95,7 @@ async def test_facts_are_not_a_matter_of_retention(tmp_path: Path) -> None:
     facts = Facts(lambda: storage.store)
     await facts.remember("ann", "Ann likes tea.")
     await storage.clean()
-    assert [fact.text for fact in await facts.of("ann")] == ["Ann likes tea."]
+    assert [fact.text for fact in await facts.list_facts("ann")] == ["Ann likes tea."]
     await storage.aclose()
 
 
@@ -93,7 +103,7 @@ async def test_facts_are_not_a_matter_of_retention(tmp_path: Path) -> None:
 
 
 async def run(log: RunLog, context: str, *last: Any, owner: str = "ann") -> RunRow:
-    run_id = f"{owner}-{context}-{len(await log.find(owner))}"
+    run_id = f"{owner}-{context}-{len(await log.find_runs(owner))}"
     started = RunStarted(message_id=run_id, parts=(TextPart(text="?"),), owner=owner)
     row, _ = await log.create(NewRun(run_id, context, owner, run_id, "digest", started, lasting_id=True))
     if last:
@@ -102,11 +112,16 @@ async def run(log: RunLog, context: str, *last: Any, owner: str = "ann") -> RunR
 
 
 DONE = Answered(text="Yes.", trace_id="t")
-LOGS: list[Callable[[Path], RunLog]] = [lambda _: MemoryLog(), lambda folder: SqliteLog.open(folder / "runs.db", tick=0)]
+LOGS: list[Callable[[Path], RunLog]] = [
+    lambda _: MemoryLog(),
+    lambda folder: SqliteLog.open(folder / "runs.db", tick=0),
+]
 
 
 @pytest.mark.parametrize("opened", LOGS, ids=BACKENDS)
-async def test_a_conversation_has_expired_when_all_its_runs_have(tmp_path: Path, opened: Callable[[Path], RunLog]) -> None:
+async def test_a_conversation_has_expired_when_all_its_runs_have(
+    tmp_path: Path, opened: Callable[[Path], RunLog]
+) -> None:
     log = opened(tmp_path)
     await run(log, "over", DONE)
     await run(log, "over", DONE)
@@ -115,10 +130,10 @@ async def test_a_conversation_has_expired_when_all_its_runs_have(tmp_path: Path,
         await run(log, f"open {len(last)}", *last)
     await run(log, "shared", DONE)
     await run(log, "shared", owner="bob")
-    assert sorted(await log.expired(LATER)) == [("ann", "over"), ("ann", "shared")]
-    assert await log.expired(datetime.now(UTC) - timedelta(days=1)) == []
-    assert await log.forget(LATER) == 5
-    assert await log.expired(LATER) == []
+    assert sorted(await log.find_expired_conversations(LATER)) == [("ann", "over"), ("ann", "shared")]
+    assert await log.find_expired_conversations(datetime.now(UTC) - timedelta(days=1)) == []
+    assert await log.delete_runs(LATER) == 5
+    assert await log.find_expired_conversations(LATER) == []
     await log.close()
 
 

@@ -23,15 +23,15 @@ from ai_platform_engineering.core.events import (
     InputRequested,
     InputResolved,
     Notice,
-    Numbered,
     Paused,
     RunStarted,
+    StoredEvent,
     TextDelta,
     TextPart,
 )
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import (
-    Answer,
+    AnswerMessage,
     JournalEntry,
     Marker,
     NewRun,
@@ -73,10 +73,18 @@ def log(storage: Storage) -> RunLog:
 
 
 def new_run(
-    *, owner: str = "ann", context: str = "context", message: str | None = None, text: str = "Hello", lasting: bool = True, **more: Any
+    *,
+    owner: str = "ann",
+    context: str = "context",
+    message: str | None = None,
+    text: str = "Hello",
+    lasting: bool = True,
+    **more: Any,
 ) -> NewRun:
     message_id = message or str(uuid.uuid4())
-    started = RunStarted(message_id=message_id, parts=(TextPart(text=text),), owner=owner, principal=f"principal of {owner}")
+    started = RunStarted(
+        message_id=message_id, parts=(TextPart(text=text),), owner=owner, principal=f"principal of {owner}"
+    )
     return NewRun(
         run_id=str(uuid.uuid4()),
         context_id=context,
@@ -106,7 +114,7 @@ ENDINGS: list[AnyEvent] = [
 ]
 
 
-def texts(items: list[Numbered]) -> list[str]:
+def texts(items: list[StoredEvent]) -> list[str]:
     return [item.event.text for item in items if isinstance(item.event, Notice)]
 
 
@@ -117,7 +125,12 @@ async def test_a_new_run_begins_with_its_question_as_number_one(log: RunLog) -> 
     wanted = new_run(text="Which version?")
     row, is_new = await log.create(wanted)
     assert is_new
-    assert (row.run_id, row.context_id, row.owner, row.message_id) == (wanted.run_id, wanted.context_id, "ann", wanted.message_id)
+    assert (row.run_id, row.context_id, row.owner, row.message_id) == (
+        wanted.run_id,
+        wanted.context_id,
+        "ann",
+        wanted.message_id,
+    )
     assert (row.principal, row.status, row.last_seq) == ("principal of ann", "running", 1)
     assert [(item.seq, item.event) for item in await log.read(row.run_id)] == [(1, wanted.started)]
     assert await log.get(row.run_id) == row
@@ -133,7 +146,7 @@ async def test_twenty_equal_messages_at_once_start_one_run(log: RunLog) -> None:
     answers = await asyncio.gather(*(log.create(new) for new in sent))
     assert [is_new for _, is_new in answers].count(True) == 1
     assert len({row.run_id for row, _ in answers}) == 1
-    assert len(await log.find("ann")) == 1
+    assert len(await log.find_runs("ann")) == 1
     assert len(await log.read(answers[0][0].run_id)) == 1, "the question is stored once"
 
 
@@ -150,7 +163,7 @@ async def test_a_known_id_with_other_content_is_a_conflict_and_changes_nothing(l
     first = await created(log, message="m", text="one")
     with pytest.raises(MessageConflict, match="used before with other content"):
         await log.create(new_run(message="m", text="another"))
-    assert [row.run_id for row in await log.find("ann")] == [first.run_id]
+    assert [row.run_id for row in await log.find_runs("ann")] == [first.run_id]
 
 
 @pytest.mark.parametrize("other", [{"owner": "bob"}, {"context": "another context"}])
@@ -215,7 +228,9 @@ async def test_writes_at_once_get_numbers_without_gap_and_stay_together(log: Run
     items = {item.seq: item.event for item in await log.read(row.run_id)}
     assert sorted(items) == list(range(1, 2 + sum(map(len, batches))))
     for batch, end in zip(batches, ends, strict=True):
-        assert [items[seq] for seq in range(end - len(batch) + 1, end + 1)] == batch, "a call's events have numbers in a row, in order"
+        assert [items[seq] for seq in range(end - len(batch) + 1, end + 1)] == batch, (
+            "a call's events have numbers in a row, in order"
+        )
 
 
 async def test_the_time_of_an_event_never_goes_back(log: RunLog) -> None:
@@ -245,7 +260,7 @@ async def test_reading_begins_after_a_number_and_ends_at_a_limit(log: RunLog) ->
 async def test_a_long_run_is_read_in_pages(log: RunLog) -> None:
     row = await created(log)
     await log.append(row.run_id, row.epoch, [noted(number) for number in range(999)])
-    found: list[Numbered] = []
+    found: list[StoredEvent] = []
     while page := await log.read(row.run_id, len(found)):
         assert len(page) <= 256
         found += page
@@ -262,7 +277,12 @@ async def test_what_was_read_does_not_change_when_more_is_stored(log: RunLog) ->
 
 async def test_an_unknown_run_is_not_there(log: RunLog) -> None:
     assert await log.get("nothing") is None
-    for attempt in (log.read("nothing"), log.append("nothing", 1, [noted("x")]), log.claim("nothing"), log.changed("nothing", 0)):
+    for attempt in (
+        log.read("nothing"),
+        log.append("nothing", 1, [noted("x")]),
+        log.advance_epoch("nothing"),
+        log.wait_for_event("nothing", 0),
+    ):
         with pytest.raises(RunNotFound):
             await attempt
 
@@ -271,15 +291,16 @@ async def test_an_unknown_run_is_not_there(log: RunLog) -> None:
     max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )  # the fixture is a factory: each example has its log
 @given(
-    batches=st.lists(st.lists(st.text(max_size=5), min_size=1, max_size=5), max_size=8), readers=st.lists(st.integers(0, 12), max_size=4)
+    batches=st.lists(st.lists(st.text(max_size=5), min_size=1, max_size=5), max_size=8),
+    readers=st.lists(st.integers(0, 12), max_size=4),
 )
 def test_a_reader_sees_the_stored_events_in_order_whenever_it_begins(
     storage: Storage, batches: list[list[str]], readers: list[int]
 ) -> None:
-    async def follow(log: RunLog, run_id: str, after: int) -> list[Numbered]:
-        found: list[Numbered] = []
+    async def follow(log: RunLog, run_id: str, after: int) -> list[StoredEvent]:
+        found: list[StoredEvent] = []
         while not (found and isinstance(found[-1].event, Answered)):
-            await log.changed(run_id, after)
+            await log.wait_for_event(run_id, after)
             found += await log.read(run_id, after, limit=3)
             after = found[-1].seq
         return found
@@ -295,7 +316,9 @@ def test_a_reader_sees_the_stored_events_in_order_whenever_it_begins(
         await log.append(row.run_id, row.epoch, [ENDINGS[0]])
         stored = [item for start in range(0, last, 256) for item in await log.read(row.run_id, start)]
         assert [item.seq for item in stored] == list(range(1, last + 1))
-        for after, found in zip(readers, await asyncio.wait_for(asyncio.gather(*following), WAIT), strict=True):
+        for after, found in zip(
+            readers, await asyncio.wait_for(asyncio.gather(*following), WAIT), strict=True
+        ):
             assert found == stored[after % last :]
 
     asyncio.run(scenario())
@@ -306,7 +329,7 @@ def test_a_reader_sees_the_stored_events_in_order_whenever_it_begins(
 
 async def test_a_reader_is_woken_by_the_next_event_and_then_finds_it(log: RunLog) -> None:
     row = await created(log)
-    waiting = [asyncio.create_task(log.changed(row.run_id, 1)) for _ in range(3)]
+    waiting = [asyncio.create_task(log.wait_for_event(row.run_id, 1)) for _ in range(3)]
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
     await log.append(row.run_id, row.epoch, [noted("now")])
@@ -316,12 +339,12 @@ async def test_a_reader_is_woken_by_the_next_event_and_then_finds_it(log: RunLog
 
 async def test_waiting_for_what_is_stored_already_returns_at_once(log: RunLog) -> None:
     row = await created(log)
-    await asyncio.wait_for(log.changed(row.run_id, 0), WAIT)
+    await asyncio.wait_for(log.wait_for_event(row.run_id, 0), WAIT)
 
 
 async def test_a_reader_that_waits_for_a_later_number_sleeps_on(log: RunLog) -> None:
     row = await created(log)
-    waiting = asyncio.create_task(log.changed(row.run_id, 3))
+    waiting = asyncio.create_task(log.wait_for_event(row.run_id, 3))
     await asyncio.sleep(0)
     await log.append(row.run_id, row.epoch, [noted("two"), noted("three")])
     for _ in range(5):
@@ -333,7 +356,7 @@ async def test_a_reader_that_waits_for_a_later_number_sleeps_on(log: RunLog) -> 
 
 async def test_events_of_another_run_wake_nobody(log: RunLog) -> None:
     mine, other = await created(log), await created(log)
-    waiting = asyncio.create_task(log.changed(mine.run_id, 1))
+    waiting = asyncio.create_task(log.wait_for_event(mine.run_id, 1))
     await asyncio.sleep(0)
     await log.append(other.run_id, other.epoch, [noted("other")])
     for _ in range(5):
@@ -344,7 +367,7 @@ async def test_events_of_another_run_wake_nobody(log: RunLog) -> None:
 
 async def test_a_reader_that_goes_away_harms_neither_the_writer_nor_other_readers(log: RunLog) -> None:
     row = await created(log)
-    leaves, stays = (asyncio.create_task(log.changed(row.run_id, 1)) for _ in range(2))
+    leaves, stays = (asyncio.create_task(log.wait_for_event(row.run_id, 1)) for _ in range(2))
     await asyncio.sleep(0)
     leaves.cancel()
     await asyncio.wait({leaves})
@@ -357,7 +380,7 @@ async def test_a_reader_that_goes_away_harms_neither_the_writer_nor_other_reader
 
 async def test_a_claim_gives_a_new_epoch_and_refuses_the_old_one(log: RunLog) -> None:
     row = await created(log)
-    epoch = await log.claim(row.run_id)
+    epoch = await log.advance_epoch(row.run_id)
     assert epoch > row.epoch
     with pytest.raises(Fenced):
         await log.append(row.run_id, row.epoch, [noted("from the old owner")])
@@ -367,7 +390,7 @@ async def test_a_claim_gives_a_new_epoch_and_refuses_the_old_one(log: RunLog) ->
 
 async def test_of_many_claims_only_the_last_may_write(log: RunLog) -> None:
     row = await created(log)
-    epochs = await asyncio.gather(*(log.claim(row.run_id) for _ in range(10)))
+    epochs = await asyncio.gather(*(log.advance_epoch(row.run_id) for _ in range(10)))
     assert len(set(epochs)) == 10
     for epoch in sorted(epochs)[:-1]:
         with pytest.raises(Fenced):
@@ -385,7 +408,7 @@ async def test_an_epoch_that_was_never_given_is_refused(log: RunLog) -> None:
 async def test_nothing_is_stored_after_the_end(log: RunLog, ending: AnyEvent) -> None:
     row = await created(log)
     await log.append(row.run_id, row.epoch, [noted("before"), ending])
-    for epoch in (row.epoch, await log.claim(row.run_id)):
+    for epoch in (row.epoch, await log.advance_epoch(row.run_id)):
         with pytest.raises(Fenced):
             await log.append(row.run_id, epoch, [noted("after")])
     assert (await log.read(row.run_id))[-1].event == ending
@@ -393,15 +416,17 @@ async def test_nothing_is_stored_after_the_end(log: RunLog, ending: AnyEvent) ->
 
 async def test_of_two_endings_at_once_exactly_one_is_stored(log: RunLog) -> None:
     row = await created(log)
-    outcomes = await asyncio.gather(*(log.append(row.run_id, row.epoch, [ending]) for ending in ENDINGS), return_exceptions=True)
+    outcomes = await asyncio.gather(
+        *(log.append(row.run_id, row.epoch, [ending]) for ending in ENDINGS), return_exceptions=True
+    )
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Fenced", "Fenced", "int"]
     assert len(await log.read(row.run_id)) == 2
 
 
 async def test_a_refused_write_wakes_nobody_and_takes_no_number(log: RunLog) -> None:
     row = await created(log)
-    epoch = await log.claim(row.run_id)
-    waiting = asyncio.create_task(log.changed(row.run_id, 1))
+    epoch = await log.advance_epoch(row.run_id)
+    waiting = asyncio.create_task(log.wait_for_event(row.run_id, 1))
     await asyncio.sleep(0)
     with pytest.raises(Fenced):
         await log.append(row.run_id, row.epoch, [noted("a"), noted("b")])
@@ -425,7 +450,10 @@ async def test_the_status_follows_the_events(log: RunLog) -> None:
         return now.status
 
     assert await after(TextDelta(message_id="m", offset=0, text="I need")) == "running"
-    assert await after(InputRequested(request_id="r", asked=Form()), Paused(text="Which?", requests=("r",))) == "paused"
+    assert (
+        await after(InputRequested(request_id="r", asked=Form()), Paused(text="Which?", requests=("r",)))
+        == "paused"
+    )
     assert await after(InputResolved(request_id="r", resolution="answered", value={"a": 1})) == "running"
     assert await after(ENDINGS[0]) == "ended"
 
@@ -433,7 +461,9 @@ async def test_the_status_follows_the_events(log: RunLog) -> None:
 async def test_a_request_that_is_withdrawn_by_the_end_leaves_the_run_ended(log: RunLog) -> None:
     row = await created(log)
     await log.append(row.run_id, row.epoch, [Paused(text="Which?", requests=("r",))])
-    await log.append(row.run_id, row.epoch, [InputResolved(request_id="r", resolution="withdrawn"), ENDINGS[2]])
+    await log.append(
+        row.run_id, row.epoch, [InputResolved(request_id="r", resolution="withdrawn"), ENDINGS[2]]
+    )
     now = await log.get(row.run_id)
     assert now is not None
     assert now.status == "ended"
@@ -443,19 +473,22 @@ async def test_a_request_that_is_withdrawn_by_the_end_leaves_the_run_ended(log: 
 
 
 async def test_an_owner_finds_the_own_runs_newest_first(log: RunLog) -> None:
-    rows = [await created(log, owner=owner, context=context) for owner, context in [("ann", "a"), ("bob", "a"), ("ann", "b"), ("ann", "a")]]
+    rows = [
+        await created(log, owner=owner, context=context)
+        for owner, context in [("ann", "a"), ("bob", "a"), ("ann", "b"), ("ann", "a")]
+    ]
     first, of_bob, second, third = (row.run_id for row in rows)
-    assert [row.run_id for row in await log.find("ann")] == [third, second, first]
-    assert [row.run_id for row in await log.find("ann", "a")] == [third, first]
-    assert [row.run_id for row in await log.find("bob")] == [of_bob]
-    assert await log.find("bob", "b") == []
-    assert await log.find("nobody") == []
+    assert [row.run_id for row in await log.find_runs("ann")] == [third, second, first]
+    assert [row.run_id for row in await log.find_runs("ann", "a")] == [third, first]
+    assert [row.run_id for row in await log.find_runs("bob")] == [of_bob]
+    assert await log.find_runs("bob", "b") == []
+    assert await log.find_runs("nobody") == []
 
 
 async def test_new_events_do_not_change_the_order_of_runs(log: RunLog) -> None:
     first, second = await created(log), await created(log)
     await log.append(first.run_id, first.epoch, [noted("late")])
-    assert [row.run_id for row in await log.find("ann")] == [second.run_id, first.run_id]
+    assert [row.run_id for row in await log.find_runs("ann")] == [second.run_id, first.run_id]
 
 
 async def test_the_conversations_of_an_owner_are_listed_by_their_newest_run(log: RunLog) -> None:
@@ -474,7 +507,10 @@ async def test_what_has_not_ended_is_listed_oldest_first(log: RunLog) -> None:
     await log.append(paused.run_id, paused.epoch, [Paused(text="Which?")])
     await log.append(done.run_id, done.epoch, [ENDINGS[0]])
     await log.append(working.run_id, working.epoch, [noted("later")])
-    assert [(row.run_id, row.status) for row in await log.unfinished()] == [(working.run_id, "running"), (paused.run_id, "paused")]
+    assert [(row.run_id, row.status) for row in await log.find_unfinished()] == [
+        (working.run_id, "running"),
+        (paused.run_id, "paused"),
+    ]
 
 
 async def test_a_run_is_not_created_over_another_one(log: RunLog) -> None:
@@ -489,13 +525,13 @@ async def test_a_run_is_not_created_over_another_one(log: RunLog) -> None:
 
 async def test_an_answer_is_recalled_by_its_owner_and_context_alone(log: RunLog) -> None:
     row = await created(log, context="talk")
-    answer = Answer(row.run_id, "m2", "digest", before=7)
-    await log.remember(answer)
-    assert await log.recall("ann", "talk", "m2") == answer
+    answer = AnswerMessage(row.run_id, "m2", "digest", before=7)
+    await log.store_answer(answer)
+    assert await log.find_answer("ann", "talk", "m2") == answer
     for owner, context, message in [("bob", "talk", "m2"), ("ann", "other", "m2"), ("ann", "talk", "m3")]:
-        assert await log.recall(owner, context, message) is None
+        assert await log.find_answer(owner, context, message) is None
     with pytest.raises(RunNotFound):
-        await log.remember(Answer("nothing", "m2", "digest", 1))
+        await log.store_answer(AnswerMessage("nothing", "m2", "digest", 1))
 
 
 # --- markers ----------------------------------------------------------------------------------------------------------
@@ -506,13 +542,17 @@ async def test_a_marker_says_after_which_number_its_checkpoint_was_stored(log: R
     await log.append(row.run_id, row.epoch, [noted("a")], [Marker("", "c1")])
     await log.append(row.run_id, row.epoch, [], [Marker("tools:1", "c2"), Marker("", "c1")])
     await log.append(row.run_id, row.epoch, [noted("b"), noted("c")], [Marker("", "c3")])
-    assert await log.markers(row.run_id) == [StoredMarker("", "c1", 2), StoredMarker("tools:1", "c2", 2), StoredMarker("", "c3", 4)]
+    assert await log.markers(row.run_id) == [
+        StoredMarker("", "c1", 2),
+        StoredMarker("tools:1", "c2", 2),
+        StoredMarker("", "c3", 4),
+    ]
     assert len(await log.read(row.run_id)) == 4, "markers take no numbers"
 
 
 async def test_a_refused_write_leaves_no_marker(log: RunLog) -> None:
     row = await created(log)
-    await log.claim(row.run_id)
+    await log.advance_epoch(row.run_id)
     with pytest.raises(Fenced):
         await log.append(row.run_id, row.epoch, [noted("a")], [Marker("", "c1")])
     assert await log.markers(row.run_id) == []
@@ -562,27 +602,27 @@ async def test_an_ended_run_is_leased_to_nobody(log: RunLog) -> None:
 
 async def test_a_remote_order_is_kept_for_its_run_and_key(log: RunLog) -> None:
     row, other = await created(log), await created(log)
-    assert await log.order(row.run_id, "tools:1") is None
-    await log.ordered(row.run_id, row.epoch, "tools:1", "jira", "remote-1")
-    await log.ordered(row.run_id, row.epoch, "tools:2", "argocd", "remote-2")
-    assert await log.order(row.run_id, "tools:1") == "remote-1"
-    assert await log.order(other.run_id, "tools:1") is None
-    await log.ordered(row.run_id, row.epoch, "tools:1", "jira", "remote-3")
-    assert await log.order(row.run_id, "tools:1") == "remote-3"
+    assert await log.find_remote_task(row.run_id, "tools:1") is None
+    await log.store_remote_task(row.run_id, row.epoch, "tools:1", "jira", "remote-1")
+    await log.store_remote_task(row.run_id, row.epoch, "tools:2", "argocd", "remote-2")
+    assert await log.find_remote_task(row.run_id, "tools:1") == "remote-1"
+    assert await log.find_remote_task(other.run_id, "tools:1") is None
+    await log.store_remote_task(row.run_id, row.epoch, "tools:1", "jira", "remote-3")
+    assert await log.find_remote_task(row.run_id, "tools:1") == "remote-3"
 
 
 async def test_all_orders_of_a_run_are_listed_with_their_agents(log: RunLog) -> None:
     row, other = await created(log), await created(log)
-    assert await log.orders(row.run_id) == []
-    await log.ordered(row.run_id, row.epoch, "tools:1", "jira", "remote-1")
-    await log.ordered(other.run_id, other.epoch, "tools:1", "jira", "elsewhere")
-    await log.ordered(row.run_id, row.epoch, "tools:2", "argocd", "remote-2")
-    await log.ordered(row.run_id, row.epoch, "tools:1", "jira", "remote-3")
-    assert await log.orders(row.run_id) == [("jira", "remote-3"), ("argocd", "remote-2")]
+    assert await log.list_remote_tasks(row.run_id) == []
+    await log.store_remote_task(row.run_id, row.epoch, "tools:1", "jira", "remote-1")
+    await log.store_remote_task(other.run_id, other.epoch, "tools:1", "jira", "elsewhere")
+    await log.store_remote_task(row.run_id, row.epoch, "tools:2", "argocd", "remote-2")
+    await log.store_remote_task(row.run_id, row.epoch, "tools:1", "jira", "remote-3")
+    assert await log.list_remote_tasks(row.run_id) == [("jira", "remote-3"), ("argocd", "remote-2")]
     await log.append(row.run_id, row.epoch, [ENDINGS[2]])
-    assert len(await log.orders(row.run_id)) == 2, "whoever cancels the run asks afterwards"
+    assert len(await log.list_remote_tasks(row.run_id)) == 2, "whoever cancels the run asks afterwards"
     with pytest.raises(RunNotFound):
-        await log.orders("nothing")
+        await log.list_remote_tasks("nothing")
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------
@@ -598,7 +638,11 @@ async def test_a_call_runs_once_and_its_outcome_answers_the_next_time(log: RunLo
     assert (first.may_run, first.tool, first.arguments) == (True, "delete", {"name": "x"})
     await log.finish(row.run_id, row.epoch, "ns/call", "done", {"content": "gone", "status": "success"})
     again = await begin(log, row, idempotent=True)
-    assert (again.may_run, again.state, again.outcome) == (False, "done", {"content": "gone", "status": "success"})
+    assert (again.may_run, again.state, again.outcome) == (
+        False,
+        "done",
+        {"content": "gone", "status": "success"},
+    )
     assert await log.journal(row.run_id) == [again]
 
 
@@ -615,7 +659,7 @@ async def test_a_call_without_an_outcome_may_have_taken_effect(log: RunLog) -> N
 async def test_a_call_that_does_no_harm_twice_runs_again(log: RunLog) -> None:
     row = await created(log)
     await begin(log, row, idempotent=True)
-    now = replace(row, epoch=await log.claim(row.run_id))
+    now = replace(row, epoch=await log.advance_epoch(row.run_id))
     entry = await begin(log, now, idempotent=True)
     assert (entry.may_run, entry.epoch) == (True, now.epoch)
 
@@ -669,21 +713,23 @@ async def test_a_call_that_its_run_left_open_can_be_settled(log: RunLog) -> None
 async def test_an_old_owner_orders_begins_and_finishes_nothing(log: RunLog) -> None:
     row = await created(log)
     await begin(log, row)
-    await log.claim(row.run_id)
+    await log.advance_epoch(row.run_id)
     for attempt in (
-        log.ordered(row.run_id, row.epoch, "key", "jira", "remote"),
+        log.store_remote_task(row.run_id, row.epoch, "key", "jira", "remote"),
         log.begin(row.run_id, row.epoch, "other", "delete", {}, idempotent=False),
         log.finish(row.run_id, row.epoch, "ns/call", "done", "late"),
     ):
         with pytest.raises(Fenced):
             await attempt
-    assert await log.order(row.run_id, "key") is None
+    assert await log.find_remote_task(row.run_id, "key") is None
     assert [(entry.key, entry.state) for entry in await log.journal(row.run_id)] == [("ns/call", "intent")]
 
 
 async def test_what_json_cannot_say_is_kept_as_text(log: RunLog) -> None:
     row = await created(log)
-    entry = await log.begin(row.run_id, row.epoch, "k", "write", {"at": uuid.UUID(int=1), "many": (1, 2)}, idempotent=False)
+    entry = await log.begin(
+        row.run_id, row.epoch, "k", "write", {"at": uuid.UUID(int=1), "many": (1, 2)}, idempotent=False
+    )
     assert entry.arguments == {"at": str(uuid.UUID(int=1)), "many": [1, 2]}
     assert await log.journal(row.run_id) == [entry]
 
@@ -692,7 +738,10 @@ async def test_what_json_cannot_say_is_kept_as_text(log: RunLog) -> None:
 
 
 def asks(*request_ids: str) -> list[AnyEvent]:
-    return [InputRequested(request_id=request_id, asked=Form(response=f"{request_id}?"), agent="jira") for request_id in request_ids]
+    return [
+        InputRequested(request_id=request_id, asked=Form(response=f"{request_id}?"), agent="jira")
+        for request_id in request_ids
+    ]
 
 
 async def statuses(log: RunLog, run_id: str) -> dict[str, str]:
@@ -703,7 +752,9 @@ async def test_a_request_is_stored_with_its_event(log: RunLog) -> None:
     row = await created(log)
     events = asks("r1", "r2")
     await log.append(row.run_id, row.epoch, [*events, Paused(text="?", requests=("r1", "r2"))])
-    assert await log.requests(row.run_id) == [PendingRequest(f"r{number}", row.run_id, event) for number, event in enumerate(events, 1)]
+    assert await log.requests(row.run_id) == [
+        PendingRequest(f"r{number}", row.run_id, event) for number, event in enumerate(events, 1)
+    ]
     assert await log.request("r2") == PendingRequest("r2", row.run_id, events[1])
     assert await log.request("r3") is None
 
@@ -712,12 +763,16 @@ def until(expires_at: datetime | None, request_id: str = "r") -> InputRequested:
     return InputRequested(request_id=request_id, asked=Form(response=f"{request_id}?", expires_at=expires_at))
 
 
-def message(row: RunRow, message_id: str = "answer") -> Answer:
-    return Answer(row.run_id, message_id, f"digest of {message_id}", row.last_seq)
+def message(row: RunRow, message_id: str = "answer") -> AnswerMessage:
+    return AnswerMessage(row.run_id, message_id, f"digest of {message_id}", row.last_seq)
 
 
-async def claimed(log: RunLog, row: RunRow, *request_ids: str, by: str = "ann", message_id: str = "answer") -> list[str]:
-    return await log.claim_requests(message(row, message_id), {one: {"answer": one} for one in request_ids}, by)
+async def claimed(
+    log: RunLog, row: RunRow, *request_ids: str, by: str = "ann", message_id: str = "answer"
+) -> list[str]:
+    return await log.claim_requests(
+        message(row, message_id), {one: {"answer": one} for one in request_ids}, by
+    )
 
 
 async def answer_of(log: RunLog, request_id: str) -> tuple[str, Any, str]:
@@ -734,7 +789,11 @@ async def test_of_forty_answers_at_once_one_is_taken(log: RunLog) -> None:
     (winner,) = [number for number, taken in enumerate(claims) if taken]
     assert claims[winner] == ["r"]
     assert await answer_of(log, "r") == ("claimed", {"answer": winner}, f"person {winner}")
-    kept = [number for number, (_, by) in enumerate(values) if await log.recall(row.owner, row.context_id, by)]
+    kept = [
+        number
+        for number, (_, by) in enumerate(values)
+        if await log.find_answer(row.owner, row.context_id, by)
+    ]
     assert kept == [winner], "a message that claimed nothing is not remembered"
 
 
@@ -742,9 +801,11 @@ async def test_of_forty_answers_to_several_requests_each_request_takes_one(log: 
     row, ids = await created(log), ["r1", "r2", "r3"]
     await log.append(row.run_id, row.epoch, asks(*ids))
     picks = [random.sample(ids, random.randint(1, 3)) for _ in range(37)] + [[one] for one in ids]
-    claims = await asyncio.gather(*(claimed(log, row, *pick, message_id=f"m{number}") for number, pick in enumerate(picks)))
+    claims = await asyncio.gather(
+        *(claimed(log, row, *pick, message_id=f"m{number}") for number, pick in enumerate(picks))
+    )
     assert sorted(one for taken in claims for one in taken) == ids
-    kept = [number for number in range(40) if await log.recall(row.owner, row.context_id, f"m{number}")]
+    kept = [number for number in range(40) if await log.find_answer(row.owner, row.context_id, f"m{number}")]
     assert kept == [number for number, taken in enumerate(claims) if taken]
 
 
@@ -765,7 +826,7 @@ async def test_several_values_are_claimed_as_they_were_asked_and_the_message_is_
     await log.append(row.run_id, row.epoch, asks("r1", "r2", "r3"))
     assert await claimed(log, row, "r3", "r1", "unknown") == ["r1", "r3"]
     assert await statuses(log, row.run_id) == {"r1": "claimed", "r2": "pending", "r3": "claimed"}
-    assert await log.recall(row.owner, row.context_id, "answer") == message(row)
+    assert await log.find_answer(row.owner, row.context_id, "answer") == message(row)
     now = await log.get(row.run_id)
     assert now is not None
     assert (now.status, now.last_seq) == ("running", 4), "a claim is no event: the run's own work tells of it"
@@ -781,7 +842,7 @@ async def test_only_what_still_waits_is_claimed(log: RunLog) -> None:
         ("claimed", {"answer": "r1"}, "ann"),
         ("claimed", {"answer": "r2"}, "bob"),
     ]
-    assert await log.recall(row.owner, row.context_id, "third") is None
+    assert await log.find_answer(row.owner, row.context_id, "third") is None
 
 
 async def test_an_answer_after_its_time_is_never_claimed(log: RunLog) -> None:
@@ -789,7 +850,7 @@ async def test_an_answer_after_its_time_is_never_claimed(log: RunLog) -> None:
     early, late = until(now + timedelta(hours=1), "early"), until(now - timedelta(microseconds=1), "late")
     await log.append(row.run_id, row.epoch, [early, late, until(None, "any")])
     assert await claimed(log, row, "late") == []
-    assert await log.recall(row.owner, row.context_id, "answer") is None
+    assert await log.find_answer(row.owner, row.context_id, "answer") is None
     assert await claimed(log, row, "early", "late", "any") == ["early", "any"]
     assert await statuses(log, row.run_id) == {"early": "claimed", "late": "pending", "any": "claimed"}
 
@@ -802,7 +863,7 @@ async def test_a_request_of_another_run_is_not_claimed(log: RunLog) -> None:
     assert await claimed(log, row, "r1", "r2") == ["r1"]
     assert await statuses(log, other.run_id) == {"r2": "pending"}
     with pytest.raises(RunNotFound):
-        await log.claim_requests(Answer("nothing", "answer", "digest", 1), {"r2": {}}, "ann")
+        await log.claim_requests(AnswerMessage("nothing", "answer", "digest", 1), {"r2": {}}, "ann")
 
 
 @pytest.mark.parametrize(
@@ -819,7 +880,11 @@ async def test_a_request_of_another_run_is_not_claimed(log: RunLog) -> None:
 async def test_a_resolved_request_takes_no_answer(log: RunLog, resolution: Any, status: str) -> None:
     row = await created(log)
     await log.append(row.run_id, row.epoch, asks("r1", "r2"))
-    await log.append(row.run_id, row.epoch, [InputResolved(request_id="r1", resolution=resolution, by="ann", value={"a": 1})])
+    await log.append(
+        row.run_id,
+        row.epoch,
+        [InputResolved(request_id="r1", resolution=resolution, by="ann", value={"a": 1})],
+    )
     assert await statuses(log, row.run_id) == {"r1": status, "r2": "pending"}
     assert await answer_of(log, "r1") == (status, {"a": 1}, "ann")
     assert await claimed(log, row, "r1", "r2", by="bob") == ["r2"]
@@ -832,8 +897,14 @@ async def test_a_claimed_answer_stays_when_it_is_resolved(log: RunLog) -> None:
     await claimed(log, row, "r")
     before = await log.request("r")
     await log.append(row.run_id, row.epoch, asks("r"))
-    assert await statuses(log, row.run_id) == {"r": "claimed"}, "asked again by a run that goes on after a crash"
-    await log.append(row.run_id, row.epoch, [InputResolved(request_id="r", resolution="answered", by="bob", value={"other": 1})])
+    assert await statuses(log, row.run_id) == {"r": "claimed"}, (
+        "asked again by a run that goes on after a crash"
+    )
+    await log.append(
+        row.run_id,
+        row.epoch,
+        [InputResolved(request_id="r", resolution="answered", by="bob", value={"other": 1})],
+    )
     assert await answer_of(log, "r") == ("resolved", {"answer": "r"}, "ann")
     after = await log.request("r")
     assert before is not None
@@ -862,8 +933,14 @@ async def test_what_waits_for_people_is_listed_oldest_first(log: RunLog) -> None
     await claimed(log, one, "c")
     await log.append(one.run_id, one.epoch, [InputResolved(request_id="d", resolution="expired")])
     found = await log.open_requests()
-    assert [(request.run_id, request.request_id) for request in found] == [(two.run_id, "a"), (one.run_id, "b"), (bobs.run_id, "e")]
-    assert [request.request_id for request in await log.open_requests("ann")] == ["a", "b"], "one whose time has come is still to be told"
+    assert [(request.run_id, request.request_id) for request in found] == [
+        (two.run_id, "a"),
+        (one.run_id, "b"),
+        (bobs.run_id, "e"),
+    ]
+    assert [request.request_id for request in await log.open_requests("ann")] == ["a", "b"], (
+        "one whose time has come is still to be told"
+    )
     assert [request.request_id for request in await log.open_requests("bob")] == ["e"]
     await log.append(two.run_id, two.epoch, [ENDINGS[2]])
     assert [request.request_id for request in await log.open_requests("ann")] == ["b"]
@@ -878,7 +955,7 @@ async def test_a_run_resolves_its_own_requests_only(log: RunLog) -> None:
 
 async def test_a_refused_write_asks_nothing(log: RunLog) -> None:
     row = await created(log)
-    await log.claim(row.run_id)
+    await log.advance_epoch(row.run_id)
     with pytest.raises(Fenced):
         await log.append(row.run_id, row.epoch, asks("r"))
     assert await log.request("r") is None
@@ -893,15 +970,17 @@ async def test_a_tool_is_allowed_in_its_conversation_until_it_is_taken_back(log:
     await log.allow(row.run_id, row.epoch, "jira/create", "ann")
     await log.allow(row.run_id, row.epoch, "argocd/sync", "ann")
     await log.allow(row.run_id, row.epoch, "jira/create", "bob")
-    found = await log.allowed("ann", "context")
-    assert [(one.tool, one.by) for one in found] == [("jira/create", "ann"), ("argocd/sync", "ann")], "the first word counts"
+    found = await log.list_allowances("ann", "context")
+    assert [(one.tool, one.by) for one in found] == [("jira/create", "ann"), ("argocd/sync", "ann")], (
+        "the first word counts"
+    )
     assert all(began <= one.at <= datetime.now(UTC) for one in found)
     for owner, context in (("bob", "context"), ("ann", "another")):
-        assert await log.allowed(owner, context) == []
+        assert await log.list_allowances(owner, context) == []
         assert not await log.disallow(owner, context, "jira/create")
     assert await log.disallow("ann", "context", "jira/create")
     assert not await log.disallow("ann", "context", "jira/create")
-    assert [one.tool for one in await log.allowed("ann", "context")] == ["argocd/sync"]
+    assert [one.tool for one in await log.list_allowances("ann", "context")] == ["argocd/sync"]
 
 
 async def test_what_is_allowed_holds_for_the_next_run_of_the_conversation(log: RunLog) -> None:
@@ -909,17 +988,20 @@ async def test_what_is_allowed_holds_for_the_next_run_of_the_conversation(log: R
     await log.allow(first.run_id, first.epoch, "jira/create", "ann")
     await log.append(first.run_id, first.epoch, [ENDINGS[0]])
     await created(log)
-    assert [one.tool for one in await log.allowed("ann", "context")] == ["jira/create"]
+    assert [one.tool for one in await log.list_allowances("ann", "context")] == ["jira/create"]
 
 
 async def test_an_old_owner_or_an_ended_run_allows_nothing(log: RunLog) -> None:
     row, over = await created(log), await created(log)
-    await log.claim(row.run_id)
+    await log.advance_epoch(row.run_id)
     await log.append(over.run_id, over.epoch, [ENDINGS[0]])
-    for attempt in (log.allow(row.run_id, row.epoch, "t", "ann"), log.allow(over.run_id, over.epoch, "t", "ann")):
+    for attempt in (
+        log.allow(row.run_id, row.epoch, "t", "ann"),
+        log.allow(over.run_id, over.epoch, "t", "ann"),
+    ):
         with pytest.raises(Fenced):
             await attempt
-    assert await log.allowed("ann", "context") == []
+    assert await log.list_allowances("ann", "context") == []
     with pytest.raises(RunNotFound):
         await log.allow("nothing", 1, "t", "ann")
 
@@ -928,38 +1010,47 @@ async def test_an_old_owner_or_an_ended_run_allows_nothing(log: RunLog) -> None:
 
 
 async def test_ended_runs_are_forgotten_with_all_that_belongs_to_them(log: RunLog) -> None:
-    gone, working, paused = await created(log, message="m", context="old"), await created(log), await created(log)
+    gone, working, paused = (
+        await created(log, message="m", context="old"),
+        await created(log),
+        await created(log),
+    )
     await log.append(gone.run_id, gone.epoch, asks("r"), [Marker("", "c")])
-    await log.remember(Answer(gone.run_id, "m2", "digest", 1))
+    await log.store_answer(AnswerMessage(gone.run_id, "m2", "digest", 1))
     await begin(log, gone)
-    await log.ordered(gone.run_id, gone.epoch, "k", "jira", "remote")
+    await log.store_remote_task(gone.run_id, gone.epoch, "k", "jira", "remote")
     await log.allow(gone.run_id, gone.epoch, "jira/create", "ann")
     await log.allow(working.run_id, working.epoch, "jira/create", "ann")
     await log.append(gone.run_id, gone.epoch, [ENDINGS[0]])
     await log.append(paused.run_id, paused.epoch, [*asks("r2"), Paused(text="?")])
-    assert await log.forget(gone.created) == 0
+    assert await log.delete_runs(gone.created) == 0
     assert await log.get(gone.run_id) is not None
-    assert await log.forget(LATER) == 1
+    assert await log.delete_runs(LATER) == 1
     assert await log.get(gone.run_id) is None
-    assert (await log.request("r"), await log.recall("ann", "old", "m2")) == (None, None)
-    assert await log.allowed("ann", "old") == []
-    assert [one.tool for one in await log.allowed("ann", "context")] == ["jira/create"]
-    for attempt in (log.read(gone.run_id), log.journal(gone.run_id), log.markers(gone.run_id), log.order(gone.run_id, "k")):
+    assert (await log.request("r"), await log.find_answer("ann", "old", "m2")) == (None, None)
+    assert await log.list_allowances("ann", "old") == []
+    assert [one.tool for one in await log.list_allowances("ann", "context")] == ["jira/create"]
+    for attempt in (
+        log.read(gone.run_id),
+        log.journal(gone.run_id),
+        log.markers(gone.run_id),
+        log.find_remote_task(gone.run_id, "k"),
+    ):
         with pytest.raises(RunNotFound):
             await attempt
-    assert [row.run_id for row in await log.find("ann")] == [paused.run_id, working.run_id]
+    assert [row.run_id for row in await log.find_runs("ann")] == [paused.run_id, working.run_id]
     assert [talk.context_id for talk in await log.conversations("ann")] == ["context"]
     assert await statuses(log, paused.run_id) == {"r2": "pending"}
     again = await created(log, message="m", context="old", text="other")
-    assert await log.order(again.run_id, "k") is None
+    assert await log.find_remote_task(again.run_id, "k") is None
 
 
 async def test_a_conversation_stays_while_it_has_runs(log: RunLog) -> None:
     await ended(log, context="talk")
     working = await created(log, context="talk")
-    assert await log.forget(LATER) == 1
+    assert await log.delete_runs(LATER) == 1
     assert [talk.context_id for talk in await log.conversations("ann")] == ["talk"]
-    assert [row.run_id for row in await log.find("ann", "talk")] == [working.run_id]
+    assert [row.run_id for row in await log.find_runs("ann", "talk")] == [working.run_id]
 
 
 # --- forgetting (storages with a bound) -------------------------------------------------------------------------------
@@ -976,7 +1067,7 @@ async def test_at_the_bound_the_oldest_ended_run_is_forgotten() -> None:
     gone, kept, working = await ended(log), await ended(log), (await created(log)).run_id
     newest = await created(log)
     assert await log.get(gone) is None
-    assert [row.run_id for row in await log.find("ann")] == [newest.run_id, working, kept]
+    assert [row.run_id for row in await log.find_runs("ann")] == [newest.run_id, working, kept]
 
 
 async def test_runs_that_work_or_wait_for_people_are_never_forgotten() -> None:
@@ -995,7 +1086,7 @@ async def test_the_bound_holds_however_many_runs_end() -> None:
     log = MemoryLog(most=10)
     for _ in range(100):
         await ended(log)
-    assert len(await log.find("ann")) <= 10
+    assert len(await log.find_runs("ann")) <= 10
 
 
 async def test_a_forgotten_message_may_be_sent_again() -> None:

@@ -25,14 +25,14 @@ from ai_platform_engineering.core.events import (
     InputRequested,
     InputResolved,
     Notice,
-    Numbered,
     Paused,
     RunStarted,
+    StoredEvent,
     TextPart,
 )
 from ai_platform_engineering.runtime.log import run_rows
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import Answer, Marker, NewRun, RunLog, RunRow
+from ai_platform_engineering.runtime.log.run_log import AnswerMessage, Marker, NewRun, RunLog, RunRow
 from ai_platform_engineering.runtime.log.sqlite_database import Database, StorageFailed
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from ai_platform_engineering.runtime.log.sqlite_schema import STEPS
@@ -58,8 +58,20 @@ async def opened(path: Path, **how: Any) -> AsyncIterator[SqliteLog]:
         await log.close()
 
 
-def new_run(run_id: str = "run", *, message: str | None = None, digest: str = "d", lasting: bool = True, context: str = "talk") -> NewRun:
-    started = RunStarted(message_id=message or f"message of {run_id}", parts=(TextPart(text="Hello"),), owner="ann", principal="ann")
+def new_run(
+    run_id: str = "run",
+    *,
+    message: str | None = None,
+    digest: str = "d",
+    lasting: bool = True,
+    context: str = "talk",
+) -> NewRun:
+    started = RunStarted(
+        message_id=message or f"message of {run_id}",
+        parts=(TextPart(text="Hello"),),
+        owner="ann",
+        principal="ann",
+    )
     return NewRun(run_id, context, "ann", started.message_id, digest, started, lasting)
 
 
@@ -76,8 +88,8 @@ def noted(text: object) -> Notice:
 ANSWERED = Answered(text="Done.", trace_id="t")
 
 
-async def everything(log: RunLog, run_id: str = "run") -> list[Numbered]:
-    found: list[Numbered] = []
+async def everything(log: RunLog, run_id: str = "run") -> list[StoredEvent]:
+    found: list[StoredEvent] = []
     while page := await log.read(run_id, len(found)):
         found += page
     return found
@@ -88,8 +100,12 @@ async def everything(log: RunLog, run_id: str = "run") -> list[Numbered]:
 
 async def held(log: RunLog) -> list[Any]:
     """What is kept of the run."""
-    by_run = (log.get, log.markers, log.journal, log.requests, log.orders)
-    return [await everything(log), await log.allowed("ann", "talk"), *[await look("run") for look in by_run]]
+    by_run = (log.get, log.markers, log.journal, log.requests, log.list_remote_tasks)
+    return [
+        await everything(log),
+        await log.list_allowances("ann", "talk"),
+        *[await look("run") for look in by_run],
+    ]
 
 
 async def test_what_was_stored_is_there_after_opening_the_file_again(path: Path) -> None:
@@ -97,18 +113,22 @@ async def test_what_was_stored_is_there_after_opening_the_file_again(path: Path)
     async with opened(path) as log:
         row = await created(log)
         await log.append("run", row.epoch, [noted("a"), asked], [Marker("ns", "c1")])
-        await log.ordered("run", row.epoch, "k", "jira", "remote")
+        await log.store_remote_task("run", row.epoch, "k", "jira", "remote")
         await log.allow("run", row.epoch, "jira/create", "ann")
         await log.begin("run", row.epoch, "call", "delete", {"n": 1}, idempotent=False)
-        assert await log.claim_requests(Answer("run", "m2", "d2", 3), {"r": {"answer": "blue"}}, "ann") == ["r"]
+        assert await log.claim_requests(
+            AnswerMessage("run", "m2", "d2", 3), {"r": {"answer": "blue"}}, "ann"
+        ) == ["r"]
         await log.lease("run", "me", 3600)
         before = await held(log)
     async with opened(path) as log:
         assert await held(log) == before
-        assert [(one.status, one.answer, one.by) for one in await log.requests("run")] == [("claimed", {"answer": "blue"}, "ann")]
-        assert await log.order("run", "k") == "remote"
-        assert await log.recall("ann", "talk", "m2") == Answer("run", "m2", "d2", 3)
-        assert [item.run_id for item in await log.unfinished()] == ["run"]
+        assert [(one.status, one.answer, one.by) for one in await log.requests("run")] == [
+            ("claimed", {"answer": "blue"}, "ann")
+        ]
+        assert await log.find_remote_task("run", "k") == "remote"
+        assert await log.find_answer("ann", "talk", "m2") == AnswerMessage("run", "m2", "d2", 3)
+        assert [item.run_id for item in await log.find_unfinished()] == ["run"]
         again, is_new = await log.create(replace(new_run("another"), message_id=row.message_id))
         assert (again.run_id, is_new) == ("run", False)
         entry = await log.begin("run", again.epoch, "call", "delete", {"n": 1}, idempotent=False)
@@ -119,7 +139,10 @@ async def test_the_file_survives_the_loss_of_power_and_is_for_its_owner_alone(pa
     database = Database(path)
 
     def asked(db: sqlite3.Connection, _: int) -> list[Any]:
-        return [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "auto_vacuum")]
+        return [
+            db.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous", "auto_vacuum")
+        ]
 
     assert await database.submit(asked) == ["wal", 2, 2]
     assert [stat.S_IMODE(file.stat().st_mode) for file in sorted(path.parent.iterdir())] == [0o600] * 4
@@ -171,10 +194,19 @@ asyncio.run(main())
 
 
 @contextlib.asynccontextmanager
-async def child(path: Path, runs: int, environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
+async def child(
+    path: Path, runs: int, environment: dict[str, str]
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Another process that has the file open and writes so many runs, telling every number that it was given."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, str(path), str(runs), stdout=asyncio.subprocess.PIPE, env=environment, cwd=ROOT
+        sys.executable,
+        "-c",
+        CHILD,
+        str(path),
+        str(runs),
+        stdout=asyncio.subprocess.PIPE,
+        env=environment,
+        cwd=ROOT,
     )
     assert process.stdout is not None
     try:
@@ -186,9 +218,13 @@ async def child(path: Path, runs: int, environment: dict[str, str]) -> AsyncIter
         await process.wait()
 
 
-async def test_a_second_process_is_refused_until_the_first_one_is_killed(path: Path, guarded_environment: dict[str, str]) -> None:
+async def test_a_second_process_is_refused_until_the_first_one_is_killed(
+    path: Path, guarded_environment: dict[str, str]
+) -> None:
     async with child(path, 0, guarded_environment) as process:
-        with pytest.raises(ConfigurationError, match=r"in use by another process.*Stop that one, or set CAIPE_HOME"):
+        with pytest.raises(
+            ConfigurationError, match=r"in use by another process.*Stop that one, or set CAIPE_HOME"
+        ):
             SqliteLog.open(path)
         process.kill()
         await process.wait()
@@ -219,18 +255,27 @@ async def test_after_a_kill_every_number_that_was_told_is_stored_and_none_is_mis
             run_id, last, number = line.decode().split()
             told.setdefault(run_id, {})[int(last)] = int(number)
     async with opened(path) as log:
-        for row in await log.unfinished():
+        for row in await log.find_unfinished():
             items = await everything(log, row.run_id)
             assert [item.seq for item in items] == list(range(1, row.last_seq + 1))
             found = {item.seq: item.event.text for item in items if isinstance(item.event, Notice)}
             for last, number in told.get(row.run_id, {}).items():
                 size = number % 3 + 1
-                assert [found[last - size + 1 + part] for part in range(size)] == [f"{number}.{part}" for part in range(size)]
+                assert [found[last - size + 1 + part] for part in range(size)] == [
+                    f"{number}.{part}" for part in range(size)
+                ]
             whole = [f"{number}.{part}" for number in range(row.last_seq) for part in range(number % 3 + 1)]
-            assert list(found.values()) == whole[: len(found)], "a call's events are stored together, in order"
-            assert len(found) in {sum(n % 3 + 1 for n in range(count)) for count in range(row.last_seq + 1)}, "and whole"
-            assert await log.append(row.run_id, await log.claim(row.run_id), [noted("on")]) == row.last_seq + 1
-        assert told.keys() <= {row.run_id for row in await log.unfinished()}
+            assert list(found.values()) == whole[: len(found)], (
+                "a call's events are stored together, in order"
+            )
+            assert len(found) in {
+                sum(n % 3 + 1 for n in range(count)) for count in range(row.last_seq + 1)
+            }, "and whole"
+            assert (
+                await log.append(row.run_id, await log.advance_epoch(row.run_id), [noted("on")])
+                == row.last_seq + 1
+            )
+        assert told.keys() <= {row.run_id for row in await log.find_unfinished()}
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
@@ -257,7 +302,9 @@ async def test_a_file_of_the_version_before_keeps_what_it_has(path: Path) -> Non
     async with opened(path) as log:
         row = await created(log)
     database = Database(path, steps=(*STEPS, STEP_NEXT))
-    assert [tuple(found) for found in database.rows("SELECT run_id, title FROM runs")] == [("run", "run_started")]
+    assert [tuple(found) for found in database.rows("SELECT run_id, title FROM runs")] == [
+        ("run", "run_started")
+    ]
     log = SqliteLog(database)
     assert await log.get("run") == row
     assert await log.append("run", row.epoch, [noted("on")]) == 2
@@ -273,13 +320,20 @@ async def test_requests_and_orders_of_the_first_version_are_there_in_this_one(pa
     assert version(path) == 1
     async with opened(path) as log:
         assert await log.get("run") == row
-        found = {one.request_id: (one.status, one.answer, one.by, one.at) for one in await log.requests("run")}
+        found = {
+            one.request_id: (one.status, one.answer, one.by, one.at) for one in await log.requests("run")
+        }
         assert found == {"open": ("pending", None, "", None), "done": ("resolved", {"a": 1}, "ann", None)}
-        assert (await log.order("run", "k"), await log.orders("run")) == ("remote", [("", "remote")])
-        assert await log.allowed("ann", "talk") == []
+        assert (await log.find_remote_task("run", "k"), await log.list_remote_tasks("run")) == (
+            "remote",
+            [("", "remote")],
+        )
+        assert await log.list_allowances("ann", "talk") == []
         assert [one.request_id for one in await log.open_requests("ann")] == ["open"]
-        assert await log.claim_requests(Answer("run", "m2", "d2", 1), {"open": {"b": 2}, "done": {}}, "bob") == ["open"]
-        await log.ordered("run", row.epoch, "k", "jira", "remote-2")
+        assert await log.claim_requests(
+            AnswerMessage("run", "m2", "d2", 1), {"open": {"b": 2}, "done": {}}, "bob"
+        ) == ["open"]
+        await log.store_remote_task("run", row.epoch, "k", "jira", "remote-2")
         await log.allow("run", row.epoch, "jira/create", "ann")
         before = await held(log)
     assert version(path) == len(STEPS)
@@ -288,10 +342,18 @@ async def test_requests_and_orders_of_the_first_version_are_there_in_this_one(pa
 
 
 def _as_the_first_version_stored(db: sqlite3.Connection) -> None:
-    event = InputRequested(request_id="open", asked=Form(response="Which?")).model_dump(mode="json", exclude={"asked": {"expires_at"}})
-    for request_id, status, answer, by in (("open", "pending", None, ""), ("done", "resolved", {"a": 1}, "ann")):
+    event = InputRequested(request_id="open", asked=Form(response="Which?")).model_dump(
+        mode="json", exclude={"asked": {"expires_at"}}
+    )
+    for request_id, status, answer, by in (
+        ("open", "pending", None, ""),
+        ("done", "resolved", {"a": 1}, "ann"),
+    ):
         body = json.dumps({**event, "request_id": request_id})
-        db.execute("INSERT INTO pending VALUES (?, 'run', ?, ?, ?, ?)", (request_id, body, status, json.dumps(answer), by))
+        db.execute(
+            "INSERT INTO pending VALUES (?, 'run', ?, ?, ?, ?)",
+            (request_id, body, status, json.dumps(answer), by),
+        )
     db.execute("INSERT INTO orders VALUES ('run', 'k', 'remote')")
 
 
@@ -311,7 +373,9 @@ async def test_a_step_that_breaks_changes_nothing(path: Path) -> None:
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
     Database(path, steps=(*STEPS, STEP_NEXT)).close()
     for _ in range(2):
-        with pytest.raises(ConfigurationError, match=r"newer version.*Start the newer version, or set CAIPE_HOME"):
+        with pytest.raises(
+            ConfigurationError, match=r"newer version.*Start the newer version, or set CAIPE_HOME"
+        ):
             SqliteLog.open(path)
     assert version(path) == len(STEPS) + 1
 
@@ -324,7 +388,9 @@ async def test_one_commit_serves_all_who_wait(path: Path) -> None:
     log = SqliteLog(database)
     rows = await asyncio.gather(*(created(log, f"run-{number}") for number in range(50)))
     before = database.commits
-    ends = await asyncio.gather(*(log.append(row.run_id, row.epoch, [noted(number)]) for row in rows for number in range(4)))
+    ends = await asyncio.gather(
+        *(log.append(row.run_id, row.epoch, [noted(number)]) for row in rows for number in range(4))
+    )
     assert sorted(ends) == sorted([2, 3, 4, 5] * 50)
     assert 1 <= database.commits - before <= 5
     await log.close()
@@ -333,8 +399,12 @@ async def test_one_commit_serves_all_who_wait(path: Path) -> None:
 async def test_old_and_new_epochs_in_the_same_commits_never_mix(path: Path) -> None:
     async with opened(path) as log:
         old = (await created(log)).epoch
-        new = await log.claim("run")
-        writes = [log.append("run", epoch, [noted(f"{epoch}"), noted(f"{number}")]) for number in range(500) for epoch in (old, new)]
+        new = await log.advance_epoch("run")
+        writes = [
+            log.append("run", epoch, [noted(f"{epoch}"), noted(f"{number}")])
+            for number in range(500)
+            for epoch in (old, new)
+        ]
         outcomes = await asyncio.gather(*writes, return_exceptions=True)
         assert all(isinstance(outcome, Fenced) for outcome in outcomes[::2])
         assert outcomes[1::2] == list(range(3, 1003, 2)), "in the order of the calls"
@@ -348,12 +418,17 @@ async def test_a_claim_fences_what_follows_it_in_the_same_commit(path: Path) -> 
         row = await created(log)
         outcomes = await asyncio.gather(
             log.append("run", row.epoch, [noted("before")]),
-            log.claim("run"),
+            log.advance_epoch("run"),
             log.append("run", row.epoch, [noted("after")]),
             log.append("run", row.epoch + 1, [noted("new owner")]),
             return_exceptions=True,
         )
-        assert [outcome if isinstance(outcome, int) else type(outcome) for outcome in outcomes] == [2, row.epoch + 1, Fenced, 3]
+        assert [outcome if isinstance(outcome, int) else type(outcome) for outcome in outcomes] == [
+            2,
+            row.epoch + 1,
+            Fenced,
+            3,
+        ]
 
 
 async def test_work_that_fails_half_way_is_undone_alone(path: Path) -> None:
@@ -381,7 +456,9 @@ async def test_an_event_that_cannot_be_encoded_costs_no_number(path: Path) -> No
         row = await created(log)
         bad = noted("x").model_copy(update={"text": object()})
         outcomes = await asyncio.gather(
-            log.append("run", row.epoch, [noted("a"), bad]), log.append("run", row.epoch, [noted("b")]), return_exceptions=True
+            log.append("run", row.epoch, [noted("a"), bad]),
+            log.append("run", row.epoch, [noted("b")]),
+            return_exceptions=True,
         )
         assert outcomes[1] == 2
         assert isinstance(outcomes[0], Exception)
@@ -394,22 +471,28 @@ async def test_on_a_full_disk_nobody_gets_a_number_and_what_was_given_stays(path
     rows = [await created(log, f"run-{number}") for number in range(3)]
     await database.submit(lambda db, _: db.execute("PRAGMA max_page_count = 60").fetchall())
     given: dict[str, int] = {}
-    waiting = asyncio.create_task(log.changed("run-0", 10_000))
+    waiting = asyncio.create_task(log.wait_for_event("run-0", 10_000))
     for _ in range(200):
         writes = (log.append(row.run_id, row.epoch, [noted("x" * 1500)]) for row in rows)
         outcomes = await asyncio.gather(*writes, return_exceptions=True)
         if any(isinstance(outcome, BaseException) for outcome in outcomes):
             break
-        given = {row.run_id: outcome for row, outcome in zip(rows, outcomes, strict=True) if isinstance(outcome, int)}
+        given = {
+            row.run_id: outcome
+            for row, outcome in zip(rows, outcomes, strict=True)
+            if isinstance(outcome, int)
+        }
     else:
         pytest.fail("the disk was never full")
     assert [type(outcome) for outcome in outcomes] == [StorageFailed] * 3
     assert "full" in str(outcomes[0])
-    assert {row.run_id: row.last_seq for row in await log.find("ann")} == given
+    assert {row.run_id: row.last_seq for row in await log.find_runs("ann")} == given
     await database.submit(lambda db, _: db.execute("PRAGMA max_page_count = 100000").fetchall())
     for row in rows:
         assert await log.append(row.run_id, row.epoch, [noted("room again")]) == given[row.run_id] + 1
-        assert [item.seq for item in await everything(log, row.run_id)] == list(range(1, given[row.run_id] + 2))
+        assert [item.seq for item in await everything(log, row.run_id)] == list(
+            range(1, given[row.run_id] + 2)
+        )
     waiting.cancel()
     await log.close()
 
@@ -447,7 +530,7 @@ async def test_a_reader_that_is_behind_reads_everything_while_more_is_written(pa
         async def follow() -> list[int]:
             found: list[int] = []
             while len(found) < 301:
-                await log.changed("run", len(found))
+                await log.wait_for_event("run", len(found))
                 found += [item.seq for item in await log.read("run", len(found), limit=1)]
             return found
 
@@ -461,7 +544,7 @@ async def test_a_reader_that_is_behind_reads_everything_while_more_is_written(pa
 async def test_a_write_whose_caller_is_gone_is_stored_and_wakes_readers_and_harms_nobody(path: Path) -> None:
     log = SqliteLog.open(path, tick=60)  # both writes are in the commit that closing makes
     row = await created(log)
-    waiting = asyncio.create_task(log.changed("run", 1))
+    waiting = asyncio.create_task(log.wait_for_event("run", 1))
     leaves = asyncio.create_task(log.append("run", row.epoch, [noted("a")]))
     stays = asyncio.create_task(log.append("run", row.epoch, [noted("b")]))
     await asyncio.sleep(0)
@@ -493,7 +576,9 @@ async def test_times_do_not_go_back_when_the_clock_does(path: Path) -> None:
     log = SqliteLog(database)
     row = await created(log)
     ahead = datetime(2999, 1, 1, tzinfo=UTC)
-    await database.submit(lambda db, _: db.execute("UPDATE runs SET updated = ?", (int(ahead.timestamp()) * 1_000_000,)))
+    await database.submit(
+        lambda db, _: db.execute("UPDATE runs SET updated = ?", (int(ahead.timestamp()) * 1_000_000,))
+    )
     await log.append("run", row.epoch, [noted("a")])
     assert (await log.read("run"))[-1].stored_at == ahead
     await log.close()
@@ -509,7 +594,12 @@ async def test_closing_stores_what_was_submitted_and_then_refuses(path: Path) ->
     await asyncio.sleep(0)
     await asyncio.wait_for(log.close(), WAIT)
     assert await asyncio.wait_for(asyncio.gather(*writes), WAIT) == list(range(2, 22))
-    for attempt in (log.append("run", row.epoch, [noted("late")]), log.create(new_run("late")), log.get("run"), log.changed("run", 0)):
+    for attempt in (
+        log.append("run", row.epoch, [noted("late")]),
+        log.create(new_run("late")),
+        log.get("run"),
+        log.wait_for_event("run", 0),
+    ):
         with pytest.raises(StorageFailed, match="closed"):
             await attempt
     await log.close()
@@ -530,7 +620,7 @@ async def test_forgetting_goes_in_slices_between_which_others_write(path: Path) 
     row = await created(log)
     before = database.commits
     pages = database.rows("PRAGMA page_count")[0][0]
-    forgetting = asyncio.create_task(log.forget(LATER))
+    forgetting = asyncio.create_task(log.delete_runs(LATER))
     written = 0
     while not forgetting.done():
         await log.append("run", row.epoch, [noted("meanwhile")])
@@ -544,7 +634,9 @@ async def test_forgetting_goes_in_slices_between_which_others_write(path: Path) 
     await log.close()
 
 
-async def test_a_crash_while_forgetting_leaves_no_half_run_and_the_next_time_removes_the_rest(path: Path) -> None:
+async def test_a_crash_while_forgetting_leaves_no_half_run_and_the_next_time_removes_the_rest(
+    path: Path,
+) -> None:
     database = Database(path)
     log = SqliteLog(database)
     row = await created(log)
@@ -552,12 +644,14 @@ async def test_a_crash_while_forgetting_leaves_no_half_run_and_the_next_time_rem
     await log.append("run", row.epoch, [ANSWERED])
     assert await database.submit(lambda db, now: run_rows.hide_ended(db, now + 1, 500)) == 1
     assert await database.submit(lambda db, _: run_rows.remove_hidden(db, 500))
-    assert await log.find("ann") == []
+    assert await log.find_runs("ann") == []
     await log.close()
     async with opened(path) as log:
-        assert await log.forget(LATER) == 0
+        assert await log.delete_runs(LATER) == 0
     with contextlib.closing(sqlite3.connect(path)) as db:
-        left = db.execute("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM events), (SELECT count(*) FROM forgotten)").fetchone()
+        left = db.execute(
+            "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM events), (SELECT count(*) FROM forgotten)"
+        ).fetchone()
     assert left == (0, 0, 0)
 
 
@@ -570,14 +664,25 @@ texts: st.SearchStrategy[str] = st.text(max_size=5)
 requests: st.SearchStrategy[str] = st.sampled_from(["r1", "r2"])
 event: st.SearchStrategy[AnyEvent] = st.one_of(
     st.builds(noted, texts),
-    st.builds(InputRequested, request_id=requests, asked=st.builds(Form, expires_at=st.sampled_from([None, LATER, EARLIER]))),
-    st.builds(InputResolved, request_id=requests, resolution=st.sampled_from(["answered", "expired", "withdrawn"]), value=st.integers()),
+    st.builds(
+        InputRequested,
+        request_id=requests,
+        asked=st.builds(Form, expires_at=st.sampled_from([None, LATER, EARLIER])),
+    ),
+    st.builds(
+        InputResolved,
+        request_id=requests,
+        resolution=st.sampled_from(["answered", "expired", "withdrawn"]),
+        value=st.integers(),
+    ),
     st.builds(Paused, text=texts),
     st.builds(lambda: ANSWERED),
 )
 tools: st.SearchStrategy[str] = st.sampled_from(["t1", "t2"])
-answers = st.builds(Answer, runs_, st.sampled_from(["m1", "m2"]), texts, st.integers(0, 9))
-markers = st.lists(st.builds(Marker, st.sampled_from(["", "tools:1"]), st.sampled_from(["c1", "c2"])), max_size=2)
+answers = st.builds(AnswerMessage, runs_, st.sampled_from(["m1", "m2"]), texts, st.integers(0, 9))
+markers = st.lists(
+    st.builds(Marker, st.sampled_from(["", "tools:1"]), st.sampled_from(["c1", "c2"])), max_size=2
+)
 messages = st.builds(
     new_run,
     runs_,
@@ -598,38 +703,61 @@ operations: st.SearchStrategy[Call] = st.one_of(
     call("create", messages),
     call("append", runs_, epochs, st.lists(event, max_size=4), markers),
     call("append", runs_, epochs, st.lists(event, max_size=4), markers),
-    call("claim", runs_),
+    call("advance_epoch", runs_),
     call("lease", runs_, st.sampled_from(["p", "q"]), st.sampled_from([0, 3600]), force=st.booleans()),
-    call("remember", answers),
-    call("ordered", runs_, epochs, keys, texts, texts),
-    call("begin", runs_, epochs, keys, texts, st.dictionaries(texts, st.integers(), max_size=2), idempotent=st.booleans()),
+    call("store_answer", answers),
+    call("store_remote_task", runs_, epochs, keys, texts, texts),
+    call(
+        "begin",
+        runs_,
+        epochs,
+        keys,
+        texts,
+        st.dictionaries(texts, st.integers(), max_size=2),
+        idempotent=st.booleans(),
+    ),
     call("finish", runs_, epochs, keys, st.sampled_from(["done", "withdrawn"]), st.none() | texts),
     call("settle", runs_, keys, texts, texts),
-    call("claim_requests", answers, st.dictionaries(requests, st.dictionaries(texts, texts, max_size=2), max_size=2), texts),
+    call(
+        "claim_requests",
+        answers,
+        st.dictionaries(requests, st.dictionaries(texts, texts, max_size=2), max_size=2),
+        texts,
+    ),
     call("allow", runs_, epochs, tools, texts),
     call("disallow", st.sampled_from(["ann", "bob"]), st.sampled_from(["x", "talk"]), tools),
-    call("forget", st.sampled_from([LATER, EARLIER])),
+    call("delete_runs", st.sampled_from([LATER, EARLIER])),
 )
 
 
 async def seen(log: RunLog) -> list[Any]:
     """All that can be read of the log."""
     looks: list[Callable[[], Any]] = [
-        lambda: log.find("ann"),
-        lambda: log.find("ann", "x"),
-        log.unfinished,
+        lambda: log.find_runs("ann"),
+        lambda: log.find_runs("ann", "x"),
+        log.find_unfinished,
         lambda: log.conversations("ann"),
         log.open_requests,
         lambda: log.open_requests("bob"),
-        lambda: log.allowed("ann", "x"),
-        lambda: log.allowed("ann", "talk"),
+        lambda: log.list_allowances("ann", "x"),
+        lambda: log.list_allowances("ann", "talk"),
     ]
-    looks += [lambda context=context, message=message: log.recall("ann", context, message) for context in "xy" for message in ("m1", "m2")]
+    looks += [
+        lambda context=context, message=message: log.find_answer("ann", context, message)
+        for context in "xy"
+        for message in ("m1", "m2")
+    ]
     looks += [lambda request=request: log.request(request) for request in ("r1", "r2")]
     for run_id in "abc":
         looks += [lambda look=look, run_id=run_id: look(run_id) for look in (log.get, log.read, log.markers)]
-        looks += [lambda look=look, run_id=run_id: look(run_id) for look in (log.journal, log.requests, log.orders)]
-        looks += [lambda run_id=run_id: log.read(run_id, 2, 3), lambda run_id=run_id: log.order(run_id, "k1")]
+        looks += [
+            lambda look=look, run_id=run_id: look(run_id)
+            for look in (log.journal, log.requests, log.list_remote_tasks)
+        ]
+        looks += [
+            lambda run_id=run_id: log.read(run_id, 2, 3),
+            lambda run_id=run_id: log.find_remote_task(run_id, "k1"),
+        ]
     return [await told(look()) for look in looks]
 
 
@@ -646,7 +774,7 @@ def timeless(value: Any) -> Any:
         return "a time"
     if isinstance(value, list):
         return [timeless(item) for item in value]
-    if isinstance(value, Numbered):
+    if isinstance(value, StoredEvent):
         return value.seq, value.event
     if isinstance(value, tuple):
         return tuple(timeless(item) for item in value)

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from ai_platform_engineering.a2a.client import A2AClient, RequestRefused
-from ai_platform_engineering.a2a.on_behalf_of import acting_headers
-from ai_platform_engineering.a2a.rest_client import api_beside
+from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
+from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.errors import RunNotFound
 from ai_platform_engineering.core.events import Answered
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
@@ -31,12 +31,14 @@ THREAD = "thread"
 
 
 def person(client: Client, name: str, owner: str | None = THREAD) -> Client:
-    return Client(client.url, client.http, acting_headers(name, owner))
+    return Client(client.url, client.http, on_behalf_of_headers(name, owner))
 
 
 async def feedback(client: Client, task_id: str, method: str = "GET", body: Any = None) -> httpx.Response:
     sent = {"json": body} if body is not None else {}
-    return await client.http.request(method, f"{client.url}v1/tasks/{task_id}/feedback", headers=client.headers, **sent)
+    return await client.http.request(
+        method, f"{client.url}v1/tasks/{task_id}/feedback", headers=client.headers, **sent
+    )
 
 
 async def found(client: Client, task_id: str) -> list[dict[str, Any]]:
@@ -64,7 +66,10 @@ async def test_each_persons_last_word_is_kept_with_the_trace_of_the_run() -> Non
         given = (await feedback(bob, seen.task_id)).json()
         assert (await feedback(ann, seen.task_id, "DELETE")).status_code == 204
         assert words(await found(ann, seen.task_id)) == [("bob", "up", None)]
-        assert problem(await feedback(ann, seen.task_id, "DELETE"), 404) == f"You have given no feedback on the task {seen.task_id}."
+        assert (
+            problem(await feedback(ann, seen.task_id, "DELETE"), 404)
+            == f"You have given no feedback on the task {seen.task_id}."
+        )
     assert stored.status_code == 200
     assert words([stored.json()]) == [("ann", "up", None)]
     assert words(given["feedback"]) == [("ann", "down", "Wrong cluster — 日本."), ("bob", "up", None)]
@@ -80,7 +85,9 @@ async def test_the_runs_of_another_owner_are_not_there() -> None:
         seen = await ann.ask("Well?")
         for method, body in (("GET", None), ("PUT", {"score": "up"}), ("DELETE", None)):
             for task_id, who in ((seen.task_id, elsewhere), (seen.task_id, client), ("nothing", ann)):
-                assert problem(await feedback(who, task_id, method, body), 404) == f"There is no task {task_id}."
+                assert (
+                    problem(await feedback(who, task_id, method, body), 404) == f"There is no task {task_id}."
+                )
         assert await found(ann, seen.task_id) == []
 
 
@@ -117,18 +124,26 @@ async def test_a_reason_of_full_length_is_kept_and_an_empty_one_is_none() -> Non
     async with supervisor(YES) as client:
         seen = await client.ask("Well?")
         for reason, kept in (("ü" * 2000, "ü" * 2000), ("", None)):
-            assert (await feedback(client, seen.task_id, "PUT", {"score": "down", "reason": reason})).status_code == 200
+            assert (
+                await feedback(client, seen.task_id, "PUT", {"score": "down", "reason": reason})
+            ).status_code == 200
             assert words(await found(client, seen.task_id)) == [("", "down", kept)]
 
 
-async def test_the_log_has_the_score_and_the_trace_and_never_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_has_the_score_and_the_trace_and_never_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO")
     async with supervisor(YES) as client:
         seen = await person(client, "ann").ask("Well?")
         caplog.clear()
-        await feedback(person(client, "ann"), seen.task_id, "PUT", {"score": "down", "reason": "my-secret-reason"})
+        await feedback(
+            person(client, "ann"), seen.task_id, "PUT", {"score": "down", "reason": "my-secret-reason"}
+        )
         trace = (await feedback(person(client, "ann"), seen.task_id)).json()["trace_id"]
-    lines = [record.getMessage() for record in caplog.records if record.name.startswith("ai_platform_engineering")]
+    lines = [
+        record.getMessage() for record in caplog.records if record.name.startswith("ai_platform_engineering")
+    ]
     assert lines == [f"run {seen.task_id}, trace {trace}: feedback down"]
     assert "my-secret-reason" not in caplog.text
 
@@ -140,14 +155,17 @@ async def test_feedback_outlives_the_server_and_goes_with_its_run(tmp_path: Path
     storage = in_folder(tmp_path)
     async with supervisor_on(storage, ScriptedChatModel(script=YES)) as client:
         assert words(await found(client, seen.task_id)) == [("", "down", "Too long.")]
-        assert await storage.log.forget(LATER) == 1
+        assert await storage.log.delete_runs(LATER) == 1
         problem(await feedback(client, seen.task_id), 404)
 
 
 async def test_a_client_that_acts_for_people_gives_their_feedback() -> None:
     async with supervisor(YES) as client:
         seen = await person(client, "ann").ask("Well?")
-        api, path = api_beside(A2AClient(client.url, client.http).acting("bob", THREAD)), f"/v1/tasks/{seen.task_id}/feedback"
+        api, path = (
+            rest_api_for_client(A2AClient(client.url, client.http).on_behalf_of("bob", THREAD)),
+            f"/v1/tasks/{seen.task_id}/feedback",
+        )
         assert (await api("PUT", path, {"score": "up"}))["by"] == "bob"
         assert words((await api("GET", path))["feedback"]) == [("bob", "up", None)]
         assert await api("DELETE", path) is None
@@ -200,7 +218,7 @@ async def test_a_log_forgets_feedback_with_its_run(log: RunLog) -> None:
     row = await created(log)
     await log.rate("run", "ann", "up")
     await log.append("run", row.epoch, [Answered(text="Done.", trace_id="t")])
-    assert await log.forget(LATER) == 1
+    assert await log.delete_runs(LATER) == 1
     await created(log)  # the same id again
     assert await log.feedback("run") == []
 

@@ -7,14 +7,22 @@ from urllib.parse import quote
 import httpx
 
 from ai_platform_engineering.runtime.storage import Storage
-from tests.support.asking_agent import DELEGATING, Repos, answered, asked, asking, github, request_ids
+from tests.support.asking_agent import (
+    DELEGATING,
+    Repos,
+    ask_until_paused,
+    form_tool,
+    github,
+    request_ids,
+    send_answers,
+)
 from tests.support.dialects import V10
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.harness import Client, supervisor
 from tests.support.storages import KEY, problem, supervisor_on
 
-FORM = asking("repo", [{"field_name": "name", "field_label": "Name"}])
+FORM = form_tool("repo", [{"field_name": "name", "field_label": "Name"}])
 FORM_SCRIPT = Script(Turn(Call("repo")), Turn(Say("Made {{tool:repo.name}}.")))
 BOOK = Book({"^Form": FORM_SCRIPT, "": DELEGATING})
 
@@ -31,9 +39,11 @@ async def found(client: Client, path: str) -> Any:
 
 async def test_open_requests_of_all_conversations_are_listed_as_they_were_asked() -> None:
     repos = Repos()
-    async with supervisor(ScriptedChatModel(script=BOOK), agents=[github(repos, {"name": "cai"})], tools=[FORM]) as client:
+    async with supervisor(
+        ScriptedChatModel(script=BOOK), agents=[github(repos, {"name": "cai"})], tools=[FORM]
+    ) as client:
         assert await found(client, "requests") == {"requests": []}
-        form, call = await asked(client, "Form."), await asked(client, "Call.")
+        form, call = await ask_until_paused(client, "Form."), await ask_until_paused(client, "Call.")
         first, second = (await found(client, "requests"))["requests"]
     for entry, seen, agent in ((first, form, "supervisor"), (second, call, "github")):
         (frame,) = seen.named("UserInputMetaData")
@@ -53,11 +63,11 @@ async def test_open_requests_of_all_conversations_are_listed_as_they_were_asked(
 async def test_an_answered_request_says_who_answered_what_and_when() -> None:
     async with supervisor(FORM_SCRIPT, tools=[FORM], env={"A2A_AUTH_SHARED_KEY": KEY}) as client:
         client.http.headers["Authorization"] = f"Bearer {KEY}"
-        seen = await asked(client)
+        seen = await ask_until_paused(client)
         (request_id,) = request_ids(seen)
         open_before = await found(client, f"requests/{request_id}")
         before = datetime.now(UTC)
-        done = await answered(client, seen, {request_id: {"name": "cai"}})
+        done = await send_answers(client, seen, {request_id: {"name": "cai"}})
         after = await found(client, f"requests/{request_id}")
         left = await found(client, "requests")
     assert done.answer == "Made cai."
@@ -70,14 +80,14 @@ async def test_an_answered_request_says_who_answered_what_and_when() -> None:
 
 
 async def test_what_expired_or_was_withdrawn_is_not_open_and_says_so() -> None:
-    late = asking("repo", [{"field_name": "name"}], expires_at="2020-01-01T00:00:00Z")
+    late = form_tool("repo", [{"field_name": "name"}], expires_at="2020-01-01T00:00:00Z")
     async with supervisor(FORM_SCRIPT, tools=[late]) as client:
-        seen = await asked(client)
+        seen = await ask_until_paused(client)
         (request_id,) = request_ids(seen)
         assert await found(client, "requests") == {"requests": []}
         assert (await found(client, f"requests/{request_id}"))["status"] == "expired"
     async with supervisor(FORM_SCRIPT, tools=[FORM]) as client:
-        seen = await asked(client)
+        seen = await ask_until_paused(client)
         (request_id,) = request_ids(seen)
         await client.call(V10.cancel, {"id": seen.task_id})
         withdrawn = await found(client, f"requests/{request_id}")
@@ -89,15 +99,23 @@ async def test_only_the_owner_sees_requests_and_allowances() -> None:
     storage, model, repos = Storage.in_memory(), ScriptedChatModel(script=DELEGATING), Repos()
     agents = [github(repos, {"name": "cai"})]
     async with supervisor_on(storage, model, agents=agents) as mine:
-        seen = await asked(mine, contextId="talk")
-        await answered(mine, seen, {request_ids(seen)[0]: {"type": "approve", "always": True}})
-        (request_id,) = request_ids(await asked(mine, contextId="other"))
+        seen = await ask_until_paused(mine, contextId="talk")
+        await send_answers(mine, seen, {request_ids(seen)[0]: {"type": "approve", "always": True}})
+        (request_id,) = request_ids(await ask_until_paused(mine, contextId="other"))
         assert (await found(mine, "conversations/talk/allowances"))["allowances"]
         async with supervisor_on(storage, model, agents=agents, key=KEY) as theirs:
             assert await found(theirs, "requests") == {"requests": []}
-            assert problem(await get(theirs, f"requests/{request_id}"), 404) == f"There is no request {request_id}."
-            assert problem(await get(theirs, "conversations/talk/allowances"), 404) == "There is no conversation talk."
-            refused = await theirs.http.delete(f"{theirs.url}v1/conversations/talk/allowances/github/create_repo")
+            assert (
+                problem(await get(theirs, f"requests/{request_id}"), 404)
+                == f"There is no request {request_id}."
+            )
+            assert (
+                problem(await get(theirs, "conversations/talk/allowances"), 404)
+                == "There is no conversation talk."
+            )
+            refused = await theirs.http.delete(
+                f"{theirs.url}v1/conversations/talk/allowances/github/create_repo"
+            )
             assert "is not allowed without asking" in problem(refused, 404)
             anybody = await theirs.http.get(f"{theirs.url}v1/requests", headers={"Authorization": ""})
             assert anybody.status_code == 401
@@ -108,16 +126,19 @@ async def test_only_the_owner_sees_requests_and_allowances() -> None:
 async def test_what_is_not_there_is_a_problem_with_a_sentence() -> None:
     async with supervisor(FORM_SCRIPT, tools=[FORM]) as client:
         assert problem(await get(client, "requests/nothing"), 404) == "There is no request nothing."
-        assert problem(await get(client, "conversations/none/allowances"), 404) == "There is no conversation none."
+        assert (
+            problem(await get(client, "conversations/none/allowances"), 404)
+            == "There is no conversation none."
+        )
 
 
 async def test_an_allowance_is_listed_and_can_be_taken_back() -> None:
     repos, context = Repos(), "team/talk 1"
     path = f"conversations/{quote(context, safe='')}/allowances"
     async with supervisor(DELEGATING, agents=[github(repos, {"name": "cai"})]) as client:
-        seen = await asked(client, contextId=context)
+        seen = await ask_until_paused(client, contextId=context)
         assert await found(client, path) == {"allowances": []}
-        done = await answered(client, seen, {request_ids(seen)[0]: {"type": "approve", "always": True}})
+        done = await send_answers(client, seen, {request_ids(seen)[0]: {"type": "approve", "always": True}})
         assert done.answer == "So: cai is there."
         (allowance,) = (await found(client, path))["allowances"]
         assert (allowance["tool"], set(allowance)) == ("github/create_repo", {"tool", "by", "at"})
@@ -127,6 +148,9 @@ async def test_an_allowance_is_listed_and_can_be_taken_back() -> None:
         assert (removed.status_code, removed.content) == (204, b"")
         assert await found(client, path) == {"allowances": []}
         again = await client.http.delete(f"{client.url}v1/{path}/github/create_repo")
-        assert problem(again, 404) == f"github/create_repo is not allowed without asking in the conversation {context}."
-        await asked(client, contextId=context)
+        assert (
+            problem(again, 404)
+            == f"github/create_repo is not allowed without asking in the conversation {context}."
+        )
+        await ask_until_paused(client, contextId=context)
     assert len(repos.made) == 2

@@ -15,10 +15,10 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.runtime.storage import Storage
 from tests.runtime.server.test_a2a_streams import reading
 from tests.support.dialects import V10, Dialect, both_versions
-from tests.support.echo_supervisor import Waiting
+from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Hang, Say, Script, Turn
-from tests.support.harness import FAST, PLAIN, Client, Frame, Seen, served
+from tests.support.harness import FAST, PLAIN, Client, Frame, ReceivedStream, serve_app
 
 REFUSED, BAD = -32004, -32602
 TALK = {"contextId": "talk"}
@@ -28,13 +28,15 @@ ECHO = Turn(Say("You said {{user}}"))
 class Talk:
     """A conversation on a server whose first question, "Wait.", works until it is let go."""
 
-    def __init__(self, client: Client, model: ScriptedChatModel, waiting: Waiting) -> None:
+    def __init__(self, client: Client, model: ScriptedChatModel, waiting: BlockingScenario) -> None:
         self.client, self.model, self.waiting = client, model, waiting
 
     async def send(self, text: str, dialect: Dialect = V10, busy: Any = None, **more: Any) -> dict[str, Any]:
         """The whole answer to a message that does not wait."""
         wanted = {} if busy is None else {"metadata": {"caipe.when_busy": busy}}
-        return await self.client.call(dialect.send, {**dialect.message(text, **TALK, **wanted, **more), **dialect.at_once})
+        return await self.client.call(
+            dialect.send, {**dialect.message(text, **TALK, **wanted, **more), **dialect.at_once}
+        )
 
     async def sent(self, text: str, dialect: Dialect = V10, busy: Any = None, **more: Any) -> str:
         return str(dialect.sent(await self.send(text, dialect, busy, **more))["id"])
@@ -45,15 +47,18 @@ class Talk:
         await self.waiting.started.wait()
         return task_id
 
-    async def whole(self, task_id: str) -> Seen:
+    async def whole(self, task_id: str) -> ReceivedStream:
         """Everything of a task, once it has ended."""
         async with reading(self.client, V10, task_id, "0") as (reader,):
             pass
-        return Seen(reader.frames)
+        return ReceivedStream(reader.frames)
 
     async def tasks(self) -> dict[str, str]:
         """Every task and its state."""
-        return {task["id"]: V10.state(task) for task in (await self.client.call("ListTasks", {}))["result"]["tasks"]}
+        return {
+            task["id"]: V10.state(task)
+            for task in (await self.client.call("ListTasks", {}))["result"]["tasks"]
+        }
 
     @property
     def asked(self) -> list[str]:
@@ -62,16 +67,22 @@ class Talk:
 
 
 @contextlib.asynccontextmanager
-async def talking(home: Path | None, *, script: Script | None = None, key: str = "", **env: str) -> AsyncIterator[Talk]:
+async def talking(
+    home: Path | None, *, script: Script | None = None, key: str = "", **env: str
+) -> AsyncIterator[Talk]:
     """A supervisor, on SQLite when it has a home."""
-    waiting = Waiting()
-    settings = Settings.of({**FAST, **env, "A2A_AUTH_SHARED_KEY": key})
-    step = Script(lambda request: Turn(Call("wait")) if request.last_user == "Wait." and not request.tool_results else ECHO)
+    waiting = BlockingScenario()
+    settings = Settings.from_variables({**FAST, **env, "A2A_AUTH_SHARED_KEY": key})
+    step = Script(
+        lambda request: (
+            Turn(Call("wait")) if request.last_user == "Wait." and not request.tool_results else ECHO
+        )
+    )
     model = ScriptedChatModel(script=script or step)
-    storage = Storage.of(settings.storage, home, "supervisor") if home else Storage.in_memory()
+    storage = Storage.from_settings(settings.storage, home, "supervisor") if home else Storage.in_memory()
     app = create_app(settings, tools=[waiting.tool], model=model, storage=storage)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with served(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN, headers=headers) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN, headers=headers) as http:
         yield Talk(Client(url, http), model, waiting)
 
 
@@ -80,19 +91,23 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path if request.param == "sqlite" else None
 
 
-def positions(seen: Seen) -> list[str]:
+def positions(seen: ReceivedStream) -> list[str]:
     return [event.text for event in seen.events if isinstance(event, Notice) and event.code == "queue"]
 
 
 def queued(number: int) -> str:
-    return f"Queued: {number} {'question' if number == 1 else 'questions'} of this conversation before this one."
+    return (
+        f"Queued: {number} {'question' if number == 1 else 'questions'} of this conversation before this one."
+    )
 
 
 # --- enqueue -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("setting", ["", "Enqueue"], ids=["default", "set"])
-async def test_questions_are_queued_with_their_position_and_answered_in_order(home: Path | None, setting: str) -> None:
+async def test_questions_are_queued_with_their_position_and_answered_in_order(
+    home: Path | None, setting: str
+) -> None:
     async with talking(home, WHEN_BUSY=setting) as talk:
         first = await talk.busy()
         rest = [await talk.sent(text) for text in ("two", "three", "four")]
@@ -100,9 +115,19 @@ async def test_questions_are_queued_with_their_position_and_answered_in_order(ho
         talk.waiting.released.set()
         seen = [await talk.whole(task_id) for task_id in (first, *rest)]
     assert [positions(one) for one in seen] == [[], [queued(1)], [queued(2)], [queued(3)]]
-    assert [one.answer for one in seen] == ["You said Wait.", "You said two", "You said three", "You said four"]
+    assert [one.answer for one in seen] == [
+        "You said Wait.",
+        "You said two",
+        "You said three",
+        "You said four",
+    ]
     assert talk.asked == ["Wait.", "Wait.", "two", "three", "four"]
-    assert [message.text for message in talk.model.requests[-1].messages if message.role == "user"] == ["Wait.", "two", "three", "four"]
+    assert [message.text for message in talk.model.requests[-1].messages if message.role == "user"] == [
+        "Wait.",
+        "two",
+        "three",
+        "four",
+    ]
 
 
 async def test_another_conversation_is_not_held_up(home: Path | None) -> None:
@@ -136,8 +161,15 @@ async def test_a_question_is_refused_and_nothing_of_it_is_stored(home: Path | No
 async def test_a_stream_is_refused_in_its_own_way(dialect: Dialect) -> None:
     async with talking(None, WHEN_BUSY="reject") as talk:
         first = await talk.busy(dialect)
-        body = {"jsonrpc": "2.0", "id": "1", "method": dialect.stream, "params": dialect.message("Next.", **TALK)}
-        response = await talk.client.http.post(talk.client.url, json=body, headers={} if dialect.old else {"A2A-Version": "1.0"})
+        body = {
+            "jsonrpc": "2.0",
+            "id": "1",
+            "method": dialect.stream,
+            "params": dialect.message("Next.", **TALK),
+        }
+        response = await talk.client.http.post(
+            talk.client.url, json=body, headers={} if dialect.old else {"A2A-Version": "1.0"}
+        )
         assert await talk.tasks() == {first: "working"}
     assert f'"code": {REFUSED}' in response.text.replace('":', '": ').replace("  ", " ")
 
@@ -161,7 +193,10 @@ async def test_the_new_question_stops_what_works_and_what_waits(home: Path | Non
         principal = next(event.principal for event in stopped[0].events if event.kind == "run_started")
     assert talk.waiting.cancelled.is_set()
     assert [one.last.state for one in stopped] == ["canceled", "canceled"]
-    assert [event.by for one in stopped for event in one.events if isinstance(event, Cancelled)] == [principal, principal]
+    assert [event.by for one in stopped for event in one.events if isinstance(event, Cancelled)] == [
+        principal,
+        principal,
+    ]
     assert principal
     assert third.answer == "You said three"
     assert positions(third) == []
@@ -233,7 +268,7 @@ async def read_until(client: Client, task_id: str, text: str) -> list[Frame]:
     async with contextlib.aclosing(client.open(V10.subscribe, {"id": task_id}, Last_Event_ID="0")) as stream:
         async for frame in stream:
             frames.append(frame)
-            if text in frame.text or text in frame.said:
+            if text in frame.text or text in frame.status_text:
                 return frames
     raise AssertionError(f"{text!r} was not said")
 
@@ -243,7 +278,9 @@ async def test_a_queue_survives_a_restart_in_order(tmp_path: Path) -> None:
     async with talking(tmp_path, script=Script(Turn(Say("Half "), Hang()))) as talk:
         tasks = [await talk.sent(text) for text in texts]
         said = ("Half", queued(1), queued(2), queued(3))
-        before = [await read_until(talk.client, task_id, text) for task_id, text in zip(tasks, said, strict=True)]
+        before = [
+            await read_until(talk.client, task_id, text) for task_id, text in zip(tasks, said, strict=True)
+        ]
     async with talking(tmp_path) as after:
         seen = [await after.whole(task_id) for task_id in tasks]
         added = await after.whole(await after.sent("five"))

@@ -17,18 +17,18 @@ import pytest
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import interrupt
 
-from ai_platform_engineering.a2a.codec import decode_task
+from ai_platform_engineering.a2a.codec import decode_snapshot
 from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Paused
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from ai_platform_engineering.multi_agents.platform_engineer.placement import Agent
+from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgent
 from ai_platform_engineering.runtime.log.run_log import Marker
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from tests.runtime.server.test_authentication import two_users
-from tests.support.agent_services import Service, eventually, remote, service
+from tests.support.agent_services import AgentService, connect_remote_agent, eventually, run_agent_service
 from tests.support.dialects import V10, Dialect, both_versions
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import PLAIN, Client, Frame, Seen, agent, supervisor
+from tests.support.harness import PLAIN, Client, Frame, ReceivedStream, agent, supervisor
 from tests.support.storages import KEY, in_folder, supervisor_on
 
 REFUSED = -32004
@@ -50,7 +50,9 @@ def words(title: str) -> dict[str, Any]:
 def details(title: str) -> dict[str, Any]:
     """A question that no sentence answers."""
     name = {"field_name": "name", "field_label": "Name", "pattern": "[a-z]+"}
-    return form(title, name, {"field_name": "size", "field_label": "Size", "field_type": "integer", "minimum": 1})
+    return form(
+        title, name, {"field_name": "size", "field_label": "Size", "field_type": "integer", "minimum": 1}
+    )
 
 
 def decision(tool: str, **more: Any) -> dict[str, Any]:
@@ -95,23 +97,32 @@ def delegates(*names: str, tools: Sequence[str] = ()) -> Script:
 # --- who asks and answers ---------------------------------------------------------------------------------------------
 
 
-async def send(client: Client, *parts: dict[str, Any] | str, dialect: Dialect = V10, **named: Any) -> dict[str, Any]:
+async def send(
+    client: Client, *parts: dict[str, Any] | str, dialect: Dialect = V10, **named: Any
+) -> dict[str, Any]:
     """A message that waits for nothing; the whole reply."""
     return await client.call(dialect.send, {**dialect.message(*parts, **named), **dialect.at_once})
 
 
-async def say(client: Client, *parts: dict[str, Any] | str, dialect: Dialect = V10, **named: Any) -> Seen:
+async def say(
+    client: Client, *parts: dict[str, Any] | str, dialect: Dialect = V10, **named: Any
+) -> ReceivedStream:
     """A message and all that follows until the run pauses or ends."""
-    return Seen([frame async for frame in client.open(dialect.stream, dialect.message(*parts, **named))])
+    return ReceivedStream(
+        [frame async for frame in client.open(dialect.stream, dialect.message(*parts, **named))]
+    )
 
 
-async def whole(client: Client, task_id: str, *, pauses: int = 100) -> Seen:
+async def whole(client: Client, task_id: str, *, pauses: int = 100) -> ReceivedStream:
     """The task from its beginning to its end, over so many pauses."""
     frames: list[Frame] = []
-    while not frames or (frames[-1].state == "input-required" and Seen(frames).states.count("input-required") < pauses):
+    while not frames or (
+        frames[-1].state == "input-required"
+        and ReceivedStream(frames).states.count("input-required") < pauses
+    ):
         after = str(frames[-1].id) if frames else "0"
         frames += [frame async for frame in client.open(V10.subscribe, {"id": task_id}, Last_Event_ID=after)]
-    return Seen(frames)
+    return ReceivedStream(frames)
 
 
 async def stored(client: Client, task_id: str) -> dict[str, Any]:
@@ -121,7 +132,7 @@ async def stored(client: Client, task_id: str) -> dict[str, Any]:
 
 def waits_for(task: dict[str, Any]) -> int:
     """How many requests a run that has paused waits for; 0 while it works."""
-    last = decode_task(task)[-1].event
+    last = decode_snapshot(task)[-1].event
     return len(last.requests) if isinstance(last, Paused) else 0
 
 
@@ -129,21 +140,27 @@ def answers(**values: Any) -> dict[str, Any]:
     return V10.data({"resume": values})
 
 
-def events(seen: Seen) -> list[AnyEvent]:
+def events(seen: ReceivedStream) -> list[AnyEvent]:
     """What happened after the first frame: that is the task as it was."""
-    return Seen(seen.frames[1:]).events
+    return ReceivedStream(seen.frames[1:]).events
 
 
-def requests(seen: Seen) -> dict[str, str]:
+def requests(seen: ReceivedStream) -> dict[str, str]:
     """The ids of what was asked, by its name."""
-    return {event.asked.in_words(): event.request_id for event in events(seen) if isinstance(event, InputRequested)}
+    return {
+        event.asked.describe(): event.request_id
+        for event in events(seen)
+        if isinstance(event, InputRequested)
+    }
 
 
-def resolved(seen: Seen) -> list[tuple[str, str]]:
-    return [(event.request_id, event.resolution) for event in events(seen) if isinstance(event, InputResolved)]
+def resolved(seen: ReceivedStream) -> list[tuple[str, str]]:
+    return [
+        (event.request_id, event.resolution) for event in events(seen) if isinstance(event, InputResolved)
+    ]
 
 
-def pause(seen: Seen) -> Paused:
+def pause(seen: ReceivedStream) -> Paused:
     last = seen.events[-1]
     assert isinstance(last, Paused)
     return last
@@ -189,19 +206,28 @@ class Answered:
     late: str
 
     async def again(self, client: Client, task_id: str) -> None:
-        known = await send(client, answers(**{self.request_id: self.value}), contextId="talk", messageId=self.counts)
+        known = await send(
+            client, answers(**{self.request_id: self.value}), contextId="talk", messageId=self.counts
+        )
         assert V10.sent(known)["id"] == task_id
-        too_late = await send(client, answers(**{self.request_id: self.value}), contextId="talk", messageId=self.late)
+        too_late = await send(
+            client, answers(**{self.request_id: self.value}), contextId="talk", messageId=self.late
+        )
         assert " was already answered by " in refusal(too_late)
 
 
-async def answer_thrice(one: Client, two: Client, task_id: str, request_id: str, value: dict[str, Any]) -> Answered:
+async def answer_thrice(
+    one: Client, two: Client, task_id: str, request_id: str, value: dict[str, Any]
+) -> Answered:
     """From two windows at once: a message, the same again, and another with the same content."""
     mine, other = str(uuid.uuid4()), str(uuid.uuid4())
     sent = [(one, mine), (two, mine), (two, other)]
     random.shuffle(sent)
     replies = await asyncio.gather(
-        *(send(client, answers(**{request_id: value}), taskId=task_id, contextId="talk", messageId=message) for client, message in sent)
+        *(
+            send(client, answers(**{request_id: value}), taskId=task_id, contextId="talk", messageId=message)
+            for client, message in sent
+        )
     )
     taken = {message for (_, message), reply in zip(sent, replies, strict=True) if "result" in reply}
     assert len(taken) == 1
@@ -215,10 +241,17 @@ async def answer_thrice(one: Client, two: Client, task_id: str, request_id: str,
 
 
 @pytest.mark.parametrize("quiet", [True, False], ids=["while it waits", "while it works"])
-async def test_five_requests_answered_twice_out_of_order_over_a_restart_are_each_decided_once(tmp_path: Path, quiet: bool) -> None:
+async def test_five_requests_answered_twice_out_of_order_over_a_restart_are_each_decided_once(
+    tmp_path: Path, quiet: bool
+) -> None:
     desk = Desk()
     own = [desk.tool("one", words("Question one")), desk.tool("two", decision("two"))]
-    jira = agent("jira", calls("three", "four"), desk.tool("three", decision("three")), desk.tool("four", details("Question four")))
+    jira = agent(
+        "jira",
+        calls("three", "four"),
+        desk.tool("three", decision("three")),
+        desk.tool("four", details("Question four")),
+    )
     github = agent("github", calls("five"), desk.tool("five", decision("five")))
     crew: dict[str, Any] = {"tools": own, "agents": [jira, github]}
     script, order = delegates("jira", "github", tools=("one", "two")), random.sample(sorted(FIVE), 5)
@@ -233,13 +266,18 @@ async def test_five_requests_answered_twice_out_of_order_over_a_restart_are_each
             title, value = FIVE[name]
             given.append(await answer_thrice(one, two, seen.task_id, asked[title], value))
         if quiet:
-            await eventually(lambda: stored(one, seen.task_id), lambda task: len(desk.received) == 2 and waits_for(task) == 3)
+            await eventually(
+                lambda: stored(one, seen.task_id),
+                lambda task: len(desk.received) == 2 and waits_for(task) == 3,
+            )
 
     async with at_two_windows(tmp_path, script, **crew) as (one, two):
         for old in given:
             await old.again(two, seen.task_id)
         rest = [FIVE[name] for name in order[2:]]
-        given += await asyncio.gather(*(answer_thrice(one, two, seen.task_id, asked[title], value) for title, value in rest))
+        given += await asyncio.gather(
+            *(answer_thrice(one, two, seen.task_id, asked[title], value) for title, value in rest)
+        )
         done = await whole(one, seen.task_id)
         for old in given:
             await old.again(one, seen.task_id)
@@ -272,10 +310,14 @@ async def test_a_waiting_task_holds_each_of_its_requests_until_it_is_answered(tm
     async with at_two_windows(tmp_path, calls("one", "two"), tools=tools) as (client, _):
         task = await stored(client, seen.task_id)
         assert V10.state(task) == "input-required"
-        assert [one["parts"][0]["data"] for one in task["artifacts"] if one["name"] == "UserInputMetaData"] == shown
+        assert [
+            one["parts"][0]["data"] for one in task["artifacts"] if one["name"] == "UserInputMetaData"
+        ] == shown
     assert {one["request_id"] for one in shown} == set(requests(seen).values())
     assert [(one.get("user_input"), one.get("approval")) for one in shown] == [(True, None), (None, True)]
-    assert all(datetime.fromisoformat(one["expires_at"]) > datetime.now(UTC) for one in shown if "expires_at" in one)
+    assert all(
+        datetime.fromisoformat(one["expires_at"]) > datetime.now(UTC) for one in shown if "expires_at" in one
+    )
 
 
 # --- a place that asks twice ------------------------------------------------------------------------------------------
@@ -283,7 +325,9 @@ async def test_a_waiting_task_holds_each_of_its_requests_until_it_is_answered(tm
 
 @pytest.mark.parametrize("inside", [False, True], ids=["supervisor", "agent"])
 @pytest.mark.parametrize("second", ["Question", "Another question"], ids=["equal", "other"])
-async def test_the_repeat_of_an_answer_never_reaches_the_next_question(tmp_path: Path, second: str, inside: bool) -> None:
+async def test_the_repeat_of_an_answer_never_reaches_the_next_question(
+    tmp_path: Path, second: str, inside: bool
+) -> None:
     desk = Desk()
     tool = desk.tool("ask", words("Question"), words(second))
     crew: dict[str, Any] = {"agents": [agent("jira", calls("ask"), tool)]} if inside else {"tools": [tool]}
@@ -313,7 +357,9 @@ class DiesAsking(SqliteLog):
     asked: list[str]
     dying: asyncio.Event
 
-    async def append(self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()) -> int:
+    async def append(
+        self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()
+    ) -> int:
         self.asked += [event.request_id for event in events if isinstance(event, InputRequested)]
         if len(self.asked) > 1:
             self.dying.set()
@@ -355,17 +401,28 @@ async def test_an_answer_that_was_taken_before_a_crash_is_not_taken_for_the_next
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["goes on", "restarts"])
-async def test_an_answer_while_the_run_works_on_another_is_applied_when_that_is_done(tmp_path: Path, restarts: bool) -> None:
+async def test_an_answer_while_the_run_works_on_another_is_applied_when_that_is_done(
+    tmp_path: Path, restarts: bool
+) -> None:
     desk = Desk()
     tools = [desk.tool("first", words("First"), gated=True), desk.tool("second", decision("second"))]
     async with contextlib.AsyncExitStack() as stack:
-        client, _ = await stack.enter_async_context(at_two_windows(tmp_path, calls("first", "second"), tools=tools))
+        client, _ = await stack.enter_async_context(
+            at_two_windows(tmp_path, calls("first", "second"), tools=tools)
+        )
         seen = await say(client, "Do it.", contextId="talk")
         asked = requests(seen)
         await send(client, answers(**{asked["First"]: {"answer": "a"}}), contextId="talk")
         await asyncio.wait_for(desk.reached.wait(), 10)
-        meanwhile = await send(client, answers(**{asked["a decision on second"]: {"type": "approve"}}), contextId="talk", messageId="m")
-        late = await send(client, answers(**{asked["a decision on second"]: {"type": "reject"}}), contextId="talk")
+        meanwhile = await send(
+            client,
+            answers(**{asked["a decision on second"]: {"type": "approve"}}),
+            contextId="talk",
+            messageId="m",
+        )
+        late = await send(
+            client, answers(**{asked["a decision on second"]: {"type": "reject"}}), contextId="talk"
+        )
         unclear = await send(client, "And?", taskId=seen.task_id)
         assert V10.sent(meanwhile)["id"] == seen.task_id
         assert refusal(late).startswith("A decision on second was already answered by ")
@@ -373,16 +430,25 @@ async def test_an_answer_while_the_run_works_on_another_is_applied_when_that_is_
         assert desk.received == []
         if restarts:
             await stack.aclose()
-            client, _ = await stack.enter_async_context(at_two_windows(tmp_path, calls("first", "second"), tools=tools))
+            client, _ = await stack.enter_async_context(
+                at_two_windows(tmp_path, calls("first", "second"), tools=tools)
+            )
             assert V10.sent(
-                await send(client, answers(**{asked["a decision on second"]: {"type": "approve"}}), contextId="talk", messageId="m")
+                await send(
+                    client,
+                    answers(**{asked["a decision on second"]: {"type": "approve"}}),
+                    contextId="talk",
+                    messageId="m",
+                )
             )
         desk.released.set()
         done = await whole(client, seen.task_id)
     assert done.answer == "All done."
     assert Counter(name for name, _ in desk.received) == Counter(["first", "second"])
     assert desk.told("second")[0][0]["type"] == "approve"
-    assert Counter(resolved(done)) == Counter([(asked["First"], "answered"), (asked["a decision on second"], "approved")])
+    assert Counter(resolved(done)) == Counter(
+        [(asked["First"], "answered"), (asked["a decision on second"], "approved")]
+    )
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
@@ -402,7 +468,11 @@ def asks_once(*names: str) -> Script:
 @both_versions
 async def test_a_sentence_answers_the_one_request_that_takes_words(dialect: Dialect) -> None:
     desk = Desk()
-    tools = [desk.tool("free", words("Free")), desk.tool("form", details("Form")), desk.tool("decide", decision("decide"))]
+    tools = [
+        desk.tool("free", words("Free")),
+        desk.tool("form", details("Form")),
+        desk.tool("decide", decision("decide")),
+    ]
     async with supervisor(calls("free", "form", "decide"), tools=tools) as client:
         seen = await say(client, "Create it.", dialect=dialect)
         asked = requests(seen)
@@ -415,7 +485,9 @@ async def test_a_sentence_answers_the_one_request_that_takes_words(dialect: Dial
 
 @both_versions
 @pytest.mark.parametrize("free", [0, 2], ids=["none takes words", "two take words"])
-async def test_a_sentence_that_answers_nothing_is_held_until_the_requests_are_dropped(dialect: Dialect, free: int) -> None:
+async def test_a_sentence_that_answers_nothing_is_held_until_the_requests_are_dropped(
+    dialect: Dialect, free: int
+) -> None:
     desk = Desk()
     tools = (
         [desk.tool("one", words("One")), desk.tool("two", words("Two"))]
@@ -430,9 +502,13 @@ async def test_a_sentence_that_answers_nothing_is_held_until_the_requests_are_dr
         again = await say(client, "Drop", dialect=dialect, contextId=seen.context_id, messageId="d")
         old = await whole(client, seen.task_id)
     held = pause(unclear)
-    assert (unclear.task_id, held.held, set(held.requests)) == (seen.task_id, "What is the weather?", set(asked.values()))
+    assert (unclear.task_id, held.held, set(held.requests)) == (
+        seen.task_id,
+        "What is the weather?",
+        set(asked.values()),
+    )
     assert held.text.startswith("I still need your input: ")
-    assert 'or send "drop"' in unclear.last.said
+    assert 'or send "drop"' in unclear.last.status_text
     assert (dropped.answer, dropped.context_id) == ("You said What is the weather?", seen.context_id)
     assert again.task_id == dropped.task_id != seen.task_id
     assert old.last.state == "canceled"
@@ -457,12 +533,16 @@ async def test_dropped_requests_without_a_sentence_start_nothing(dialect: Dialec
 
 async def test_what_was_held_survives_wrong_answers_and_more_sentences() -> None:
     desk = Desk()
-    async with supervisor(asks_once("one", "two"), tools=[desk.tool("one", details("One")), desk.tool("two", decision("two"))]) as client:
+    async with supervisor(
+        asks_once("one", "two"), tools=[desk.tool("one", details("One")), desk.tool("two", decision("two"))]
+    ) as client:
         seen = await say(client, "Create it.")
         asked = requests(seen)
         await say(client, "What is the weather?", contextId=seen.context_id)
         await say(client, answers(**{asked["One"]: {"name": "NOT GOOD"}}), contextId=seen.context_id)
-        await say(client, answers(**{asked["a decision on two"]: {"type": "approve"}}), contextId=seen.context_id)
+        await say(
+            client, answers(**{asked["a decision on two"]: {"type": "approve"}}), contextId=seen.context_id
+        )
         await say(client, "And tomorrow?", contextId=seen.context_id)
         dropped = await say(client, "drop", contextId=seen.context_id)
     assert dropped.answer == "You said What is the weather?\n\nAnd tomorrow?"
@@ -472,15 +552,26 @@ async def test_what_was_held_survives_wrong_answers_and_more_sentences() -> None
 @both_versions
 async def test_a_wrong_answer_names_each_field_of_each_request_and_decides_nothing(dialect: Dialect) -> None:
     desk = Desk()
-    tools = [desk.tool("form", details("Form")), desk.tool("decide", decision("decide", allowed=["approve", "reject"]))]
+    tools = [
+        desk.tool("form", details("Form")),
+        desk.tool("decide", decision("decide", allowed=["approve", "reject"])),
+    ]
     async with supervisor(calls("form", "decide"), tools=tools) as client:
         seen = await say(client, "Create it.", dialect=dialect)
         the_form, the_decision = (requests(seen)[name] for name in ("Form", "a decision on decide"))
-        wrong = {the_form: {"name": "NOT GOOD", "size": 0, "colour": "red"}, the_decision: {"type": "edit", "arguments": {}}}
+        wrong = {
+            the_form: {"name": "NOT GOOD", "size": 0, "colour": "red"},
+            the_decision: {"type": "edit", "arguments": {}},
+        }
         told = await say(client, dialect.data({"resume": wrong}), dialect=dialect, contextId=seen.context_id)
         half = {the_form: {"name": "good"}, the_decision: {"type": "approve"}}
         partly = await say(client, dialect.data({"resume": half}), dialect=dialect, contextId=seen.context_id)
-        done = await say(client, dialect.data({"resume": {the_form: {"name": "good", "size": 2}}}), dialect=dialect, taskId=seen.task_id)
+        done = await say(
+            client,
+            dialect.data({"resume": {the_form: {"name": "good", "size": 2}}}),
+            dialect=dialect,
+            taskId=seen.task_id,
+        )
     assert pause(told).wrong == {
         the_form: {
             "name": "Name must have the form [a-z]+.",
@@ -490,7 +581,7 @@ async def test_a_wrong_answer_names_each_field_of_each_request_and_decides_nothi
         the_decision: {"type": "The decision on decide is one of approve, reject."},
     }
     for sentences in pause(told).wrong.values():
-        assert all(sentence in told.last.said for sentence in sentences.values())
+        assert all(sentence in told.last.status_text for sentence in sentences.values())
     assert resolved(told) == []
     assert resolved(partly) == [(the_decision, "approved")]
     assert "Size is required." in partly.raw.decode(), "what else was wrong is told as well"
@@ -503,7 +594,9 @@ async def test_a_wrong_answer_names_each_field_of_each_request_and_decides_nothi
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["goes on", "restarts"])
-async def test_an_expired_request_is_no_denial_and_is_asked_again_under_another_id(tmp_path: Path, restarts: bool) -> None:
+async def test_an_expired_request_is_no_denial_and_is_asked_again_under_another_id(
+    tmp_path: Path, restarts: bool
+) -> None:
     desk = Desk()
     tools = [desk.tool("delete", decision("delete", expires_at=PAST))]
     async with contextlib.AsyncExitStack() as stack:
@@ -514,16 +607,20 @@ async def test_an_expired_request_is_no_denial_and_is_asked_again_under_another_
         assert (desk.received, late.last.state) == ([], "input-required")
         if restarts:
             await stack.aclose()
-            client, _ = await stack.enter_async_context(at_two_windows(tmp_path, calls("delete"), tools=tools))
+            client, _ = await stack.enter_async_context(
+                at_two_windows(tmp_path, calls("delete"), tools=tools)
+            )
         (new_id,) = requests(late).values()
-        again = await send(client, answers(**{old_id: {"type": "approve"}}), contextId="talk", messageId="late")
+        again = await send(
+            client, answers(**{old_id: {"type": "approve"}}), contextId="talk", messageId="late"
+        )
         other = await say(client, answers(**{old_id: {"type": "approve"}}), contextId="talk")
         assert (V10.sent(again)["id"], desk.received) == (seen.task_id, [])
         done = await say(client, answers(**{new_id: {"type": "approve"}}), contextId="talk")
         all_of_it = await whole(client, seen.task_id)
     assert old_id != new_id
     assert pause(late).requests == pause(other).requests == (new_id,)
-    assert late.last.said == "It had expired and is asked again: a decision on delete."
+    assert late.last.status_text == "It had expired and is asked again: a decision on delete."
     assert requests(other) == {}
     assert done.answer == "All done."
     assert resolved(all_of_it) == [(old_id, "expired"), (new_id, "approved")]
@@ -531,26 +628,43 @@ async def test_an_expired_request_is_no_denial_and_is_asked_again_under_another_
 
 
 @both_versions
-async def test_a_request_that_nobody_answers_in_time_is_told_as_expired_and_decides_nothing(dialect: Dialect) -> None:
+async def test_a_request_that_nobody_answers_in_time_is_told_as_expired_and_decides_nothing(
+    dialect: Dialect,
+) -> None:
     desk = Desk()
     env = {"REQUEST_TIMEOUT_SECONDS": "0.3"}
-    async with supervisor(calls("delete"), tools=[desk.tool("delete", decision("delete"))], env=env) as client:
+    async with supervisor(
+        calls("delete"), tools=[desk.tool("delete", decision("delete"))], env=env
+    ) as client:
         seen = await say(client, "Delete it.", dialect=dialect)
         (request_id,) = requests(seen).values()
-        more = Seen([frame async for frame in client.open(dialect.subscribe, {"id": seen.task_id}, Last_Event_ID=str(seen.last.id))])
+        more = ReceivedStream(
+            [
+                frame
+                async for frame in client.open(
+                    dialect.subscribe, {"id": seen.task_id}, Last_Event_ID=str(seen.last.id)
+                )
+            ]
+        )
         task = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
     shown = seen.named("UserInputMetaData")[0].artifact["parts"][0]["data"]
     assert datetime.fromisoformat(shown["expires_at"]) < datetime.now(UTC)
-    assert [(event.request_id, event.resolution) for event in more.events if isinstance(event, InputResolved)] == [(request_id, "expired")]
+    assert [
+        (event.request_id, event.resolution) for event in more.events if isinstance(event, InputResolved)
+    ] == [(request_id, "expired")]
     assert pause(more).requests == ()
-    assert more.last.said.startswith("Nobody answered in time: a decision on delete. Nothing was decided.")
+    assert more.last.status_text.startswith(
+        "Nobody answered in time: a decision on delete. Nothing was decided."
+    )
     assert dialect.state(task) == "input-required"
     assert desk.received == []
 
 
 async def test_any_message_has_what_expired_asked_again_and_loses_nothing() -> None:
     desk = Desk()
-    async with supervisor(asks_once("delete"), tools=[desk.tool("delete", decision("delete", expires_at=PAST))]) as client:
+    async with supervisor(
+        asks_once("delete"), tools=[desk.tool("delete", decision("delete", expires_at=PAST))]
+    ) as client:
         seen = await say(client, "Create and delete it.")
         more = await say(client, "Are you there?", contextId=seen.context_id)
         dropped = await say(client, "drop", contextId=seen.context_id)
@@ -566,7 +680,9 @@ async def test_any_message_has_what_expired_asked_again_and_loses_nothing() -> N
 
 async def test_a_request_is_answered_by_its_owner_alone() -> None:
     desk = Desk()
-    async with two_users(ScriptedChatModel(script=calls("delete")), desk.tool("delete", decision("delete"))) as (ann, bob):
+    async with two_users(
+        ScriptedChatModel(script=calls("delete")), desk.tool("delete", decision("delete"))
+    ) as (ann, bob):
         seen = await say(ann, "Delete it.", contextId="talk")
         (request_id,) = requests(seen).values()
         approval = answers(**{request_id: {"type": "approve"}})
@@ -576,7 +692,9 @@ async def test_a_request_is_answered_by_its_owner_alone() -> None:
         done = await say(ann, approval, contextId="talk")
         late = await send(ann, approval, contextId="talk")
     assert by_task["error"]["code"] == -32001
-    assert {refusal(by_context), refusal(by_id)} == {"There is nothing to answer: no request of this conversation is known."}
+    assert {refusal(by_context), refusal(by_id)} == {
+        "There is nothing to answer: no request of this conversation is known."
+    }
     assert done.answer == "All done."
     assert [answer["by"] for _, got in desk.received for answer in got] == ["ann"]
     assert refusal(late).startswith("A decision on delete was already answered by ann at ")
@@ -587,18 +705,22 @@ async def test_a_request_is_answered_by_its_owner_alone() -> None:
 
 
 @contextlib.asynccontextmanager
-async def with_a_far_agent(folder: Path, running: Service) -> AsyncIterator[Client]:
-    async with remote(running.agent, running.url) as far:
-        crew: list[Agent] = [far]
-        async with supervisor_on(in_folder(folder), ScriptedChatModel(script=delegates("jira")), agents=crew) as client:
+async def with_a_far_agent(folder: Path, running: AgentService) -> AsyncIterator[Client]:
+    async with connect_remote_agent(running.agent, running.url) as far:
+        crew: list[PlacedAgent] = [far]
+        async with supervisor_on(
+            in_folder(folder), ScriptedChatModel(script=delegates("jira")), agents=crew
+        ) as client:
             yield client
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["goes on", "restarts"])
-async def test_cancelling_a_run_that_waits_for_a_remote_agents_request_cancels_its_task_there(tmp_path: Path, restarts: bool) -> None:
+async def test_cancelling_a_run_that_waits_for_a_remote_agents_request_cancels_its_task_there(
+    tmp_path: Path, restarts: bool
+) -> None:
     desk = Desk()
     async with (
-        service(agent("jira", calls("delete"), desk.tool("delete", decision("delete")))) as running,
+        run_agent_service(agent("jira", calls("delete"), desk.tool("delete", decision("delete")))) as running,
         httpx.AsyncClient(verify=PLAIN) as http,
     ):
         there = Client(running.url, http)
@@ -613,7 +735,11 @@ async def test_cancelling_a_run_that_waits_for_a_remote_agents_request_cancels_i
             cancelled = (await client.call(V10.cancel, {"id": seen.task_id}))["result"]
             (after,) = (await there.call("ListTasks", {}))["result"]["tasks"]
             late = await send(client, answers(**{request_id: {"type": "approve"}}), contextId="talk")
-    assert [V10.state(task) for task in (before, cancelled, after)] == ["input-required", "canceled", "canceled"]
+    assert [V10.state(task) for task in (before, cancelled, after)] == [
+        "input-required",
+        "canceled",
+        "canceled",
+    ]
     assert running.methods().count(V10.cancel) == 1
     assert "was withdrawn" in refusal(late)
     assert desk.received == []

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_platform_engineering.a2a.message_parts import digest
+from ai_platform_engineering.a2a.message_parts import hash_parts
 from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import (
     Answered,
@@ -26,9 +26,9 @@ from ai_platform_engineering.core.events import (
     InputRequested,
     InputResolved,
     Notice,
-    Numbered,
     Paused,
     RunStarted,
+    StoredEvent,
     TextDelta,
     TextEnded,
     TextPart,
@@ -38,8 +38,8 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.core.settings import StreamSettings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import Answer, NewRun, PendingRequest, RunRow
-from ai_platform_engineering.runtime.runs.incoming_message import Incoming
+from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun, PendingRequest, RunRow
+from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter
 from ai_platform_engineering.runtime.runs.runs import Runs, Turn
 
@@ -65,7 +65,9 @@ class SlowLog(MemoryLog):
 
 async def new_row(log: MemoryLog) -> RunRow:
     started = RunStarted(message_id="m", parts=(TextPart(text="Hello"),))
-    row, _ = await log.create(NewRun(str(uuid.uuid4()), "context", "ann", str(uuid.uuid4()), "digest", started, lasting_id=True))
+    row, _ = await log.create(
+        NewRun(str(uuid.uuid4()), "context", "ann", str(uuid.uuid4()), "digest", started, lasting_id=True)
+    )
     return row
 
 
@@ -81,11 +83,19 @@ async def written(log: MemoryLog, row: RunRow) -> list[AnyEvent]:
 class Speaker:
     """Deltas of one message, with the offsets that belong to them."""
 
-    def __init__(self, message_id: str = "m", agent: str = "supervisor", parent_call: str | None = None) -> None:
+    def __init__(
+        self, message_id: str = "m", agent: str = "supervisor", parent_call: str | None = None
+    ) -> None:
         self.message_id, self.agent, self.parent_call, self.said = message_id, agent, parent_call, ""
 
     def say(self, text: str) -> TextDelta:
-        delta = TextDelta(message_id=self.message_id, offset=len(self.said), text=text, agent=self.agent, parent_call=self.parent_call)
+        delta = TextDelta(
+            message_id=self.message_id,
+            offset=len(self.said),
+            text=text,
+            agent=self.agent,
+            parent_call=self.parent_call,
+        )
         self.said += delta.text
         return delta
 
@@ -123,10 +133,10 @@ async def test_later_deltas_are_stored_after_a_while_though_nothing_follows() ->
     out = writer(log, row, every=0.001)
     for text in ("Hel", "lo", " world"):
         await out.write(speaker.say(text))
-    await asyncio.wait_for(log.changed(row.run_id, 2), WAIT)
+    await asyncio.wait_for(log.wait_for_event(row.run_id, 2), WAIT)
     assert deltas(await written(log, row)) == [("m", 0, "Hel"), ("m", 3, "lo world")]
     await out.write(speaker.say("!"))
-    await asyncio.wait_for(log.changed(row.run_id, 3), WAIT)
+    await asyncio.wait_for(log.wait_for_event(row.run_id, 3), WAIT)
     assert deltas(await written(log, row))[-1] == ("m", 11, "!")
 
 
@@ -172,7 +182,9 @@ async def test_messages_of_parallel_agents_keep_their_own_text_order_and_names()
     await out.write(TextEnded(message_id="one", role="delegated", agent="argocd", parent_call="call-1"))
     stored = await written(log, row)
     assert deltas(stored) == [("one", 0, "a"), ("two", 0, "A"), ("one", 1, "bcd"), ("two", 1, "BCD")]
-    owners = {(event.message_id, event.agent, event.parent_call) for event in stored if isinstance(event, TextDelta)}
+    owners = {
+        (event.message_id, event.agent, event.parent_call) for event in stored if isinstance(event, TextDelta)
+    }
     assert owners == {("one", "argocd", "call-1"), ("two", "jira", "call-2")}
 
 
@@ -208,14 +220,24 @@ async def test_writes_keep_their_order_though_the_log_is_slow() -> None:
     row = await new_row(log)
     out = writer(log, row, every=0.001)
     log.free.clear()
-    events: list[AnyEvent] = [speaker.say("a"), speaker.say("b"), Notice(code="info", text="one"), speaker.say("c"), speaker.say("d")]
+    events: list[AnyEvent] = [
+        speaker.say("a"),
+        speaker.say("b"),
+        Notice(code="info", text="one"),
+        speaker.say("c"),
+        speaker.say("d"),
+    ]
     writing = [asyncio.create_task(out.write(event)) for event in events]
     await asyncio.wait_for(log.entered.wait(), WAIT)
     log.free.set()
     await asyncio.wait_for(asyncio.gather(*writing), WAIT)
     await out.close()
     stored = await written(log, row)
-    assert [kind for kind, _ in groupby(event.kind for event in stored)] == ["text_delta", "notice", "text_delta"]
+    assert [kind for kind, _ in groupby(event.kind for event in stored)] == [
+        "text_delta",
+        "notice",
+        "text_delta",
+    ]
     assert "".join(text for _, _, text in deltas(stored)) == "abcd"
 
 
@@ -224,7 +246,7 @@ async def test_a_refused_write_is_told_to_whoever_writes() -> None:
     row = await new_row(log)
     out = writer(log, row)
     await out.write(speaker.say("Hel"))
-    await log.claim(row.run_id)
+    await log.advance_epoch(row.run_id)
     with pytest.raises(Fenced):
         await out.write(Notice(code="info", text="too late"))
 
@@ -234,7 +256,7 @@ async def test_a_write_refused_in_the_background_is_told_at_the_next_write() -> 
     row = await new_row(log)
     out = writer(log, row, every=0.001)
     await out.write(speaker.say("Hel"))
-    await log.claim(row.run_id)
+    await log.advance_epoch(row.run_id)
     log.entered.clear()
     await out.write(speaker.say("lo"))
     await asyncio.wait_for(log.entered.wait(), WAIT)
@@ -248,13 +270,22 @@ NOTED = st.tuples(st.none(), st.text(max_size=4))
 
 
 @settings(max_examples=60)
-@given(steps=st.lists(SAID | NOTED, max_size=30), size=st.integers(1, 24), every=st.sampled_from([0.0, 0.0001, NEVER]))
-def test_joined_text_is_the_sum_of_what_was_written(steps: list[tuple[int | None, str]], size: int, every: float) -> None:
+@given(
+    steps=st.lists(SAID | NOTED, max_size=30),
+    size=st.integers(1, 24),
+    every=st.sampled_from([0.0, 0.0001, NEVER]),
+)
+def test_joined_text_is_the_sum_of_what_was_written(
+    steps: list[tuple[int | None, str]], size: int, every: float
+) -> None:
     async def scenario() -> None:
         log = MemoryLog()
         row = await new_row(log)
         out = writer(log, row, every=every, size=size)
-        speakers = [Speaker(str(number), f"agent-{number}", f"call-{number}" if number else None) for number in range(3)]
+        speakers = [
+            Speaker(str(number), f"agent-{number}", f"call-{number}" if number else None)
+            for number in range(3)
+        ]
         given: list[AnyEvent] = []
         for number, text in steps:
             given.append(Notice(code="info", text=text) if number is None else speakers[number].say(text))
@@ -268,9 +299,15 @@ def test_joined_text_is_the_sum_of_what_was_written(steps: list[tuple[int | None
         assert fold(stored) == fold(given)
         assert len(stored) <= len(given)
         for speaker in speakers:
-            pieces = [event for event in stored if isinstance(event, TextDelta) and event.message_id == speaker.message_id]
+            pieces = [
+                event
+                for event in stored
+                if isinstance(event, TextDelta) and event.message_id == speaker.message_id
+            ]
             assert "".join(piece.text for piece in pieces) == speaker.said
-            assert [piece.offset for piece in pieces] == [sum(len(p.text) for p in pieces[:n]) for n in range(len(pieces))]
+            assert [piece.offset for piece in pieces] == [
+                sum(len(p.text) for p in pieces[:n]) for n in range(len(pieces))
+            ]
 
     asyncio.run(scenario())
 
@@ -283,9 +320,13 @@ Behaviour = Callable[[Turn], Awaitable[None]]
 class Stage:
     """Runs over a log, driven by what the test wants each question to do."""
 
-    def __init__(self, log: MemoryLog | None = None, *, grace: float = 2.0, request_seconds: float = math.inf) -> None:
+    def __init__(
+        self, log: MemoryLog | None = None, *, grace: float = 2.0, request_seconds: float = math.inf
+    ) -> None:
         self.log = log or MemoryLog()
-        self.runs = Runs(self.log, self._drive, cancel_grace=grace, request_seconds=request_seconds, abandon=self._abandon)
+        self.runs = Runs(
+            self.log, self._drive, cancel_grace=grace, request_seconds=request_seconds, abandon=self._abandon
+        )
         self.driven: list[str] = []
         self.abandoned: list[str] = []
         self._claimed: list[PendingRequest] = []  # what the stretch that runs now goes on with
@@ -295,17 +336,33 @@ class Stage:
     def on(self, text: str, behaviour: Behaviour) -> None:
         self._parts[text] = behaviour
 
-    async def ask(self, text: str, *, context: str | None = "context", owner: str = "ann", task: str | None = None, id: str = "") -> RunRow:
+    async def ask(
+        self,
+        text: str,
+        *,
+        context: str | None = "context",
+        owner: str = "ann",
+        task: str | None = None,
+        id: str = "",
+    ) -> RunRow:
         return await self._send(TextPart(text=text), context=context, owner=owner, task=task, id=id)
 
     async def tell(self, owner: str = "ann", id: str = "", **answers: str) -> RunRow:
         """Answers requests by their ids."""
         values = {request_id: {"answer": answer} for request_id, answer in answers.items()}
-        return await self._send(DataPart(data={"resume": values}), context="context", owner=owner, task=None, id=id)
+        return await self._send(
+            DataPart(data={"resume": values}), context="context", owner=owner, task=None, id=id
+        )
 
-    async def _send(self, part: TextPart | DataPart, *, context: str | None, owner: str, task: str | None, id: str) -> RunRow:
+    async def _send(
+        self, part: TextPart | DataPart, *, context: str | None, owner: str, task: str | None, id: str
+    ) -> RunRow:
         message_id = id or str(uuid.uuid4())
-        row, _ = await self.runs.accept(Incoming(message_id, (part,), owner=owner, principal=owner, context_id=context, task_id=task))
+        row, _ = await self.runs.accept(
+            IncomingMessage(
+                message_id, (part,), owner=owner, principal=owner, context_id=context, task_id=task
+            )
+        )
         return row
 
     async def started(self, text: str) -> None:
@@ -336,7 +393,9 @@ class Stage:
     async def _drive(self, turn: Turn) -> None:
         """A question by its text, a stretch that goes on with answers by theirs."""
         asked = [part.text for part in turn.parts if isinstance(part, TextPart)]
-        self._claimed = [request for request in await self.log.requests(turn.row.run_id) if request.status == "claimed"]
+        self._claimed = [
+            request for request in await self.log.requests(turn.row.run_id) if request.status == "claimed"
+        ]
         answers = [answer["answer"] for one in self._claimed if isinstance(answer := one.answer, dict)]
         text = " ".join(str(one) for one in (answers if turn.resumes else asked))
         self.driven.append(text)
@@ -354,14 +413,21 @@ class Stage:
             await self.take_in(turn)
             known = {one.request_id for one in await self.log.requests(turn.row.run_id)}
             asked = Form(response="Which?", fields=(InputField(field_name="answer"),), expires_at=expires_at)
-            asks = [InputRequested(request_id=request_id, asked=asked) for request_id in request_ids if request_id not in known]
+            asks = [
+                InputRequested(request_id=request_id, asked=asked)
+                for request_id in request_ids
+                if request_id not in known
+            ]
             await self.write(turn, *asks, Paused(text="Which?", requests=request_ids))
 
         return behaviour
 
     async def take_in(self, turn: Turn) -> None:
         for one in self._claimed:
-            await self.write(turn, InputResolved(request_id=one.request_id, resolution="answered", by=one.by, value=one.answer))
+            await self.write(
+                turn,
+                InputResolved(request_id=one.request_id, resolution="answered", by=one.by, value=one.answer),
+            )
 
     async def resume(self, turn: Turn) -> None:
         assert turn.resumes
@@ -376,7 +442,7 @@ class Stage:
         return behaviour
 
 
-async def _last(runs: Runs, run_id: str) -> Numbered:
+async def _last(runs: Runs, run_id: str) -> StoredEvent:
     """The last event of the turn. What is behind it in the log belongs to the test, not to the reader."""
     row = [item async for item in runs.follow(run_id)]
     return row[-1]
@@ -429,9 +495,12 @@ async def test_a_queued_question_says_how_many_are_before_it() -> None:
     first, second, third = [await stage.ask(text) for text in ("one", "two", "three")]
     await stage.started("one")
     for row in (second, third):
-        await asyncio.wait_for(stage.log.changed(row.run_id, 1), WAIT)
+        await asyncio.wait_for(stage.log.wait_for_event(row.run_id, 1), WAIT)
     gate.set()
-    said = {row.run_id: [event.text for event in await stage.end(row) if isinstance(event, Notice)] for row in (first, second, third)}
+    said = {
+        row.run_id: [event.text for event in await stage.end(row) if isinstance(event, Notice)]
+        for row in (first, second, third)
+    }
     assert said[first.run_id] == []
     assert said[second.run_id] == ["Queued: 1 question of this conversation before this one."]
     assert said[third.run_id] == ["Queued: 2 questions of this conversation before this one."]
@@ -447,10 +516,12 @@ async def test_a_question_that_has_its_answer_is_before_nobody_while_it_puts_its
     stage.on("one", linger)
     await stage.end(await stage.ask("one"))
     second, third = [await stage.ask(text) for text in ("two", "three")]
-    await asyncio.wait_for(stage.log.changed(third.run_id, 1), WAIT)
+    await asyncio.wait_for(stage.log.wait_for_event(third.run_id, 1), WAIT)
     assert stage.driven == ["one"]
     gate.set()
-    said = [[event.text for event in await stage.end(row) if isinstance(event, Notice)] for row in (second, third)]
+    said = [
+        [event.text for event in await stage.end(row) if isinstance(event, Notice)] for row in (second, third)
+    ]
     assert said == [[], ["Queued: 1 question of this conversation before this one."]]
 
 
@@ -525,10 +596,12 @@ async def test_a_second_answer_while_the_first_is_taken_is_refused() -> None:
     await stage.ask("blue", task=first.run_id)
     with pytest.raises(WrongState, match="is working"):
         await stage.ask("green", task=first.run_id)
-    with pytest.raises(WrongState, match=r"^Which was already answered by ann at [-0-9]{10} [:0-9]{8} UTC\.$"):
+    with pytest.raises(
+        WrongState, match=r"^Which was already answered by ann at [-0-9]{10} [:0-9]{8} UTC\.$"
+    ):
         await stage.tell(r="green")
     gate.set()
-    await asyncio.wait_for(stage.log.changed(first.run_id, 4), WAIT)
+    await asyncio.wait_for(stage.log.wait_for_event(first.run_id, 4), WAIT)
     assert endings(await stage.events(first)) == ["answered"]
     assert stage.driven == ["one", "blue"]
     with pytest.raises(WrongState, match=r"^Which was already answered by ann"):
@@ -557,8 +630,8 @@ async def test_a_run_of_somebody_else_is_not_there() -> None:
         await stage.runs.get(row.run_id, "bob")
     with pytest.raises(RunNotFound):
         await stage.ask("two", task=row.run_id, owner="bob")
-    assert await stage.runs.find("bob") == []
-    assert [found.run_id for found in await stage.runs.find("ann")] == [row.run_id]
+    assert await stage.runs.find_runs("bob") == []
+    assert [found.run_id for found in await stage.runs.find_runs("ann")] == [row.run_id]
 
 
 # --- cancelling -------------------------------------------------------------------------------------------------------
@@ -612,15 +685,25 @@ async def test_a_cancel_keeps_what_was_said_and_closes_what_was_open() -> None:
     stage = Stage()
 
     async def work(turn: Turn) -> None:
-        await stage.write(turn, ToolStarted(call_id="c", tool="search"), TextDelta(message_id="m", offset=0, text="Half an ans"))
+        await stage.write(
+            turn,
+            ToolStarted(call_id="c", tool="search"),
+            TextDelta(message_id="m", offset=0, text="Half an ans"),
+        )
         await asyncio.Event().wait()
 
     stage.on("one", work)
     row = await stage.ask("one")
-    await asyncio.wait_for(stage.log.changed(row.run_id, 2), WAIT)
+    await asyncio.wait_for(stage.log.wait_for_event(row.run_id, 2), WAIT)
     await stage.runs.cancel(row.run_id, by="ann")
     events = await stage.end(row)
-    assert [event.kind for event in events] == ["run_started", "tool_started", "text_delta", "tool_finished", "cancelled"]
+    assert [event.kind for event in events] == [
+        "run_started",
+        "tool_started",
+        "text_delta",
+        "tool_finished",
+        "cancelled",
+    ]
     assert fold(events).partial == "Half an ans"
     assert not fold(events).running
 
@@ -743,7 +826,7 @@ async def test_an_answer_that_comes_while_the_run_works_is_taken_in_when_it_paus
     row = await stage.ask("one")
     await stage.end(row)
     await stage.tell(a="blue")
-    await asyncio.wait_for(stage.log.changed(row.run_id, 5), WAIT)
+    await asyncio.wait_for(stage.log.wait_for_event(row.run_id, 5), WAIT)
     await stage.tell(b="red")
     assert stage.driven == ["one", "blue"], "one stretch at a time"
     gate.set()
@@ -778,10 +861,14 @@ async def test_an_answer_at_the_moment_of_the_pause_is_never_left_lying(steps: i
 
     async def over() -> None:
         while not is_terminal((await stage.events(row))[-1]):
-            await stage.log.changed(row.run_id, len(await stage.events(row)))
+            await stage.log.wait_for_event(row.run_id, len(await stage.events(row)))
 
     await asyncio.wait_for(over(), WAIT)
-    resolved = [(event.request_id, event.value) for event in await stage.events(row) if isinstance(event, InputResolved)]
+    resolved = [
+        (event.request_id, event.value)
+        for event in await stage.events(row)
+        if isinstance(event, InputResolved)
+    ]
     assert resolved == [("a", {"answer": "blue"}), ("b", {"answer": "red"})]
 
 
@@ -808,7 +895,9 @@ async def test_an_answer_without_a_context_is_known_when_it_comes_again() -> Non
     stage.on("blue", stage.resume)
     row = await stage.ask("one")
     await stage.end(row)
-    message = Incoming("m", (DataPart(data={"resume": {"r": {"answer": "blue"}}}),), owner="ann", principal="ann")
+    message = IncomingMessage(
+        "m", (DataPart(data={"resume": {"r": {"answer": "blue"}}}),), owner="ann", principal="ann"
+    )
     first, again = await stage.runs.accept(message), await stage.runs.accept(message)
     assert (first[0].run_id, first[1]) == (again[0].run_id, again[1]) == (row.run_id, 3)
     assert endings(await stage.end_of(row, 3)) == ["answered"]
@@ -838,7 +927,10 @@ async def test_a_request_whose_time_has_come_is_told_once_and_decides_nothing() 
     assert (resolved.resolution, resolved.value, resolved.by) == ("expired", None, "")
     assert isinstance(paused, Paused)
     assert paused.requests == ()
-    assert paused.text == "Nobody answered in time: Which. Nothing was decided. Send a message to be asked again, or cancel the task."
+    assert (
+        paused.text
+        == "Nobody answered in time: Which. Nothing was decided. Send a message to be asked again, or cancel the task."
+    )
     await stage.runs.expire()
     assert await stage.events(row) == events
     assert stage.driven == ["one"]
@@ -927,7 +1019,9 @@ async def test_a_driver_that_ends_without_an_end_gives_a_failed_run() -> None:
     assert endings(await stage.end(second)) == ["answered"]
 
 
-async def test_a_driver_that_raises_gives_a_failed_run_without_the_text_of_the_exception(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_driver_that_raises_gives_a_failed_run_without_the_text_of_the_exception(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     stage, secret = Stage(), uuid.uuid4().hex
 
     async def broken(turn: Turn) -> None:
@@ -959,7 +1053,7 @@ async def test_an_answer_whose_work_breaks_gives_a_failed_run(raises: bool) -> N
     row = await stage.ask("one")
     await stage.end(row)
     await stage.ask("blue")
-    await asyncio.wait_for(stage.log.changed(row.run_id, 3), WAIT)
+    await asyncio.wait_for(stage.log.wait_for_event(row.run_id, 3), WAIT)
     assert endings(await stage.events(row)) == ["failed"]
     assert not fold(await stage.events(row)).requests
 
@@ -1025,7 +1119,9 @@ async def test_a_reader_may_begin_anywhere_and_ends_with_the_turn() -> None:
     row = await stage.ask("one")
     await stage.end(row)
     for after in (0, 1, 300, 401):
-        assert [item.seq async for item in stage.runs.follow(row.run_id, after)] == list(range(after + 1, 403))
+        assert [item.seq async for item in stage.runs.follow(row.run_id, after)] == list(
+            range(after + 1, 403)
+        )
 
 
 # --- shutting down ----------------------------------------------------------------------------------------------------
@@ -1040,7 +1136,12 @@ async def test_closing_ends_what_works_and_what_waits_and_no_reader_hangs() -> N
 
     stage.on("one", work)
     stage.on("other", work)
-    rows = [await stage.ask("one"), await stage.ask("two"), await stage.ask("three"), await stage.ask("other", context="else")]
+    rows = [
+        await stage.ask("one"),
+        await stage.ask("two"),
+        await stage.ask("three"),
+        await stage.ask("other", context="else"),
+    ]
     await stage.started("one")
     await stage.started("other")
     readers = [asyncio.create_task(_last(stage.runs, row.run_id)) for row in rows]
@@ -1070,7 +1171,9 @@ async def test_a_message_that_died_with_the_process_is_taken_when_it_is_sent_aga
     row = await before.ask("one")
     events = await before.end(row)
     parts = (TextPart(text="blue"),)
-    await before.log.remember(Answer(row.run_id, "m-2", digest(parts), len(events)))  # and nothing came of it
+    await before.log.store_answer(
+        AnswerMessage(row.run_id, "m-2", hash_parts(parts), len(events))
+    )  # and nothing came of it
 
     after = Stage(before.log)
     after.on("blue", after.resume)
@@ -1088,7 +1191,7 @@ async def test_an_answer_that_was_claimed_before_the_process_died_is_taken_in_by
     events = await before.end(row)
     await before.end(idle)
     parts = (DataPart(data={"resume": {"r": {"answer": "blue"}}}),)
-    message = Answer(row.run_id, "m-2", digest(parts), len(events))
+    message = AnswerMessage(row.run_id, "m-2", hash_parts(parts), len(events))
     assert await before.log.claim_requests(message, {"r": {"answer": "blue"}}, "ann") == ["r"]
 
     after = Stage(before.log)

@@ -9,13 +9,23 @@ from a2a.types import AgentCard
 from google.protobuf.json_format import ParseDict
 
 from tests.support.dialects import V03, Dialect, both_versions
-from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.script import Say, Script, Turn
 from tests.support.harness import agent, supervisor
 
 YES = Script(Turn(Say("Yes.")))
-CARD, OLD_CARD, STRICT_CARD = ".well-known/agent-card.json", ".well-known/agent.json", "v1/.well-known/agent-card.json"
-OF_0_3 = {"url", "preferredTransport", "protocolVersion", "additionalInterfaces", "supportsAuthenticatedExtendedCard"}
+CARD, OLD_CARD, STRICT_CARD = (
+    ".well-known/agent-card.json",
+    ".well-known/agent.json",
+    "v1/.well-known/agent-card.json",
+)
+OF_0_3 = {
+    "url",
+    "preferredTransport",
+    "protocolVersion",
+    "additionalInterfaces",
+    "supportsAuthenticatedExtendedCard",
+}
 
 
 async def test_the_card_speaks_to_both_versions_at_both_addresses() -> None:
@@ -71,7 +81,9 @@ async def test_another_card_has_another_tag() -> None:
     assert tags[0] == tags[2] != tags[1]
 
 
-@pytest.mark.parametrize("external", ["https://agents.example.com/platform", "https://agents.example.com/platform/"])
+@pytest.mark.parametrize(
+    "external", ["https://agents.example.com/platform", "https://agents.example.com/platform/"]
+)
 async def test_the_card_names_the_address_that_clients_use(external: str) -> None:
     async with supervisor(YES, env={"EXTERNAL_URL": external}) as client:
         merged, strict = [(await client.http.get(client.url + path)).json() for path in (CARD, STRICT_CARD)]
@@ -84,11 +96,17 @@ async def test_the_probes_of_a_server_that_can_answer() -> None:
         health = await client.http.get(client.url + "health")
         ready = await client.http.get(client.url + "ready")
     assert (health.status_code, health.json()) == (200, {"status": "ok"})
-    assert (ready.status_code, ready.json()["status"], ready.json()["components"]["model"]["status"]) == (200, "ok", "ok")
+    assert (ready.status_code, ready.json()["status"], ready.json()["components"]["model"]["status"]) == (
+        200,
+        "ok",
+        "ok",
+    )
 
 
 @both_versions
-async def test_without_a_model_the_server_says_what_is_missing_and_a_question_fails_with_the_same_words(dialect: Dialect) -> None:
+async def test_without_a_model_the_server_says_what_is_missing_and_a_question_fails_with_the_same_words(
+    dialect: Dialect,
+) -> None:
     async with supervisor(None) as client:
         health = await client.http.get(client.url + "health")
         ready = await client.http.get(client.url + "ready")
@@ -98,7 +116,7 @@ async def test_without_a_model_the_server_says_what_is_missing_and_a_question_fa
     missing = ready.json()["components"]["model"]
     assert missing["status"] == "unavailable"
     assert "LLM_MODEL" in missing["message"]
-    assert (seen.last.state, seen.last.said) == ("failed", missing["message"])
+    assert (seen.last.state, seen.last.status_text) == ("failed", missing["message"])
     assert seen.named("final_result") == []
 
 
@@ -110,8 +128,10 @@ async def test_a_model_that_cannot_be_set_up_is_named_without_its_key() -> None:
 
 
 async def test_the_tools_are_listed_by_agent() -> None:
-    version_of = Versions()
-    async with supervisor(YES, tools=[version_of.tool], agents=[agent("argocd", YES, version_of.tool), agent("jira", YES)]) as client:
+    version_of = VersionScenario()
+    async with supervisor(
+        YES, tools=[version_of.tool], agents=[agent("argocd", YES, version_of.tool), agent("jira", YES)]
+    ) as client:
         answer = await client.http.get(client.url + "tools")
     assert answer.json() == {"tools": {"supervisor": ["version"], "argocd": ["version"], "jira": []}}
 
@@ -124,8 +144,10 @@ async def test_what_is_not_served_is_not_found() -> None:
 
 
 async def test_a_quiet_stream_is_kept_alive_by_comments() -> None:
-    waiting = Waiting()
-    async with supervisor(waiting.script, tools=[waiting.tool], env={"A2A_KEEP_ALIVE_SECONDS": "0.01"}) as client:
+    waiting = BlockingScenario()
+    async with supervisor(
+        waiting.script, tools=[waiting.tool], env={"A2A_KEEP_ALIVE_SECONDS": "0.01"}
+    ) as client:
         body = {"jsonrpc": "2.0", "id": 1, "method": V03.stream, "params": V03.message("Wait.")}
         content = b""
         async with client.http.stream("POST", client.url, json=body) as response:
@@ -134,6 +156,10 @@ async def test_a_quiet_stream_is_kept_alive_by_comments() -> None:
                 if b"\n\n: keep-alive\n\n" in content:
                     waiting.released.set()
     assert response.headers["cache-control"] == "no-store"
-    frames = [json.loads(frame.partition(b"data: ")[2]) for frame in content.split(b"\n\n") if frame.startswith(b"id: ")]
+    frames = [
+        json.loads(frame.partition(b"data: ")[2])
+        for frame in content.split(b"\n\n")
+        if frame.startswith(b"id: ")
+    ]
     assert frames[-1]["result"]["status"]["state"] == "completed"
     assert waiting.answer in content.decode()

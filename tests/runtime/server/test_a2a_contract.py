@@ -9,17 +9,17 @@ from ai_platform_engineering.a2a.codec import decode
 from ai_platform_engineering.core.events import AnyEvent
 from ai_platform_engineering.core.transcript import fold
 from tests.support.dialects import V03, V10, Dialect, artifact, both_versions, text_of
-from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Fail, Say, Script, Turn
-from tests.support.harness import Client, Seen, supervisor
+from tests.support.harness import Client, ReceivedStream, supervisor
 
 LINE_BREAKERS = "naïve 🔧 \u2028\u2029\u0085 Привет"
 
 
-async def finished(client: Client, dialect: Dialect, task_id: str) -> Seen:
+async def finished(client: Client, dialect: Dialect, task_id: str) -> ReceivedStream:
     """Follows a task to its end."""
-    return Seen([frame async for frame in client.open(dialect.subscribe, {"id": task_id})])
+    return ReceivedStream([frame async for frame in client.open(dialect.subscribe, {"id": task_id})])
 
 
 def events_of(result: dict[str, Any]) -> list[AnyEvent]:
@@ -31,9 +31,11 @@ def events_of(result: dict[str, Any]) -> list[AnyEvent]:
 
 @both_versions
 async def test_a_message_is_answered_with_the_finished_task(dialect: Dialect) -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
-        task = dialect.sent(await client.call(dialect.send, dialect.message("Which version?", messageId="q-1")))
+        task = dialect.sent(
+            await client.call(dialect.send, dialect.message("Which version?", messageId="q-1"))
+        )
     assert dialect.state(task) == "completed"
     assert text_of(artifact(task, "final_result")) == version.answer
     (asked,) = task["history"]
@@ -43,7 +45,7 @@ async def test_a_message_is_answered_with_the_finished_task(dialect: Dialect) ->
 
 @both_versions
 async def test_a_message_that_does_not_wait_is_answered_with_the_working_task(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         task = dialect.sent(await client.call(dialect.send, {**dialect.message("Wait."), **dialect.at_once}))
         assert dialect.state(task) == "working"
@@ -58,7 +60,7 @@ async def test_a_message_that_does_not_wait_is_answered_with_the_working_task(di
 
 @both_versions
 async def test_a_stream_and_the_stored_task_tell_the_same(dialect: Dialect) -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
         seen = await client.ask("Which version?", version=dialect.version)
         stored = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
@@ -66,12 +68,14 @@ async def test_a_stream_and_the_stored_task_tell_the_same(dialect: Dialect) -> N
     assert fold(seen.events).answer == version.answer
     streamed = {frame.artifact["artifactId"]: frame for frame in seen.frames if frame.artifact}
     assert [one["artifactId"] for one in stored["artifacts"]] == list(streamed)
-    assert [text_of(one) for one in stored["artifacts"] if one["name"] == "streaming_result"] == seen.streamed
+    assert [
+        text_of(one) for one in stored["artifacts"] if one["name"] == "streaming_result"
+    ] == seen.streamed_texts
     assert stored["status"] == seen.last.update["status"]
 
 
 async def test_both_versions_read_the_same_task() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
         seen = await client.ask("Which version?", version="1.0")
         old = (await client.call(V03.get, {"id": seen.task_id}))["result"]
@@ -87,7 +91,9 @@ async def test_a_follow_up_with_the_context_goes_on_with_the_conversation(dialec
     model = ScriptedChatModel(script=Script(Turn(Say("You said {{user}}."))))
     async with supervisor(model) as client:
         first = dialect.sent(await client.call(dialect.send, dialect.message("one")))
-        second = dialect.sent(await client.call(dialect.send, dialect.message("two", contextId=first["contextId"])))
+        second = dialect.sent(
+            await client.call(dialect.send, dialect.message("two", contextId=first["contextId"]))
+        )
     assert second["contextId"] == first["contextId"]
     assert second["id"] != first["id"]
     assert [message.text for message in model.requests[-1].messages] == ["one", "You said one.", "two"]
@@ -102,7 +108,9 @@ async def test_a_follow_up_with_the_context_goes_on_with_the_conversation(dialec
     [(V03, None, 1), (V03, 0, 1), (V03, 1, 1), (V10, None, 1), (V10, 0, 0), (V10, 1, 1), (V10, 5, 1)],
     ids=str,
 )
-async def test_the_history_is_as_long_as_asked_for(dialect: Dialect, length: int | None, messages: int) -> None:
+async def test_the_history_is_as_long_as_asked_for(
+    dialect: Dialect, length: int | None, messages: int
+) -> None:
     async with supervisor(Script(Turn(Say("Yes.")))) as client:
         task = dialect.sent(await client.call(dialect.send, dialect.message("Well?")))
         wanted = {} if length is None else {"historyLength": length}
@@ -145,7 +153,9 @@ async def test_a_page_goes_on_where_the_last_one_ended_when_tasks_were_added_in_
         old = await asked(client, "a", "b", "c")
         first = (await client.call("ListTasks", {"pageSize": 2}))["result"]
         await asked(client, "d")
-        second = (await client.call("ListTasks", {"pageSize": 2, "pageToken": first["nextPageToken"]}))["result"]
+        second = (await client.call("ListTasks", {"pageSize": 2, "pageToken": first["nextPageToken"]}))[
+            "result"
+        ]
     assert [task["id"] for task in first["tasks"] + second["tasks"]] == old[::-1]
 
 
@@ -165,11 +175,18 @@ async def test_tasks_are_listed_by_state_and_by_context() -> None:
                 "neither": {"contextId": "one", "status": "TASK_STATE_FAILED"},
             }.items()
         }
-    assert listed == {"all": [bad, good], "failed": [bad], "completed": [good], "working": [], "one": [good], "neither": []}
+    assert listed == {
+        "all": [bad, good],
+        "failed": [bad],
+        "completed": [good],
+        "working": [],
+        "one": [good],
+        "neither": [],
+    }
 
 
 async def test_a_list_has_artifacts_only_on_demand() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
         await asked(client, "Which?")
         (bare,) = (await client.call("ListTasks", {}))["result"]["tasks"]
@@ -179,7 +196,9 @@ async def test_a_list_has_artifacts_only_on_demand() -> None:
     assert text_of(artifact(whole, "final_result")) == version.answer
 
 
-@pytest.mark.parametrize("wrong", [{"pageToken": "nonsense"}, {"pageSize": 0}, {"pageSize": 1000}, {"historyLength": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"pageToken": "nonsense"}, {"pageSize": 0}, {"pageSize": 1000}, {"historyLength": -1}]
+)
 async def test_a_list_that_cannot_be_made_is_refused(wrong: dict[str, Any]) -> None:
     async with supervisor(Script(Turn(Say("Yes.")))) as client:
         assert (await client.call("ListTasks", wrong))["error"]["code"] == -32602
@@ -190,7 +209,7 @@ async def test_a_list_that_cannot_be_made_is_refused(wrong: dict[str, Any]) -> N
 
 @both_versions
 async def test_a_cancelled_task_is_canceled_in_the_answer_and_afterwards(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         task = dialect.sent(await client.call(dialect.send, {**dialect.message("Wait."), **dialect.at_once}))
         await waiting.started.wait()
@@ -205,17 +224,27 @@ async def test_a_cancelled_task_is_canceled_in_the_answer_and_afterwards(dialect
 
 
 async def test_the_curl_line_of_the_documents_gives_events_in_their_shapes() -> None:
-    version = Versions()
+    version = VersionScenario()
     body = {
         "id": "test",
         "method": "message/stream",
-        "params": {"message": {"role": "user", "parts": [{"kind": "text", "text": "show argocd version"}], "messageId": "msg-test"}},
+        "params": {
+            "message": {
+                "role": "user",
+                "parts": [{"kind": "text", "text": "show argocd version"}],
+                "messageId": "msg-test",
+            }
+        },
     }
     headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
     async with supervisor(version.script, tools=[version.tool]) as client:
         response = await client.http.post(client.url, content=json.dumps(body), headers=headers)
     assert response.headers["content-type"].startswith("text/event-stream")
-    frames = [json.loads(line.removeprefix("data: ")) for line in response.text.split("\n") if line.startswith("data: ")]
+    frames = [
+        json.loads(line.removeprefix("data: "))
+        for line in response.text.split("\n")
+        if line.startswith("data: ")
+    ]
     assert {(frame["jsonrpc"], frame["id"]) for frame in frames} == {("2.0", "test")}
     task, *rest = [frame["result"] for frame in frames]
     ids = {"contextId": task["contextId"], "taskId": task["id"]}
@@ -239,7 +268,9 @@ async def test_the_curl_line_of_the_documents_gives_events_in_their_shapes() -> 
     started = next(update for update in artifacts if update["artifact"]["name"] == "tool_notification_start")
     assert (started["append"], started["lastChunk"]) == (False, False)
     assert started["artifact"]["description"] == "Tool call started: version"
-    assert started["artifact"]["parts"] == [{"kind": "text", "text": "🔧 Supervisor: Calling tool: Version\n"}]
+    assert started["artifact"]["parts"] == [
+        {"kind": "text", "text": "🔧 Supervisor: Calling tool: Version\n"}
+    ]
     assert (artifacts[-1]["artifact"]["name"], artifacts[-1]["lastChunk"]) == ("final_result", True)
     assert text_of(artifacts[-1]["artifact"]) == version.answer
 
@@ -247,7 +278,9 @@ async def test_the_curl_line_of_the_documents_gives_events_in_their_shapes() -> 
 @both_versions
 async def test_everything_on_the_wire_is_ascii(dialect: Dialect) -> None:
     script = Script(Turn(Say("You said {{user}}")))
-    async with supervisor(script, env={"A2A_AGENT_NAME": LINE_BREAKERS, "LLM_MODEL": LINE_BREAKERS}) as client:
+    async with supervisor(
+        script, env={"A2A_AGENT_NAME": LINE_BREAKERS, "LLM_MODEL": LINE_BREAKERS}
+    ) as client:
 
         async def call(method: str, params: Any) -> bytes:
             body = {"jsonrpc": "2.0", "id": LINE_BREAKERS, "method": method, "params": params}
@@ -266,16 +299,32 @@ async def test_everything_on_the_wire_is_ascii(dialect: Dialect) -> None:
             "bad": await call(dialect.send, {LINE_BREAKERS: LINE_BREAKERS}),
             "unknown": await call(LINE_BREAKERS, {}),
         }
-        for path in ("health", "ready", "tools", ".well-known/agent-card.json", "v1/.well-known/agent-card.json"):
+        for path in (
+            "health",
+            "ready",
+            "tools",
+            ".well-known/agent-card.json",
+            "v1/.well-known/agent-card.json",
+        ):
             answers[path] = (await client.http.get(client.url + path)).content
     assert [name for name, content in answers.items() if not content.isascii()] == []
     assert json.loads(answers[".well-known/agent-card.json"])["name"] == LINE_BREAKERS
-    assert text_of(artifact(json.loads(answers["get"])["result"], "final_result")) == f"You said {LINE_BREAKERS}"
+    assert (
+        text_of(artifact(json.loads(answers["get"])["result"], "final_result")) == f"You said {LINE_BREAKERS}"
+    )
 
 
 @both_versions
 async def test_integers_in_data_parts_stay_integers(dialect: Dialect) -> None:
-    data = {"count": 3, "most": 2**53 - 1, "least": -(2**53) + 1, "half": 0.5, "nested": [{"zero": 0}, [1, 2]], "yes": True, "none": None}
+    data = {
+        "count": 3,
+        "most": 2**53 - 1,
+        "least": -(2**53) + 1,
+        "half": 0.5,
+        "nested": [{"zero": 0}, [1, 2]],
+        "yes": True,
+        "none": None,
+    }
     model = ScriptedChatModel(script=Script(Turn(Say("Thanks."))))
     async with supervisor(model) as client:
         streamed = [frame async for frame in client.open(dialect.stream, dialect.message(dialect.data(data)))]
@@ -289,7 +338,7 @@ async def test_integers_in_data_parts_stay_integers(dialect: Dialect) -> None:
 
 
 async def test_events_are_numbered_from_one_without_a_gap() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
         seen = await client.ask("Which version?")
     whole = [int(frame.id or "") for frame in seen.frames if "." not in (frame.id or "")]

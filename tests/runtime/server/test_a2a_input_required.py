@@ -11,7 +11,7 @@ from langgraph.types import interrupt
 from tests.support.dialects import Dialect, artifact, both_versions, text_of
 from tests.support.echo_supervisor import FORM
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import Client, Seen, agent, supervisor
+from tests.support.harness import Client, ReceivedStream, agent, supervisor
 
 SCRIPT = Script(Turn(Say("One moment. "), Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}.")))
 
@@ -26,21 +26,27 @@ def form_tool(fields: list[dict[str, Any]] | None = None, name: str = "ask_form"
     return StructuredTool.from_function(coroutine=ask_form, name=name)
 
 
-async def paused(client: Client, dialect: Dialect, **more: Any) -> Seen:
-    seen = Seen([frame async for frame in client.open(dialect.stream, dialect.message("Create a repo.", **more))])
+async def paused(client: Client, dialect: Dialect, **more: Any) -> ReceivedStream:
+    seen = ReceivedStream(
+        [frame async for frame in client.open(dialect.stream, dialect.message("Create a repo.", **more))]
+    )
     assert seen.last.state == "input-required"
     return seen
 
 
-async def answered(client: Client, dialect: Dialect, *parts: dict[str, Any] | str, **named: Any) -> Seen:
-    return Seen([frame async for frame in client.open(dialect.stream, dialect.message(*parts, **named))])
+async def answered(
+    client: Client, dialect: Dialect, *parts: dict[str, Any] | str, **named: Any
+) -> ReceivedStream:
+    return ReceivedStream(
+        [frame async for frame in client.open(dialect.stream, dialect.message(*parts, **named))]
+    )
 
 
 def a_name() -> str:
     return f"repo-{secrets.token_hex(4)}"
 
 
-def request_id(seen: Seen) -> str:
+def request_id(seen: ReceivedStream) -> str:
     (asked,) = seen.named("UserInputMetaData")
     return str(asked.artifact["parts"][0]["data"]["request_id"])
 
@@ -79,10 +85,10 @@ async def test_an_interrupt_becomes_a_form_and_a_pause(dialect: Dialect) -> None
     }
     assert (stars["field_type"], stars["required"], stars["minimum"]) == ("integer", False, 0)
     assert (bool(asked.update.get("append")), bool(asked.update.get("lastChunk"))) == (False, False)
-    assert seen.last.said
+    assert seen.last.status_text
     assert seen.frames[-2] is asked
     assert seen.last.update.get("final") is (True if dialect.old else None)
-    assert seen.words == ["🔧 Supervisor: Calling tool: Ask_Form\n"]  # it still runs
+    assert seen.notifications == ["🔧 Supervisor: Calling tool: Ask_Form\n"]  # it still runs
 
 
 @both_versions
@@ -92,7 +98,9 @@ async def test_a_paused_task_can_be_read(dialect: Dialect) -> None:
         stored = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
     assert stored["status"] == seen.last.update["status"]
     assert dialect.state(stored) == "input-required"
-    assert artifact(stored, "UserInputMetaData")["parts"] == seen.named("UserInputMetaData")[0].artifact["parts"]
+    assert (
+        artifact(stored, "UserInputMetaData")["parts"] == seen.named("UserInputMetaData")[0].artifact["parts"]
+    )
 
 
 @both_versions
@@ -101,7 +109,9 @@ async def test_a_blocking_message_returns_when_the_run_pauses(dialect: Dialect) 
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
         task = dialect.sent(await client.call(dialect.send, dialect.message("Create a repo.")))
         assert dialect.state(task) == "input-required"
-        done = dialect.sent(await client.call(dialect.send, dialect.message(dialect.data({"repo": repo}), taskId=task["id"])))
+        done = dialect.sent(
+            await client.call(dialect.send, dialect.message(dialect.data({"repo": repo}), taskId=task["id"]))
+        )
     assert (done["id"], dialect.state(done)) == (task["id"], "completed")
     assert text_of(artifact(done, "final_result")) == f"Made {repo}."
 
@@ -116,13 +126,15 @@ async def test_an_answer_continues_the_run(dialect: Dialect, by: str, named: boo
         ids = {"task": {"taskId": seen.task_id}, "context": {"contextId": seen.context_id}}
         values = {"repo": repo, "stars": 3}
         data = {"resume": {request_id(seen): values}} if named else values
-        more = await answered(client, dialect, dialect.data(data), **(ids["task"] | ids["context"] if by == "both" else ids[by]))
+        more = await answered(
+            client, dialect, dialect.data(data), **(ids["task"] | ids["context"] if by == "both" else ids[by])
+        )
         stored = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
     assert (more.task_id, more.context_id) == (seen.task_id, seen.context_id)
     assert more.frames[0].state == "input-required"  # the task as it was, then what follows
     assert more.frames[0].id == seen.last.id
     assert int(more.frames[1].id or "") == int(seen.last.id or "") + 1
-    assert more.words == ["✅ Supervisor: Tool Ask_Form completed\n"]
+    assert more.notifications == ["✅ Supervisor: Tool Ask_Form completed\n"]
     assert (more.last.state, more.answer) == ("completed", f"Made {repo}.")
     assert text_of(artifact(stored, "final_result")) == f"Made {repo}."
 
@@ -150,13 +162,21 @@ async def test_an_unclear_text_leaves_the_request_pending(dialect: Dialect) -> N
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
         seen = await paused(client, dialect)
         unclear = await answered(client, dialect, "What do you mean?", taskId=seen.task_id)
-        unknown = await client.call(dialect.send, dialect.message(dialect.data({"resume": {"nobody": {"repo": "x"}}}), taskId=seen.task_id))
+        unknown = await client.call(
+            dialect.send,
+            dialect.message(dialect.data({"resume": {"nobody": {"repo": "x"}}}), taskId=seen.task_id),
+        )
         stored = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
-        more = await answered(client, dialect, dialect.data({"resume": {request_id(seen): {"repo": repo}}}), taskId=seen.task_id)
+        more = await answered(
+            client, dialect, dialect.data({"resume": {request_id(seen): {"repo": repo}}}), taskId=seen.task_id
+        )
     assert unclear.last.state == dialect.state(stored) == "input-required"
-    assert "input" in unclear.last.said
-    assert (unknown["error"]["code"], unknown["error"]["message"]) == (-32004, "There is no such request in this task.")
-    assert unclear.words == []
+    assert "input" in unclear.last.status_text
+    assert (unknown["error"]["code"], unknown["error"]["message"]) == (
+        -32004,
+        "There is no such request in this task.",
+    )
+    assert unclear.notifications == []
     assert len([one for one in stored["artifacts"] if one["name"] == "UserInputMetaData"]) == 1
     assert more.answer == f"Made {repo}."
 
@@ -167,10 +187,14 @@ async def test_a_paused_task_can_be_cancelled(dialect: Dialect) -> None:
         seen = await paused(client, dialect)
         window = [frame async for frame in _until_cancelled(client, dialect, seen.task_id)]
         cancelled = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
-        late = await client.call(dialect.send, dialect.message(dialect.data({"repo": "x"}), taskId=seen.task_id))
+        late = await client.call(
+            dialect.send, dialect.message(dialect.data({"repo": "x"}), taskId=seen.task_id)
+        )
         fresh = await paused(client, dialect, contextId=seen.context_id)
     assert window[-1].state == dialect.state(cancelled) == "canceled"
-    assert [frame.text for frame in window if frame.name == "tool_notification_end"] == ["❌ Supervisor: Tool Ask_Form failed\n"]
+    assert [frame.text for frame in window if frame.name == "tool_notification_end"] == [
+        "❌ Supervisor: Tool Ask_Form failed\n"
+    ]
     assert late["error"]["code"] == -32004
     assert fresh.task_id != seen.task_id  # the conversation goes on
 
@@ -189,25 +213,41 @@ async def _until_cancelled(client: Client, dialect: Dialect, task_id: str) -> An
 @both_versions
 async def test_a_request_from_inside_a_delegated_agent_is_answered_the_same_way(dialect: Dialect) -> None:
     repo = a_name()
-    inner = agent("github", Script(Turn(Call("ask_form")), Turn(Say("Created {{tool:ask_form.repo}}."))), form_tool())
-    script = Script(Turn(Call("task", {"description": "create", "subagent_type": "github"})), Turn(Say("Result: {{tool:github}}")))
+    inner = agent(
+        "github", Script(Turn(Call("ask_form")), Turn(Say("Created {{tool:ask_form.repo}}."))), form_tool()
+    )
+    script = Script(
+        Turn(Call("task", {"description": "create", "subagent_type": "github"})),
+        Turn(Say("Result: {{tool:github}}")),
+    )
     async with supervisor(script, agents=[inner]) as client:
         seen = await paused(client, dialect)
         more = await answered(client, dialect, dialect.data({"repo": repo}), contextId=seen.context_id)
-    assert seen.words == ["🔧 Supervisor: Calling Agent Github...\n", "🔧 Github: Calling tool: Ask_Form\n"]
-    assert more.words == ["✅ Github: Tool Ask_Form completed\n", "✅ Supervisor: Github completed\n"]
+    assert seen.notifications == [
+        "🔧 Supervisor: Calling Agent Github...\n",
+        "🔧 Github: Calling tool: Ask_Form\n",
+    ]
+    assert more.notifications == ["✅ Github: Tool Ask_Form completed\n", "✅ Supervisor: Github completed\n"]
     assert more.answer == f"Result: Created {repo}."
 
 
 @both_versions
 async def test_two_requests_at_once_are_answered_one_by_one(dialect: Dialect) -> None:
     one, two = a_name(), a_name()
-    script = Script(Turn(Call("first"), Call("second")), Turn(Say("Made {{tool:first.repo}} and {{tool:second.repo}}.")))
+    script = Script(
+        Turn(Call("first"), Call("second")), Turn(Say("Made {{tool:first.repo}} and {{tool:second.repo}}."))
+    )
     async with supervisor(script, tools=[form_tool(name="first"), form_tool(name="second")]) as client:
         seen = await paused(client, dialect)
-        first, second = (frame.artifact["parts"][0]["data"]["request_id"] for frame in seen.named("UserInputMetaData"))
-        half = await answered(client, dialect, dialect.data({"resume": {first: {"repo": one}}}), taskId=seen.task_id)
-        rest = await answered(client, dialect, dialect.data({"resume": {second: {"repo": two}}}), taskId=seen.task_id)
+        first, second = (
+            frame.artifact["parts"][0]["data"]["request_id"] for frame in seen.named("UserInputMetaData")
+        )
+        half = await answered(
+            client, dialect, dialect.data({"resume": {first: {"repo": one}}}), taskId=seen.task_id
+        )
+        rest = await answered(
+            client, dialect, dialect.data({"resume": {second: {"repo": two}}}), taskId=seen.task_id
+        )
     assert half.last.state == "input-required"
     assert half.named("final_result") == []
     assert rest.answer in {f"Made {one} and {two}.", f"Made {two} and {one}."}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.dialects import V03, V10, Dialect, both_versions
-from tests.support.echo_supervisor import Waiting
+from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.script import Say, Script, Turn
 from tests.support.harness import Client, Frame, supervisor
 
@@ -17,14 +17,16 @@ async def refused(client: Client, method: str, params: Any, **headers: str) -> i
     """The code of the refusal, whether it comes as JSON or as the one event of a stream."""
     body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
     versioned = headers or ({} if "/" in method else {"A2A-Version": "1.0"})
-    response = await client.http.post(client.url, json=body, headers={k.replace("_", "-"): v for k, v in versioned.items()})
+    response = await client.http.post(
+        client.url, json=body, headers={k.replace("_", "-"): v for k, v in versioned.items()}
+    )
     answer = json.loads(response.text.removeprefix("data: "))
     assert (response.status_code, answer["id"], "result" in answer) == (200, 7, False)
     assert answer["error"]["message"]
     return int(answer["error"]["code"])
 
 
-async def working(client: Client, dialect: Dialect, waiting: Waiting) -> dict[str, Any]:
+async def working(client: Client, dialect: Dialect, waiting: BlockingScenario) -> dict[str, Any]:
     """A task whose tool runs."""
     task = dialect.sent(await client.call(dialect.send, {**dialect.message("Wait."), **dialect.at_once}))
     await waiting.started.wait()
@@ -61,7 +63,10 @@ async def test_an_old_call_without_the_task_is_invalid_params(method: str) -> No
 @pytest.mark.parametrize("part", [{"text": "x"}, {"data": {"x": 1}}, {"kind": "image", "text": "x"}])
 async def test_an_old_part_without_a_kind_is_invalid_params(method: str, part: dict[str, Any]) -> None:
     async with supervisor(YES) as client:
-        assert await refused(client, method, {"message": {"role": "user", "messageId": "m", "parts": [part]}}) == -32602
+        assert (
+            await refused(client, method, {"message": {"role": "user", "messageId": "m", "parts": [part]}})
+            == -32602
+        )
 
 
 @pytest.mark.parametrize("method", ["agent/getAuthenticatedExtendedCard", "GetExtendedAgentCard"])
@@ -70,11 +75,15 @@ async def test_there_is_no_extended_card(method: str) -> None:
         assert await refused(client, method, {}) == -32007
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/xml", "application/x-www-form-urlencoded", ""])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/xml", "application/x-www-form-urlencoded", ""]
+)
 async def test_another_content_type_is_refused_by_http(content_type: str) -> None:
     async with supervisor(YES) as client:
         good = {"jsonrpc": "2.0", "id": 1, "method": V03.send, "params": V03.message("Well?")}
-        response = await client.http.post(client.url, content=json.dumps(good), headers={"Content-Type": content_type})
+        response = await client.http.post(
+            client.url, content=json.dumps(good), headers={"Content-Type": content_type}
+        )
         listed = (await client.call("ListTasks", {}))["result"]["tasks"]
     assert response.status_code == 415
     assert "application/json" in response.text
@@ -82,19 +91,25 @@ async def test_another_content_type_is_refused_by_http(content_type: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON", "application/a2a+json"]
+    "content_type",
+    ["application/json", "application/json; charset=utf-8", "Application/JSON", "application/a2a+json"],
 )
 async def test_json_is_taken_under_its_names(content_type: str) -> None:
     async with supervisor(YES) as client:
         good = {"jsonrpc": "2.0", "id": 1, "method": V03.send, "params": V03.message("Well?")}
-        response = await client.http.post(client.url, content=json.dumps(good), headers={"Content-Type": content_type})
+        response = await client.http.post(
+            client.url, content=json.dumps(good), headers={"Content-Type": content_type}
+        )
     assert response.json()["result"]["status"]["state"] == "completed"
 
 
 @pytest.mark.parametrize(
     ("method", "params"),
     [
-        ("tasks/pushNotificationConfig/set", {"taskId": "t", "pushNotificationConfig": {"url": "http://127.0.0.1/"}}),
+        (
+            "tasks/pushNotificationConfig/set",
+            {"taskId": "t", "pushNotificationConfig": {"url": "http://127.0.0.1/"}},
+        ),
         ("tasks/pushNotificationConfig/get", {"id": "t"}),
         ("tasks/pushNotificationConfig/list", {"id": "t"}),
         ("tasks/pushNotificationConfig/delete", {"id": "t", "pushNotificationConfigId": "c"}),
@@ -111,13 +126,18 @@ async def test_push_is_not_supported_and_says_so(method: str, params: Any) -> No
 
 @pytest.mark.parametrize(
     ("dialect", "wanted"),
-    [(V03, {"pushNotificationConfig": {"url": "http://127.0.0.1/"}}), (V10, {"taskPushNotificationConfig": {"url": "http://127.0.0.1/"}})],
+    [
+        (V03, {"pushNotificationConfig": {"url": "http://127.0.0.1/"}}),
+        (V10, {"taskPushNotificationConfig": {"url": "http://127.0.0.1/"}}),
+    ],
     ids=str,
 )
 async def test_a_message_that_wants_push_is_refused_and_starts_nothing(dialect: Dialect, wanted: Any) -> None:
     async with supervisor(YES) as client:
         for method in (dialect.send, dialect.stream):
-            assert await refused(client, method, {**dialect.message("Well?"), "configuration": wanted}) == -32003
+            assert (
+                await refused(client, method, {**dialect.message("Well?"), "configuration": wanted}) == -32003
+            )
         assert (await client.call("ListTasks", {}))["result"]["tasks"] == []
 
 
@@ -151,7 +171,9 @@ async def test_a_request_without_the_field_jsonrpc_is_taken(dialect: Dialect) ->
     async with supervisor(YES) as client:
         headers = {} if dialect.old else {"A2A-Version": "1.0"}
         response = await client.http.post(
-            client.url, json={"id": 1, "method": dialect.send, "params": dialect.message("Well?")}, headers=headers
+            client.url,
+            json={"id": 1, "method": dialect.send, "params": dialect.message("Well?")},
+            headers=headers,
         )
     assert response.json()["jsonrpc"] == "2.0"
     assert dialect.state(dialect.sent(response.json())) == "completed"
@@ -162,7 +184,9 @@ async def test_a_request_without_the_field_jsonrpc_is_taken(dialect: Dialect) ->
 async def test_another_version_of_jsonrpc_is_refused(dialect: Dialect, number: Any) -> None:
     async with supervisor(YES) as client:
         body = {"jsonrpc": number, "id": 1, "method": dialect.send, "params": dialect.message("Well?")}
-        response = await client.http.post(client.url, json=body, headers={} if dialect.old else {"A2A-Version": "1.0"})
+        response = await client.http.post(
+            client.url, json=body, headers={} if dialect.old else {"A2A-Version": "1.0"}
+        )
     assert response.json()["error"]["code"] == -32600
 
 
@@ -184,12 +208,17 @@ async def test_an_ended_task_takes_no_message(dialect: Dialect) -> None:
         task = dialect.sent(await client.call(dialect.send, dialect.message("Well?")))
         for method in (dialect.send, dialect.stream):
             assert await refused(client, method, dialect.message("More?", taskId=task["id"])) == -32004
-            assert await refused(client, method, dialect.message("More?", taskId=task["id"], contextId=task["contextId"])) == -32004
+            assert (
+                await refused(
+                    client, method, dialect.message("More?", taskId=task["id"], contextId=task["contextId"])
+                )
+                == -32004
+            )
 
 
 @both_versions
 async def test_a_working_task_takes_no_message(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         task = await working(client, dialect, waiting)
         for method in (dialect.send, dialect.stream):
@@ -201,12 +230,17 @@ async def test_a_task_named_with_a_foreign_context_is_invalid_params(dialect: Di
     async with supervisor(YES) as client:
         task = dialect.sent(await client.call(dialect.send, dialect.message("Well?")))
         for method in (dialect.send, dialect.stream):
-            assert await refused(client, method, dialect.message("More?", taskId=task["id"], contextId="foreign")) == -32602
+            assert (
+                await refused(
+                    client, method, dialect.message("More?", taskId=task["id"], contextId="foreign")
+                )
+                == -32602
+            )
 
 
 @both_versions
 async def test_an_ended_task_cannot_be_cancelled(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         task = await working(client, dialect, waiting)
         assert dialect.state((await client.call(dialect.cancel, {"id": task["id"]}))["result"]) == "canceled"
@@ -217,9 +251,13 @@ async def test_an_ended_task_cannot_be_cancelled(dialect: Dialect) -> None:
 
 async def test_an_old_stream_is_refused_by_its_one_event_and_a_new_one_by_json() -> None:
     async with supervisor(YES) as client:
-        old = await client.http.post(client.url, json={"id": 1, "method": V03.subscribe, "params": {"id": "nothing"}})
+        old = await client.http.post(
+            client.url, json={"id": 1, "method": V03.subscribe, "params": {"id": "nothing"}}
+        )
         new = await client.http.post(
-            client.url, json={"id": 1, "method": V10.subscribe, "params": {"id": "nothing"}}, headers={"A2A-Version": "1.0"}
+            client.url,
+            json={"id": 1, "method": V10.subscribe, "params": {"id": "nothing"}},
+            headers={"A2A-Version": "1.0"},
         )
     assert old.headers["content-type"].startswith("text/event-stream")
     assert old.content.startswith(b"data: ")
@@ -231,17 +269,23 @@ async def test_an_old_stream_is_refused_by_its_one_event_and_a_new_one_by_json()
 
 
 @both_versions
-async def test_a_message_of_a_conversation_that_works_is_queued_and_answered_in_its_turn(dialect: Dialect) -> None:
-    waiting = Waiting()
+async def test_a_message_of_a_conversation_that_works_is_queued_and_answered_in_its_turn(
+    dialect: Dialect,
+) -> None:
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         first = await working(client, dialect, waiting)
         frames: list[Frame] = []
-        async for frame in client.open(dialect.stream, dialect.message("Next.", contextId=first["contextId"])):
+        async for frame in client.open(
+            dialect.stream, dialect.message("Next.", contextId=first["contextId"])
+        ):
             frames.append(frame)
-            if "Queued" in frame.said:
+            if "Queued" in frame.status_text:
                 assert frame.state == "working"
                 waiting.released.set()
         stored = (await client.call(dialect.get, {"id": first["id"]}))["result"]
-    assert [frame.said for frame in frames if "Queued" in frame.said] == ["Queued: 1 question of this conversation before this one."]
+    assert [frame.status_text for frame in frames if "Queued" in frame.status_text] == [
+        "Queued: 1 question of this conversation before this one."
+    ]
     assert frames[-1].state == dialect.state(stored) == "completed"
     assert stored["status"]["timestamp"] < frames[-1].update["status"]["timestamp"]

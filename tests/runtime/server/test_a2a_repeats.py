@@ -8,14 +8,14 @@ import pytest
 
 from tests.runtime.server.test_a2a_input_required import form_tool, paused
 from tests.support.dialects import V03, V10, Dialect, both_versions
-from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import Client, Seen, supervisor
+from tests.support.harness import Client, ReceivedStream, supervisor
 
 
-async def streamed(client: Client, dialect: Dialect, params: Any) -> Seen:
-    return Seen([frame async for frame in client.open(dialect.stream, params)])
+async def streamed(client: Client, dialect: Dialect, params: Any) -> ReceivedStream:
+    return ReceivedStream([frame async for frame in client.open(dialect.stream, params)])
 
 
 async def tasks(client: Client) -> list[str]:
@@ -23,8 +23,10 @@ async def tasks(client: Client) -> list[str]:
 
 
 @both_versions
-async def test_a_message_sent_twenty_times_at_once_is_one_task_and_twenty_equal_streams(dialect: Dialect) -> None:
-    version = Versions()
+async def test_a_message_sent_twenty_times_at_once_is_one_task_and_twenty_equal_streams(
+    dialect: Dialect,
+) -> None:
+    version = VersionScenario()
     model = ScriptedChatModel(script=version.script)
     async with supervisor(model, tools=[version.tool]) as client:
         params = dialect.message("Which?", messageId="once", contextId="talk")
@@ -36,11 +38,12 @@ async def test_a_message_sent_twenty_times_at_once_is_one_task_and_twenty_equal_
 
 
 async def test_a_message_sent_at_once_in_both_versions_is_one_task() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
         more = {"messageId": "once", "contextId": "talk"}
         old, new = await asyncio.gather(
-            streamed(client, V03, V03.message("Which?", **more)), streamed(client, V10, V10.message("Which?", **more))
+            streamed(client, V03, V03.message("Which?", **more)),
+            streamed(client, V10, V10.message("Which?", **more)),
         )
     assert (old.task_id, old.answer) == (new.task_id, new.answer)
     assert [frame.id for frame in old.frames] == [frame.id for frame in new.frames]
@@ -48,7 +51,7 @@ async def test_a_message_sent_at_once_in_both_versions_is_one_task() -> None:
 
 @both_versions
 async def test_a_known_message_of_a_context_finds_its_finished_task(dialect: Dialect) -> None:
-    version = Versions()
+    version = VersionScenario()
     model = ScriptedChatModel(script=version.script)
     async with supervisor(model, tools=[version.tool]) as client:
         params = dialect.message("Which?", messageId="once", contextId="talk")
@@ -56,7 +59,9 @@ async def test_a_known_message_of_a_context_finds_its_finished_task(dialect: Dia
         again = await streamed(client, dialect, params)
         whole = dialect.sent(await client.call(dialect.send, params))
         last = first.frames[-2].id or ""
-        rest = Seen([frame async for frame in client.open(dialect.stream, params, Last_Event_ID=last)])
+        rest = ReceivedStream(
+            [frame async for frame in client.open(dialect.stream, params, Last_Event_ID=last)]
+        )
     assert again.raw == first.raw
     assert whole["id"] == first.task_id
     assert rest.raw == first.last.raw
@@ -67,7 +72,9 @@ async def test_a_known_message_of_a_context_finds_its_finished_task(dialect: Dia
 async def test_a_known_message_with_other_content_is_refused(dialect: Dialect) -> None:
     async with supervisor(Script(Turn(Say("Yes.")))) as client:
         await client.call(dialect.send, dialect.message("One?", messageId="once", contextId="talk"))
-        answer = await client.call(dialect.send, dialect.message("Another?", messageId="once", contextId="talk"))
+        answer = await client.call(
+            dialect.send, dialect.message("Another?", messageId="once", contextId="talk")
+        )
         assert len(await tasks(client)) == 1
     assert answer["error"]["code"] == -32602
     assert "message id" in answer["error"]["message"]
@@ -82,7 +89,7 @@ async def test_an_id_of_another_context_is_another_message() -> None:
 
 @both_versions
 async def test_without_a_context_an_id_counts_only_while_its_run_works(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         params = dialect.message("Wait.", messageId="once")
         first = dialect.sent(await client.call(dialect.send, {**params, **dialect.at_once}))
@@ -100,14 +107,18 @@ async def test_without_a_context_an_id_counts_only_while_its_run_works(dialect: 
 async def test_the_same_line_pasted_twice_asks_twice(dialect: Dialect) -> None:
     async with supervisor(Script(Turn(Say("Yes.")))) as client:
         for _ in range(2):
-            assert (await streamed(client, dialect, dialect.message("Well?", messageId="msg-test"))).answer == "Yes."
+            assert (
+                await streamed(client, dialect, dialect.message("Well?", messageId="msg-test"))
+            ).answer == "Yes."
         assert len(await tasks(client)) == 2
 
 
 @both_versions
 async def test_the_question_of_a_paused_task_sent_again_is_no_answer(dialect: Dialect) -> None:
     tool = form_tool([{"field_name": "repo"}])  # one text field: any text would do as an answer
-    async with supervisor(Script(Turn(Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))), tools=[tool]) as client:
+    async with supervisor(
+        Script(Turn(Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))), tools=[tool]
+    ) as client:
         params = dialect.message("Create a repo.", messageId="once", contextId="talk")
         first = await streamed(client, dialect, params)
         again = await streamed(client, dialect, params)
@@ -117,7 +128,11 @@ async def test_the_question_of_a_paused_task_sent_again_is_no_answer(dialect: Di
 
 
 async def test_an_earlier_question_sent_again_is_no_answer_to_what_is_asked_now() -> None:
-    script = Script(lambda request: Turn(Call("ask_form")) if "Create" in request.last_user else Turn(Say("You said {{user}}.")))
+    script = Script(
+        lambda request: (
+            Turn(Call("ask_form")) if "Create" in request.last_user else Turn(Say("You said {{user}}."))
+        )
+    )
     async with supervisor(script, tools=[form_tool([{"field_name": "repo"}])]) as client:
         earlier = V10.message("Hello", messageId="first", contextId="talk")
         first = await streamed(client, V10, earlier)
@@ -131,7 +146,9 @@ async def test_an_earlier_question_sent_again_is_no_answer_to_what_is_asked_now(
 @pytest.mark.parametrize("by", ["taskId", "contextId"])
 async def test_an_answer_sent_again_finds_the_task_that_it_continued(by: str) -> None:
     repo = f"repo-{secrets.token_hex(4)}"
-    async with supervisor(Script(Turn(Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))), tools=[form_tool()]) as client:
+    async with supervisor(
+        Script(Turn(Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))), tools=[form_tool()]
+    ) as client:
         seen = await paused(client, V10)
         named = {by: seen.task_id if by == "taskId" else seen.context_id}
         params = V10.message(V10.data({"repo": repo}), messageId="answer", **named)

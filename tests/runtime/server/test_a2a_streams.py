@@ -13,10 +13,10 @@ from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.support.dialects import V03, V10, Dialect, both_versions
-from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Say, Script, Turn
-from tests.support.harness import PLAIN, Client, Frame, Seen, read_frames, served, supervisor
+from tests.support.harness import PLAIN, Client, Frame, ReceivedStream, read_frames, serve_app, supervisor
 
 ONE_BY_ONE = {"STREAM_COALESCE_SECONDS": "0"}
 FOREIGN = ["abc", "-1", "999", "1.x", "1.", ".1", "1e3", "²", "0x1", "1 2", "99999999999999999999999"]
@@ -31,17 +31,25 @@ class Reader:
 
 
 @contextlib.asynccontextmanager
-async def reading(client: Client, dialect: Dialect, task_id: str, *cursors: str | None) -> AsyncIterator[list[Reader]]:
+async def reading(
+    client: Client, dialect: Dialect, task_id: str, *cursors: str | None
+) -> AsyncIterator[list[Reader]]:
     """A reader per cursor, all of them connected; leaving waits until all have read to the end."""
 
     async def read(reader: Reader, cursor: str | None) -> None:
         body = {"jsonrpc": "2.0", "id": "1", "method": dialect.subscribe, "params": {"id": task_id}}
-        headers = {**({} if dialect.old else {"A2A-Version": "1.0"}), **({} if cursor is None else {"Last-Event-ID": cursor})}
+        headers = {
+            **({} if dialect.old else {"A2A-Version": "1.0"}),
+            **({} if cursor is None else {"Last-Event-ID": cursor}),
+        }
         async with client.http.stream(
             "POST",
             client.url,
             content=json.dumps(body),
-            headers=[("Content-Type", "application/json"), *((key, value.encode()) for key, value in headers.items())],
+            headers=[
+                ("Content-Type", "application/json"),
+                *((key, value.encode()) for key, value in headers.items()),
+            ],
         ) as response:
             reader.opened.set()
             reader.frames.extend([frame async for frame in read_frames(response)])
@@ -58,7 +66,9 @@ async def reading(client: Client, dialect: Dialect, task_id: str, *cursors: str 
 async def so_far(client: Client, dialect: Dialect, task_id: str, name: str) -> list[Frame]:
     """The frames of a task from its beginning to the first artifact of this name; then the reader leaves."""
     frames: list[Frame] = []
-    async with contextlib.aclosing(client.open(dialect.subscribe, {"id": task_id}, Last_Event_ID="0")) as stream:
+    async with contextlib.aclosing(
+        client.open(dialect.subscribe, {"id": task_id}, Last_Event_ID="0")
+    ) as stream:
         async for frame in stream:
             frames.append(frame)
             if frame.name == name:
@@ -75,14 +85,21 @@ def raw(frames: list[Frame]) -> list[bytes]:
 
 @both_versions
 async def test_a_finished_run_is_read_again_from_every_cut(dialect: Dialect) -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool], env=ONE_BY_ONE) as client:
         seen = await client.ask("Which?", version=dialect.version)
         rests = [
-            [frame async for frame in client.open(dialect.subscribe, {"id": seen.task_id}, Last_Event_ID=frame.id or "")]
+            [
+                frame
+                async for frame in client.open(
+                    dialect.subscribe, {"id": seen.task_id}, Last_Event_ID=frame.id or ""
+                )
+            ]
             for frame in seen.frames[:-1]
         ]
-        whole = [frame async for frame in client.open(dialect.subscribe, {"id": seen.task_id}, Last_Event_ID="0")]
+        whole = [
+            frame async for frame in client.open(dialect.subscribe, {"id": seen.task_id}, Last_Event_ID="0")
+        ]
     assert seen.answer == version.answer
     assert {"1.1", "1"} <= {frame.id for frame in seen.frames}
     assert raw(whole) == raw(seen.frames)
@@ -92,14 +109,17 @@ async def test_a_finished_run_is_read_again_from_every_cut(dialect: Dialect) -> 
 
 @both_versions
 async def test_a_live_run_is_followed_from_every_cut(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool], env=ONE_BY_ONE) as client:
         task = dialect.sent(await client.call(dialect.send, {**dialect.message("Wait."), **dialect.at_once}))
         await waiting.started.wait()
         before = await so_far(client, dialect, task["id"], "tool_notification_start")
-        async with reading(client, dialect, task["id"], "0", *(frame.id for frame in before)) as (first, *readers):
+        async with reading(client, dialect, task["id"], "0", *(frame.id for frame in before)) as (
+            first,
+            *readers,
+        ):
             waiting.released.set()
-    assert Seen(first.frames).answer == waiting.answer
+    assert ReceivedStream(first.frames).answer == waiting.answer
     assert raw(first.frames[: len(before)]) == raw(before)
     for cut, reader in enumerate(readers, 1):
         assert raw(reader.frames) == raw(first.frames[cut:]), f"after {before[cut - 1].id}"
@@ -107,7 +127,7 @@ async def test_a_live_run_is_followed_from_every_cut(dialect: Dialect) -> None:
 
 @both_versions
 async def test_a_dropped_stream_and_its_rest_are_the_whole_stream(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool], env=ONE_BY_ONE) as client:
         seen: list[Frame] = []
         params = dialect.message("Wait.", messageId="m", contextId="c")
@@ -117,11 +137,16 @@ async def test_a_dropped_stream_and_its_rest_are_the_whole_stream(dialect: Diale
                 if frame.name == "tool_notification_start":
                     break  # the line drops
         waiting.released.set()
-        task_id = Seen(seen).task_id
-        rest = [frame async for frame in client.open(dialect.subscribe, {"id": task_id}, Last_Event_ID=seen[-1].id or "")]
+        task_id = ReceivedStream(seen).task_id
+        rest = [
+            frame
+            async for frame in client.open(
+                dialect.subscribe, {"id": task_id}, Last_Event_ID=seen[-1].id or ""
+            )
+        ]
         whole = [frame async for frame in client.open(dialect.stream, params)]
     assert raw(seen + rest) == raw(whole)
-    assert Seen(whole).answer == waiting.answer
+    assert ReceivedStream(whole).answer == waiting.answer
 
 
 # --- without a cursor -----------------------------------------------------------------------------------------------------
@@ -129,7 +154,7 @@ async def test_a_dropped_stream_and_its_rest_are_the_whole_stream(dialect: Diale
 
 @both_versions
 async def test_without_a_cursor_of_ours_a_reader_gets_a_snapshot_and_what_follows(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool], env=ONE_BY_ONE) as client:
         task = dialect.sent(await client.call(dialect.send, {**dialect.message("Wait."), **dialect.at_once}))
         await waiting.started.wait()
@@ -145,7 +170,7 @@ async def test_without_a_cursor_of_ours_a_reader_gets_a_snapshot_and_what_follow
             "🔧 Supervisor: Calling tool: Wait\n",
         ]
         assert raw(rest) == raw(whole.frames[len(before) :])
-        assert fold(Seen(reader.frames).events) == fold(Seen(whole.frames).events)
+        assert fold(ReceivedStream(reader.frames).events) == fold(ReceivedStream(whole.frames).events)
 
 
 @both_versions
@@ -163,13 +188,20 @@ async def test_a_finished_task_with_nothing_left_is_refused(dialect: Dialect) ->
 
 
 async def test_versions_share_their_cursors() -> None:
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool], env=ONE_BY_ONE) as client:
         seen = await client.ask("Which?", version="0.3")
         middle = len(seen.frames) // 2
-        rest = [frame async for frame in client.open(V10.subscribe, {"id": seen.task_id}, Last_Event_ID=seen.frames[middle].id or "")]
+        rest = [
+            frame
+            async for frame in client.open(
+                V10.subscribe, {"id": seen.task_id}, Last_Event_ID=seen.frames[middle].id or ""
+            )
+        ]
     assert [frame.id for frame in rest] == [frame.id for frame in seen.frames[middle + 1 :]]
-    assert [event for frame in rest for event in frame.events] == [event for frame in seen.frames[middle + 1 :] for event in frame.events]
+    assert [event for frame in rest for event in frame.events] == [
+        event for frame in seen.frames[middle + 1 :] for event in frame.events
+    ]
 
 
 # --- many readers ---------------------------------------------------------------------------------------------------------
@@ -185,12 +217,10 @@ async def test_a_reader_that_does_not_read_holds_nobody_and_gets_everything_late
         narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         narrow.connect((host, int(port)))
         reader, writer = await asyncio.open_connection(sock=narrow, limit=1024)
-        head = (
-            f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
+        head = f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         writer.write(head.encode() + body)
         await writer.drain()
-        seen = Seen([frame async for frame in client.open(V03.stream, task)])
+        seen = ReceivedStream([frame async for frame in client.open(V03.stream, task)])
         assert seen.answer == "".join(pieces)
         slow = _unchunked(await reader.read())
         writer.close()
@@ -212,12 +242,16 @@ def _unchunked(response: bytes) -> bytes:
 
 @both_versions
 @pytest.mark.parametrize("how", ["closed", "aborted"])
-async def test_a_client_that_leaves_stops_nothing_and_logs_no_error(dialect: Dialect, how: str, caplog: pytest.LogCaptureFixture) -> None:
-    waiting = Waiting()
+async def test_a_client_that_leaves_stops_nothing_and_logs_no_error(
+    dialect: Dialect, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool], env=ONE_BY_ONE) as client:
         host, port = client.url.removeprefix("http://").rstrip("/").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        body = json.dumps({"jsonrpc": "2.0", "id": "1", "method": dialect.stream, "params": dialect.message("Wait.")}).encode()
+        body = json.dumps(
+            {"jsonrpc": "2.0", "id": "1", "method": dialect.stream, "params": dialect.message("Wait.")}
+        ).encode()
         version = "" if dialect.old else "A2A-Version: 1.0\r\n"
         head = f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{version}Content-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
@@ -228,16 +262,20 @@ async def test_a_client_that_leaves_stops_nothing_and_logs_no_error(dialect: Dia
         else:
             writer.transport.abort()
         waiting.released.set()
-        rest = [frame async for frame in client.open(dialect.subscribe, {"id": task["id"]}, Last_Event_ID="0")]
+        rest = [
+            frame async for frame in client.open(dialect.subscribe, {"id": task["id"]}, Last_Event_ID="0")
+        ]
         stored = (await client.call(dialect.get, {"id": task["id"]}))["result"]
-    assert Seen(rest).answer == waiting.answer
+    assert ReceivedStream(rest).answer == waiting.answer
     assert dialect.state(stored) == "completed"
     assert not waiting.cancelled.is_set()
     assert [record for record in caplog.records if record.levelname not in ("DEBUG", "INFO")] == []
 
 
-async def test_a_blocking_message_whose_client_leaves_is_worked_on_to_its_end(caplog: pytest.LogCaptureFixture) -> None:
-    waiting = Waiting()
+async def test_a_blocking_message_whose_client_leaves_is_worked_on_to_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         asking = asyncio.create_task(client.call(V10.send, V10.message("Wait.")))
         await waiting.started.wait()
@@ -245,15 +283,17 @@ async def test_a_blocking_message_whose_client_leaves_is_worked_on_to_its_end(ca
         (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
         async with reading(client, V10, task["id"], "0") as (reader,):
             waiting.released.set()
-    assert Seen(reader.frames).answer == waiting.answer
+    assert ReceivedStream(reader.frames).answer == waiting.answer
     assert [record for record in caplog.records if record.levelname not in ("DEBUG", "INFO")] == []
 
 
 @both_versions
 async def test_a_server_that_stops_ends_its_streams_and_its_runs(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     app = create_app(
-        Settings.of({**ONE_BY_ONE, "SHUTDOWN_SECONDS": "0"}), tools=[waiting.tool], model=ScriptedChatModel(script=waiting.script)
+        Settings.from_variables({**ONE_BY_ONE, "SHUTDOWN_SECONDS": "0"}),
+        tools=[waiting.tool],
+        model=ScriptedChatModel(script=waiting.script),
     )
     frames: list[Frame] = []
     told = asyncio.Event()
@@ -264,7 +304,7 @@ async def test_a_server_that_stops_ends_its_streams_and_its_runs(dialect: Dialec
             if frame.name == "tool_notification_start":
                 told.set()
 
-    async with httpx.AsyncClient(verify=PLAIN) as http, asyncio.TaskGroup() as group, served(app) as url:
+    async with httpx.AsyncClient(verify=PLAIN) as http, asyncio.TaskGroup() as group, serve_app(app) as url:
         group.create_task(read(Client(url, http)))
         await told.wait()
     assert waiting.cancelled.is_set()

@@ -18,11 +18,11 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.runtime.server.authentication import check_exposure
 from tests.runtime.server.test_a2a_input_required import form_tool
 from tests.support.dialects import V03, V10, Dialect, both_versions
-from tests.support.echo_supervisor import Waiting
+from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import PLAIN, Client, Seen, served, supervisor
-from tests.support.processes import run
+from tests.support.harness import PLAIN, Client, ReceivedStream, serve_app, supervisor
+from tests.support.processes import run_command
 
 YES = Script(Turn(Say("Yes.")))
 CARDS = (".well-known/agent-card.json", ".well-known/agent.json", "v1/.well-known/agent-card.json")
@@ -30,32 +30,38 @@ CARDS = (".well-known/agent-card.json", ".well-known/agent.json", "v1/.well-know
 # --- listening --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "10.0.0.1", "platform.example.com", "localhost.example.com"])
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.0.2.7", "10.0.0.1", "platform.example.com", "localhost.example.com"]
+)
 def test_the_network_is_refused_without_authentication(host: str) -> None:
     with pytest.raises(ConfigurationError, match=f"A2A_HOST={host}.*A2A_AUTH_SHARED_KEY"):
-        check_exposure(Settings.of({"A2A_HOST": host}).server)
+        check_exposure(Settings.from_variables({"A2A_HOST": host}).server)
     with pytest.raises(ConfigurationError):
-        create_app(Settings.of({"A2A_HOST": host}), model=ScriptedChatModel(script=YES))
+        create_app(Settings.from_variables({"A2A_HOST": host}), model=ScriptedChatModel(script=YES))
 
 
-@pytest.mark.parametrize("more", [{"A2A_AUTH_SHARED_KEY": "k"}, {"A2A_ALLOW_UNAUTHENTICATED": "true"}], ids=["key", "told so"])
+@pytest.mark.parametrize(
+    "more", [{"A2A_AUTH_SHARED_KEY": "k"}, {"A2A_ALLOW_UNAUTHENTICATED": "true"}], ids=["key", "told so"]
+)
 def test_the_network_is_served_with_a_key_or_when_told_so(more: dict[str, str]) -> None:
-    check_exposure(Settings.of({"A2A_HOST": "0.0.0.0", **more}).server)
+    check_exposure(Settings.from_variables({"A2A_HOST": "0.0.0.0", **more}).server)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LOCALHOST"])
 def test_this_machine_needs_no_key(host: str) -> None:
-    check_exposure(Settings.of({"A2A_HOST": host}).server)
+    check_exposure(Settings.from_variables({"A2A_HOST": host}).server)
 
 
 @pytest.mark.parametrize("value", ["false", "0", "no", ""])
 def test_only_a_clear_yes_opens_the_network(value: str) -> None:
     with pytest.raises(ConfigurationError):
-        check_exposure(Settings.of({"A2A_HOST": "0.0.0.0", "A2A_ALLOW_UNAUTHENTICATED": value}).server)
+        check_exposure(
+            Settings.from_variables({"A2A_HOST": "0.0.0.0", "A2A_ALLOW_UNAUTHENTICATED": value}).server
+        )
 
 
 async def test_the_command_refuses_the_network_in_a_sentence() -> None:
-    done = await run("platform-engineer", env={"A2A_HOST": "0.0.0.0", "A2A_PORT": "0"})
+    done = await run_command("platform-engineer", env={"A2A_HOST": "0.0.0.0", "A2A_PORT": "0"})
     assert done.code == 1
     assert done.err.startswith("A2A_HOST=0.0.0.0")
     assert "A2A_AUTH_SHARED_KEY" in done.err
@@ -69,12 +75,25 @@ async def test_with_a_key_a_call_needs_it() -> None:
     key = secrets.token_urlsafe()
     async with supervisor(YES, env={"A2A_AUTH_SHARED_KEY": key}) as client:
         body = {"jsonrpc": "2.0", "id": 1, "method": V03.send, "params": V03.message("Well?")}
-        wrong = {"none": None, "empty": "", "bare": key, "other": f"Bearer {key}x", "half": f"Bearer {key[:-1]}", "basic": f"Basic {key}"}
+        wrong = {
+            "none": None,
+            "empty": "",
+            "bare": key,
+            "other": f"Bearer {key}x",
+            "half": f"Bearer {key[:-1]}",
+            "basic": f"Basic {key}",
+        }
         for name, header in wrong.items():
             for method, path in (("POST", ""), ("GET", "tools")):
                 headers = {} if header is None else {"Authorization": header}
-                response = await client.http.request(method, client.url + path, json=body if method == "POST" else None, headers=headers)
-                assert (name, response.status_code, response.headers["www-authenticate"]) == (name, 401, "Bearer")
+                response = await client.http.request(
+                    method, client.url + path, json=body if method == "POST" else None, headers=headers
+                )
+                assert (name, response.status_code, response.headers["www-authenticate"]) == (
+                    name,
+                    401,
+                    "Bearer",
+                )
                 assert key not in response.text
         for header in (f"Bearer {key}", f"bearer {key}", f"Bearer  {key}"):
             right = await client.http.post(client.url, json=body, headers={"Authorization": header})
@@ -94,16 +113,19 @@ async def test_cards_and_probes_are_open_and_the_card_declares_the_key() -> None
     assert strict["securitySchemes"]["bearer"] == {"httpAuthSecurityScheme": {"scheme": "bearer"}}
     assert [list(one["schemes"]) for one in strict["securityRequirements"]] == [["bearer"]]
     assert merged["security"] == [{"bearer": []}]
-    assert (merged["securitySchemes"]["bearer"]["type"], merged["securitySchemes"]["bearer"]["scheme"]) == ("http", "bearer")
+    assert (merged["securitySchemes"]["bearer"]["type"], merged["securitySchemes"]["bearer"]["scheme"]) == (
+        "http",
+        "bearer",
+    )
 
 
 def test_a_wrong_setting_is_reported_without_the_key() -> None:
     key = secrets.token_urlsafe()
     with pytest.raises(ConfigurationError) as error:
-        Settings.of({"A2A_AUTH_SHARED_KEY": key, "A2A_PORT": "abc", "A2A_MAX_FILE_BYTES": "-1"})
+        Settings.from_variables({"A2A_AUTH_SHARED_KEY": key, "A2A_PORT": "abc", "A2A_MAX_FILE_BYTES": "-1"})
     assert "A2A_PORT" in str(error.value)
     assert "A2A_MAX_FILE_BYTES" in str(error.value)
-    assert key not in repr(Settings.of({"A2A_AUTH_SHARED_KEY": key}))
+    assert key not in repr(Settings.from_variables({"A2A_AUTH_SHARED_KEY": key}))
 
 
 # --- names ------------------------------------------------------------------------------------------------------------------
@@ -112,7 +134,17 @@ FOREIGN_HOSTS = [
     "evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0:8000", "192.168.0.7",
     "[2001:db8::1]:80", "localhost@evil.example", "[::1", "1270.0.0.1",
 ]  # fmt: skip
-OUR_HOSTS = ["localhost", "localhost:8000", "LocalHost:1", "localhost.", "127.0.0.1", "127.0.0.1:99", "127.9.9.9", "[::1]", "[::1]:8000"]
+OUR_HOSTS = [
+    "localhost",
+    "localhost:8000",
+    "LocalHost:1",
+    "localhost.",
+    "127.0.0.1",
+    "127.0.0.1:99",
+    "127.9.9.9",
+    "[::1]",
+    "[::1]:8000",
+]
 
 
 async def status(client: Client, path: str = "health", **headers: str) -> int:
@@ -121,7 +153,9 @@ async def status(client: Client, path: str = "health", **headers: str) -> int:
 
 async def test_on_this_machine_only_its_own_names_are_served() -> None:
     async with supervisor(YES) as client:
-        assert {host: await status(client, Host=host) for host in FOREIGN_HOSTS} == dict.fromkeys(FOREIGN_HOSTS, 403)
+        assert {host: await status(client, Host=host) for host in FOREIGN_HOSTS} == dict.fromkeys(
+            FOREIGN_HOSTS, 403
+        )
         assert {host: await status(client, Host=host) for host in OUR_HOSTS} == dict.fromkeys(OUR_HOSTS, 200)
         for path in (*CARDS, "ready", "tools"):
             assert await status(client, path, Host="evil.example") == 403
@@ -134,9 +168,18 @@ async def test_on_this_machine_only_its_own_names_are_served() -> None:
 
 
 async def test_the_name_of_the_external_address_and_allowed_names_are_served() -> None:
-    env = {"EXTERNAL_URL": "https://agents.example.com/platform", "A2A_ALLOWED_HOSTS": "box.example, Other.Example"}
+    env = {
+        "EXTERNAL_URL": "https://agents.example.com/platform",
+        "A2A_ALLOWED_HOSTS": "box.example, Other.Example",
+    }
     async with supervisor(YES, env=env) as client:
-        for host in ("agents.example.com", "AGENTS.example.com:443", "box.example", "other.example:8000", "localhost"):
+        for host in (
+            "agents.example.com",
+            "AGENTS.example.com:443",
+            "box.example",
+            "other.example:8000",
+            "localhost",
+        ):
             assert (host, await status(client, Host=host)) == (host, 200)
         for host in ("evil.example", "example.com", "xbox.example"):
             assert (host, await status(client, Host=host)) == (host, 403)
@@ -156,8 +199,12 @@ OUR_ORIGINS = ["http://localhost:3000", "http://127.0.0.1:8000", "https://localh
 
 async def test_on_this_machine_pages_from_elsewhere_are_refused() -> None:
     async with supervisor(YES) as client:
-        assert {one: await status(client, Origin=one) for one in FOREIGN_ORIGINS} == dict.fromkeys(FOREIGN_ORIGINS, 403)
-        assert {one: await status(client, Origin=one) for one in OUR_ORIGINS} == dict.fromkeys(OUR_ORIGINS, 200)
+        assert {one: await status(client, Origin=one) for one in FOREIGN_ORIGINS} == dict.fromkeys(
+            FOREIGN_ORIGINS, 403
+        )
+        assert {one: await status(client, Origin=one) for one in OUR_ORIGINS} == dict.fromkeys(
+            OUR_ORIGINS, 200
+        )
         body = {"jsonrpc": "2.0", "id": 1, "method": V03.send, "params": V03.message("Well?")}
         refused = await client.http.post(client.url, json=body, headers={"Origin": "https://evil.example"})
     assert refused.status_code == 403
@@ -166,7 +213,10 @@ async def test_on_this_machine_pages_from_elsewhere_are_refused() -> None:
 
 
 async def test_an_allowed_origin_is_served_exactly() -> None:
-    env = {"A2A_ALLOWED_ORIGINS": "https://page.example,https://other.example:8443", "EXTERNAL_URL": "https://agents.example.com/"}
+    env = {
+        "A2A_ALLOWED_ORIGINS": "https://page.example,https://other.example:8443",
+        "EXTERNAL_URL": "https://agents.example.com/",
+    }
     async with supervisor(YES, env=env) as client:
         for origin in ("https://page.example", "https://other.example:8443", "https://agents.example.com"):
             assert (origin, await status(client, Origin=origin)) == (origin, 200)
@@ -203,14 +253,14 @@ class Named:
 
 @asynccontextmanager
 async def two_users(model: ScriptedChatModel, *tools: Any) -> AsyncIterator[tuple[Client, Client]]:
-    app = create_app(Settings.of({"SHUTDOWN_SECONDS": "0"}), model=model, tools=tools)
-    async with served(Named(app)) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    app = create_app(Settings.from_variables({"SHUTDOWN_SECONDS": "0"}), model=model, tools=tools)
+    async with serve_app(Named(app)) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         yield Client(url, http, {"X-User": "ann"}), Client(url, http, {"X-User": "bob"})
 
 
 @both_versions
 async def test_the_task_of_somebody_else_is_not_found(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with two_users(ScriptedChatModel(script=waiting.script), waiting.tool) as (ann, bob):
         task = dialect.sent(await ann.call(dialect.send, {**dialect.message("Wait."), **dialect.at_once}))
         await waiting.started.wait()
@@ -221,8 +271,15 @@ async def test_the_task_of_somebody_else_is_not_found(dialect: Dialect) -> None:
             (dialect.send, dialect.message("More.", taskId=task["id"])),
         ):
             refusals.append((await bob.call(method, params))["error"]["code"])
-        for method, params in ((dialect.subscribe, {"id": task["id"]}), (dialect.stream, dialect.message("More.", taskId=task["id"]))):
-            frames = [frame.body async for frame in bob.open(method, params)] if dialect.old else [await bob.call(method, params)]
+        for method, params in (
+            (dialect.subscribe, {"id": task["id"]}),
+            (dialect.stream, dialect.message("More.", taskId=task["id"])),
+        ):
+            frames = (
+                [frame.body async for frame in bob.open(method, params)]
+                if dialect.old
+                else [await bob.call(method, params)]
+            )
             refusals += [frame["error"]["code"] for frame in frames]
         listed = (await bob.call("ListTasks", {}))["result"]
         own = (await ann.call("ListTasks", {}))["result"]["tasks"]
@@ -242,15 +299,30 @@ async def test_a_context_id_opens_no_door_to_a_conversation() -> None:
         listed = (await bob.call("ListTasks", {"contextId": "shared"}))["result"]["tasks"]
     assert len({first.task_id, second.task_id, third.task_id}) == 3
     assert [task["id"] for task in listed] == [third.task_id, second.task_id]
-    assert [message.text for message in model.requests[-1].messages] == ["my secret", "You said my secret.", "what was said?"]
+    assert [message.text for message in model.requests[-1].messages] == [
+        "my secret",
+        "You said my secret.",
+        "what was said?",
+    ]
 
 
 async def test_a_pending_request_is_not_answered_by_somebody_else() -> None:
-    script = Script(lambda request: Turn(Call("ask_form")) if "Create" in request.last_user else Turn(Say("You said {{user}}")))
+    script = Script(
+        lambda request: (
+            Turn(Call("ask_form")) if "Create" in request.last_user else Turn(Say("You said {{user}}"))
+        )
+    )
     async with two_users(ScriptedChatModel(script=script), form_tool()) as (ann, bob):
         asked = await ann.ask("Create a repo.", contextId="shared")
         assert asked.last.state == "input-required"
-        answer = Seen([frame async for frame in bob.open(V10.stream, V10.message(V10.data({"repo": "evil"}), contextId="shared"))])
+        answer = ReceivedStream(
+            [
+                frame
+                async for frame in bob.open(
+                    V10.stream, V10.message(V10.data({"repo": "evil"}), contextId="shared")
+                )
+            ]
+        )
         still = (await ann.call(V10.get, {"id": asked.task_id}))["result"]
     assert answer.task_id != asked.task_id
     assert json.loads(answer.answer.removeprefix("You said ")) == {"repo": "evil"}

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.support.dialects import V03, V10, Dialect, both_versions
-from tests.support.echo_supervisor import Versions
+from tests.support.echo_supervisor import VersionScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Say, Script, Turn
 from tests.support.harness import Client, supervisor
@@ -28,16 +28,22 @@ INSIDE = (
 @asynccontextmanager
 async def healthy(**options: Any) -> AsyncIterator[Client]:
     """A server that must still answer a good question after what was done to it."""
-    version = Versions()
+    version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool], **options) as client:
         yield client
         assert (await client.ask("Which version?")).answer == version.answer
         assert (await client.ask("Which version?", version="1.0")).answer == version.answer
 
 
-async def post(client: Client, content: bytes | str, dialect: Dialect = V03, **headers: str) -> httpx.Response:
+async def post(
+    client: Client, content: bytes | str, dialect: Dialect = V03, **headers: str
+) -> httpx.Response:
     versioned = {} if dialect.old else {"A2A-Version": "1.0"}
-    given = {"Content-Type": "application/json", **versioned, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    given = {
+        "Content-Type": "application/json",
+        **versioned,
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
     response = await client.http.post(client.url, content=content, headers=given)
     assert [word for word in INSIDE if word in response.text] == [], response.text[:500]
     return response
@@ -75,7 +81,9 @@ NOT_JSON = {
     "NaN": b'{"jsonrpc":"2.0","id":NaN,"method":"tasks/get"}',
     "Infinity": b'{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"id":-Infinity}}',
     "beyond floats": b'{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"historyLength":1e999}}',
-    "endless digits": b'{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"historyLength":' + b"9" * 5000 + b"}}",
+    "endless digits": b'{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"historyLength":'
+    + b"9" * 5000
+    + b"}}",
 }
 
 
@@ -109,7 +117,16 @@ async def test_what_is_not_one_request_is_an_invalid_request() -> None:
 
 async def test_an_unknown_method_is_not_found() -> None:
     async with healthy() as client:
-        for method in ("nope", "message", "Message/Send", "tasks/get ", "sendMessage", "__init__", "message/sendx", "x" * 100_000):
+        for method in (
+            "nope",
+            "message",
+            "Message/Send",
+            "tasks/get ",
+            "sendMessage",
+            "__init__",
+            "message/sendx",
+            "x" * 100_000,
+        ):
             assert code_of(await post(client, request(method, params={}))) == -32601
 
 
@@ -128,7 +145,10 @@ async def test_missing_and_wrong_parameters_are_invalid_params(dialect: Dialect)
         for params in wrong:
             for method in (dialect.send, dialect.stream):
                 given = {} if params is ... else {"params": params}
-                assert (params, code_of(await post(client, request(method, **given), dialect))) == (params, -32602)
+                assert (params, code_of(await post(client, request(method, **given), dialect))) == (
+                    params,
+                    -32602,
+                )
         for method in (dialect.get, dialect.cancel, dialect.subscribe):
             for params in (None, {}, [], {"id": None}, {"id": 3}, {"id": ["x"]}, {"id": ""}):
                 code = code_of(await post(client, request(method, params=params), dialect))
@@ -137,12 +157,21 @@ async def test_missing_and_wrong_parameters_are_invalid_params(dialect: Dialect)
 
 
 @both_versions
-async def test_what_a_refused_request_says_is_not_logged(dialect: Dialect, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_a_refused_request_says_is_not_logged(
+    dialect: Dialect, caplog: pytest.LogCaptureFixture
+) -> None:
     secret = secrets.token_hex(8)
     message = dialect.message("x")["message"]
     async with healthy() as client:
-        for wrong in ({**message, "role": secret}, {**message, "parts": secret}, {**message, "parts": [{secret: 1, "kind": secret}]}):
-            assert code_of(await post(client, request(dialect.send, params={"message": wrong}), dialect)) == -32602
+        for wrong in (
+            {**message, "role": secret},
+            {**message, "parts": secret},
+            {**message, "parts": [{secret: 1, "kind": secret}]},
+        ):
+            assert (
+                code_of(await post(client, request(dialect.send, params={"message": wrong}), dialect))
+                == -32602
+            )
     assert secret not in caplog.text
     assert "Traceback" not in caplog.text
 
@@ -153,7 +182,12 @@ async def test_what_a_refused_request_says_is_not_logged(dialect: Dialect, caplo
 @both_versions
 async def test_an_empty_message_is_refused(dialect: Dialect) -> None:
     async with healthy() as client:
-        for parts in ([], [dialect.text("")], [dialect.text(" \n\t")], [dialect.text(""), dialect.text("  ")]):
+        for parts in (
+            [],
+            [dialect.text("")],
+            [dialect.text(" \n\t")],
+            [dialect.text(""), dialect.text("  ")],
+        ):
             for method in (dialect.send, dialect.stream):
                 params = {"message": {**dialect.message()["message"], "parts": parts}}
                 assert code_of(await post(client, request(method, params=params), dialect)) == -32602
@@ -164,8 +198,14 @@ async def test_an_empty_message_is_refused(dialect: Dialect) -> None:
 async def test_a_message_of_five_megabytes_is_too_large(dialect: Dialect) -> None:
     async with healthy() as client:
         for method in (dialect.send, dialect.stream):
-            response = await post(client, request(method, params=dialect.message("x" * 5 * MEGABYTE)), dialect)
-            assert (response.status_code, code_of(response), response.json()["jsonrpc"]) == (413, -32600, "2.0")
+            response = await post(
+                client, request(method, params=dialect.message("x" * 5 * MEGABYTE)), dialect
+            )
+            assert (response.status_code, code_of(response), response.json()["jsonrpc"]) == (
+                413,
+                -32600,
+                "2.0",
+            )
             assert "A2A_MAX_REQUEST_BYTES" in response.json()["error"]["message"]
 
 
@@ -181,7 +221,9 @@ async def test_a_body_without_an_announced_length_is_limited_too() -> None:
             yield b" " * 10_000
 
     async with healthy(env={"A2A_MAX_REQUEST_BYTES": "20000"}) as client:
-        response = await client.http.post(client.url, content=endless(), headers={"Content-Type": "application/json"})
+        response = await client.http.post(
+            client.url, content=endless(), headers={"Content-Type": "application/json"}
+        )
         assert response.status_code == 413
 
 
@@ -199,10 +241,18 @@ async def test_data_that_cannot_be_kept_is_invalid_params(dialect: Dialect) -> N
     async with healthy() as client:
         for depth in (60, 300, 900):
             assert (
-                code_of(await post(client, request(dialect.send, params=dialect.message(dialect.data({"x": nested(depth)}))), dialect))
+                code_of(
+                    await post(
+                        client,
+                        request(dialect.send, params=dialect.message(dialect.data({"x": nested(depth)}))),
+                        dialect,
+                    )
+                )
                 == -32602
             )
-        content = request(dialect.send, params=dialect.message(dialect.data({"x": "HERE"}))).replace('"data": {"x": "HERE"}', huge)
+        content = request(dialect.send, params=dialect.message(dialect.data({"x": "HERE"}))).replace(
+            '"data": {"x": "HERE"}', huge
+        )
         assert "000000" in content
         assert code_of(await post(client, content, dialect)) == -32602
 
@@ -234,10 +284,19 @@ async def test_long_ids_are_only_ids(dialect: Dialect) -> None:
         answer = (await post(client, body, dialect)).json()
         assert (answer["id"], dialect.sent(answer)["contextId"]) == (long, long)
         assert code_of(await post(client, request(dialect.get, params={"id": long}), dialect)) == -32001
-        assert code_of(await post(client, request(dialect.send, params=dialect.message("x", taskId=long)), dialect)) == -32001
+        assert (
+            code_of(
+                await post(client, request(dialect.send, params=dialect.message("x", taskId=long)), dialect)
+            )
+            == -32001
+        )
         number = 10**100
         answer = (
-            await post(client, json.dumps({"jsonrpc": "2.0", "id": number, "method": dialect.get, "params": {"id": "x"}}), dialect)
+            await post(
+                client,
+                json.dumps({"jsonrpc": "2.0", "id": number, "method": dialect.get, "params": {"id": "x"}}),
+                dialect,
+            )
         ).json()
         assert answer["id"] == number
 
@@ -250,7 +309,9 @@ def encoded(content: bytes) -> str:
 
 
 @both_versions
-@pytest.mark.parametrize("media_type", ["text/plain", "text/x-python; charset=utf-8", "application/json", "application/yaml", None])
+@pytest.mark.parametrize(
+    "media_type", ["text/plain", "text/x-python; charset=utf-8", "application/json", "application/yaml", None]
+)
 async def test_a_text_file_reaches_the_model(dialect: Dialect, media_type: str | None) -> None:
     value = secrets.token_hex(8)
     model = ScriptedChatModel(script=Script(Turn(Say("Read."))))
@@ -284,7 +345,9 @@ async def test_other_files_are_refused_in_a_clear_sentence(dialect: Dialect) -> 
                 assert words in response.text
                 assert "it.bin" in response.text
         linked = await post(
-            client, request(dialect.send, params=dialect.message("Read it.", dialect.linked("http://192.0.2.1/x"))), dialect
+            client,
+            request(dialect.send, params=dialect.message("Read it.", dialect.linked("http://192.0.2.1/x"))),
+            dialect,
         )
         assert code_of(linked) == -32005
         assert "not fetched" in linked.text
@@ -294,14 +357,20 @@ async def test_other_files_are_refused_in_a_clear_sentence(dialect: Dialect) -> 
 async def test_the_size_of_a_file_is_a_setting() -> None:
     async with healthy(env={"A2A_MAX_FILE_BYTES": "10"}) as client:
         for content, good in ((b"x" * 10, True), (b"x" * 11, False)):
-            answer = await client.call(V10.send, V10.message(V10.file(encoded(content), "x.txt", "text/plain")))
+            answer = await client.call(
+                V10.send, V10.message(V10.file(encoded(content), "x.txt", "text/plain"))
+            )
             assert ("result" in answer) is good
 
 
 @both_versions
 async def test_a_file_whose_content_is_broken_is_refused(dialect: Dialect) -> None:
     async with healthy() as client:
-        response = await post(client, request(dialect.send, params=dialect.message(dialect.file("abc", "x.txt", "text/plain"))), dialect)
+        response = await post(
+            client,
+            request(dialect.send, params=dialect.message(dialect.file("abc", "x.txt", "text/plain"))),
+            dialect,
+        )
         assert code_of(response) in (-32602, -32005)
 
 
@@ -311,7 +380,9 @@ async def test_a_file_whose_content_is_broken_is_refused(dialect: Dialect) -> No
 @both_versions
 async def test_an_unforeseen_error_stays_inside(dialect: Dialect, caplog: pytest.LogCaptureFixture) -> None:
     secret = f"sk-{secrets.token_hex(12)}"
-    script = Script(lambda request: _explode(secret) if "explode" in request.last_user else Turn(Say("Fine.")))
+    script = Script(
+        lambda request: _explode(secret) if "explode" in request.last_user else Turn(Say("Fine."))
+    )
     async with supervisor(script) as client:
         for method in (dialect.send, dialect.stream):
             response = await post(client, request(method, params=dialect.message("explode")), dialect)

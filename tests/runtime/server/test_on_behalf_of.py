@@ -6,9 +6,15 @@ from typing import Any
 import httpx
 import pytest
 
-from ai_platform_engineering.a2a.client import A2AClient, Conversation, CredentialsRefused, Order, RequestRefused
-from ai_platform_engineering.a2a.on_behalf_of import acting_headers
-from ai_platform_engineering.a2a.rest_client import api_beside
+from ai_platform_engineering.a2a.client import (
+    A2AClient,
+    ClientConversation,
+    CredentialsRefused,
+    OutgoingMessage,
+    RequestRefused,
+)
+from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
+from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.events import Answered, Cancelled, InputResolved, RunStarted
 from ai_platform_engineering.core.settings import Settings
@@ -17,12 +23,12 @@ from ai_platform_engineering.runtime.server.authentication import check_exposure
 from ai_platform_engineering.runtime.storage import Storage
 from tests.runtime.server.test_authentication import Named
 from tests.runtime.test_facts import notes
-from tests.support.asking_agent import answered, asked, asking, request_ids
+from tests.support.asking_agent import ask_until_paused, form_tool, request_ids, send_answers
 from tests.support.dialects import V10, Dialect, both_versions
-from tests.support.echo_supervisor import Waiting
+from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
-from tests.support.harness import PLAIN, Client, Seen, served, supervisor
+from tests.support.harness import PLAIN, Client, ReceivedStream, serve_app, supervisor
 from tests.support.storages import problem, supervisor_on
 
 KEY, SHARED = "the-delegate-key", "the-shared-key"
@@ -30,17 +36,17 @@ ONLY = {"A2A_AUTH_DELEGATE_KEY": KEY}
 BOTH = {**ONLY, "A2A_AUTH_SHARED_KEY": SHARED}
 THREAD = "slack/T1/C1/171.0001"
 ECHO = Script(Turn(Say("You said {{user}}.")))
-FORM = asking("repo", [{"field_name": "name", "field_label": "Name"}])
+FORM = form_tool("repo", [{"field_name": "name", "field_label": "Name"}])
 FORM_SCRIPT = Script(Turn(Call("repo")), Turn(Say("Made {{tool:repo.name}}.")))
 OPEN = ("health", "ready", ".well-known/agent-card.json")
 
 
 def acting(client: Client, user: str, owner: str | None = THREAD, key: str | None = KEY) -> Client:
     token = {"Authorization": f"Bearer {key}"} if key else {}
-    return Client(client.url, client.http, {**token, **acting_headers(user, owner)})
+    return Client(client.url, client.http, {**token, **on_behalf_of_headers(user, owner)})
 
 
-def started(seen: Seen) -> RunStarted:
+def started(seen: ReceivedStream) -> RunStarted:
     (event,) = [one for one in seen.events if isinstance(one, RunStarted)]
     return event
 
@@ -67,19 +73,31 @@ async def test_people_in_one_thread_have_one_history_and_each_run_has_its_person
         assert await tasks(ann) == await tasks(bob) == [second.task_id, first.task_id]
         assert await tasks(acting(client, "ann", owner=None)) == []
     assert dialect.state(shown) == "completed"
-    assert [(started(one).owner, started(one).principal) for one in (first, second)] == [(THREAD, "ann"), (THREAD, "bob")]
-    assert [message.text for message in model.requests[-1].messages] == ["I like tea", "You said I like tea.", "What do I like?"]
+    assert [(started(one).owner, started(one).principal) for one in (first, second)] == [
+        (THREAD, "ann"),
+        (THREAD, "bob"),
+    ]
+    assert [message.text for message in model.requests[-1].messages] == [
+        "I like tea",
+        "You said I like tea.",
+        "What do I like?",
+    ]
 
 
 @both_versions
 async def test_what_belongs_to_another_owner_is_not_found(dialect: Dialect) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool], env=ONLY) as client:
         ann, elsewhere = acting(client, "ann"), acting(client, "ann", owner="another thread")
         task = dialect.sent(await ann.call(dialect.send, {**dialect.message("Wait."), **dialect.at_once}))
         await waiting.started.wait()
-        codes = [(await elsewhere.call(method, {"id": task["id"]}))["error"]["code"] for method in (dialect.get, dialect.cancel)]
-        codes.append((await elsewhere.call(dialect.send, dialect.message("More.", taskId=task["id"])))["error"]["code"])
+        codes = [
+            (await elsewhere.call(method, {"id": task["id"]}))["error"]["code"]
+            for method in (dialect.get, dialect.cancel)
+        ]
+        codes.append(
+            (await elsewhere.call(dialect.send, dialect.message("More.", taskId=task["id"])))["error"]["code"]
+        )
         assert await tasks(elsewhere) == []
         problem(await get(elsewhere, f"v1/tasks/{task['id']}/calls"), 404)
         assert not waiting.cancelled.is_set()
@@ -104,27 +122,34 @@ async def test_any_name_comes_through(name: str) -> None:
 
 
 async def test_a_stop_names_who_stopped() -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool], env=ONLY) as client:
         ann, bob = acting(client, "ann"), acting(client, "bob")
         task = V10.sent(await ann.call(V10.send, {**V10.message("Wait."), **V10.at_once}))
         await waiting.started.wait()
         await bob.call(V10.cancel, {"id": task["id"]})
-        seen = Seen([frame async for frame in ann.open(V10.subscribe, {"id": task["id"]}, Last_Event_ID="0")])
+        seen = ReceivedStream(
+            [frame async for frame in ann.open(V10.subscribe, {"id": task["id"]}, Last_Event_ID="0")]
+        )
     assert [event.by for event in seen.events if isinstance(event, Cancelled)] == ["bob"]
-    assert seen.last.said == "Stopped by bob."
+    assert seen.last.status_text == "Stopped by bob."
 
 
 async def test_an_answer_is_of_who_gave_it_and_a_later_one_is_told_so() -> None:
     async with supervisor(FORM_SCRIPT, tools=[FORM], env=ONLY) as client:
         ann, bob = acting(client, "ann"), acting(client, "bob")
-        seen = await asked(ann)
+        seen = await ask_until_paused(ann)
         (request_id,) = request_ids(seen)
-        done = await answered(bob, seen, {request_id: {"name": "cai"}})
-        late = await ann.call(V10.send, V10.message(V10.data({"resume": {request_id: {"name": "x"}}}), taskId=seen.task_id))
+        done = await send_answers(bob, seen, {request_id: {"name": "cai"}})
+        late = await ann.call(
+            V10.send, V10.message(V10.data({"resume": {request_id: {"name": "x"}}}), taskId=seen.task_id)
+        )
         shown = (await get(ann, f"v1/requests/{request_id}")).json()
         elsewhere = acting(client, "bob", owner="another thread")
-        assert problem(await get(elsewhere, f"v1/requests/{request_id}"), 404) == f"There is no request {request_id}."
+        assert (
+            problem(await get(elsewhere, f"v1/requests/{request_id}"), 404)
+            == f"There is no request {request_id}."
+        )
     assert done.answer == "Made cai."
     assert [event.by for event in done.events if isinstance(event, InputResolved)] == ["bob"]
     assert shown["by"] == "bob"
@@ -133,8 +158,10 @@ async def test_an_answer_is_of_who_gave_it_and_a_later_one_is_told_so() -> None:
 
 async def test_a_word_on_an_unknown_outcome_is_of_who_said_it() -> None:
     storage = Storage.in_memory()
-    async with supervisor_on(storage, ScriptedChatModel(script=FORM_SCRIPT), tools=[FORM], env=ONLY) as client:
-        seen = await asked(acting(client, "ann"))
+    async with supervisor_on(
+        storage, ScriptedChatModel(script=FORM_SCRIPT), tools=[FORM], env=ONLY
+    ) as client:
+        seen = await ask_until_paused(acting(client, "ann"))
         row = await storage.log.get(seen.task_id)
         assert row is not None
         for _ in range(2):  # begun twice, as after a crash
@@ -159,19 +186,27 @@ async def test_facts_are_the_persons_and_not_the_threads() -> None:
         assert [line.split(" (id")[0] for line in notes(model.requests[-1])] == ["- Ann likes tea."]
         (fact,) = (await get(acting(client, "ann", owner=None), "v1/facts")).json()["facts"]
         assert (await get(bob, "v1/facts")).json() == {"facts": []}
-        assert (await client.http.delete(f"{client.url}v1/facts/{fact['id']}", headers=bob.headers)).status_code == 404
-        assert (await client.http.delete(f"{client.url}v1/facts/{fact['id']}", headers=ann.headers)).status_code == 204
+        assert (
+            await client.http.delete(f"{client.url}v1/facts/{fact['id']}", headers=bob.headers)
+        ).status_code == 404
+        assert (
+            await client.http.delete(f"{client.url}v1/facts/{fact['id']}", headers=ann.headers)
+        ).status_code == 204
 
 
 async def test_a_run_that_somebody_else_answers_keeps_the_facts_of_who_asked() -> None:
-    script = Script(Turn(Call("repo")), Turn(Call("remember_fact", {"fact": "{{tool:repo.name}} is ours."})), Turn(Say("Made.")))
+    script = Script(
+        Turn(Call("repo")),
+        Turn(Call("remember_fact", {"fact": "{{tool:repo.name}} is ours."})),
+        Turn(Say("Made.")),
+    )
     model = ScriptedChatModel(script=Book({"likes": REMEMBER, "": script}))
     async with supervisor(model, tools=[FORM], env=ONLY) as client:
         ann, bob = acting(client, "ann"), acting(client, "bob")
         await ann.ask("Ann likes tea.")
         await bob.ask("Bob likes toast.")
-        seen = await asked(ann)
-        done = await answered(bob, seen, {request_ids(seen)[0]: {"name": "cai"}})
+        seen = await ask_until_paused(ann)
+        done = await send_answers(bob, seen, {request_ids(seen)[0]: {"name": "cai"}})
         kept = [fact["fact"] for fact in (await get(ann, "v1/facts")).json()["facts"]]
     assert isinstance(done.events[-1], Answered)
     assert kept == ["Ann likes tea.", "cai is ours."]
@@ -186,7 +221,12 @@ async def test_the_shared_key_does_not_speak_for_others() -> None:
     model = ScriptedChatModel(script=ECHO)
     async with supervisor(model, env=BOTH) as client:
         body = {"jsonrpc": "2.0", "id": 1, "method": V10.send, "params": V10.message("Well?")}
-        for names in (acting_headers("ann", THREAD), acting_headers("ann"), {"X-CAIPE-Owner": "ann"}, {"x-caipe-user": ""}):
+        for names in (
+            on_behalf_of_headers("ann", THREAD),
+            on_behalf_of_headers("ann"),
+            {"X-CAIPE-Owner": "ann"},
+            {"x-caipe-user": ""},
+        ):
             headers = {"Authorization": f"Bearer {SHARED}", "A2A-Version": "1.0", **names}
             for refused in (
                 await client.http.post(client.url, json=body, headers=headers),
@@ -207,26 +247,37 @@ async def test_the_shared_key_does_not_speak_for_others() -> None:
 
 async def test_both_keys_are_logins_of_their_own() -> None:
     async with supervisor(ECHO, env=BOTH) as client:
-        bot, plain = (Client(client.url, client.http, {"Authorization": f"Bearer {key}"}) for key in (KEY, SHARED))
+        bot, plain = (
+            Client(client.url, client.http, {"Authorization": f"Bearer {key}"}) for key in (KEY, SHARED)
+        )
         seen = [await bot.ask("Well?"), await plain.ask("Well?")]
         assert (await tasks(bot), await tasks(plain)) == ([seen[0].task_id], [seen[1].task_id])
-    assert [(started(one).owner, started(one).principal) for one in seen] == [("delegate", "delegate"), ("shared-key", "shared-key")]
+    assert [(started(one).owner, started(one).principal) for one in seen] == [
+        ("delegate", "delegate"),
+        ("shared-key", "shared-key"),
+    ]
 
 
 async def test_with_the_delegate_key_alone_everything_but_cards_and_probes_needs_it() -> None:
     async with supervisor(ECHO, env=ONLY) as client:
         for path in OPEN:
-            assert (await client.http.get(client.url + path, headers=acting_headers("ann"))).status_code == 200
+            assert (
+                await client.http.get(client.url + path, headers=on_behalf_of_headers("ann"))
+            ).status_code == 200
         card = (await client.http.get(f"{client.url}.well-known/agent-card.json")).json()
         for path in ("tools", "v1/facts", "v1/requests"):
             refused = await client.http.get(client.url + path)
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
             assert KEY not in refused.text
-            assert (await client.http.get(client.url + path, headers={"Authorization": f"Bearer {KEY}"})).status_code == 200
+            assert (
+                await client.http.get(client.url + path, headers={"Authorization": f"Bearer {KEY}"})
+            ).status_code == 200
     assert "bearer" in card["securitySchemes"]
 
 
-@pytest.mark.parametrize("env", [{}, {"A2A_HOST": "0.0.0.0", "A2A_ALLOW_UNAUTHENTICATED": "true"}], ids=["here", "told so"])
+@pytest.mark.parametrize(
+    "env", [{}, {"A2A_HOST": "0.0.0.0", "A2A_ALLOW_UNAUTHENTICATED": "true"}], ids=["here", "told so"]
+)
 async def test_where_nobody_is_verified_anybody_may_say_who_they_are(env: dict[str, str]) -> None:
     async with supervisor(ECHO, env=env) as client:
         seen = await acting(client, "ann", key=None).ask("Well?")
@@ -235,9 +286,9 @@ async def test_where_nobody_is_verified_anybody_may_say_who_they_are(env: dict[s
 
 
 async def test_who_was_verified_around_the_server_is_nobody_else() -> None:
-    app = create_app(Settings.of({"SHUTDOWN_SECONDS": "0"}), model=ScriptedChatModel(script=ECHO))
-    async with served(Named(app)) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
-        refused = await http.get(f"{url}v1/facts", headers={"X-User": "eve", **acting_headers("ann")})
+    app = create_app(Settings.from_variables({"SHUTDOWN_SECONDS": "0"}), model=ScriptedChatModel(script=ECHO))
+    async with serve_app(Named(app)) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+        refused = await http.get(f"{url}v1/facts", headers={"X-User": "eve", **on_behalf_of_headers("ann")})
         allowed = await http.get(f"{url}v1/facts", headers={"X-User": "eve"})
     assert (refused.status_code, allowed.status_code) == (403, 200)
 
@@ -264,11 +315,18 @@ BAD = {
 @pytest.mark.parametrize("header", ["X-CAIPE-User", "X-CAIPE-Owner"])
 @pytest.mark.parametrize("value", BAD.values(), ids=BAD.keys())
 @pytest.mark.parametrize("env", [ONLY, {}], ids=["key", "no key"])
-async def test_a_name_that_cannot_be_one_is_refused_in_a_sentence(header: str, value: Any, env: dict[str, str]) -> None:
+async def test_a_name_that_cannot_be_one_is_refused_in_a_sentence(
+    header: str, value: Any, env: dict[str, str]
+) -> None:
     model = ScriptedChatModel(script=ECHO)
     async with supervisor(model, env=env) as client:
         body = {"jsonrpc": "2.0", "id": 1, "method": V10.send, "params": V10.message("Well?")}
-        headers = {"Authorization": f"Bearer {KEY}", "A2A-Version": "1.0", "X-CAIPE-User": "ann", header: value}
+        headers = {
+            "Authorization": f"Bearer {KEY}",
+            "A2A-Version": "1.0",
+            "X-CAIPE-User": "ann",
+            header: value,
+        }
         refused = await client.http.post(client.url, json=body, headers=headers)
     assert (refused.status_code, refused.json()["error"]) == (400, "bad_request")
     assert refused.json()["message"].startswith(header)
@@ -280,21 +338,27 @@ async def test_an_owner_alone_and_a_name_given_twice_are_refused() -> None:
     async with supervisor(ECHO, env=ONLY) as client:
         token = ("Authorization", f"Bearer {KEY}")
         alone = await client.http.get(f"{client.url}v1/facts", headers=[token, ("X-CAIPE-Owner", "ann")])
-        twice = await client.http.get(f"{client.url}v1/facts", headers=[token, ("X-CAIPE-User", "ann"), ("x-caipe-user", "bob")])
+        twice = await client.http.get(
+            f"{client.url}v1/facts", headers=[token, ("X-CAIPE-User", "ann"), ("x-caipe-user", "bob")]
+        )
     assert (alone.status_code, "X-CAIPE-User" in alone.json()["message"]) == (400, True)
     assert (twice.status_code, "once" in twice.json()["message"]) == (400, True)
 
 
 def test_the_delegate_key_is_authentication_and_is_not_the_shared_one() -> None:
-    check_exposure(Settings.of({"A2A_HOST": "0.0.0.0", **ONLY}).server)
+    check_exposure(Settings.from_variables({"A2A_HOST": "0.0.0.0", **ONLY}).server)
     for host in ("127.0.0.1", "0.0.0.0"):
         with pytest.raises(ConfigurationError, match=r"A2A_AUTH_DELEGATE_KEY is the same.*Use two keys"):
-            check_exposure(Settings.of({"A2A_HOST": host, "A2A_AUTH_DELEGATE_KEY": SHARED, "A2A_AUTH_SHARED_KEY": SHARED}).server)
+            check_exposure(
+                Settings.from_variables(
+                    {"A2A_HOST": host, "A2A_AUTH_DELEGATE_KEY": SHARED, "A2A_AUTH_SHARED_KEY": SHARED}
+                ).server
+            )
 
 
 def test_the_key_is_in_no_text() -> None:
     key = secrets.token_urlsafe()
-    assert key not in repr(Settings.of({"A2A_AUTH_DELEGATE_KEY": key}))
+    assert key not in repr(Settings.from_variables({"A2A_AUTH_DELEGATE_KEY": key}))
 
 
 # --- the client --------------------------------------------------------------------------------------------------------------
@@ -303,14 +367,19 @@ def test_the_key_is_in_no_text() -> None:
 async def test_a_client_acts_for_people_over_a2a_and_rest() -> None:
     async with supervisor(FORM_SCRIPT, tools=[FORM], env=ONLY) as client:
         bot = A2AClient(client.url, client.http, token=KEY)
-        ann, talk = bot.acting("Zoë", THREAD), Conversation()
+        ann, talk = bot.on_behalf_of("Zoë", THREAD), ClientConversation()
         events = [event async for event in ann.ask("Go.", talk)]
-        (request,) = (await api_beside(ann)("GET", "/v1/requests"))["requests"]
-        assert (await api_beside(bot)("GET", "/v1/requests")) == {"requests": []}
-        assert (await api_beside(bot.acting("Zoë"))("GET", "/v1/requests")) == {"requests": []}
+        (request,) = (await rest_api_for_client(ann)("GET", "/v1/requests"))["requests"]
+        assert (await rest_api_for_client(bot)("GET", "/v1/requests")) == {"requests": []}
+        assert (await rest_api_for_client(bot.on_behalf_of("Zoë"))("GET", "/v1/requests")) == {"requests": []}
         with pytest.raises(RequestRefused, match="There is no task"):
             await bot.cancel(request["task_id"])
-        done = [event async for event in bot.acting("bob", THREAD).answer({request["request_id"]: {"name": "cai"}}, talk)]
+        done = [
+            event
+            async for event in bot.on_behalf_of("bob", THREAD).answer(
+                {request["request_id"]: {"name": "cai"}}, talk
+            )
+        ]
     assert isinstance(events[0], RunStarted)
     assert (events[0].principal, events[0].owner) == ("Zoë", THREAD)
     assert [event.by for event in done if isinstance(event, InputResolved)] == ["bob"]
@@ -318,14 +387,14 @@ async def test_a_client_acts_for_people_over_a2a_and_rest() -> None:
 
 async def test_a_client_is_told_why_it_may_not_and_what_is_wrong() -> None:
     async with supervisor(ECHO, env=BOTH) as client:
-        plain = A2AClient(client.url, client.http, token=SHARED).acting("ann")
+        plain = A2AClient(client.url, client.http, token=SHARED).on_behalf_of("ann")
         with pytest.raises(CredentialsRefused, match="A2A_AUTH_DELEGATE_KEY") as refused:
             await plain.cancel("x")
         with pytest.raises(RequestRefused, match="A2A_AUTH_DELEGATE_KEY"):
-            await api_beside(plain)("GET", "/v1/facts")
-        bad = A2AClient(client.url, client.http, token=KEY).acting("a\nb")
+            await rest_api_for_client(plain)("GET", "/v1/facts")
+        bad = A2AClient(client.url, client.http, token=KEY).on_behalf_of("a\nb")
         with pytest.raises(RequestRefused, match="control characters"):
             await bad.cancel("x")
         with pytest.raises(RequestRefused, match="control characters"):
-            [event async for event in bad.send(Order("m", "Well?"), Conversation())]
+            [event async for event in bad.send(OutgoingMessage("m", "Well?"), ClientConversation())]
     assert SHARED not in str(refused.value)

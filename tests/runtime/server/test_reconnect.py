@@ -21,11 +21,11 @@ from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.runtime.storage import Storage
 from tests.support.dialects import V03, V10, Dialect
-from tests.support.echo_supervisor import Waiting
+from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Attempts, Call, Die, Say, Script, Turn
-from tests.support.harness import FAST, PLAIN, Client, Frame, Seen, agent, joined, served
-from tests.support.raw_reader import Piece, read_some, unchunked
+from tests.support.harness import FAST, PLAIN, Client, Frame, ReceivedStream, agent, joined, serve_app
+from tests.support.raw_reader import PartialResponse, read_partial, unchunked
 from tests.support.scenarios import delegate, tool
 
 ONE_BY_ONE = {**FAST, "STREAM_COALESCE_SECONDS": "0"}
@@ -48,17 +48,26 @@ class Conversation:
     """A supervisor with a plan, parallel agents, texts that begin anew, odd characters, and a tool that holds the run in its middle."""
 
     def __init__(self) -> None:
-        self.waiting = Waiting()
-        todos = [{"agent": "argocd", "title": "Versions"}, {"agent": "github", "title": "Grüße\u2028"}, {"title": "Sum up"}]
+        self.waiting = BlockingScenario()
+        todos = [
+            {"agent": "argocd", "title": "Versions"},
+            {"agent": "github", "title": "Grüße\u2028"},
+            {"title": "Sum up"},
+        ]
         self.model = ScriptedChatModel(
             script=Script(
-                Turn(Say("I make a plan.\u2028 "), Call("write_todos", {"title": "Ünicode 🎯", "todos": todos})),
+                Turn(
+                    Say("I make a plan.\u2028 "), Call("write_todos", {"title": "Ünicode 🎯", "todos": todos})
+                ),
                 Attempts(
                     Turn(Say("This text ", "is lost "), Die()),
                     Turn(Say("Now both. "), delegate("argocd", id="one"), delegate("github", id="two")),
                 ),
                 Turn(Say("One moment. "), Call("wait", {}, id="three")),
-                Attempts(Turn(Say("The answer ", "that broke off "), Die()), Turn(Say("It is {{tool:wait.waited}}. ", *ODD))),
+                Attempts(
+                    Turn(Say("The answer ", "that broke off "), Die()),
+                    Turn(Say("It is {{tool:wait.waited}}. ", *ODD)),
+                ),
             )
         )
 
@@ -70,7 +79,11 @@ class Conversation:
         lost = Attempts(Turn(Say("Void ", "void "), Die()), Turn(Say("I look\u2028. "), Call("look", {})))
         return [
             agent("argocd", Script(lost, Turn(Say(*ODD))), tool("look", "value=\u2028")),
-            agent("github", Script(Turn(Say("Here too. "), Call("look", {})), Turn(Say("That is it."))), tool("look", "value=1")),
+            agent(
+                "github",
+                Script(Turn(Say("Here too. "), Call("look", {})), Turn(Say("That is it."))),
+                tool("look", "value=1"),
+            ),
         ]
 
 
@@ -90,11 +103,13 @@ class Stage:
 @contextlib.asynccontextmanager
 async def held_run(home: Path | None, dialect: Dialect) -> AsyncIterator[Stage]:
     conversation = Conversation()
-    settings = Settings.of(ONE_BY_ONE)
-    storage = Storage.of(settings.storage, home, "supervisor") if home else Storage.in_memory()
+    settings = Settings.from_variables(ONE_BY_ONE)
+    storage = Storage.from_settings(settings.storage, home, "supervisor") if home else Storage.in_memory()
     tools = [conversation.waiting.tool]
-    app = create_app(settings, agents=conversation.agents(), tools=tools, model=conversation.model, storage=storage)
-    async with served(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    app = create_app(
+        settings, agents=conversation.agents(), tools=tools, model=conversation.model, storage=storage
+    )
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         client, params = Client(url, http), dialect.message("Go.", messageId="m", contextId="c")
         frames: list[Frame] = []
         async with contextlib.aclosing(client.open(dialect.stream, params)) as stream:
@@ -103,16 +118,23 @@ async def held_run(home: Path | None, dialect: Dialect) -> AsyncIterator[Stage]:
                 if frame.name == "tool_notification_start" and frame.metadata["tool_call_id"] == "three":
                     break
         size = sum(len(frame.raw) + 2 for frame in frames)
-        yield Stage(url, client, conversation, params, Seen(frames).task_id, frames[-1].id or "", size)
+        yield Stage(
+            url, client, conversation, params, ReceivedStream(frames).task_id, frames[-1].id or "", size
+        )
 
 
 async def whole(stage: Stage, dialect: Dialect) -> list[Frame]:
     """The uninterrupted stream."""
-    return (await read_some(stage.url, dialect.subscribe, {"id": stage.task_id}, "0")).frames
+    return (await read_partial(stage.url, dialect.subscribe, {"id": stage.task_id}, "0")).frames
 
 
 def is_over(frames: list[Frame]) -> bool:
-    return bool(frames) and frames[-1].state == "completed" and not frames[-1].artifact and "task" not in frames[-1].result
+    return (
+        bool(frames)
+        and frames[-1].state == "completed"
+        and not frames[-1].artifact
+        and "task" not in frames[-1].result
+    )
 
 
 def by_number(task_id: str, frames: list[Frame]) -> dict[tuple[str, int], AnyEvent]:
@@ -135,17 +157,24 @@ class Drops:
 # --- with a cursor -----------------------------------------------------------------------------------------------------------
 
 
-Open = Callable[..., Awaitable[Piece]]
+Open = Callable[..., Awaitable[PartialResponse]]
 
 
 def opener(stage: Stage, dialect: Dialect, how: str) -> Open:
     """The request of a reader that comes back: the same message again, or a subscription."""
-    method, params = (dialect.stream, stage.params) if how == "message" else (dialect.subscribe, {"id": stage.task_id})
-    return lambda cursor, **more: read_some(stage.url, method, params, cursor, **more)
+    method, params = (
+        (dialect.stream, stage.params) if how == "message" else (dialect.subscribe, {"id": stage.task_id})
+    )
+    return lambda cursor, **more: read_partial(stage.url, method, params, cursor, **more)
 
 
 async def read_with_drops(
-    open_stream: Open, drops: Drops, times: int, size: int, held: str = "", arrived: asyncio.Event | None = None
+    open_stream: Open,
+    drops: Drops,
+    times: int,
+    size: int,
+    held: str = "",
+    arrived: asyncio.Event | None = None,
 ) -> list[Frame]:
     """Everything that a reader has in the end whose line drops so many times."""
     frames: list[Frame] = []
@@ -165,7 +194,8 @@ async def read_with_drops(
 
 @pytest.mark.parametrize("dialect", [V10, V03], ids=str)
 @pytest.mark.parametrize(
-    ("how", "kept", "readers", "least"), [("message", True, 18, 100), ("subscription", True, 18, 100), ("subscription", False, 3, 10)]
+    ("how", "kept", "readers", "least"),
+    [("message", True, 18, 100), ("subscription", True, 18, 100), ("subscription", False, 3, 10)],
 )
 async def test_with_its_number_a_reader_misses_nothing_and_sees_nothing_twice(
     dialect: Dialect, how: str, kept: bool, readers: int, least: int, tmp_path: Path
@@ -175,7 +205,7 @@ async def test_with_its_number_a_reader_misses_nothing_and_sees_nothing_twice(
         open_stream = opener(stage, dialect, how)
         arrivals = [asyncio.Event() for _ in range(readers)]
         async with asyncio.TaskGroup() as group:
-            steady = group.create_task(read_some(stage.url, dialect.subscribe, {"id": stage.task_id}, "0"))
+            steady = group.create_task(read_partial(stage.url, dialect.subscribe, {"id": stage.task_id}, "0"))
             live = [
                 group.create_task(read_with_drops(open_stream, mine, 4, 2 * stage.size, stage.held, arrived))
                 for mine, arrived in zip(drops[:readers], arrivals, strict=True)
@@ -186,8 +216,10 @@ async def test_with_its_number_a_reader_misses_nothing_and_sees_nothing_twice(
         reference = steady.result().frames
         late = [await read_with_drops(open_stream, mine, 3, 2 * stage.size) for mine in drops[readers:]]
         assert await whole(stage, dialect) == reference
-    assert Seen(reference).answer == stage.conversation.answer
-    assert {"text_discarded", "plan_updated", "tool_finished"} <= {event.kind for event in Seen(reference).events}
+    assert ReceivedStream(reference).answer == stage.conversation.answer
+    assert {"text_discarded", "plan_updated", "tool_finished"} <= {
+        event.kind for event in ReceivedStream(reference).events
+    }
     assert sum(mine.count for mine in drops) >= least
     for frames in [*(task.result() for task in live), *late]:
         assert [frame.raw for frame in frames] == [frame.raw for frame in reference]
@@ -200,11 +232,13 @@ def frames_of_text(frames: list[Frame]) -> list[Frame]:
 
 
 @pytest.mark.parametrize("dialect", [V10, V03], ids=str)
-async def test_a_message_sent_again_by_who_has_everything_is_an_empty_stream(dialect: Dialect, tmp_path: Path) -> None:
+async def test_a_message_sent_again_by_who_has_everything_is_an_empty_stream(
+    dialect: Dialect, tmp_path: Path
+) -> None:
     async with held_run(tmp_path, dialect) as stage:
         stage.conversation.waiting.released.set()
-        frames = (await read_some(stage.url, dialect.stream, stage.params, "0")).frames
-        again = await read_some(stage.url, dialect.stream, stage.params, frames[-1].id)
+        frames = (await read_partial(stage.url, dialect.stream, stage.params, "0")).frames
+        again = await read_partial(stage.url, dialect.stream, stage.params, frames[-1].id)
     assert is_over(frames)
     assert (again.frames, again.plain, again.dropped) == ([], b"", False)
 
@@ -217,18 +251,24 @@ class Restored:
     """What a reader without a cursor has: the last snapshot and what came after it."""
 
     frames: list[Frame] = field(default_factory=list)
-    task: dict[str, Any] = field(default_factory=dict)  # from `tasks/get`, when the run ended while the reader was away
+    task: dict[str, Any] = field(
+        default_factory=dict
+    )  # from `tasks/get`, when the run ended while the reader was away
 
     @property
     def events(self) -> list[tuple[int, AnyEvent]]:
         return decode(self.task) if self.task else [item for frame in self.frames for item in frame.events]
 
 
-async def read_without_cursor(stage: Stage, dialect: Dialect, drops: Drops, arrived: asyncio.Event) -> Restored:
+async def read_without_cursor(
+    stage: Stage, dialect: Dialect, drops: Drops, arrived: asyncio.Event
+) -> Restored:
     for left in range(5, -1, -1):
         most = drops.somewhere(2 * stage.size) if left else None
         mark = f"id: {stage.held}\n".encode()
-        piece = await read_some(stage.url, dialect.subscribe, {"id": stage.task_id}, most=most, mark=mark, seen=arrived)
+        piece = await read_partial(
+            stage.url, dialect.subscribe, {"id": stage.task_id}, most=most, mark=mark, seen=arrived
+        )
         if is_over(piece.frames):
             return Restored(piece.frames)
         if not piece.dropped:  # refused: it has ended
@@ -239,7 +279,9 @@ async def read_without_cursor(stage: Stage, dialect: Dialect, drops: Drops, arri
 
 
 @pytest.mark.parametrize("dialect", [V10, V03], ids=str)
-@pytest.mark.parametrize(("kept", "readers", "least"), [(True, 18, 50), (False, 3, 6)], ids=["sqlite", "memory"])
+@pytest.mark.parametrize(
+    ("kept", "readers", "least"), [(True, 18, 50), (False, 3, 6)], ids=["sqlite", "memory"]
+)
 async def test_without_a_number_a_reader_gets_a_snapshot_that_names_one_and_what_follows(
     dialect: Dialect, kept: bool, readers: int, least: int, tmp_path: Path
 ) -> None:
@@ -248,7 +290,8 @@ async def test_without_a_number_a_reader_gets_a_snapshot_that_names_one_and_what
         arrivals = [asyncio.Event() for _ in range(readers)]
         async with asyncio.TaskGroup() as group:
             live = [
-                group.create_task(read_without_cursor(stage, dialect, mine, arrived)) for mine, arrived in zip(drops, arrivals, strict=True)
+                group.create_task(read_without_cursor(stage, dialect, mine, arrived))
+                for mine, arrived in zip(drops, arrivals, strict=True)
             ]
             for arrived in arrivals:
                 await arrived.wait()
@@ -263,7 +306,9 @@ async def test_without_a_number_a_reader_gets_a_snapshot_that_names_one_and_what
             snapshot, *rest = has.frames
             number = int(snapshot.id or "")
             assert snapshot.metadata["caipe.seq"] == snapshot.id
-            assert by_number(stage.task_id, rest) == {key: event for key, event in every.items() if key[1] > number}
+            assert by_number(stage.task_id, rest) == {
+                key: event for key, event in every.items() if key[1] > number
+            }
     assert any(task.result().frames for task in live)
 
 
@@ -288,19 +333,29 @@ class Counted:
 @pytest.mark.parametrize("kept", [True, False], ids=["sqlite", "memory"])
 async def test_who_does_not_read_holds_nobody_and_costs_little(kept: bool, tmp_path: Path) -> None:
     pieces = [f"{number:04d}" + "x" * 20_000 for number in range(150)]
-    settings = Settings.of(ONE_BY_ONE)
-    storage = Storage.of(settings.storage, tmp_path, "supervisor") if kept else Storage.in_memory()
-    app = Counted(create_app(settings, model=ScriptedChatModel(script=Script(Turn(Say(*pieces)))), storage=storage))
+    settings = Settings.from_variables(ONE_BY_ONE)
+    storage = Storage.from_settings(settings.storage, tmp_path, "supervisor") if kept else Storage.in_memory()
+    app = Counted(
+        create_app(settings, model=ScriptedChatModel(script=Script(Turn(Say(*pieces)))), storage=storage)
+    )
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)  # what the system itself holds is not ours to bound
-    async with served(app, listener) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http, contextlib.AsyncExitStack() as stack:
+    listener.setsockopt(
+        socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024
+    )  # what the system itself holds is not ours to bound
+    async with (
+        serve_app(app, listener) as url,
+        httpx.AsyncClient(timeout=30, verify=PLAIN) as http,
+        contextlib.AsyncExitStack() as stack,
+    ):
         params = V10.message("Much.", messageId="m", contextId="c")
         slow, port, begun = await unread(stack, url, params)
-        seen = Seen([frame async for frame in Client(url, http).open(V10.stream, params)])
+        seen = ReceivedStream([frame async for frame in Client(url, http).open(V10.stream, params)])
         assert seen.answer == "".join(pieces)  # the run is over, and this reader has everything
         waiting = sum(app.given[port])
         later = unchunked((begun + await slow.read()).partition(b"\r\n\r\n")[2])
-        again = await read_some(url, V10.subscribe, {"id": seen.task_id}, "0")  # has all of it before it at once
+        again = await read_partial(
+            url, V10.subscribe, {"id": seen.task_id}, "0"
+        )  # has all of it before it at once
     assert later == b"".join(frame.raw + b"\n\n" for frame in seen.frames)
     assert [frame.raw for frame in again.frames] == [frame.raw for frame in seen.frames]
     assert len(later) > 6_000_000
@@ -310,7 +365,9 @@ async def test_who_does_not_read_holds_nobody_and_costs_little(kept: bool, tmp_p
     assert len([size for size in sent if size > 200_000]) == 1  # the answer itself; all else goes in pieces
 
 
-async def unread(stack: contextlib.AsyncExitStack, url: str, params: Any) -> tuple[asyncio.StreamReader, int, bytes]:
+async def unread(
+    stack: contextlib.AsyncExitStack, url: str, params: Any
+) -> tuple[asyncio.StreamReader, int, bytes]:
     """A connection that asks and then reads next to nothing, its port, and what it did read."""
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     narrow = socket.socket()

@@ -38,26 +38,36 @@ from ai_platform_engineering.a2a.codec import decode
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
-from ai_platform_engineering.multi_agents.platform_engineer.placement import Placed
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
+from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgents
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import (
+    AIPlatformEngineerA2ABinding,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import (
+    AIPlatformEngineerA2AExecutor,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import supervisor_card
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from tests.runtime.server.test_a2a_input_required import form_tool
-from tests.support.echo_supervisor import Versions, Waiting
+from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import PLAIN, served
+from tests.support.harness import PLAIN, serve_app
 
-COMPLETED, CANCELED, PAUSED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_INPUT_REQUIRED
+COMPLETED, CANCELED, PAUSED = (
+    TaskState.TASK_STATE_COMPLETED,
+    TaskState.TASK_STATE_CANCELED,
+    TaskState.TASK_STATE_INPUT_REQUIRED,
+)
 
 versions = pytest.mark.parametrize("version", ["1.0", "0.3"])
 
 
 def asking(*parts: str | Part, **ids: str) -> SendMessageRequest:
     written = [Part(text=part) if isinstance(part, str) else part for part in parts]
-    return SendMessageRequest(message=Message(message_id=str(uuid.uuid4()), role=Role.ROLE_USER, parts=written, **ids))
+    return SendMessageRequest(
+        message=Message(message_id=str(uuid.uuid4()), role=Role.ROLE_USER, parts=written, **ids)
+    )
 
 
 def data(values: dict[str, Any]) -> Part:
@@ -80,8 +90,12 @@ async def connected(url: str, version: str, *, streaming: bool = True) -> AsyncI
 async def ours(script: Script, *tools: BaseTool) -> AsyncIterator[str]:
     """Our server; its card names the port that it listens on."""
     listener = socket.create_server(("127.0.0.1", 0))
-    settings = Settings.of({"A2A_PORT": str(listener.getsockname()[1]), "STREAM_COALESCE_SECONDS": "0"})
-    async with served(create_app(settings, tools=tools, model=ScriptedChatModel(script=script)), listener) as url:
+    settings = Settings.from_variables(
+        {"A2A_PORT": str(listener.getsockname()[1]), "STREAM_COALESCE_SECONDS": "0"}
+    )
+    async with serve_app(
+        create_app(settings, tools=tools, model=ScriptedChatModel(script=script)), listener
+    ) as url:
         yield url
 
 
@@ -89,11 +103,15 @@ async def ours(script: Script, *tools: BaseTool) -> AsyncIterator[str]:
 async def stock(script: Script, *tools: BaseTool) -> AsyncIterator[str]:
     """Our executor as people embed it: under the SDK's handler, store and routes."""
     listener = socket.create_server(("127.0.0.1", 0))
-    settings = Settings.of({"A2A_PORT": str(listener.getsockname()[1]), "STREAM_COALESCE_SECONDS": "0"})
-    mas = PlatformEngineerDeepAgent(settings, tools=tools, model=ScriptedChatModel(script=script), checkpointer=InMemorySaver())
+    settings = Settings.from_variables(
+        {"A2A_PORT": str(listener.getsockname()[1]), "STREAM_COALESCE_SECONDS": "0"}
+    )
+    mas = PlatformEngineerDeepAgent(
+        settings, tools=tools, model=ScriptedChatModel(script=script), checkpointer=InMemorySaver()
+    )
     run_log = MemoryLog()
     executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(mas, run_log), run_log, settings)
-    card = supervisor_card(settings.server, Placed())
+    card = supervisor_card(settings.server, PlacedAgents())
     handler = DefaultRequestHandler(agent_executor=executor, task_store=InMemoryTaskStore(), agent_card=card)
 
     @contextlib.asynccontextmanager
@@ -102,7 +120,7 @@ async def stock(script: Script, *tools: BaseTool) -> AsyncIterator[str]:
         await handler.aclose()
 
     routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True)]
-    async with served(Starlette(routes=routes, lifespan=lifespan), listener) as url:
+    async with serve_app(Starlette(routes=routes, lifespan=lifespan), listener) as url:
         yield url
 
 
@@ -138,7 +156,11 @@ class Heard:
 
     @property
     def answer(self) -> str:
-        (final,) = [event.artifact_update.artifact for event in self.events if event.artifact_update.artifact.name == "final_result"]
+        (final,) = [
+            event.artifact_update.artifact
+            for event in self.events
+            if event.artifact_update.artifact.name == "final_result"
+        ]
         return text(final)
 
     @property
@@ -159,7 +181,7 @@ def answer_of(task: Task) -> str:
 @servers
 @versions
 async def test_a_streamed_question(server: Any, version: str) -> None:
-    asked = Versions()
+    asked = VersionScenario()
     async with server(asked.script, asked.tool) as url, connected(url, version) as client:
         heard = await Heard().listen(client.send_message(asking("Which version?")))
         stored = await client.get_task(GetTaskRequest(id=heard.task_id))
@@ -167,13 +189,16 @@ async def test_a_streamed_question(server: Any, version: str) -> None:
     assert heard.answer == heard.folded == asked.answer
     assert (heard.states[0], heard.states[-1]) == (TaskState.TASK_STATE_WORKING, COMPLETED)
     assert (stored.status.state, answer_of(stored)) == (COMPLETED, asked.answer)
-    assert [text(artifact) for artifact in stored.artifacts if artifact.name == "streaming_result"] == ["Let me look. ", asked.answer]
+    assert [text(artifact) for artifact in stored.artifacts if artifact.name == "streaming_result"] == [
+        "Let me look. ",
+        asked.answer,
+    ]
 
 
 @servers
 @versions
 async def test_a_question_that_waits_for_its_answer(server: Any, version: str) -> None:
-    asked = Versions()
+    asked = VersionScenario()
     async with server(asked.script, asked.tool) as url, connected(url, version, streaming=False) as client:
         heard = await Heard().listen(client.send_message(asking("Which version?")))
     (only,) = heard.events
@@ -183,7 +208,7 @@ async def test_a_question_that_waits_for_its_answer(server: Any, version: str) -
 @servers
 @versions
 async def test_a_cancel_stops_the_work_and_ends_the_stream(server: Any, version: str) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with server(waiting.script, waiting.tool) as url, connected(url, version) as client:
         heard = Heard()
         listening = asyncio.create_task(heard.listen(client.send_message(asking("Wait."))))
@@ -206,7 +231,11 @@ async def test_a_pause_and_an_answer(server: Any, version: str) -> None:
         heard = await Heard().listen(client.send_message(asking("Create a repo.")))
         assert heard.states[-1] == PAUSED
         paused = await client.get_task(GetTaskRequest(id=heard.task_id))
-        more = await Heard().listen(client.send_message(asking(data({"repo": repo}), task_id=heard.task_id, context_id=heard.context_id)))
+        more = await Heard().listen(
+            client.send_message(
+                asking(data({"repo": repo}), task_id=heard.task_id, context_id=heard.context_id)
+            )
+        )
         stored = await client.get_task(GetTaskRequest(id=heard.task_id))
     (form,) = [artifact for artifact in paused.artifacts if artifact.name == "UserInputMetaData"]
     assert MessageToDict(form.parts[0].data)["input_title"] == "Create GitHub Repo"
@@ -217,7 +246,7 @@ async def test_a_pause_and_an_answer(server: Any, version: str) -> None:
 
 @versions
 async def test_a_stream_is_taken_up_again(version: str) -> None:
-    waiting = Waiting()
+    waiting = BlockingScenario()
     async with ours(waiting.script, waiting.tool) as url, connected(url, version) as client:
         heard = Heard()
         listening = asyncio.create_task(heard.listen(client.send_message(asking("Wait."))))
@@ -238,7 +267,7 @@ async def test_a_stream_is_taken_up_again(version: str) -> None:
 
 
 async def test_the_client_of_1_0_lists_tasks() -> None:
-    asked = Versions()
+    asked = VersionScenario()
     async with ours(asked.script, asked.tool) as url, connected(url, "1.0") as client:
         heard = await Heard().listen(client.send_message(asking("Which version?")))
         listed = await client.list_tasks(ListTasksRequest(include_artifacts=True))

@@ -8,13 +8,21 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import interrupt
 
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.multi_agents.platform_engineer.placement import place
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import STORAGE_NAME, create_app
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.startup import start
+from ai_platform_engineering.multi_agents.platform_engineer.placement import place_agents
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import (
+    STORAGE_NAME,
+    create_app,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.startup import start_server
 from ai_platform_engineering.runtime.server.app import App
 from ai_platform_engineering.runtime.storage import Storage
 
-FORM = {"type": "form", "title": "Name", "response": "I need a name.", "fields": [{"field_name": "repo", "field_label": "Name"}]}
+FORM = {
+    "type": "form",
+    "title": "Name",
+    "response": "I need a name.",
+    "fields": [{"field_name": "repo", "field_label": "Name"}],
+}
 
 
 def form_tool() -> BaseTool:
@@ -26,9 +34,11 @@ def form_tool() -> BaseTool:
 
 
 def build(settings: Settings, variables: Mapping[str, str]) -> App:
-    storage = Storage.of(settings.storage, settings.agent.home, STORAGE_NAME)
-    return create_app(settings, tools=[form_tool()], placed=place(settings, variables), storage=storage)
+    storage = Storage.from_settings(settings.storage, settings.agent.home, STORAGE_NAME)
+    return create_app(
+        settings, tools=[form_tool()], placed=place_agents(settings, variables), storage=storage
+    )
 
 
 if __name__ == "__main__":
-    start({"A2A_PORT": sys.argv[1]}, build)
+    start_server({"A2A_PORT": sys.argv[1]}, build)

@@ -43,7 +43,10 @@ def judged(stage: Stage, reader: Reader, since: float | None = None) -> Verdict:
         return Verdict((f"{len(runs)} runs of one question",))
     [stored] = runs
     events = [one.event for one in stored]
-    unknown = any(isinstance(event, ToolFinished) and event.tool == "keep" and event.outcome == "unknown" for event in events)
+    unknown = any(
+        isinstance(event, ToolFinished) and event.tool == "keep" and event.outcome == "unknown"
+        for event in events
+    )
     wrong = [
         *([f"the reader gave up: {reader.problem}"] if reader.problem else []),
         *_numbers(stored),
@@ -79,7 +82,11 @@ def _reading(reader: Reader, stored: Sequence[Stored]) -> Iterator[str]:
         yield f"the reader has numbers twice or out of order: {numbers}"
     if numbers == list(range(1, len(kept) + 1)):
         by_number = dict(reader.events)
-        yield from (f"the reader has another event {one.seq}: {by_number[one.seq]}" for one in stored if by_number[one.seq] != one.event)
+        yield from (
+            f"the reader has another event {one.seq}: {by_number[one.seq]}"
+            for one in stored
+            if by_number[one.seq] != one.event
+        )
     elif fold(had) != fold(kept) or numbers[-1:] != [len(kept)]:
         missing = sorted(set(range(1, len(kept) + 1)) - set(numbers))
         yield f"the reader lacks events: {missing} of {len(kept)}"

@@ -29,9 +29,17 @@ class Role:
 
 SUPERVISOR = Role(
     "supervisor",
-    ("I make a plan for {tag}.", "Two agents work on {tag} now.", "I ask about {tag}.", "The answer for {tag}: {kept} {scouted} {name}"),
+    (
+        "I make a plan for {tag}.",
+        "Two agents work on {tag} now.",
+        "I ask about {tag}.",
+        "The answer for {tag}: {kept} {scouted} {name}",
+    ),
 )
-KEEPER = Role("keeper", ("I look at {tag} first.", "Now I keep {tag} for you.", "Kept {tag} as {receipt} having seen {seen}."))
+KEEPER = Role(
+    "keeper",
+    ("I look at {tag} first.", "Now I keep {tag} for you.", "Kept {tag} as {receipt} having seen {seen}."),
+)
 UNSURE = "Nobody knows whether {tag} was kept."
 SCOUT = Role("scout", ("I go and scout {tag}.", "Scouted {tag} with {receipt}."))
 NAMED = "It is called {name}."
@@ -52,26 +60,44 @@ class _At(Gate):
 def book(points: Points) -> Book:
     """The model of everybody: the supervisor's questions begin with "Handle", what it delegates with "Keep" and "Scout"."""
 
-    def turn(role: Role, number: int, *calls: Call, values: Callable[[Request], str] | None = None) -> Callable[[Request], Turn]:
+    def turn(
+        role: Role, number: int, *calls: Call, values: Callable[[Request], str] | None = None
+    ) -> Callable[[Request], Turn]:
         def make(request: Request) -> Turn:
             tag = tag_of(request.last_user)
             text = values(request) if values else role.said(number, tag)
-            filled = [Call(call.name, {key: _filled(value, tag) for key, value in (call.args or {}).items()}) for call in calls]
+            filled = [
+                Call(call.name, {key: _filled(value, tag) for key, value in (call.args or {}).items()})
+                for call in calls
+            ]
             return Turn(Say(text), *filled, gate=_At(points, f"{role.name}:{number}", tag))
 
         return make
 
     todos = [{"agent": "keeper", "title": "Keep"}, {"agent": "scout", "title": "Scout"}]
-    tasks = [Call("task", {"description": f"{name.title()} TAG", "subagent_type": agent}) for name, agent in _AGENTS]
-    begin = [turn(SUPERVISOR, 0, Call("write_todos", {"title": "Work", "todos": todos})), turn(SUPERVISOR, 1, *tasks)]
+    tasks = [
+        Call("task", {"description": f"{name.title()} TAG", "subagent_type": agent})
+        for name, agent in _AGENTS
+    ]
+    begin = [
+        turn(SUPERVISOR, 0, Call("write_todos", {"title": "Work", "todos": todos})),
+        turn(SUPERVISOR, 1, *tasks),
+    ]
     ask, end = turn(SUPERVISOR, 2, Call("ask_form", {})), turn(SUPERVISOR, 3, values=_answer)
-    keep = [turn(KEEPER, 0, Call("look", {"key": "keeper-TAG"})), turn(KEEPER, 1, Call("keep", {"key": "keeper-TAG"}))]
+    keep = [
+        turn(KEEPER, 0, Call("look", {"key": "keeper-TAG"})),
+        turn(KEEPER, 1, Call("keep", {"key": "keeper-TAG"})),
+    ]
     return Book(
         {
             rf"^Handle.*{ASKING}": Script(*begin, ask, end, exhausted="error"),
             "^Handle": Script(*begin, end, exhausted="error"),
             "^Keep": Script(*keep, turn(KEEPER, 2, values=_kept), exhausted="error"),
-            "^Scout": Script(turn(SCOUT, 0, Call("keep", {"key": "scout-TAG"})), turn(SCOUT, 1, values=_scouted), exhausted="error"),
+            "^Scout": Script(
+                turn(SCOUT, 0, Call("keep", {"key": "scout-TAG"})),
+                turn(SCOUT, 1, values=_scouted),
+                exhausted="error",
+            ),
         }
     )
 
@@ -95,7 +121,9 @@ def texts(tag: str, ledger: Ledger, *, name: str | None, unknown: bool) -> list[
     kept = UNSURE.format(tag=tag) if unknown else kept
     scouted = SCOUT.said(1, tag, receipt=receipts.get(f"scout-{tag}", ""))
     said = [SUPERVISOR.said(0, tag), SUPERVISOR.said(1, tag), *([SUPERVISOR.said(2, tag)] if name else [])]
-    answer = SUPERVISOR.said(3, tag, kept=kept, scouted=scouted, name=NAMED.format(name=name) if name else "Done.")
+    answer = SUPERVISOR.said(
+        3, tag, kept=kept, scouted=scouted, name=NAMED.format(name=name) if name else "Done."
+    )
     return [
         *((SUPERVISOR.name, text) for text in said),
         *((KEEPER.name, text) for text in (KEEPER.said(0, tag), KEEPER.said(1, tag), kept)),
@@ -111,7 +139,9 @@ def _filled(value: object, tag: str) -> object:
 def _kept(request: Request) -> str:
     if UNKNOWN in request.tool_results["keep"][-1]:
         return UNSURE.format(tag=tag_of(request.last_user))
-    return KEEPER.said(2, tag_of(request.last_user), receipt="{{tool:keep.receipt}}", seen="{{tool:look.seen}}")
+    return KEEPER.said(
+        2, tag_of(request.last_user), receipt="{{tool:keep.receipt}}", seen="{{tool:look.seen}}"
+    )
 
 
 def _scouted(request: Request) -> str:
@@ -120,4 +150,6 @@ def _scouted(request: Request) -> str:
 
 def _answer(request: Request) -> str:
     name = NAMED.format(name="{{tool:ask_form.repo}}") if "ask_form" in request.tool_results else "Done."
-    return SUPERVISOR.said(3, tag_of(request.last_user), kept="{{tool:keeper}}", scouted="{{tool:scout}}", name=name)
+    return SUPERVISOR.said(
+        3, tag_of(request.last_user), kept="{{tool:keeper}}", scouted="{{tool:scout}}", name=name
+    )

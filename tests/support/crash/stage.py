@@ -16,13 +16,13 @@ from pathlib import Path
 
 import httpx
 
-from ai_platform_engineering.a2a.client import A2AClient, Conversation, Order, Unreachable
+from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, OutgoingMessage, Unreachable
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.events import EVENT, AnyEvent, InputRequested, Paused, RunStarted
+from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, InputRequested, Paused, RunStarted
 from tests.support.crash.ledger import Ledger, Points
 from tests.support.crash.script import book, question, tag_of
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
-from tests.support.processes import BIN, KEPT, surroundings
+from tests.support.processes import BIN, INHERITED_VARIABLES, process_environment
 
 HERE = Path(__file__).resolve().parent
 PATIENCE = 60.0
@@ -58,12 +58,14 @@ class Reader:
     tag: str
     asks: bool
     name: str = field(default_factory=lambda: f"n{secrets.token_hex(4)}")
-    order: Order = field(init=False)
-    talk: Conversation = field(default_factory=Conversation)
+    order: OutgoingMessage = field(init=False)
+    talk: ClientConversation = field(default_factory=ClientConversation)
     events: list[tuple[int, AnyEvent]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.order = Order(secrets.token_hex(8), question(self.tag, asks=self.asks), context_id=self.talk.context_id)
+        self.order = OutgoingMessage(
+            secrets.token_hex(8), question(self.tag, asks=self.asks), context_id=self.talk.context_id
+        )
 
     problem: str = ""  # why it gave up
 
@@ -75,7 +77,9 @@ class Reader:
         """The next thing to send is the answer to what was asked."""
         asked = next(event for _, event in self.events if isinstance(event, InputRequested))
         data = {"resume": {asked.request_id: {"repo": self.name}}}
-        self.order = Order(secrets.token_hex(8), data=data, context_id=self.talk.context_id, task_id=self.talk.task_id)
+        self.order = OutgoingMessage(
+            secrets.token_hex(8), data=data, context_id=self.talk.context_id, task_id=self.talk.task_id
+        )
 
 
 @dataclass(slots=True)
@@ -111,15 +115,23 @@ class Stage:
 
     async def launch(self, name: str, *command: str) -> asyncio.subprocess.Process:
         """A process with a home of its own; what it says is in `NAME.log`."""
-        env = surroundings(self.environment(name))
+        env = process_environment(self.environment(name))
         with open(self.folder / f"{name}.log", "ab") as log:
             return await asyncio.create_subprocess_exec(
                 *command, env=env, cwd=self.folder, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def environment(self, name: str) -> dict[str, str]:
-        places = {"AGENTS_CONFIG": str(self.folder / "agents"), "CAIPE_HOME": str(self.folder / name), "HOME": str(self.folder)}
-        model = {"LLM_MODEL": "openai:scripted", "OPENAI_BASE_URL": self.model.url, "OPENAI_API_KEY": "scripted"}
+        places = {
+            "AGENTS_CONFIG": str(self.folder / "agents"),
+            "CAIPE_HOME": str(self.folder / name),
+            "HOME": str(self.folder),
+        }
+        model = {
+            "LLM_MODEL": "openai:scripted",
+            "OPENAI_BASE_URL": self.model.url,
+            "OPENAI_API_KEY": "scripted",
+        }
         return {**FAST, **places, **model, "DISTRIBUTED_AGENTS": "scout", **self.variables}
 
     async def healthy(self, url: str, process: asyncio.subprocess.Process) -> None:
@@ -137,7 +149,9 @@ class Stage:
     @contextlib.asynccontextmanager
     async def beside(self, name: str, **variables: str) -> AsyncIterator["Stage"]:
         """The same surroundings for another supervisor, which has a home of its own."""
-        other = replace(self, name=name, variables=variables, port=free_port(), up=asyncio.Event(), process=None)
+        other = replace(
+            self, name=name, variables=variables, port=free_port(), up=asyncio.Event(), process=None
+        )
         try:
             yield other
         finally:
@@ -179,7 +193,7 @@ class Stage:
             rows = db.execute("SELECT run_id, seq, at, body FROM events ORDER BY run_id, seq").fetchall()
         runs: dict[str, list[Stored]] = {}
         for run_id, seq, at, body in rows:
-            runs.setdefault(run_id, []).append(Stored(seq, at / 1e6, EVENT.validate_json(body)))
+            runs.setdefault(run_id, []).append(Stored(seq, at / 1e6, EVENT_ADAPTER.validate_json(body)))
         found: dict[str, list[list[Stored]]] = {}
         for events in runs.values():
             first = events[0].event
@@ -213,8 +227,12 @@ async def staged(folder: Path) -> AsyncIterator[Stage]:
 def define_agents(folder: Path, ledger: int, service: int) -> None:
     """The keeper has its tools in the supervisor's process, the scout is a service."""
     folder.mkdir()
-    env = {name: os.environ[name] for name in KEPT if name in os.environ and name != "CAIPE_HOME"}
-    servers = {"ledger": {"command": sys.executable, "args": [str(HERE / "tools.py"), str(ledger)], "env": env}}
+    env = {
+        name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ and name != "CAIPE_HOME"
+    }
+    servers = {
+        "ledger": {"command": sys.executable, "args": [str(HERE / "tools.py"), str(ledger)], "env": env}
+    }
     for name, more in {"keeper": {}, "scout": {"url": f"http://127.0.0.1:{service}/"}}.items():
         definition = {"name": name, "description": f"A {name}.", "mcpServers": servers, **more}
         (folder / f"{name}.json").write_text(json.dumps(definition))

@@ -28,24 +28,43 @@ ANSWERED = "answered"  # the answer to what the run asked has just been sent
 
 STRATA = (
     Stratum("before the first token", ("supervisor:0:0", "keeper:0:0"), (SENT,)),
-    Stratum("mid-text", ("supervisor:0:2", "supervisor:1:3", "keeper:0:2", "keeper:1:1", "keeper:2:3"), ("keeper:0:1", "supervisor:1:1")),
+    Stratum(
+        "mid-text",
+        ("supervisor:0:2", "supervisor:1:3", "keeper:0:2", "keeper:1:1", "keeper:2:3"),
+        ("keeper:0:1", "supervisor:1:1"),
+    ),
     Stratum("in a read tool", ("keeper:look",)),
     Stratum("in a write tool", ("keeper:arrive", "keeper:write", "keeper:leave"), ("keeper:arrive",)),
     Stratum("between tool end and checkpoint", (), ("keeper:look", "keeper:leave")),
-    Stratum("remote call in flight", ("scout:0:0", "scout:0:2", "scout:arrive", "scout:1:1"), ("scout:leave", "supervisor:1:5")),
+    Stratum(
+        "remote call in flight",
+        ("scout:0:0", "scout:0:2", "scout:arrive", "scout:1:1"),
+        ("scout:leave", "supervisor:1:5"),
+    ),
     Stratum("paused for input", (PAUSED,), (ANSWERED, "supervisor:2:3"), asks=True),
     Stratum("mid-answer", ("supervisor:3:0", "supervisor:3:4"), ("supervisor:3:8", "supervisor:3:12")),
 )
 
 
-async def one_kill(stage: Stage, stratum: Stratum, together: int, rng: random.Random) -> tuple[Launch, str, list[tuple[Reader, Verdict]]]:
+async def one_kill(
+    stage: Stage, stratum: Stratum, together: int, rng: random.Random
+) -> tuple[Launch, str, list[tuple[Reader, Verdict]]]:
     """Kills a server when some runs have come to a point of the stratum: how the next one started, the point, what became of the runs."""
-    point, loose = rng.choice([*((one, False) for one in stratum.held), *((one, True) for one in stratum.loose)])
+    point, loose = rng.choice(
+        [*((one, False) for one in stratum.held), *((one, True) for one in stratum.loose)]
+    )
     return await kill_at(stage, stratum, point, together, loose=loose, delay=rng.uniform(0, SPREAD))
 
 
 async def kill_at(
-    stage: Stage, stratum: Stratum, point: str, together: int, *, loose: bool, delay: float, by: signal.Signals = signal.SIGKILL
+    stage: Stage,
+    stratum: Stratum,
+    point: str,
+    together: int,
+    *,
+    loose: bool,
+    delay: float,
+    by: signal.Signals = signal.SIGKILL,
 ) -> tuple[Launch, str, list[tuple[Reader, Verdict]]]:
     if stage.process is None or stage.process.returncode is not None or stage.asking != stratum.asks:
         await stage.stop(signal.SIGTERM)
@@ -61,7 +80,11 @@ async def kill_at(
     stage.points.release()
     launch = await stage.serve(asking=stratum.asks)
     await _finished(stage, readers, following)
-    return launch, f"{point}{' +' if loose else ''}", [(reader, judged(stage, reader, launch.at)) for reader in readers]
+    return (
+        launch,
+        f"{point}{' +' if loose else ''}",
+        [(reader, judged(stage, reader, launch.at)) for reader in readers],
+    )
 
 
 async def _brought(stage: Stage, readers: Sequence[Reader], point: str) -> list[asyncio.Task[None]]:

@@ -15,7 +15,12 @@ _lock = threading.Lock()
 _KEY = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
 TOOLS: list[dict[str, Any]] = [
     {"name": "look", "description": "Reads.", "inputSchema": _KEY, "annotations": {"readOnlyHint": True}},
-    {"name": "keep", "description": "Writes, and destroys nothing.", "inputSchema": _KEY, "annotations": {"destructiveHint": False}},
+    {
+        "name": "keep",
+        "description": "Writes, and destroys nothing.",
+        "inputSchema": _KEY,
+        "annotations": {"destructiveHint": False},
+    },
 ]
 
 
@@ -41,11 +46,17 @@ def answer(port: int, request: dict[str, Any]) -> None:
     given = request.get("params") or {}
     if request["method"] == "initialize":
         about = {"name": "crash", "version": "1"}
-        result: dict[str, Any] = {"protocolVersion": given["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+        result: dict[str, Any] = {
+            "protocolVersion": given["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": about,
+        }
     elif request["method"] == "tools/list":
         result = {"tools": TOOLS}
     elif request["method"] == "tools/call":
-        result = {"content": [{"type": "text", "text": called(port, given["name"], given["arguments"]["key"])}]}
+        result = {
+            "content": [{"type": "text", "text": called(port, given["name"], given["arguments"]["key"])}]
+        }
     else:
         result = {}
     with _lock:

@@ -37,13 +37,22 @@ def build(url: str, stage: Stage, streaming: bool) -> Any:
             over = state in ("completed", "failed", "canceled", "rejected", "input-required", "auth-required")
             await self._updater.update_status(types.TaskState(state), message, final=over)
 
-        async def artifact(self, artifact_id: str, name: str | None, parts: list[dict[str, Any]], append: bool, last: bool) -> None:
+        async def artifact(
+            self, artifact_id: str, name: str | None, parts: list[dict[str, Any]], append: bool, last: bool
+        ) -> None:
             written = [part(one) for one in parts]
-            await self._updater.add_artifact(written, artifact_id=artifact_id, name=name, append=append, last_chunk=last)
+            await self._updater.add_artifact(
+                written, artifact_id=artifact_id, name=name, append=append, last_chunk=last
+            )
 
         async def message(self, text: str) -> None:
             role = types.Role.agent
-            said = types.Message(message_id=str(uuid.uuid4()), role=role, parts=[part({"text": text})], context_id=self._context.context_id)
+            said = types.Message(
+                message_id=str(uuid.uuid4()),
+                role=role,
+                parts=[part({"text": text})],
+                context_id=self._context.context_id,
+            )
             await self._queue.enqueue_event(said)
 
     def part(given: dict[str, Any]) -> Any:
@@ -53,7 +62,9 @@ def build(url: str, stage: Stage, streaming: bool) -> Any:
             case {"data": data}:
                 return types.Part(root=types.DataPart(data=data))
             case {"raw": content}:
-                file = types.FileWithBytes(bytes=content, name=given["filename"], mime_type=given["mediaType"])
+                file = types.FileWithBytes(
+                    bytes=content, name=given["filename"], mime_type=given["mediaType"]
+                )
                 return types.Part(root=types.FilePart(file=file))
         raise AssertionError(f"no such part: {given}")
 
@@ -76,7 +87,9 @@ def build(url: str, stage: Stage, streaming: bool) -> Any:
     )
     make: Any = A2AStarletteApplication
     handler: Any = DefaultRequestHandler
-    return make(agent_card=card, http_handler=handler(agent_executor=Executor(), task_store=InMemoryTaskStore())).build()
+    return make(
+        agent_card=card, http_handler=handler(agent_executor=Executor(), task_store=InMemoryTaskStore())
+    ).build()
 
 
 if __name__ == "__main__":

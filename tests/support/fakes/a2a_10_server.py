@@ -30,11 +30,17 @@ class _Voice:
 
     async def status(self, state: str, text: str | None) -> None:
         message = self._updater.new_agent_message([Part(text=text)]) if text is not None else None
-        await self._updater.update_status(TaskState.Value(f"TASK_STATE_{state.upper().replace('-', '_')}"), message)
+        await self._updater.update_status(
+            TaskState.Value(f"TASK_STATE_{state.upper().replace('-', '_')}"), message
+        )
 
-    async def artifact(self, artifact_id: str, name: str | None, parts: list[dict[str, Any]], append: bool, last: bool) -> None:
+    async def artifact(
+        self, artifact_id: str, name: str | None, parts: list[dict[str, Any]], append: bool, last: bool
+    ) -> None:
         written = [ParseDict(part, Part()) for part in parts]
-        await self._updater.add_artifact(written, artifact_id=artifact_id, name=name, append=append, last_chunk=last)
+        await self._updater.add_artifact(
+            written, artifact_id=artifact_id, name=name, append=append, last_chunk=last
+        )
 
     async def message(self, text: str) -> None:
         await self._queue.enqueue_event(new_text_message(text, context_id=self._context.context_id))
@@ -62,14 +68,18 @@ def build(url: str, stage: Stage, streaming: bool) -> Starlette:
         default_output_modes=["text/plain"],
         skills=[AgentSkill(id="play", name="Play", description="Plays steps.", tags=["test"])],
     )
-    handler = DefaultRequestHandler(agent_executor=Executor(stage), task_store=InMemoryTaskStore(), agent_card=card)
+    handler = DefaultRequestHandler(
+        agent_executor=Executor(stage), task_store=InMemoryTaskStore(), agent_card=card
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         await handler.aclose()
 
-    return Starlette(routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/")], lifespan=lifespan)
+    return Starlette(
+        routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/")], lifespan=lifespan
+    )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ class Voice(Protocol):
 
     async def open(self) -> None: ...
     async def status(self, state: str, text: str | None) -> None: ...
-    async def artifact(self, artifact_id: str, name: str | None, parts: list[dict[str, Any]], append: bool, last: bool) -> None: ...
+    async def artifact(
+        self, artifact_id: str, name: str | None, parts: list[dict[str, Any]], append: bool, last: bool
+    ) -> None: ...
     async def message(self, text: str) -> None: ...
 
 
@@ -37,7 +39,10 @@ class Stage:
         self.requests: list[dict[str, Any]] = []
         self._gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._rest: dict[str, list[dict[str, Any]]] = {}
-        self.routes = [Route("/gates/{name}", self._open_gate, methods=["POST"]), Route("/requests", self._report)]
+        self.routes = [
+            Route("/gates/{name}", self._open_gate, methods=["POST"]),
+            Route("/requests", self._report),
+        ]
 
     async def play(self, voice: Voice, task_id: str, text: str) -> None:
         """The steps of a new question, or what is left of an older one; `{reply}` in it stands for the text given now."""
@@ -57,7 +62,9 @@ class Stage:
                 await voice.status(state, step.get("text"))
             case {"artifact": artifact_id}:
                 parts = step.get("parts") or [{"text": step.get("text", "")}]
-                await voice.artifact(artifact_id, step.get("name"), parts, step.get("append", False), step.get("last", False))
+                await voice.artifact(
+                    artifact_id, step.get("name"), parts, step.get("append", False), step.get("last", False)
+                )
             case {"message": text}:
                 await voice.message(text)
             case {"gate": name}:
@@ -89,7 +96,9 @@ class Stage:
         async def recorded(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != "/":
                 return await app(scope, receive, send)
-            seen: dict[str, Any] = {"authorization": dict(scope["headers"]).get(b"authorization", b"").decode()}
+            seen: dict[str, Any] = {
+                "authorization": dict(scope["headers"]).get(b"authorization", b"").decode()
+            }
             body = bytearray()
 
             async def heard() -> Any:

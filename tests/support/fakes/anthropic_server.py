@@ -44,7 +44,9 @@ class AnthropicServer(ModelServer):
         names = [tool["name"] for tool in body.get("tools") or []]
         for n, name in enumerate(names):
             if not re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", name):
-                return _invalid(f"tools.{n}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
+                return _invalid(
+                    f"tools.{n}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
+                )
         if len(set(names)) < len(names):
             return _invalid("tools: Tool names must be unique.")
         return _wrong_message(body["messages"]) or _wrong_order(body["messages"])
@@ -74,7 +76,10 @@ class AnthropicServer(ModelServer):
 
     def model_list(self, names: tuple[str, ...]) -> dict[str, Any]:
         """The models by name."""
-        models = [{"id": name, "type": "model", "display_name": name, "created_at": "2025-01-01T00:00:00Z"} for name in names]
+        models = [
+            {"id": name, "type": "model", "display_name": name, "created_at": "2025-01-01T00:00:00Z"}
+            for name in names
+        ]
         return {"data": models, "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 
@@ -101,20 +106,30 @@ class _Message(Wire):
         self._sent += 1
         match piece:
             case Text(text=text):
-                return self._opened("text", {"type": "text", "text": ""}) + self._delta("text_delta", text=text)
+                return self._opened("text", {"type": "text", "text": ""}) + self._delta(
+                    "text_delta", text=text
+                )
             case Reasoning(text=text):
                 thinking = {"type": "thinking", "thinking": "", "signature": ""}
                 return self._opened("thinking", thinking) + self._delta("thinking_delta", thinking=text)
             case CallOpened(id=call_id, name=name):
                 self._called = True
                 block = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
-                return self._closed() + self._opened("tool_use", block) + self._delta("input_json_delta", partial_json="")
+                return (
+                    self._closed()
+                    + self._opened("tool_use", block)
+                    + self._delta("input_json_delta", partial_json="")
+                )
             case CallArgs(text=text):
                 return self._delta("input_json_delta", partial_json=text)
 
     def tail(self) -> bytes:
         delta = {"stop_reason": self._stop(self._called), "stop_sequence": None}
-        return self._closed() + _event("message_delta", delta=delta, usage=self._usage(self._sent)) + _event("message_stop")
+        return (
+            self._closed()
+            + _event("message_delta", delta=delta, usage=self._usage(self._sent))
+            + _event("message_stop")
+        )
 
     def failure(self, fail: Fail) -> bytes:
         return sse(_error(fail), "error")
@@ -126,19 +141,38 @@ class _Message(Wire):
             content.append({"type": "thinking", "thinking": reasoning, "signature": _SIGNATURE})
         if text:
             content.append({"type": "text", "text": text})
-        content += [{"type": "tool_use", "id": call.id, "name": call.name, "input": parsed_args(args)} for call, args in calls]
-        return {**self._frame(content), "stop_reason": self._stop(bool(calls)), "usage": self._usage(len(pieces))}
+        content += [
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": parsed_args(args)}
+            for call, args in calls
+        ]
+        return {
+            **self._frame(content),
+            "stop_reason": self._stop(bool(calls)),
+            "usage": self._usage(len(pieces)),
+        }
 
     def _stop(self, called: bool) -> str:
         return "max_tokens" if self.playback.cut else "tool_use" if called else "end_turn"
 
     def _frame(self, content: list[dict[str, Any]]) -> dict[str, Any]:
         model = self.playback.request.model
-        return {"id": self._id, "type": "message", "role": "assistant", "model": model, "content": content, "stop_sequence": None}
+        return {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "content": content,
+            "stop_sequence": None,
+        }
 
     def _usage(self, sent: int) -> dict[str, int]:
         prompt = self.playback.request.approximate_tokens
-        return {"input_tokens": prompt, "output_tokens": sent, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+        return {
+            "input_tokens": prompt,
+            "output_tokens": sent,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+        }
 
     def _opened(self, kind: str, block: dict[str, Any]) -> bytes:
         if kind == self._open:
@@ -164,7 +198,11 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 def _error(fail: Fail) -> dict[str, Any]:
     kind = _TYPES.get(fail.status, "api_error" if fail.status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": fail.message}, "request_id": f"req_{uuid.uuid4().hex[:24]}"}
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": fail.message},
+        "request_id": f"req_{uuid.uuid4().hex[:24]}",
+    }
 
 
 def _invalid(message: str) -> Fail:
@@ -181,8 +219,18 @@ def _messages(message: dict[str, Any]) -> list[Msg]:
     blocks = _blocks(message)
     text = "".join(b["text"] for b in blocks if b["type"] == "text")
     if message["role"] == "assistant":
-        return [Msg("assistant", text, tuple(ToolUse(b["name"], b["input"], b["id"]) for b in blocks if b["type"] == "tool_use"))]
-    results = [Msg("tool", text_of(b.get("content")), tool_call_id=b["tool_use_id"]) for b in blocks if b["type"] == "tool_result"]
+        return [
+            Msg(
+                "assistant",
+                text,
+                tuple(ToolUse(b["name"], b["input"], b["id"]) for b in blocks if b["type"] == "tool_use"),
+            )
+        ]
+    results = [
+        Msg("tool", text_of(b.get("content")), tool_call_id=b["tool_use_id"])
+        for b in blocks
+        if b["type"] == "tool_result"
+    ]
     return [*results, Msg("user", text)] if text or not results else results
 
 
@@ -192,7 +240,9 @@ def _wrong_message(messages: list[dict[str, Any]]) -> Fail | None:
             return _invalid(f"messages.{n}.role: Input should be 'user' or 'assistant'")
         blocks = _blocks(message)
         if not blocks and not (message["role"] == "assistant" and n == len(messages) - 1):
-            return _invalid(f"messages.{n}: all messages must have non-empty content except for the optional final assistant message")
+            return _invalid(
+                f"messages.{n}: all messages must have non-empty content except for the optional final assistant message"
+            )
         if any(b["type"] == "text" and not b["text"] for b in blocks):
             return _invalid(f"messages.{n}: text content blocks must be non-empty")
     return None

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import time
 
-_ROUNDING = 1e-6  # what floats of this size lose, so that a jump of exactly n seconds ends a sleep of n seconds
+_ROUNDING = (
+    1e-6  # what floats of this size lose, so that a jump of exactly n seconds ends a sleep of n seconds
+)
 
 
 class ScaledClock:

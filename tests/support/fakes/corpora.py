@@ -61,7 +61,13 @@ def _bedrock_text(index: int, *texts: str) -> list[AIMessageChunk]:
 
 def _bedrock_reasoning(index: int, *texts: str) -> list[AIMessageChunk]:
     parts: list[dict[str, str]] = [*({"text": text} for text in texts), {"signature": "EqQBCkgIARABGAIiQL8d"}]
-    return [*(_bedrock([{"type": "reasoning_content", "reasoning_content": part, "index": index}]) for part in parts), _bedrock([])]
+    return [
+        *(
+            _bedrock([{"type": "reasoning_content", "reasoning_content": part, "index": index}])
+            for part in parts
+        ),
+        _bedrock([]),
+    ]
 
 
 def _bedrock_call(index: int, call: ToolUse, *, pieces: int = 3) -> list[AIMessageChunk]:
@@ -95,7 +101,9 @@ def _bedrock_message(*parts: list[AIMessageChunk], stop: str = "end_turn") -> tu
 # --- Gemini: text is a plain string or, from version 3 and next to thoughts, a list; function calls come whole and without index.
 
 
-def _gemini(content: Any, *calls: ToolUse, last: bool = False, signature: str | None = None) -> AIMessageChunk:
+def _gemini(
+    content: Any, *calls: ToolUse, last: bool = False, signature: str | None = None
+) -> AIMessageChunk:
     metadata: dict[str, Any] = {"safety_ratings": [], "model_provider": "google_genai"}
     if last:
         metadata |= {"finish_reason": "STOP", "model_name": "gemini-2.5-pro"}
@@ -108,7 +116,9 @@ def _gemini(content: Any, *calls: ToolUse, last: bool = False, signature: str | 
         content=content,
         additional_kwargs=extra,
         response_metadata=metadata,
-        tool_call_chunks=[tool_call_chunk(name=c.name, args=json.dumps(c.args), id=c.id, index=None) for c in calls],
+        tool_call_chunks=[
+            tool_call_chunk(name=c.name, args=json.dumps(c.args), id=c.id, index=None) for c in calls
+        ],
         usage_metadata={**_usage(0 if last else 96, 4), "input_token_details": {"cache_read": 0}},
     )
 
@@ -133,12 +143,17 @@ def _plain_message(*chunks: AIMessageChunk, finish: str = "stop") -> tuple[AIMes
 def _plain_call(index: int, call: ToolUse) -> list[AIMessageChunk]:
     text = json.dumps(call.args)
     parts = [tool_call_chunk(name=call.name, args="", id=call.id, index=index)]
-    parts += [tool_call_chunk(name=None, args=text[start : start + 7], id=None, index=index) for start in range(0, len(text), 7)]
+    parts += [
+        tool_call_chunk(name=None, args=text[start : start + 7], id=None, index=index)
+        for start in range(0, len(text), 7)
+    ]
     return [_plain("", tool_call_chunks=[part]) for part in parts]
 
 
 def _inline(name: str, *texts: str, text: str, reasoning: str) -> Corpus:
-    return Corpus(name, _plain_message(*(_plain(part) for part in texts)), text=text, reasoning=reasoning, inline=True)
+    return Corpus(
+        name, _plain_message(*(_plain(part) for part in texts)), text=text, reasoning=reasoning, inline=True
+    )
 
 
 BEDROCK = (
@@ -169,7 +184,11 @@ BEDROCK = (
 )  # fmt: skip
 
 GEMINI = (
-    Corpus("gemini-text", (_gemini("The "), _gemini("app is healthy"), _gemini(".", last=True)), text="The app is healthy."),
+    Corpus(
+        "gemini-text",
+        (_gemini("The "), _gemini("app is healthy"), _gemini(".", last=True)),
+        text="The app is healthy.",
+    ),
     Corpus("gemini-usage-only-end", (_gemini("Done."), _gemini("", last=True)), text="Done."),
     Corpus(
         "gemini-thinking-then-text",
@@ -188,10 +207,19 @@ GEMINI = (
         text="It works.",
         reasoning="Short.",
     ),
-    Corpus("gemini-text-and-call", (_gemini("I look first."), _gemini("", _LOOK, last=True)), text="I look first.", calls=(_LOOK,)),
+    Corpus(
+        "gemini-text-and-call",
+        (_gemini("I look first."), _gemini("", _LOOK, last=True)),
+        text="I look first.",
+        calls=(_LOOK,),
+    ),
     Corpus(
         "gemini-thinking-and-parallel-calls",
-        (_gemini([_thought("Two sources.")]), _gemini("", _LOOK, _ASK, signature="CiQBjz1rXw=="), _gemini("", last=True)),
+        (
+            _gemini([_thought("Two sources.")]),
+            _gemini("", _LOOK, _ASK, signature="CiQBjz1rXw=="),
+            _gemini("", last=True),
+        ),
         reasoning="Two sources.",
         calls=(_LOOK, _ASK),
     ),
@@ -218,7 +246,9 @@ OPENAI = (
     ),
     Corpus(
         "openai-reasoning-and-parallel-calls",
-        _plain_message(_plain("", "Both."), *_plain_call(0, _LOOK), *_plain_call(1, _ASK), finish="tool_calls"),
+        _plain_message(
+            _plain("", "Both."), *_plain_call(0, _LOOK), *_plain_call(1, _ASK), finish="tool_calls"
+        ),
         reasoning="Both.",
         calls=(_LOOK, _ASK),
     ),
@@ -226,12 +256,45 @@ OPENAI = (
 )
 
 INLINE = (
-    _inline("inline-whole-tags", "<think>", "Let me see.", "</think>", "The app is up.", text="The app is up.", reasoning="Let me see."),
-    _inline("inline-split-tags", "<th", "ink>Let ", "me.</", "thi", "nk", ">It ", "is.", text="It is.", reasoning="Let me."),
+    _inline(
+        "inline-whole-tags",
+        "<think>",
+        "Let me see.",
+        "</think>",
+        "The app is up.",
+        text="The app is up.",
+        reasoning="Let me see.",
+    ),
+    _inline(
+        "inline-split-tags",
+        "<th",
+        "ink>Let ",
+        "me.</",
+        "thi",
+        "nk",
+        ">It ",
+        "is.",
+        text="It is.",
+        reasoning="Let me.",
+    ),
     _inline("inline-one-letter", *"<think>a < b</think>c <d> e", text="c <d> e", reasoning="a < b"),
     _inline("inline-one-chunk", "<think>Short.</think>Answer.", text="Answer.", reasoning="Short."),
-    _inline("inline-closing-with-text", "<think>one", " two</think>three", " four", text="three four", reasoning="one two"),
-    _inline("inline-looks-like-a-tag", "Use <th", "ead> and a <", " b.", text="Use <thead> and a < b.", reasoning=""),
+    _inline(
+        "inline-closing-with-text",
+        "<think>one",
+        " two</think>three",
+        " four",
+        text="three four",
+        reasoning="one two",
+    ),
+    _inline(
+        "inline-looks-like-a-tag",
+        "Use <th",
+        "ead> and a <",
+        " b.",
+        text="Use <thead> and a < b.",
+        reasoning="",
+    ),
     _inline("inline-never-closed", "<think>I ", "go on", text="", reasoning="I go on"),
     _inline("inline-empty-thought", "<think>", "</think>", "Yes.", text="Yes.", reasoning=""),
 )
@@ -249,10 +312,16 @@ class CorpusChatModel(BaseChatModel):
         return "corpus"
 
     def bind_tools(
-        self, tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool], *, tool_choice: str | None = None, **kwargs: Any
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: str | None = None,
+        **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """Bind tools in OpenAI's form."""
-        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], tool_choice=tool_choice, **kwargs)
+        return self.bind(
+            tools=[convert_to_openai_tool(tool) for tool in tools], tool_choice=tool_choice, **kwargs
+        )
 
     async def _astream(
         self,
@@ -266,7 +335,11 @@ class CorpusChatModel(BaseChatModel):
             yield ChatGenerationChunk(message=chunk)
 
     def _generate(
-        self, messages: list[BaseMessage], stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
     ) -> ChatResult:
         return merged([*self._reply(messages).chunks, AIMessageChunk(content="", chunk_position="last")])
 

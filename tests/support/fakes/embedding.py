@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 DIMENSIONS = 64
 
 
-def vector_of(text: str) -> list[float]:
+def embed_words(text: str) -> list[float]:
     counts = [0.001] * DIMENSIONS
     for word in re.findall(r"\w+", text.lower()):
         counts[hashlib.sha256(word.encode()).digest()[0] % DIMENSIONS] += 1.0
@@ -24,20 +24,20 @@ class WordVectors:
     name: str = "words"
     dimensions: int = DIMENSIONS
     texts: list[str] = field(default_factory=list)
-    may_go: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     broken: bool = False
 
     def __post_init__(self) -> None:
-        self.may_go.set()
+        self.release.set()
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         self.asked.set()
         if self.broken:
             raise ConnectionError("the far end is away")
-        await self.may_go.wait()
+        await self.release.wait()
         self.texts += texts
-        return [vector_of(text) for text in texts]
+        return [embed_words(text) for text in texts]
 
     async def close(self) -> None:
-        self.may_go.set()
+        self.release.set()

@@ -9,13 +9,25 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_NAME = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in (("NAME", "A Test"), ("EMAIL", "a@b.test"))}
+_NAME = {
+    f"GIT_{role}_{part}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for part, value in (("NAME", "A Test"), ("EMAIL", "a@b.test"))
+}
 
 
 def git(folder: Path, *arguments: str) -> str:
     """Runs git without anybody's configuration."""
-    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, **_NAME}
-    return subprocess.run(["git", *arguments], cwd=folder, env=env, check=True, capture_output=True, text=True).stdout.strip()
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        **_NAME,
+    }
+    return subprocess.run(
+        ["git", *arguments], cwd=folder, env=env, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def repository(folder: Path, files: Mapping[str, str | bytes]) -> Path:
@@ -53,7 +65,11 @@ class GitServer:
             self.requests.append(head)
             headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
             body = await reader.readexactly(int(headers.get("content-length", 0)))
-            writer.write(await self._said(head.split(" ")[1], gzip.decompress(body) if "content-encoding" in headers else body))
+            writer.write(
+                await self._said(
+                    head.split(" ")[1], gzip.decompress(body) if "content-encoding" in headers else body
+                )
+            )
             await writer.drain()
         writer.close()
 
@@ -62,7 +78,13 @@ class GitServer:
             return f"HTTP/1.1 {self.refuse}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode()
         first = "info/refs" in path
         process = await asyncio.create_subprocess_exec(
-            *("git", "upload-pack", "--stateless-rpc", *(("--advertise-refs",) if first else ()), str(self.folder)),
+            *(
+                "git",
+                "upload-pack",
+                "--stateless-rpc",
+                *(("--advertise-refs",) if first else ()),
+                str(self.folder),
+            ),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

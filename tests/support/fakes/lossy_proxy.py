@@ -27,10 +27,15 @@ class LossyProxy:
     async def _pass(self, asked: Request) -> Response:
         headers = {name: value for name, value in asked.headers.items() if name not in _OWN}
         onward = self._http.build_request(
-            asked.method, self._target + asked.path_params["path"], headers=headers, content=await asked.body()
+            asked.method,
+            self._target + asked.path_params["path"],
+            headers=headers,
+            content=await asked.body(),
         )
         answer = await self._http.send(onward, stream=True)
-        return StreamingResponse(self._frames(answer), answer.status_code, {"content-type": answer.headers["content-type"]})
+        return StreamingResponse(
+            self._frames(answer), answer.status_code, {"content-type": answer.headers["content-type"]}
+        )
 
     async def _frames(self, answer: httpx.Response) -> AsyncIterator[bytes]:
         held = b""

@@ -13,14 +13,33 @@ SEAL = os.environ.get("DESK_SEAL", "")
 
 
 def _takes(**properties: str) -> dict[str, Any]:
-    return {"type": "object", "properties": {name: {"type": kind} for name, kind in properties.items()}, "required": list(properties)}
+    return {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in properties.items()},
+        "required": list(properties),
+    }
 
 
 _HARMLESS = {"destructiveHint": False}  # it may write, and nobody need be asked
 TOOLS = [
-    {"name": "look", "description": "What is there.", "inputSchema": _takes(at="string"), "annotations": _HARMLESS},
-    {"name": "walk", "description": "Some steps, with progress.", "inputSchema": _takes(steps="integer"), "annotations": _HARMLESS},
-    {"name": "fail", "description": "A failure.", "inputSchema": _takes(text="string"), "annotations": _HARMLESS},
+    {
+        "name": "look",
+        "description": "What is there.",
+        "inputSchema": _takes(at="string"),
+        "annotations": _HARMLESS,
+    },
+    {
+        "name": "walk",
+        "description": "Some steps, with progress.",
+        "inputSchema": _takes(steps="integer"),
+        "annotations": _HARMLESS,
+    },
+    {
+        "name": "fail",
+        "description": "A failure.",
+        "inputSchema": _takes(text="string"),
+        "annotations": _HARMLESS,
+    },
 ]
 
 
@@ -46,7 +65,12 @@ def _call(params: dict[str, Any]) -> dict[str, Any]:
         case "walk":
             token = (params.get("_meta") or {}).get("progressToken")
             for step in range(1, given["steps"] + 1):
-                told = {"progressToken": token, "progress": step, "total": given["steps"], "message": f"step {step}"}
+                told = {
+                    "progressToken": token,
+                    "progress": step,
+                    "total": given["steps"],
+                    "message": f"step {step}",
+                }
                 _send({"method": "notifications/progress", "params": told})
             return _text(f"walked {given['steps']}")
         case _:
@@ -58,7 +82,11 @@ def _result(request: dict[str, Any]) -> dict[str, Any]:
     match request["method"]:
         case "initialize":
             about = {"name": "desk", "version": "1"}
-            return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+            return {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": about,
+            }
         case "tools/list":
             return {"tools": TOOLS}
         case "tools/call":

@@ -25,17 +25,26 @@ class Exchange:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def respond(self, status: int, body: bytes = b"", kind: str = "application/json", **headers: str) -> None:
+    async def respond(
+        self, status: int, body: bytes = b"", kind: str = "application/json", **headers: str
+    ) -> None:
         more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
         head = f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{more}\r\n"
         await self.write(head.encode() + body)
 
     async def result(self, result: dict[str, Any], **headers: str) -> None:
-        await self.respond(200, json.dumps({"jsonrpc": "2.0", "id": self.message["id"], "result": result}).encode(), **headers)
+        await self.respond(
+            200,
+            json.dumps({"jsonrpc": "2.0", "id": self.message["id"], "result": result}).encode(),
+            **headers,
+        )
 
     async def stream(self, *events: str) -> None:
         """Opens an event stream and sends this much of it."""
-        await self.write(b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + "".join(events).encode())
+        await self.write(
+            b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+            + "".join(events).encode()
+        )
 
     def event(self, message: dict[str, Any], event_id: str = "") -> str:
         named = f"id: {event_id}\n" if event_id else ""
@@ -62,7 +71,9 @@ class HttpServer:
         assert task is not None
         task.set_name(FAKE_TASK)
         self._serving.add(task)
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):  # the end of the test, too
+        with contextlib.suppress(
+            ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError
+        ):  # the end of the test, too
             while not writer.is_closing():
                 await self._answer(await _request(reader, writer))
         writer.close()
@@ -78,13 +89,17 @@ async def proper(exchange: Exchange) -> None:
     match message.get("method", exchange.method):
         case "initialize":
             result = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}}}
-            await exchange.result({**result, "serverInfo": {"name": "bytes", "version": "1"}}, mcp_session_id="s-1")
+            await exchange.result(
+                {**result, "serverInfo": {"name": "bytes", "version": "1"}}, mcp_session_id="s-1"
+            )
         case "tools/list":
             schema = {"type": "object", "properties": {"value": {"type": "string"}}}
             harmless = {"name": "read", "inputSchema": schema, "annotations": {"readOnlyHint": True}}
             await exchange.result({"tools": [{"name": "say", "inputSchema": schema}, harmless]})
         case "tools/call":
-            await exchange.result({"content": [{"type": "text", "text": message["params"]["arguments"].get("value", "")}]})
+            await exchange.result(
+                {"content": [{"type": "text", "text": message["params"]["arguments"].get("value", "")}]}
+            )
         case "ping":
             await exchange.result({})
         case "GET":
@@ -97,7 +112,9 @@ async def proper(exchange: Exchange) -> None:
 
 async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exchange:
     head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)
+    }
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     return Exchange(head[0].split()[0], headers, json.loads(body) if body else {}, writer)
 

@@ -20,7 +20,12 @@ _HINTS: dict[str, dict[str, Any] | None] = {
     "hold_note": None,
 }
 TOOLS = [
-    {"name": name, "description": f"{name}.", "inputSchema": _NOTE, **({} if hints is None else {"annotations": hints})}
+    {
+        "name": name,
+        "description": f"{name}.",
+        "inputSchema": _NOTE,
+        **({} if hints is None else {"annotations": hints}),
+    }
     for name, hints in _HINTS.items()
 ]
 
@@ -40,7 +45,11 @@ def _result(calls: Path, request: dict[str, Any]) -> dict[str, Any] | None:
     match request["method"]:
         case "initialize":
             about = {"name": "notes", "version": "1"}
-            return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+            return {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": about,
+            }
         case "tools/list":
             return {"tools": TOOLS}
         case "tools/call":

@@ -28,14 +28,27 @@ OPEN = {"type": "object", "properties": {}, "additionalProperties": True}
 TOOLS: dict[str, dict[str, Any]] = {
     "echo": {
         "description": "Says it again, after a moment.",
-        "inputSchema": {"type": "object", "properties": {"value": {"type": "string"}}, "required": ["value"], "x-kept": [1, 2]},
+        "inputSchema": {
+            "type": "object",
+            "properties": {"value": {"type": "string"}},
+            "required": ["value"],
+            "x-kept": [1, 2],
+        },
         "outputSchema": {"type": "object", "properties": {"result": {"type": "string"}}},
         "annotations": {"title": "Echo", "readOnlyHint": True, "openWorldHint": False},
     },
     "who": {"description": "Process id and token.", "inputSchema": OPEN},
-    "read_who": {"description": "The same, harmless.", "inputSchema": OPEN, "annotations": {"readOnlyHint": True}},
+    "read_who": {
+        "description": "The same, harmless.",
+        "inputSchema": OPEN,
+        "annotations": {"readOnlyHint": True},
+    },
     "hang": {"description": "Never answers.", "inputSchema": OPEN, "annotations": {"destructiveHint": True}},
-    "hang_once": {"description": "Never answers the first process.", "inputSchema": OPEN, "annotations": {"idempotentHint": True}},
+    "hang_once": {
+        "description": "Never answers the first process.",
+        "inputSchema": OPEN,
+        "annotations": {"idempotentHint": True},
+    },
     "stall": {"description": "Stops the whole server for some seconds.", "inputSchema": OPEN},
     "die": {"description": "Ends the process.", "inputSchema": OPEN},
     "fail": {"description": "A failure.", "inputSchema": OPEN},
@@ -75,7 +88,9 @@ def page(cursor: str | None) -> dict[str, Any]:
     return {"tools": tools[half:]} if cursor else {"tools": tools[:half], "nextCursor": "more"}
 
 
-def call(name: str, given: dict[str, Any], request: dict[str, Any], options: argparse.Namespace) -> dict[str, Any] | None:
+def call(
+    name: str, given: dict[str, Any], request: dict[str, Any], options: argparse.Namespace
+) -> dict[str, Any] | None:
     known = (name in TOOLS and name not in _removed) or name in _added
     if not known:
         return text(f"Unknown tool: {name}", isError=True)
@@ -126,7 +141,12 @@ def count(given: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     for step in range(1, given["to"] + 1):
         time.sleep(given.get("every", 0))
         if token is not None:
-            params = {"progressToken": token, "progress": step, "total": given["to"], "message": f"{given.get('text', 'step')} {step}"}
+            params = {
+                "progressToken": token,
+                "progress": step,
+                "total": given["to"],
+                "message": f"{given.get('text', 'step')} {step}",
+            }
             send({"method": "notifications/progress", "params": params})
     return text("with progress" if token is not None else "without progress")
 
@@ -149,7 +169,11 @@ def answer(request: dict[str, Any], options: argparse.Namespace) -> None:
             time.sleep(options.start_delay)
             about = {"name": "raw", "version": "1.2.3"}
             capabilities = {"tools": {"listChanged": True}}
-            result = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": about}
+            result = {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": capabilities,
+                "serverInfo": about,
+            }
             send({"id": request["id"], "result": {**result, "instructions": "Ask anything."}})
         case "ping":
             send({"id": request["id"], "result": {}})
@@ -195,7 +219,9 @@ def main() -> None:
     parser.add_argument("--stubborn", action="store_true", help="end neither with the input nor on SIGTERM")
     parser.add_argument("--api-token", help="not used")
     parser.add_argument("--sign", help="a file to write at the start")
-    parser.add_argument("--helper", action="store_true", help="start another process of the same kind, which holds the pipes")
+    parser.add_argument(
+        "--helper", action="store_true", help="start another process of the same kind, which holds the pipes"
+    )
     options = parser.parse_args()
     if options.marks:
         with open(os.path.join(options.marks, f"pid-{os.getpid()}"), "w"):

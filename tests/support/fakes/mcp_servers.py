@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool
 
 import network_guard
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.sessions import McpSessions
+from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from tests.conftest import ROOT, need
 from tests.support.fakes.mcp_http import FAKE_TASK
 
@@ -23,27 +23,31 @@ FAKES = Path(__file__).parent
 LONG = 30.0  # for waiting: no test takes this long unless it fails
 
 
-def raw(*options: str, marks: Path | None = None, **env: str) -> McpServer:
+def raw_stdio_server(*options: str, marks: Path | None = None, **env: str) -> McpServer:
     """The hand-written server on stdio; without site packages it starts at once."""
     placed = ("--marks", str(marks)) if marks else ()
-    return McpServer(command=sys.executable, args=("-S", str(FAKES / "mcp_raw.py"), *options, *placed), env=env)
+    return McpServer(
+        command=sys.executable, args=("-S", str(FAKES / "mcp_raw.py"), *options, *placed), env=env
+    )
 
 
-def real(**env: str) -> McpServer:
+def sdk_stdio_server(**env: str) -> McpServer:
     """The server made with the protocol's library, on stdio."""
-    return McpServer(command=sys.executable, args=(str(FAKES / "mcp_real.py"),), env={**guarded(), **env})
+    return McpServer(
+        command=sys.executable, args=(str(FAKES / "mcp_real.py"),), env={**network_guard_environment(), **env}
+    )
 
 
-def guarded() -> dict[str, str]:
+def network_guard_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("PYTHONPATH", network_guard.GUARD_FILE) if name in os.environ}
 
 
-def surroundings(tmp_path: Path, **more: str) -> dict[str, str]:
+def child_test_environment(tmp_path: Path, **more: str) -> dict[str, str]:
     """An environment of ours whose processes can be told from those of other tests."""
     return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **more}
 
 
-def processes(tmp_path: Path) -> dict[int, str]:
+def list_processes(tmp_path: Path) -> dict[int, str]:
     """The living processes that were started with these surroundings, with their commands."""
     need("/proc", Path("/proc/self/environ").exists(), "processes are counted there")
     wanted = f"TMPDIR={tmp_path}".encode()
@@ -59,8 +63,8 @@ def processes(tmp_path: Path) -> dict[int, str]:
     return found
 
 
-def servers_running(tmp_path: Path) -> list[int]:
-    return [pid for pid, command in processes(tmp_path).items() if "mcp_r" in command]
+def list_server_pids(tmp_path: Path) -> list[int]:
+    return [pid for pid, command in list_processes(tmp_path).items() if "mcp_r" in command]
 
 
 async def until(done: Callable[[], Any], what: str = "it") -> Any:
@@ -73,16 +77,18 @@ async def until(done: Callable[[], Any], what: str = "it") -> Any:
 
 
 @contextlib.asynccontextmanager
-async def open_sessions(tmp_path: Path, **options: Any) -> AsyncIterator[McpSessions]:
+async def open_sessions(tmp_path: Path, **options: Any) -> AsyncIterator[McpSessionPool]:
     """Sessions that must leave nothing behind: no process, no task."""
     before = asyncio.all_tasks()
-    environment = surroundings(tmp_path, **options.pop("environment", {}))
-    sessions = McpSessions(**{"connect_timeout": LONG, "call_timeout": LONG, "environment": environment, **options})
+    environment = child_test_environment(tmp_path, **options.pop("environment", {}))
+    sessions = McpSessionPool(
+        **{"connect_timeout": LONG, "call_timeout": LONG, "environment": environment, **options}
+    )
     try:
         yield sessions
     finally:
         await sessions.aclose()
-    assert processes(tmp_path) == {}
+    assert list_processes(tmp_path) == {}
     assert [task for task in asyncio.all_tasks() - before if task.get_name() != FAKE_TASK] == []
 
 
@@ -91,11 +97,19 @@ def by_name(tools: Sequence[BaseTool]) -> dict[str, BaseTool]:
 
 
 @contextlib.contextmanager
-def python(script: str, tmp_path: Path, *args: str) -> Iterator[None]:
+def run_python_script(script: str, tmp_path: Path, *args: str) -> Iterator[None]:
     """A process of ours with this script, for tests in which we die."""
-    environment = {**surroundings(tmp_path), **guarded(), "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **child_test_environment(tmp_path),
+        **network_guard_environment(),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
     process = subprocess.Popen(
-        [sys.executable, "-c", script, *args], env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True
+        [sys.executable, "-c", script, *args],
+        env=environment,
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         yield

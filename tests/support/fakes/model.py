@@ -16,7 +16,14 @@ from langchain_core.exceptions import (
     ModelRateLimitError,
 )
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -26,7 +33,19 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr
 
 from .request import Msg, Request, ToolUse, named
-from .script import CallArgs, CallOpened, Casting, Fail, Piece, Playback, Player, Reasoning, Refused, Text, Think
+from .script import (
+    CallArgs,
+    CallOpened,
+    Casting,
+    Fail,
+    Piece,
+    Playback,
+    Player,
+    Reasoning,
+    Refused,
+    Text,
+    Think,
+)
 
 
 class ScriptedOutage(ConnectionError, ModelAPIError):
@@ -76,7 +95,11 @@ class ScriptedChatModel(BaseChatModel):
         return self._bound
 
     def bind_tools(
-        self, tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool], *, tool_choice: str | None = None, **kwargs: Any
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: str | None = None,
+        **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """Bind tools in OpenAI's form and note their names."""
         formatted = [convert_to_openai_tool(tool) for tool in tools]
@@ -103,12 +126,18 @@ class ScriptedChatModel(BaseChatModel):
         return merged([chunk async for chunk in self._chunks(messages, stream=False, kwargs=kwargs)])
 
     def _generate(
-        self, messages: list[BaseMessage], stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
     ) -> ChatResult:
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(lambda: asyncio.run(self._agenerate(messages, **kwargs))).result()
 
-    async def _chunks(self, messages: list[BaseMessage], *, stream: bool, kwargs: dict[str, Any]) -> AsyncIterator[AIMessageChunk]:
+    async def _chunks(
+        self, messages: list[BaseMessage], *, stream: bool, kwargs: dict[str, Any]
+    ) -> AsyncIterator[AIMessageChunk]:
         request = as_request(messages, model=self.model, stream=stream, tools=kwargs.get("tools") or [])
         self._player.requests.append(request)
         playback = self._player.cue(request)
@@ -186,7 +215,9 @@ def merged(chunks: Sequence[AIMessageChunk]) -> ChatResult:
     return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def as_request(messages: Sequence[BaseMessage], *, model: str = "", stream: bool = False, tools: Sequence[Any] = ()) -> Request:
+def as_request(
+    messages: Sequence[BaseMessage], *, model: str = "", stream: bool = False, tools: Sequence[Any] = ()
+) -> Request:
     """LangChain messages as a normalised request."""
     system = "\n".join(str(m.text) for m in messages if isinstance(m, SystemMessage))
     return Request(
@@ -205,7 +236,9 @@ def _messages(messages: Sequence[BaseMessage]) -> list[Msg]:
                 calls = tuple(ToolUse(c["name"], c["args"], c["id"] or "") for c in message.tool_calls)
                 done.append(Msg("assistant", str(message.text), calls))
             case ToolMessage():
-                done.append(Msg("tool", str(message.text), tool_call_id=message.tool_call_id, tool=message.name))
+                done.append(
+                    Msg("tool", str(message.text), tool_call_id=message.tool_call_id, tool=message.name)
+                )
             case _:
                 pass  # a system message, which is not part of the conversation
     return done

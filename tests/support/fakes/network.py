@@ -126,7 +126,9 @@ class Web:
 
         server = _Quiet(("127.0.0.1", 0), Handler)
         if context is not None:
-            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+            server.socket = context.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self.port = server.server_address[1]
         with _running(server):
             yield self
@@ -204,7 +206,9 @@ class _WebHandler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def tls_service(certificate: trustme.LeafCert, *, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> Iterator[int]:
+def tls_service(
+    certificate: trustme.LeafCert, *, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+) -> Iterator[int]:
     """A port that shakes hands with the certificate and says nothing more."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.maximum_version = newest

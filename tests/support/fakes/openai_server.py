@@ -33,10 +33,15 @@ class OpenAIServer(ModelServer):
         if not body.get("model"):
             return _invalid("you must provide a model parameter")
         if not body.get("messages"):
-            return _invalid("Invalid 'messages': empty array. Expected an array with minimum length 1.", "empty_array")
+            return _invalid(
+                "Invalid 'messages': empty array. Expected an array with minimum length 1.", "empty_array"
+            )
         for n, tool in enumerate(body.get("tools") or []):
             if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", tool["function"]["name"]):
-                return _invalid(f"Invalid 'tools[{n}].function.name': string does not match pattern '^[a-zA-Z0-9_-]+$'.", "invalid_value")
+                return _invalid(
+                    f"Invalid 'tools[{n}].function.name': string does not match pattern '^[a-zA-Z0-9_-]+$'.",
+                    "invalid_value",
+                )
         return _wrong_message(body["messages"]) or _wrong_order(body["messages"])
 
     def parse(self, body: dict[str, Any]) -> Request:
@@ -66,11 +71,21 @@ class OpenAIServer(ModelServer):
     def error_body(self, fail: Fail) -> dict[str, Any]:
         """OpenAI's error object."""
         kind = _TYPES.get(fail.status, "server_error" if fail.status >= 500 else "invalid_request_error")
-        return {"error": {"message": fail.message, "type": kind, "param": None, "code": fail.code or _CODES.get(fail.status)}}
+        return {
+            "error": {
+                "message": fail.message,
+                "type": kind,
+                "param": None,
+                "code": fail.code or _CODES.get(fail.status),
+            }
+        }
 
     def model_list(self, names: tuple[str, ...]) -> dict[str, Any]:
         """The models by name."""
-        return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "scripted"} for name in names]}
+        return {
+            "object": "list",
+            "data": [{"id": name, "object": "model", "created": 0, "owned_by": "scripted"} for name in names],
+        }
 
 
 def serve_openai(
@@ -101,7 +116,12 @@ class _Completion(Wire):
                 return self._delta({"reasoning_content": text})
             case CallOpened(index=index, id=call_id, name=name):
                 self._called = True
-                call = {"index": index, "id": call_id, "type": "function", "function": {"name": name, "arguments": ""}}
+                call = {
+                    "index": index,
+                    "id": call_id,
+                    "type": "function",
+                    "function": {"name": name, "arguments": ""},
+                }
                 return self._delta({"tool_calls": [call]})
             case CallArgs(index=index, text=text):
                 return self._delta({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
@@ -109,7 +129,9 @@ class _Completion(Wire):
     def tail(self) -> bytes:
         end = self._delta({}, self._finish(self._called))
         if (self.playback.request.raw.get("stream_options") or {}).get("include_usage"):
-            end += sse({**self._frame("chat.completion.chunk"), "choices": [], "usage": self._usage(self._sent)})
+            end += sse(
+                {**self._frame("chat.completion.chunk"), "choices": [], "usage": self._usage(self._sent)}
+            )
         return end + b"data: [DONE]\n\n"
 
     def failure(self, fail: Fail) -> bytes:
@@ -118,21 +140,36 @@ class _Completion(Wire):
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         text, reasoning, calls = joined(pieces)
-        message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": text if text or not calls else None,
+            "refusal": None,
+        }
         if reasoning:
             message["reasoning_content"] = reasoning
         if calls:
             message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": args}} for call, args in calls
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": args}}
+                for call, args in calls
             ]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish(bool(calls))}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": self._finish(bool(calls)),
+        }
         return {**self._frame("chat.completion"), "choices": [choice], "usage": self._usage(len(pieces))}
 
     def _finish(self, called: bool) -> str:
         return "length" if self.playback.cut else "tool_calls" if called else "stop"
 
     def _frame(self, kind: str) -> dict[str, Any]:
-        return {"id": self._id, "object": kind, "created": int(time.time()), "model": self.playback.request.model}
+        return {
+            "id": self._id,
+            "object": kind,
+            "created": int(time.time()),
+            "model": self.playback.request.model,
+        }
 
     def _delta(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
@@ -148,7 +185,9 @@ def _message(raw: dict[str, Any]) -> Msg:
     match raw["role"]:
         case "assistant":
             calls = [(call["function"], call["id"]) for call in raw.get("tool_calls") or []]
-            return Msg("assistant", text, tuple(ToolUse(f["name"], parsed_args(f["arguments"]), i) for f, i in calls))
+            return Msg(
+                "assistant", text, tuple(ToolUse(f["name"], parsed_args(f["arguments"]), i) for f, i in calls)
+            )
         case "tool" | "function":
             return Msg("tool", text, tool_call_id=raw.get("tool_call_id"), tool=raw.get("name"))
         case _:
@@ -163,9 +202,14 @@ def _wrong_message(messages: list[dict[str, Any]]) -> Fail | None:
     for n, message in enumerate(messages):
         if message.get("role") not in _ROLES:
             known = ", ".join(repr(role) for role in _ROLES)
-            return _invalid(f"Invalid value: {message.get('role')!r}. Supported values are: {known}. (messages[{n}].role)", "invalid_value")
+            return _invalid(
+                f"Invalid value: {message.get('role')!r}. Supported values are: {known}. (messages[{n}].role)",
+                "invalid_value",
+            )
         if message.get("content") is None and not message.get("tool_calls"):
-            return _invalid(f"Invalid value for 'content': expected a string, got null. (messages[{n}].content)")
+            return _invalid(
+                f"Invalid value for 'content': expected a string, got null. (messages[{n}].content)"
+            )
     return None
 
 

@@ -146,7 +146,9 @@ def _resolve(expression: str, request: Request) -> str:
     name, _, path = expression.removeprefix("tool:").partition(".")
     results = request.tool_results
     if not results.get(name):
-        raise ScriptError(f"{{{{{expression}}}}}: no result of {name!r} after the last user message; results there: {sorted(results)}")
+        raise ScriptError(
+            f"{{{{{expression}}}}}: no result of {name!r} after the last user message; results there: {sorted(results)}"
+        )
     text = results[name][-1]
     return _field(expression, path, text) if path else text
 
@@ -165,5 +167,7 @@ def _field(expression: str, path: str, text: str) -> str:
         try:
             value = value[int(step)] if isinstance(value, list) else value[step]
         except (KeyError, IndexError, TypeError, ValueError):
-            raise ScriptError(f"{{{{{expression}}}}}: no {step!r} on the way to {path!r} in the result {text!r}") from None
+            raise ScriptError(
+                f"{{{{{expression}}}}}: no {step!r} on the way to {path!r} in the result {text!r}"
+            ) from None
     return value if isinstance(value, str) else json.dumps(value)

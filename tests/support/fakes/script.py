@@ -62,7 +62,11 @@ class Call:
     gated: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.args is not None and self.arg_pieces is not None and json.loads("".join(self.arg_pieces)) != self.args:
+        if (
+            self.args is not None
+            and self.arg_pieces is not None
+            and json.loads("".join(self.arg_pieces)) != self.args
+        ):
             raise ValueError(f"the argument pieces of {self.name!r} do not join to its arguments")
         if len(self.gated) > len(self.arg_pieces or ()):
             raise ValueError(f"{self.name!r} waits for more texts than it has explicit argument pieces")
@@ -101,7 +105,9 @@ class Turn:
     gate: Gate | None
     cut: bool
 
-    def __init__(self, *items: Item, id: str | None = None, gate: Gate | None = None, cut: bool = False) -> None:
+    def __init__(
+        self, *items: Item, id: str | None = None, gate: Gate | None = None, cut: bool = False
+    ) -> None:
         object.__setattr__(self, "items", items)
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "gate", gate)
@@ -138,7 +144,11 @@ class Script(Casting):
     """The turns of a model, chosen statelessly by the number of assistant messages after the last user message."""
 
     def __init__(
-        self, *steps: Step, name: str = "script", gate: Gate | None = None, exhausted: Literal["repeat", "error"] = "repeat"
+        self,
+        *steps: Step,
+        name: str = "script",
+        gate: Gate | None = None,
+        exhausted: Literal["repeat", "error"] = "repeat",
     ) -> None:
         if not steps:
             raise ValueError("a script needs at least one turn")
@@ -169,7 +179,9 @@ class Book(Casting):
             if re.search(pattern, request.last_user):
                 return script
         if self.default is None:
-            raise ScriptError(f"no script for the user text {request.last_user!r}; patterns: {list(self.scripts)}")
+            raise ScriptError(
+                f"no script for the user text {request.last_user!r}; patterns: {list(self.scripts)}"
+            )
         return self.default
 
     @staticmethod
@@ -184,7 +196,9 @@ class _ByModel(Casting):
 
     def choose(self, request: Request) -> Script:
         if request.model not in self._castings:
-            raise ScriptError(f"no script for the model {request.model!r}; models: {list(self._castings)}", status=404)
+            raise ScriptError(
+                f"no script for the model {request.model!r}; models: {list(self._castings)}", status=404
+            )
         return self._castings[request.model].choose(request)
 
     @property
@@ -295,7 +309,9 @@ class Player:
             gate = turn.gate or script.gate
             if gate is None and any(isinstance(item, Call) and any(item.gated) for item in turn.items):
                 raise ScriptError(f"{script.name}: a call waits for what was seen, but there is no gate")
-            return Playback(request, tuple(_filled(item, request) for item in turn.items), gate, turn.id, turn.cut)
+            return Playback(
+                request, tuple(_filled(item, request) for item in turn.items), gate, turn.id, turn.cut
+            )
         except ScriptError as error:
             self.refusals.append(str(error))
             raise
@@ -339,4 +355,11 @@ def joined(pieces: Sequence[Piece]) -> tuple[str, str, list[tuple[CallOpened, st
     text = "".join(p.text for p in pieces if isinstance(p, Text))
     reasoning = "".join(p.text for p in pieces if isinstance(p, Reasoning))
     opened = [p for p in pieces if isinstance(p, CallOpened)]
-    return text, reasoning, [(o, "".join(p.text for p in pieces if isinstance(p, CallArgs) and p.index == o.index)) for o in opened]
+    return (
+        text,
+        reasoning,
+        [
+            (o, "".join(p.text for p in pieces if isinstance(p, CallArgs) and p.index == o.index))
+            for o in opened
+        ],
+    )

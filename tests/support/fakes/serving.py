@@ -55,7 +55,9 @@ class ModelServer(ABC):
     path: str
     base: str = ""
 
-    def __init__(self, casting: Casting, *, api_key: str | None = None, max_context_tokens: int | None = None) -> None:
+    def __init__(
+        self, casting: Casting, *, api_key: str | None = None, max_context_tokens: int | None = None
+    ) -> None:
         self.player = Player(casting)
         self.api_key = api_key
         self.max_context_tokens = max_context_tokens
@@ -148,7 +150,9 @@ class ModelServer(ABC):
     async def running(self) -> AsyncIterator[None]:
         """Listen on an ephemeral loopback port; at the end all connections are dropped."""
         listener = socket.create_server(("127.0.0.1", 0))
-        config = uvicorn.Config(self.app, log_config=None, lifespan="off", ws="none", http="h11", timeout_keep_alive=600)
+        config = uvicorn.Config(
+            self.app, log_config=None, lifespan="off", ws="none", http="h11", timeout_keep_alive=600
+        )
         config.load()
         self._server = server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)

@@ -66,7 +66,9 @@ class Site:
         self.working.add(task)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-            headers = dict(line.lower().split(": ", 1)[:1] + line.split(": ", 1)[1:] for line in head[1:] if line)
+            headers = dict(
+                line.lower().split(": ", 1)[:1] + line.split(": ", 1)[1:] for line in head[1:] if line
+            )
             request = Request(head[0].split(" ")[1], headers)
             self.requests.append(request)
             self.now += 1
@@ -88,7 +90,9 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def site(pages: Mapping[str, Answer] | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
+async def serve_site(
+    pages: Mapping[str, Answer] | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Site]:
     served = Site(dict(pages or {}))
     server = await asyncio.start_server(served.answer, "127.0.0.1", 0, ssl=tls)
     served.port = server.sockets[0].getsockname()[1]
@@ -102,7 +106,7 @@ async def site(pages: Mapping[str, Answer] | None = None, tls: ssl.SSLContext | 
 
 
 @dataclass(slots=True)
-class World:
+class FakeNetwork:
     """A network with names of its own. Every attempt to connect is written down; only addresses with a `port` are answered."""
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

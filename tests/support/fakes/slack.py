@@ -25,14 +25,16 @@ SCOPES = (
     "app_mentions:read,assistant:write,chat:write,channels:history,groups:history,im:history,reactions:write,usergroups:read,"
     "users:read,users:read.email,files:read,files:write"
 )
-_JSON_FIELDS = frozenset({"blocks", "chunks", "metadata", "view", "prompts", "loading_messages", "attachments"})
+_JSON_FIELDS = frozenset(
+    {"blocks", "chunks", "metadata", "view", "prompts", "loading_messages", "attachments"}
+)
 _TS = re.compile(r"\d+\.\d{6}")
 
 T = TypeVar("T")
 
 
 @dataclass
-class Call:
+class ApiCall:
     """One request to the Web API; `answer` is `pending`, `ok`, `dropped`, `http_500` or Slack's error code."""
 
     method: str
@@ -103,17 +105,23 @@ class Workspace:
     def thread(self, channel: str, thread_ts: str) -> list[Message]:
         """What the thread shows, its root first."""
         self._expire()
-        mine = (message for message in self.messages.values() if message.channel == channel and not message.deleted)
+        mine = (
+            message
+            for message in self.messages.values()
+            if message.channel == channel and not message.deleted
+        )
         return [message for message in mine if thread_ts in (message.ts, message.thread_ts)]
 
     def text_of(self, channel: str, thread_ts: str) -> str:
         """All that the bot says in the thread, verbatim."""
-        return "".join(message.shown for message in self.thread(channel, thread_ts) if message.bot_id == BOT_ID)
+        return "".join(
+            message.shown for message in self.thread(channel, thread_ts) if message.bot_id == BOT_ID
+        )
 
     def _ts(self) -> str:
         return f"{int(self.clock.now())}.{next(self._count):06d}"
 
-    def _handle(self, call: Call) -> Json:
+    def _handle(self, call: ApiCall) -> Json:
         handler = getattr(self, "_api_" + call.method.replace(".", "_"), None)
         if handler is None:
             raise Refused("unknown_method")
@@ -127,16 +135,34 @@ class Workspace:
         answer: Json = handler(call.params)
         return answer
 
-    def add_user(self, user: str, name: str, real_name: str = "", email: str = "", is_bot: bool = False, tz: str = "UTC") -> None:
+    def add_user(
+        self,
+        user: str,
+        name: str,
+        real_name: str = "",
+        email: str = "",
+        is_bot: bool = False,
+        tz: str = "UTC",
+    ) -> None:
         profile = {"real_name": real_name or name, "display_name": name} | ({"email": email} if email else {})
         more = {"is_bot": is_bot, "tz": tz, "deleted": False, "team_id": TEAM}
-        self.users[user] = {"id": user, "name": name, "real_name": real_name or name, "profile": profile} | more
+        self.users[user] = {
+            "id": user,
+            "name": name,
+            "real_name": real_name or name,
+            "profile": profile,
+        } | more
 
     # -- the Web API
 
     def _api_auth_test(self, p: Json) -> Json:
         names = {"url": f"http://{self._origin}/", "team": "Workspace", "user": "caipe"}
-        return names | {"team_id": TEAM, "user_id": BOT_USER, "bot_id": BOT_ID, "is_enterprise_install": False}
+        return names | {
+            "team_id": TEAM,
+            "user_id": BOT_USER,
+            "bot_id": BOT_ID,
+            "is_enterprise_install": False,
+        }
 
     def _api_apps_connections_open(self, p: Json) -> Json:
         return {"url": f"ws://{self._origin}/link?ticket={uuid.uuid4()}"}
@@ -148,7 +174,11 @@ class Workspace:
         if not channel.startswith("D"):
             require(p.get("recipient_user_id"), "missing_recipient_user_id")
             require(p.get("recipient_team_id"), "missing_recipient_team_id")
-        require(p.get("task_display_mode") in {None, *rules.DISPLAY_MODES}, "invalid_arguments", "task_display_mode")
+        require(
+            p.get("task_display_mode") in {None, *rules.DISPLAY_MODES},
+            "invalid_arguments",
+            "task_display_mode",
+        )
         message = self._new(channel, thread_ts, "streaming", display_mode=p.get("task_display_mode"))
         message.recipient = (p.get("recipient_team_id"), p.get("recipient_user_id"))
         message.take(_chunks(p))
@@ -162,10 +192,19 @@ class Workspace:
 
     def _api_chat_stopStream(self, p: Json) -> Json:
         message = self._stream(p)
-        chunks, blocks, status = _chunks(p), rules.check_blocks(p.get("blocks") or []), p.get("session_status")
+        chunks, blocks, status = (
+            _chunks(p),
+            rules.check_blocks(p.get("blocks") or []),
+            p.get("session_status"),
+        )
         require(status in {None, *rules.SESSION_STATES}, "invalid_arguments", "session_status")
         message.take(chunks)
-        message.state, message.stop_blocks, message.metadata, message.session_status = "done", blocks, p.get("metadata"), status
+        message.state, message.stop_blocks, message.metadata, message.session_status = (
+            "done",
+            blocks,
+            p.get("metadata"),
+            status,
+        )
         if status:
             self._set_session(message.channel, str(message.thread_ts), status, None)
         return {"channel": message.channel, "ts": message.ts, "message": message.as_json()}
@@ -175,7 +214,9 @@ class Workspace:
         text, blocks = _content(p)
         if thread_ts := p.get("thread_ts"):
             self._check_root(channel, thread_ts)
-        message = self._new(channel, thread_ts, "posted", text=text or "", blocks=blocks or [], metadata=p.get("metadata"))
+        message = self._new(
+            channel, thread_ts, "posted", text=text or "", blocks=blocks or [], metadata=p.get("metadata")
+        )
         return self._keep(message) | {"message": message.as_json()}
 
     def _api_chat_update(self, p: Json) -> Json:
@@ -185,7 +226,12 @@ class Workspace:
         text, blocks = _content(p)
         message.replace(text, blocks)
         message.metadata = p.get("metadata", message.metadata)
-        return {"channel": message.channel, "ts": message.ts, "text": message.text, "message": message.as_json()}
+        return {
+            "channel": message.channel,
+            "ts": message.ts,
+            "text": message.text,
+            "message": message.as_json(),
+        }
 
     def _api_chat_delete(self, p: Json) -> Json:
         message = self._message(p)
@@ -205,7 +251,9 @@ class Workspace:
     def _api_chat_getPermalink(self, p: Json) -> Json:
         message = self._message({"channel": p.get("channel"), "ts": p.get("message_ts")})
         thread = f"?thread_ts={message.thread_ts}&cid={message.channel}" if message.thread_ts else ""
-        link = f"https://workspace.slack.test/archives/{message.channel}/p{message.ts.replace('.', '')}{thread}"
+        link = (
+            f"https://workspace.slack.test/archives/{message.channel}/p{message.ts.replace('.', '')}{thread}"
+        )
         return {"channel": message.channel, "permalink": link}
 
     def _api_conversations_replies(self, p: Json) -> Json:
@@ -214,18 +262,36 @@ class Workspace:
         inclusive = str(p.get("inclusive", "")).lower() in {"1", "true"}
         low, high = float(p.get("oldest") or 0), float(p.get("latest") or "inf")
         found = [
-            m for m in self.thread(channel, root) if m.ts == root or low < float(m.ts) < high or (inclusive and float(m.ts) in (low, high))
+            m
+            for m in self.thread(channel, root)
+            if m.ts == root or low < float(m.ts) < high or (inclusive and float(m.ts) in (low, high))
         ]
         start, size = int(p.get("cursor") or 0), int(p.get("limit") or 1000)
         page = [message.as_json() for message in found[start : start + size]]
         more = start + size < len(found)
-        return {"messages": page, "has_more": more, "response_metadata": {"next_cursor": str(start + size) if more else ""}}
+        return {
+            "messages": page,
+            "has_more": more,
+            "response_metadata": {"next_cursor": str(start + size) if more else ""},
+        }
 
     def _api_conversations_info(self, p: Json) -> Json:
         channel = self._channel(p)
         direct = channel.startswith("D")
-        names = {"user": "U" + channel[1:]} if direct else {"name": f"channel-{channel.lower()}", "is_member": True}
-        return {"channel": {"id": channel, "is_im": direct, "is_channel": channel.startswith("C"), "is_archived": False} | names}
+        names = (
+            {"user": "U" + channel[1:]}
+            if direct
+            else {"name": f"channel-{channel.lower()}", "is_member": True}
+        )
+        return {
+            "channel": {
+                "id": channel,
+                "is_im": direct,
+                "is_channel": channel.startswith("C"),
+                "is_archived": False,
+            }
+            | names
+        }
 
     def _api_conversations_open(self, p: Json) -> Json:
         return {"channel": {"id": self._channel({"channel": p.get("users")}, people=True)}}
@@ -248,7 +314,11 @@ class Workspace:
         return {"view": view}
 
     def _api_views_update(self, p: Json) -> Json:
-        named = (view for view in self.views.values() if p.get("external_id") and view.get("external_id") == p["external_id"])
+        named = (
+            view
+            for view in self.views.values()
+            if p.get("external_id") and view.get("external_id") == p["external_id"]
+        )
         old = self.views.get(p.get("view_id", "")) or next(named, None)
         if old is None:
             raise Refused("not_found")
@@ -273,14 +343,22 @@ class Workspace:
     def _api_assistant_threads_setStatus(self, p: Json) -> Json:
         place, loading = self._place(p), p.get("loading_messages") or []
         require(isinstance(p.get("status"), str), "invalid_arguments", "status")
-        require(len(loading) <= 10 and all(0 < len(text) <= 50 for text in loading), "invalid_arguments", "loading_messages")
+        require(
+            len(loading) <= 10 and all(0 < len(text) <= 50 for text in loading),
+            "invalid_arguments",
+            "loading_messages",
+        )
         self.statuses[place] = p["status"]
         return {}
 
     def _api_assistant_threads_setSuggestedPrompts(self, p: Json) -> Json:
         channel, prompts = self._channel({"channel": p.get("channel_id")}), p.get("prompts")
         require(isinstance(prompts, list) and 0 < len(prompts) <= 4, "invalid_arguments", "1 to 4 prompts")
-        require(all(prompt.get("title") and prompt.get("message") for prompt in prompts or []), "invalid_arguments", "prompts")
+        require(
+            all(prompt.get("title") and prompt.get("message") for prompt in prompts or []),
+            "invalid_arguments",
+            "prompts",
+        )
         self.prompts[channel] = prompts or []
         return {}
 
@@ -332,7 +410,9 @@ class Workspace:
 
     def _keep(self, message: Message) -> Json:
         self.messages[message.channel, message.ts] = message
-        self.statuses.pop((message.channel, message.thread_ts or ""), None)  # a message of the bot ends the "is working" line
+        self.statuses.pop(
+            (message.channel, message.thread_ts or ""), None
+        )  # a message of the bot ends the "is working" line
         return {"channel": message.channel, "ts": message.ts}
 
     def _set_session(self, channel: str, thread_ts: str, status: str, title: str | None) -> None:
@@ -342,8 +422,20 @@ class Workspace:
 
     def _open_view(self, view: object, view_id: str | None = None) -> Json:
         key = view_id or f"V{next(self._count)}"
-        made = {"id": key, "root_view_id": key, "team_id": TEAM, "app_id": APP, "bot_id": BOT_ID, "state": {"values": {}}}
-        self.views[key] = {"private_metadata": "", "callback_id": ""} | rules.check_view(view) | made | {"hash": str(uuid.uuid4())}
+        made = {
+            "id": key,
+            "root_view_id": key,
+            "team_id": TEAM,
+            "app_id": APP,
+            "bot_id": BOT_ID,
+            "state": {"values": {}},
+        }
+        self.views[key] = (
+            {"private_metadata": "", "callback_id": ""}
+            | rules.check_view(view)
+            | made
+            | {"hash": str(uuid.uuid4())}
+        )
         return self.views[key]
 
 
@@ -361,8 +453,8 @@ class FakeSlack(Workspace):
         self.scopes = SCOPES
         self.ack_seconds = rules.ACK_SECONDS
         self.transport: Literal["socket", "http"] = "socket"
-        self.calls: list[Call] = []
-        self.limited: list[Call] = []
+        self.calls: list[ApiCall] = []
+        self.limited: list[ApiCall] = []
         self.faults = Faults()
         self.responses: list[Json] = []
         self.sockets: list[web.WebSocketResponse] = []
@@ -405,7 +497,9 @@ class FakeSlack(Workspace):
             await socket.close()
 
     async def come_back(self) -> None:
-        self._site = web.TCPSite(self._runner, "127.0.0.1", int(self._origin.rpartition(":")[2]), reuse_address=True)
+        self._site = web.TCPSite(
+            self._runner, "127.0.0.1", int(self._origin.rpartition(":")[2]), reuse_address=True
+        )
         await self._site.start()
 
     async def wait(self, predicate: Callable[[], T], timeout: float = 20.0) -> T:
@@ -416,16 +510,23 @@ class FakeSlack(Workspace):
                     await self._news.wait()
                 return value
         except TimeoutError:
-            seen = [f"  {call.method} {json.dumps(call.params, default=str)[:200]} -> {call.answer}" for call in self.calls]
-            raise AssertionError("\n".join([f"not so within {timeout:g} s; {len(seen)} calls:", *seen])) from None
+            seen = [
+                f"  {call.method} {json.dumps(call.params, default=str)[:200]} -> {call.answer}"
+                for call in self.calls
+            ]
+            raise AssertionError(
+                "\n".join([f"not so within {timeout:g} s; {len(seen)} calls:", *seen])
+            ) from None
 
-    def called(self, method: str) -> list[Call]:
+    def called(self, method: str) -> list[ApiCall]:
         return [call for call in self.calls if call.method == method]
 
     async def _api(self, request: web.Request) -> web.Response:
         params = await _params(request)
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ") or str(params.pop("token", ""))
-        call = Call(request.match_info["method"], params, token, self.clock.now())
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ") or str(
+            params.pop("token", "")
+        )
+        call = ApiCall(request.match_info["method"], params, token, self.clock.now())
         self.calls.append(call)
         self._changed()
         try:
@@ -433,7 +534,7 @@ class FakeSlack(Workspace):
         finally:
             self._changed()
 
-    async def _answer(self, request: web.Request, call: Call, fault: Fault) -> web.Response:
+    async def _answer(self, request: web.Request, call: ApiCall, fault: Fault) -> web.Response:
         if fault.held:
             await fault.held.wait()
         if fault.drop == "before":
@@ -441,11 +542,15 @@ class FakeSlack(Workspace):
         if fault.status is not None:
             call.answer = f"http_{fault.status}"
             return web.Response(status=fault.status, text="unavailable")
-        wait = fault.retry_after or self._rates.seconds_to_wait(call.method, str(call.params.get("channel", "")), self.clock.now())
+        wait = fault.retry_after or self._rates.seconds_to_wait(
+            call.method, str(call.params.get("channel", "")), self.clock.now()
+        )
         if wait:
             call.answer = "ratelimited"
             self.limited.append(call)
-            return web.json_response({"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": str(wait)})
+            return web.json_response(
+                {"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": str(wait)}
+            )
         try:
             require(fault.error is None, str(fault.error))
             call.result = self._handle(call)
@@ -456,7 +561,9 @@ class FakeSlack(Workspace):
             call.result = {**call.result, "needed": fault.needed, "provided": self.scopes}
         if fault.drop == "after":
             return _drop(request, call)
-        return web.json_response({"ok": call.answer == "ok"} | call.result, headers={"x-oauth-scopes": self.scopes})
+        return web.json_response(
+            {"ok": call.answer == "ok"} | call.result, headers={"x-oauth-scopes": self.scopes}
+        )
 
     def _changed(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -468,8 +575,17 @@ class FakeSlack(Workspace):
         """The file as it stands in events; its addresses need the bot's token."""
         key = f"F{next(self._count)}"
         url = f"http://{self._origin}/files/{key}/{name}"
-        names = {"id": key, "name": name, "title": name, "mimetype": mimetype, "filetype": name.rpartition(".")[2]}
-        self._files[key] = names | {"size": len(content), "mode": "hosted", "url_private": url, "url_private_download": url}, content
+        names = {
+            "id": key,
+            "name": name,
+            "title": name,
+            "mimetype": mimetype,
+            "filetype": name.rpartition(".")[2],
+        }
+        self._files[key] = (
+            names | {"size": len(content), "mode": "hosted", "url_private": url, "url_private_download": url},
+            content,
+        )
         return self._files[key][0]
 
     async def _file(self, request: web.Request) -> web.Response:
@@ -507,12 +623,16 @@ class FakeSlack(Workspace):
 
     async def disconnect(self, reason: Literal["warning", "refresh_requested"] = "refresh_requested") -> None:
         """Asks the last socket to go; deliveries wait for the one that comes in its place."""
-        await self.sockets.pop().send_json({"type": "disconnect", "reason": reason, "debug_info": {"host": "fake"}})
+        await self.sockets.pop().send_json(
+            {"type": "disconnect", "reason": reason, "debug_info": {"host": "fake"}}
+        )
 
     async def _socket(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
-        await socket.send_json({"type": "hello", "num_connections": len(self.sockets) + 1, "connection_info": {"app_id": APP}})
+        await socket.send_json(
+            {"type": "hello", "num_connections": len(self.sockets) + 1, "connection_info": {"app_id": APP}}
+        )
         self.sockets.append(socket)
         self._changed()
         async for frame in socket:
@@ -531,7 +651,12 @@ class FakeSlack(Workspace):
         key = str(uuid.uuid4())
         waiting: asyncio.Future[Json | None] = asyncio.get_running_loop().create_future()
         self._acks[key] = waiting
-        envelope = {"envelope_id": key, "type": kind, "payload": payload, "accepts_response_payload": kind != "events_api"}
+        envelope = {
+            "envelope_id": key,
+            "type": kind,
+            "payload": payload,
+            "accepts_response_payload": kind != "events_api",
+        }
         if kind == "events_api":
             envelope |= {"retry_attempt": retry or 0, "retry_reason": "timeout" if retry else ""}
         await self.sockets[-1].send_json(envelope)
@@ -546,30 +671,59 @@ class FakeSlack(Workspace):
             body, content_type = urlencode(form), "application/x-www-form-urlencoded"
         stamp = str(int(time.time()))  # real time: whoever checks the signature has no other clock
         signature = SignatureVerifier(self._secret).generate_signature(timestamp=stamp, body=body)
-        headers = {"Content-Type": content_type, "X-Slack-Request-Timestamp": stamp, "X-Slack-Signature": str(signature)}
+        headers = {
+            "Content-Type": content_type,
+            "X-Slack-Request-Timestamp": stamp,
+            "X-Slack-Signature": str(signature),
+        }
         if retry:
             headers |= {"X-Slack-Retry-Num": str(retry), "X-Slack-Retry-Reason": "http_timeout"}
         limit = aiohttp.ClientTimeout(total=self.ack_seconds)
-        async with self._http.post(self.endpoint, data=body.encode(), headers=headers, timeout=limit) as response:
+        async with self._http.post(
+            self.endpoint, data=body.encode(), headers=headers, timeout=limit
+        ) as response:
             text = await response.text()
             if response.status != 200:
                 raise NotAcknowledged(response.status, text)
-            answer: Json = json.loads(text) if text and response.content_type == "application/json" else {"text": text}
+            answer: Json = (
+                json.loads(text) if text and response.content_type == "application/json" else {"text": text}
+            )
             return answer if text else None
 
     async def deliver(self, event: Json, event_id: str | None = None, retry: int | None = None) -> None:
         """One event, until the bot has acknowledged it; a message that was not said before is kept as said."""
         self._hear(event)
-        head = {"type": "event_callback", "team_id": TEAM, "api_app_id": APP, "token": "verification", "event": event}
+        head = {
+            "type": "event_callback",
+            "team_id": TEAM,
+            "api_app_id": APP,
+            "token": "verification",
+            "event": event,
+        }
         ids = {"event_id": event_id or f"Ev{next(self._count)}", "event_time": int(self.clock.now())}
-        bots = [{"team_id": TEAM, "user_id": BOT_USER, "is_bot": True, "enterprise_id": None, "is_enterprise_install": False}]
+        bots = [
+            {
+                "team_id": TEAM,
+                "user_id": BOT_USER,
+                "is_bot": True,
+                "enterprise_id": None,
+                "is_enterprise_install": False,
+            }
+        ]
         self.delivered.append(head | ids | {"authorizations": bots})
         await self._send("events_api", self.delivered[-1], retry)
 
     def _hear(self, event: Json) -> None:
         said = event["type"] in {"message", "app_mention"} and "subtype" not in event
         if said and (event["channel"], event["ts"]) not in self.messages:
-            heard = Message(event["channel"], event["ts"], event.get("thread_ts"), event.get("user", ""), "user", event.get("bot_id"))
+            heard = Message(
+                event["channel"],
+                event["ts"],
+                event.get("thread_ts"),
+                event.get("user", ""),
+                "user",
+                event.get("bot_id"),
+            )
             heard.text = event["text"]
             self.messages[heard.channel, heard.ts] = heard
 
@@ -593,7 +747,9 @@ class FakeSlack(Workspace):
     ) -> str:
         """Somebody writes; a mention in a channel arrives twice, as a mention and as a message. Returns the message's ts."""
         text = f"<@{BOT_USER}> {text}" if mention else text
-        said = Message(channel, self._ts(), thread_ts, user, "user", more.get("bot_id"), text, files=list(files))
+        said = Message(
+            channel, self._ts(), thread_ts, user, "user", more.get("bot_id"), text, files=list(files)
+        )
         self.messages[channel, said.ts] = said
         event = said.as_json() | {"channel": channel, "event_ts": said.ts} | more
         direct = channel.startswith("D")
@@ -611,7 +767,9 @@ class FakeSlack(Workspace):
     async def remove(self, ts: str) -> None:
         message = self._by_ts(ts)
         message.deleted = True
-        await self._hidden(message.channel, "message_deleted", deleted_ts=ts, previous_message=message.as_json())
+        await self._hidden(
+            message.channel, "message_deleted", deleted_ts=ts, previous_message=message.as_json()
+        )
 
     def delete_thread(self, channel: str, ts: str) -> None:
         """The whole thread is gone and the bot has not heard of it."""
@@ -620,22 +778,39 @@ class FakeSlack(Workspace):
 
     async def _hidden(self, channel: str, subtype: str, **more: Any) -> None:
         ts = self._ts()
-        head = {"type": "message", "subtype": subtype, "channel": channel, "channel_type": _kind(channel), "hidden": True}
+        head = {
+            "type": "message",
+            "subtype": subtype,
+            "channel": channel,
+            "channel_type": _kind(channel),
+            "hidden": True,
+        }
         await self.deliver(head | {"ts": ts, "event_ts": ts} | more)
 
     def _by_ts(self, ts: str) -> Message:
         return next(message for (_, key), message in self.messages.items() if key == ts)
 
-    async def click(self, message: Message, action_id: str, user: str = "U1", value: str | None = None) -> Json | None:
+    async def click(
+        self, message: Message, action_id: str, user: str = "U1", value: str | None = None
+    ) -> Json | None:
         """Presses what the message shows; `value` picks among feedback buttons, options, or buttons of the same action."""
-        offered = [(block, element) for block, element in rules.elements(message.all_blocks) if element["action_id"] == action_id]
+        offered = [
+            (block, element)
+            for block, element in rules.elements(message.all_blocks)
+            if element["action_id"] == action_id
+        ]
         found = ((block, action) for block, element in offered if (action := rules.pressed(element, value)))
         block, action = next(found, (None, None))
         if action is None or message.deleted:
             shown = [element["action_id"] for _, element in rules.elements(message.all_blocks)]
             raise ValueError(f"nothing to press for {action_id} with {value!r}; the message shows {shown}")
         hidden = message.state == "ephemeral"
-        place = {"type": "message", "message_ts": message.ts, "channel_id": message.channel, "is_ephemeral": hidden}
+        place = {
+            "type": "message",
+            "message_ts": message.ts,
+            "channel_id": message.channel,
+            "is_ephemeral": hidden,
+        }
         payload = self._interaction("block_actions", user) | {
             "container": place | ({"thread_ts": message.thread_ts} if message.thread_ts else {}),
             "channel": {"id": message.channel, "name": "channel"},
@@ -643,12 +818,16 @@ class FakeSlack(Workspace):
             "actions": [action | {"block_id": block, "action_ts": self._ts()}],
             "state": {"values": {}},
         }
-        return await self._send("interactive", payload if hidden else payload | {"message": message.as_json()})
+        return await self._send(
+            "interactive", payload if hidden else payload | {"message": message.as_json()}
+        )
 
     async def submit(self, view: Json, values: Mapping[str, Any], user: str = "U1") -> Json | None:
         """Fills in and sends the form; what comes back closes, changes or keeps it, as in Slack."""
         filled = view | {"state": {"values": rules.form_values(view, values)}}
-        answer = await self._send("interactive", self._interaction("view_submission", user) | {"view": filled, "response_urls": []})
+        answer = await self._send(
+            "interactive", self._interaction("view_submission", user) | {"view": filled, "response_urls": []}
+        )
         action = (answer or {}).get("response_action")
         if action == "errors":
             unknown = set((answer or {})["errors"]) - set(filled["state"]["values"])
@@ -668,36 +847,78 @@ class FakeSlack(Workspace):
             raise ValueError(f"{block_id} asks nobody for options to {typed!r}")
         asked = {"action_id": element["action_id"], "block_id": block_id, "value": typed, "view": view}
         place = {"type": "view", "view_id": view["id"]}
-        answer = await self._send("interactive", self._interaction("block_suggestion", user) | asked | {"container": place})
+        answer = await self._send(
+            "interactive", self._interaction("block_suggestion", user) | asked | {"container": place}
+        )
         offered: list[Json] = (answer or {})["options"]
         if len(offered) > 100:
             raise AssertionError(f"{len(offered)} options are offered, and 100 are the most")
         return offered
 
-    async def slash(self, text: str, user: str = "U1", channel: str = "C1", command: str = "/caipe") -> Json | None:
+    async def slash(
+        self, text: str, user: str = "U1", channel: str = "C1", command: str = "/caipe"
+    ) -> Json | None:
         """What the bot answers at once; what it sends later is in `responses`."""
-        head = {"token": "verification", "team_id": TEAM, "team_domain": "workspace", "api_app_id": APP, "command": command}
-        who = {"user_id": user, "user_name": self.users[user]["name"], "channel_id": channel, "channel_name": "channel", "text": text}
-        return await self._send("slash_commands", head | who | {"trigger_id": self._trigger(), "response_url": self._response_url(None)})
+        head = {
+            "token": "verification",
+            "team_id": TEAM,
+            "team_domain": "workspace",
+            "api_app_id": APP,
+            "command": command,
+        }
+        who = {
+            "user_id": user,
+            "user_name": self.users[user]["name"],
+            "channel_id": channel,
+            "channel_name": "channel",
+            "text": text,
+        }
+        return await self._send(
+            "slash_commands",
+            head | who | {"trigger_id": self._trigger(), "response_url": self._response_url(None)},
+        )
 
     async def stop(self, channel: str, thread_ts: str, user: str = "U1") -> None:
         """Somebody presses Slack's own stop button: the streams of the thread are closed before the bot hears of it."""
         streams = [message for message in self.thread(channel, thread_ts) if message.state == "streaming"]
         for message in streams:
             message.state = "done"
-        event = {"type": "agent_session_stopped", "channel": channel, "thread_ts": thread_ts, "user": user, "event_ts": self._ts()}
+        event = {
+            "type": "agent_session_stopped",
+            "channel": channel,
+            "thread_ts": thread_ts,
+            "user": user,
+            "event_ts": self._ts(),
+        }
         await self.deliver(event | {"streaming_message_ts": [message.ts for message in streams]})
 
     async def open_messages_tab(self, user: str = "U1") -> str:
         """Somebody opens the bot's Messages tab; returns the channel."""
         channel = "D" + user[1:]
-        await self.deliver({"type": "app_home_opened", "user": user, "channel": channel, "tab": "messages", "event_ts": self._ts()})
+        await self.deliver(
+            {
+                "type": "app_home_opened",
+                "user": user,
+                "channel": channel,
+                "tab": "messages",
+                "event_ts": self._ts(),
+            }
+        )
         return channel
 
     def _interaction(self, kind: str, user: str) -> Json:
         name = self.users[user]["name"]
-        head = {"type": kind, "team": {"id": TEAM, "domain": "workspace"}, "api_app_id": APP, "token": "verification"}
-        who = {"user": {"id": user, "username": name, "name": name, "team_id": TEAM}, "enterprise": None, "is_enterprise_install": False}
+        head = {
+            "type": kind,
+            "team": {"id": TEAM, "domain": "workspace"},
+            "api_app_id": APP,
+            "token": "verification",
+        }
+        who = {
+            "user": {"id": user, "username": name, "name": name, "team_id": TEAM},
+            "enterprise": None,
+            "is_enterprise_install": False,
+        }
         return head | who | {"trigger_id": self._trigger()}
 
     def _trigger(self) -> str:
@@ -713,7 +934,9 @@ class FakeSlack(Workspace):
 
 async def _params(request: web.Request) -> Json:
     given: Json = (
-        await request.json() if request.content_type == "application/json" and request.can_read_body else dict(await request.post())
+        await request.json()
+        if request.content_type == "application/json" and request.can_read_body
+        else dict(await request.post())
     )
     params = {**request.query, **given}
     for name in _JSON_FIELDS & params.keys():
@@ -723,7 +946,7 @@ async def _params(request: web.Request) -> Json:
     return params
 
 
-def _drop(request: web.Request, call: Call) -> web.Response:
+def _drop(request: web.Request, call: ApiCall) -> web.Response:
     call.answer = "dropped"
     if request.transport is not None:
         request.transport.abort()
@@ -731,7 +954,11 @@ def _drop(request: web.Request, call: Call) -> web.Response:
 
 
 def _chunks(p: Json) -> list[Json]:
-    require(not (p.get("chunks") and p.get("markdown_text")), "invalid_arguments", "chunks and markdown_text exclude each other")
+    require(
+        not (p.get("chunks") and p.get("markdown_text")),
+        "invalid_arguments",
+        "chunks and markdown_text exclude each other",
+    )
     if text := p.get("markdown_text"):
         return rules.check_chunks([{"type": "markdown_text", "text": text}])
     return rules.check_chunks(p.get("chunks") or [])
@@ -741,7 +968,9 @@ def _content(p: Json) -> tuple[str | None, list[Json] | None]:
     """Text and blocks of a message, if Slack would show them."""
     text, blocks, markdown = p.get("text"), p.get("blocks"), p.get("markdown_text")
     require(not markdown or not (text or blocks), "markdown_text_conflict")
-    require(len(markdown or "") <= rules.MARKDOWN_LIMIT and len(text or "") <= rules.TEXT_LIMIT, "msg_too_long")
+    require(
+        len(markdown or "") <= rules.MARKDOWN_LIMIT and len(text or "") <= rules.TEXT_LIMIT, "msg_too_long"
+    )
     require(text or blocks or markdown, "no_text")
     return markdown or text, None if blocks is None else rules.check_blocks(blocks)
 

@@ -64,7 +64,9 @@ class Refused(Exception):
 
     @property
     def answer(self) -> Json:
-        return {"error": self.code} | ({"response_metadata": {"messages": list(self.reasons)}} if self.reasons else {})
+        return {"error": self.code} | (
+            {"response_metadata": {"messages": list(self.reasons)}} if self.reasons else {}
+        )
 
 
 def require(holds: object, code: str, *reasons: str) -> None:
@@ -115,12 +117,22 @@ def check_blocks(blocks: object, most: int = MESSAGE_BLOCKS, most_text: int = BL
         if reason := _fault_of(block):
             raise Refused("invalid_blocks", f"{reason} [json-pointer:/blocks/{number}]")
     ids = [block["block_id"] for block in blocks if "block_id" in block]
-    require(all(isinstance(one, str) and one.strip() for one in ids), "invalid_blocks", "block_id must not be empty")
+    require(
+        all(isinstance(one, str) and one.strip() for one in ids),
+        "invalid_blocks",
+        "block_id must not be empty",
+    )
     require(len(ids) == len(set(ids)), "invalid_blocks", "block_id must be unique")
-    require(sum(block["type"] == "table" for block in blocks) <= 1, "invalid_blocks", "only one table allowed")
+    require(
+        sum(block["type"] == "table" for block in blocks) <= 1, "invalid_blocks", "only one table allowed"
+    )
     markdown = sum(len(block["text"]) for block in blocks if block["type"] == "markdown")
     texts = sum(len(part["text"]) for part in _parts(blocks) if isinstance(part.get("text"), str))
-    require(markdown <= MARKDOWN_LIMIT and texts <= most_text, "msg_blocks_too_long", f"{texts} characters in blocks")
+    require(
+        markdown <= MARKDOWN_LIMIT and texts <= most_text,
+        "msg_blocks_too_long",
+        f"{texts} characters in blocks",
+    )
     return blocks
 
 
@@ -132,7 +144,9 @@ def _fault_of(block: Json) -> str | None:
         known = parsed.to_dict()
     except (SlackObjectFormationError, TypeError, ValueError, AttributeError, KeyError) as error:
         return str(error) or type(error).__name__
-    if any(part is None for part in known.get("elements", [])) or (block.get("accessory") and not known.get("accessory")):
+    if any(part is None for part in known.get("elements", [])) or (
+        block.get("accessory") and not known.get("accessory")
+    ):
         return "unsupported type of element"
     if block["type"] == "input" and not known.get("element"):
         return "missing required field: element"
@@ -165,15 +179,21 @@ def _fault_of_part(part: Json) -> str | None:
             return None if re.fullmatch(number, part["initial_value"]) else "initial_value must be a number"
         case "datepicker" if part.get("initial_date") is not None:
             return None if _is_date(part["initial_date"]) else "initial_date must be YYYY-MM-DD"
-        case "table" if len(part.get("rows") or []) > 100 or any(len(row) > 20 for row in part.get("rows") or []):
+        case "table" if len(part.get("rows") or []) > 100 or any(
+            len(row) > 20 for row in part.get("rows") or []
+        ):
             return "a table has at most 100 rows of 20 cells"
         case _:
             pass
-    chosen = [option for option in [part.get("initial_option"), *(part.get("initial_options") or [])] if option]
+    chosen = [
+        option for option in [part.get("initial_option"), *(part.get("initial_options") or [])] if option
+    ]
     values = [option.get("value") for option in chosen]
     if len(values) != len(set(values)):
         return "initial options must be unique"
-    if options and (len(options) != len(set(options)) or any(option.get("value") not in options for option in chosen)):
+    if options and (
+        len(options) != len(set(options)) or any(option.get("value") not in options for option in chosen)
+    ):
         return "options must be unique and hold the initial ones"
     return None
 
@@ -199,7 +219,10 @@ def check_chunks(chunks: object) -> list[Json]:
     for chunk in chunks:
         _check_chunk(chunk)
     check_blocks([block for chunk in chunks if chunk["type"] == "blocks" for block in chunk["blocks"]])
-    require(sum(len(chunk["text"]) for chunk in chunks if chunk["type"] == "markdown_text") <= MARKDOWN_LIMIT, "msg_too_long")
+    require(
+        sum(len(chunk["text"]) for chunk in chunks if chunk["type"] == "markdown_text") <= MARKDOWN_LIMIT,
+        "msg_too_long",
+    )
     return chunks
 
 
@@ -208,15 +231,31 @@ def _check_chunk(chunk: object) -> None:
         raise Refused("invalid_chunks", f"unknown chunk: {chunk!r:.80}")
     required, optional = CHUNK_KEYS[chunk["type"]]
     keys = set(chunk) - {"type"}
-    require(required <= keys <= required | optional, "invalid_chunks", f"fields of {chunk['type']}: {sorted(keys)}")
+    require(
+        required <= keys <= required | optional,
+        "invalid_chunks",
+        f"fields of {chunk['type']}: {sorted(keys)}",
+    )
     for key in keys - {"sources", "blocks"}:
         require(isinstance(chunk[key], str), "invalid_chunks", f"{key} must be a string")
-        require(chunk["type"] == "markdown_text" or len(chunk[key]) <= STEP_LIMIT, "invalid_chunks", f"{key} is longer than {STEP_LIMIT}")
-    require(chunk["type"] != "blocks" or isinstance(chunk["blocks"], list), "invalid_chunks", "blocks must be an array")
+        require(
+            chunk["type"] == "markdown_text" or len(chunk[key]) <= STEP_LIMIT,
+            "invalid_chunks",
+            f"{key} is longer than {STEP_LIMIT}",
+        )
+    require(
+        chunk["type"] != "blocks" or isinstance(chunk["blocks"], list),
+        "invalid_chunks",
+        "blocks must be an array",
+    )
     if chunk["type"] == "task_update":
         require(chunk["status"] in STEP_STATES, "invalid_chunks", f"unknown status: {chunk['status']}")
         require(chunk["id"] and chunk["title"].strip(), "invalid_chunks", "id and title must not be empty")
-        require(all(_is_source(source) for source in chunk.get("sources", [])), "invalid_chunks", "sources must be url elements")
+        require(
+            all(_is_source(source) for source in chunk.get("sources", [])),
+            "invalid_chunks",
+            "sources must be url elements",
+        )
 
 
 def _is_source(source: object) -> bool:
@@ -306,7 +345,11 @@ def _option(element: Json, value: str) -> Json:
 
 def form_values(view: Json, values: Mapping[str, Any]) -> Json:
     """`view.state.values`; what is not given keeps its initial value, and like the real form it holds no empty required field."""
-    inputs = {block_id(block, number): block for number, block in enumerate(view["blocks"]) if block["type"] == "input"}
+    inputs = {
+        block_id(block, number): block
+        for number, block in enumerate(view["blocks"])
+        if block["type"] == "input"
+    }
     if unknown := values.keys() - inputs.keys():
         raise ValueError(f"the form has no {sorted(unknown)}, only {list(inputs)}")
     state: Json = {}
@@ -324,7 +367,14 @@ def _initial(element: Json) -> Any:
         return option["value"]
     if "initial_options" in element:
         return [option["value"] for option in element["initial_options"]]
-    names = ("initial_value", "initial_date", "initial_time", "initial_date_time", "initial_user", "initial_users")
+    names = (
+        "initial_value",
+        "initial_date",
+        "initial_time",
+        "initial_date_time",
+        "initial_user",
+        "initial_users",
+    )
     return next((element[name] for name in names if name in element), None)
 
 
@@ -364,7 +414,11 @@ class Message:
     @property
     def shown(self) -> str:
         """The text a reader sees: streamed, or in markdown blocks, or plain."""
-        return self.markdown or "\n".join(block["text"] for block in self.blocks if block["type"] == "markdown") or self.text
+        return (
+            self.markdown
+            or "\n".join(block["text"] for block in self.blocks if block["type"] == "markdown")
+            or self.text
+        )
 
     @property
     def all_blocks(self) -> list[Json]:
@@ -394,9 +448,20 @@ class Message:
         self.updates += 1
 
     def as_json(self) -> Json:
-        more = {"thread_ts": self.thread_ts, "blocks": self.all_blocks, "files": self.files, "metadata": self.metadata}
+        more = {
+            "thread_ts": self.thread_ts,
+            "blocks": self.all_blocks,
+            "files": self.files,
+            "metadata": self.metadata,
+        }
         author = {"bot_id": self.bot_id, "app_id": APP} if self.bot_id else {}
-        head = {"type": "message", "user": self.user, "text": self.markdown or self.text, "ts": self.ts, "team": TEAM}
+        head = {
+            "type": "message",
+            "user": self.user,
+            "text": self.markdown or self.text,
+            "ts": self.ts,
+            "team": TEAM,
+        }
         return head | author | {key: value for key, value in more.items() if value}
 
 

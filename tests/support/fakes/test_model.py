@@ -13,7 +13,21 @@ from pydantic import BaseModel
 
 from tests.support.fakes.corpora import CORPORA, Corpus, CorpusChatModel
 from tests.support.fakes.model import ScriptedChatModel
-from tests.support.fakes.script import Call, Die, Fail, Gate, GateTimeout, Hang, Request, Say, Script, ScriptError, Think, Turn, words
+from tests.support.fakes.script import (
+    Call,
+    Die,
+    Fail,
+    Gate,
+    GateTimeout,
+    Hang,
+    Request,
+    Say,
+    Script,
+    ScriptError,
+    Think,
+    Turn,
+    words,
+)
 
 MODES = ["messages", "updates", "custom", "tools", "tasks"]
 
@@ -70,14 +84,21 @@ def test_steps_by_position_by_function_and_past_the_end() -> None:
 
 async def test_the_model_in_an_agent_streams_words_and_calls() -> None:
     script = Script(
-        Turn(Think("hm"), Say("I look first."), Call("look", {"org": "acme", "limit": 3})), Turn(Say("There are {{tool:look.count}}."))
+        Turn(Think("hm"), Say("I look first."), Call("look", {"org": "acme", "limit": 3})),
+        Turn(Say("There are {{tool:look.count}}.")),
     )
     model = ScriptedChatModel(script=script)
     seen: dict[str, list[Any]] = {mode: [] for mode in MODES}
-    stream = create_agent(model, [look]).astream({"messages": "Hello"}, stream_mode=MODES, subgraphs=True, version="v2")
+    stream = create_agent(model, [look]).astream(
+        {"messages": "Hello"}, stream_mode=MODES, subgraphs=True, version="v2"
+    )
     async for part in stream:
         seen[part["type"]].append(part["data"])
-    texts = [str(message.text) for message, _ in seen["messages"] if isinstance(message, AIMessageChunk) and message.text]
+    texts = [
+        str(message.text)
+        for message, _ in seen["messages"]
+        if isinstance(message, AIMessageChunk) and message.text
+    ]
     assert texts == ["I ", "look ", "first.", "There ", "are ", "3."]
     assert [event["event"] for event in seen["tools"]] == ["tool-started", "tool-finished"]
     assert [r.tools for r in model.requests] == [("look",), ("look",)] == model.bound_tools
@@ -85,7 +106,9 @@ async def test_the_model_in_an_agent_streams_words_and_calls() -> None:
 
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_the_model_gives_structured_answers(streaming: bool) -> None:
-    script = Script(Turn(Call("look", {"org": "acme"})), Turn(Call("Answer", {"text": "{{tool:look.count}}"}), id="given"))
+    script = Script(
+        Turn(Call("look", {"org": "acme"})), Turn(Call("Answer", {"text": "{{tool:look.count}}"}), id="given")
+    )
     model = ScriptedChatModel(script=script, streaming=streaming)
     agent = create_agent(model, [look], response_format=ToolStrategy(Answer))
     parts = [part async for part in agent.astream({"messages": "Hello"}, stream_mode=["messages", "values"])]
@@ -118,12 +141,17 @@ async def test_the_model_fails_in_its_process() -> None:
 async def test_corpora_mean_what_they_say(corpus: Corpus) -> None:
     model = CorpusChatModel(replies=(corpus, CORPORA[0]))
     whole = await collect(model.astream("Hello"))
-    assert [(c["name"], c["args"], c["id"]) for c in whole.tool_calls] == [(c.name, c.args, c.id) for c in corpus.calls]
+    assert [(c["name"], c["args"], c["id"]) for c in whole.tool_calls] == [
+        (c.name, c.args, c.id) for c in corpus.calls
+    ]
     assert (await model.ainvoke("Hello")).text == whole.text
     if not corpus.inline:
         assert "".join(str(chunk.text) for chunk in corpus.chunks) == whole.text == corpus.text
         blocks = [block for chunk in corpus.chunks for block in chunk.content_blocks]
-        assert "".join(str(block.get("reasoning", "")) for block in blocks if block["type"] == "reasoning") == corpus.reasoning
+        assert (
+            "".join(str(block.get("reasoning", "")) for block in blocks if block["type"] == "reasoning")
+            == corpus.reasoning
+        )
     else:
         assert set(corpus.text + corpus.reasoning) <= set(whole.text)
     assert (await model.ainvoke([HumanMessage("Hello"), AIMessage("")])).text == CORPORA[0].text

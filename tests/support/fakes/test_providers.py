@@ -13,7 +13,14 @@ import pytest
 from langchain_anthropic import ChatAnthropic
 from langchain_core import exceptions as errors
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
@@ -44,15 +51,29 @@ class Provider:
         self.kind = kind
 
     def serve(self, casting: Casting, **options: Any) -> Any:
-        return serve_openai(casting, **options) if self.kind == "openai" else serve_anthropic(casting, **options)
+        return (
+            serve_openai(casting, **options) if self.kind == "openai" else serve_anthropic(casting, **options)
+        )
 
     def client(self, server: ModelServer, model: str = "scripted", key: str = "x") -> BaseChatModel:
         if isinstance(server, OpenAIServer):
             return ChatOpenAI(
-                base_url=server.url, api_key=SecretStr(key), model=model, max_retries=0, use_responses_api=False, stream_usage=True
+                base_url=server.url,
+                api_key=SecretStr(key),
+                model=model,
+                max_retries=0,
+                use_responses_api=False,
+                stream_usage=True,
             )
         assert isinstance(server, AnthropicServer)
-        return ChatAnthropic(base_url=server.url, api_key=SecretStr(key), model_name=model, max_retries=0, timeout=None, stop=None)
+        return ChatAnthropic(
+            base_url=server.url,
+            api_key=SecretStr(key),
+            model_name=model,
+            max_retries=0,
+            timeout=None,
+            stop=None,
+        )
 
 
 @pytest.fixture(params=["openai", "anthropic"])
@@ -65,7 +86,9 @@ def look(org: str, limit: int = 1) -> str:
     return f"found count={limit} in {org}"
 
 
-async def collect(stream: AsyncIterator[Any], heard: Callable[[str], None] = lambda _: None) -> AIMessageChunk:
+async def collect(
+    stream: AsyncIterator[Any], heard: Callable[[str], None] = lambda _: None
+) -> AIMessageChunk:
     total: AIMessageChunk | None = None
     async for chunk in stream:
         heard(str(chunk.text))
@@ -80,15 +103,27 @@ async def both_ways(client: BaseChatModel, messages: Any) -> list[AIMessage]:
 
 
 async def test_text_thoughts_and_calls(provider: Provider) -> None:
-    script = Script(Turn(Think("let me see"), Say("I look first."), Call("look", {"org": "é"}), Call("look", {"org": "b", "limit": 2})))
+    script = Script(
+        Turn(
+            Think("let me see"),
+            Say("I look first."),
+            Call("look", {"org": "é"}),
+            Call("look", {"org": "b", "limit": 2}),
+        )
+    )
     async with provider.serve(script) as server:
         for message in await both_ways(provider.client(server), "Hello"):
             assert message.text == "I look first."
-            assert [(c["name"], c["args"]) for c in message.tool_calls] == [("look", {"org": "é"}), ("look", {"org": "b", "limit": 2})]
+            assert [(c["name"], c["args"]) for c in message.tool_calls] == [
+                ("look", {"org": "é"}),
+                ("look", {"org": "b", "limit": 2}),
+            ]
             assert len({c["id"] for c in message.tool_calls}) == 2
             assert message.usage_metadata is not None
             # langchain-openai drops `reasoning_content`.
-            thoughts = "".join(str(b.get("reasoning")) for b in message.content_blocks if b["type"] == "reasoning")
+            thoughts = "".join(
+                str(b.get("reasoning")) for b in message.content_blocks if b["type"] == "reasoning"
+            )
             assert thoughts == ("" if provider.kind == "openai" else "let me see")
         assert [r.stream for r in server.requests] == [True, False]
         assert server.requests[0].tools == ("look",)
@@ -109,7 +144,9 @@ HISTORY: list[BaseMessage] = [
     ToolMessage("old", tool_call_id="c1"),
     AIMessage("old answer"),
     HumanMessage("Which?"),
-    AIMessage("", tool_calls=[{"name": "task", "args": {"subagent_type": "github", "description": "d"}, "id": "c2"}]),
+    AIMessage(
+        "", tool_calls=[{"name": "task", "args": {"subagent_type": "github", "description": "d"}, "id": "c2"}]
+    ),
     ToolMessage('{"app": {"replicas": [3, "two"]}}', tool_call_id="c2"),
     AIMessage("", tool_calls=[{"name": "ask", "args": {}, "id": "c3"}]),
     ToolMessage("state: Synced, sync-state=x build=v1.2.", tool_call_id="c3"),
@@ -117,7 +154,9 @@ HISTORY: list[BaseMessage] = [
 
 
 async def test_templates_take_what_the_request_really_holds(provider: Provider) -> None:
-    said = Say("{{user}} {{tool:github.app.replicas.0}}/{{tool:task.app.replicas.1}} {{tool:ask.state}} {{tool:ask.build}} {{ .Values.x }}")
+    said = Say(
+        "{{user}} {{tool:github.app.replicas.0}}/{{tool:task.app.replicas.1}} {{tool:ask.state}} {{tool:ask.build}} {{ .Values.x }}"
+    )
     called = Call("look", arg_pieces=('{"org": "', '{{tool:github}}"}'))
     script = Script(Turn(), Turn(), Turn(said, called))
     async with provider.serve(script) as server:
@@ -131,12 +170,17 @@ async def test_templates_take_what_the_request_really_holds(provider: Provider) 
 @pytest.mark.parametrize(
     ("template", "words_of_the_error"),
     [
-        ("{{tool:look}}", "no result of 'look' after the last user message; results there: ['ask', 'github', 'task']"),
+        (
+            "{{tool:look}}",
+            "no result of 'look' after the last user message; results there: ['ask', 'github', 'task']",
+        ),
         ("{{tool:github.app.name}}", "no 'name' on the way to 'app.name'"),
         ("{{tool:ask.version}}", "no 'version=' and no 'version: ' in the result 'state: Synced"),
     ],
 )
-async def test_a_template_that_does_not_resolve_is_refused(provider: Provider, template: str, words_of_the_error: str) -> None:
+async def test_a_template_that_does_not_resolve_is_refused(
+    provider: Provider, template: str, words_of_the_error: str
+) -> None:
     async with provider.serve(Script(Turn(Say(template)))) as server:
         with pytest.raises(errors.ModelInvalidRequestError) as error:
             await provider.client(server).ainvoke(HISTORY)
@@ -176,7 +220,10 @@ async def test_statuses_become_model_errors(provider: Provider) -> None:
         529: errors.ModelAPIError,
     }.items():
         async with provider.serve(Script(Turn(Fail(status, message="no luck", retry_after=2)))) as server:
-            for ask in (provider.client(server).ainvoke("Hello"), collect(provider.client(server).astream("Hello"))):
+            for ask in (
+                provider.client(server).ainvoke("Hello"),
+                collect(provider.client(server).astream("Hello")),
+            ):
                 with pytest.raises(expected, match="no luck") as error:
                     await ask
                 assert getattr(error.value, "response").headers["retry-after"] == "2"  # noqa: B009 - only on the provider's class
@@ -184,12 +231,16 @@ async def test_statuses_become_model_errors(provider: Provider) -> None:
 
 async def test_the_connection_dies(provider: Provider) -> None:
     heard: list[str] = []
-    async with provider.serve(Book({"now": Script(Turn(Die())), "later": Script(Turn(Say("one two"), Die()))})) as server:
+    async with provider.serve(
+        Book({"now": Script(Turn(Die())), "later": Script(Turn(Say("one two"), Die()))})
+    ) as server:
         client = provider.client(server)
         with pytest.raises(errors.ModelConnectionError):
             await client.ainvoke("now")
         # The anthropic SDK hands on what its transport raises in mid-stream, unwrapped.
-        with pytest.raises(errors.ModelConnectionError if provider.kind == "openai" else httpx2.RemoteProtocolError):
+        with pytest.raises(
+            errors.ModelConnectionError if provider.kind == "openai" else httpx2.RemoteProtocolError
+        ):
             await collect(client.astream("later"), heard.append)
         assert "".join(heard) == "one two"
         assert server.abandoned == []
@@ -260,20 +311,27 @@ async def test_too_long_a_prompt(provider: Provider) -> None:
 
 
 async def test_forms_that_a_strict_provider_refuses(provider: Provider) -> None:
-    async with provider.serve(Script(Turn(Say("fine"))), api_key="right") as server, httpx.AsyncClient() as http:
+    async with (
+        provider.serve(Script(Turn(Say("fine"))), api_key="right") as server,
+        httpx.AsyncClient() as http,
+    ):
         address = f"{server.url.removesuffix('/v1')}{server.path}"
         headers = {"authorization": "Bearer right", "x-api-key": "right"}
         body = {"model": "m", "max_tokens": 9, "messages": [{"role": "robot", "content": "Hello"}]}
         assert (await http.post(address, json=body, headers=headers)).status_code == 400
         assert (await http.post(address, json={**body, "messages": []}, headers=headers)).status_code == 400
-        assert (await http.get(address.replace(server.path, "/v1/models"))).json()["data"][0]["id"] == "scripted"
+        assert (await http.get(address.replace(server.path, "/v1/models"))).json()["data"][0][
+            "id"
+        ] == "scripted"
         with pytest.raises(errors.ModelAuthenticationError):
             await provider.client(server, key="wrong").ainvoke("Hello")
 
 
 async def test_books_choose_by_text_and_by_model(provider: Provider) -> None:
     github = Book({"(?i)list": Script(Turn(Say("the list"))), "count": Script(Turn(Say("three")))})
-    async with provider.serve(Book.for_model({"github": github, "top": Script(Turn(Say("I am top")))})) as server:
+    async with provider.serve(
+        Book.for_model({"github": github, "top": Script(Turn(Say("I am top")))})
+    ) as server:
         client = provider.client(server, "github")
         assert (await client.ainvoke("List them")).text == "the list"
         assert (await client.ainvoke("count them")).text == "three"

@@ -101,17 +101,27 @@ async def test_a_scaled_clock_goes_by_faster() -> None:
 
 
 async def test_a_stream_keeps_every_piece_card_and_block(fake: FakeSlack, client: AsyncWebClient) -> None:
-    place = await stream(client, chunks=[{"type": "plan_update", "title": "Look"}, step()], task_display_mode="plan")
+    place = await stream(
+        client, chunks=[{"type": "plan_update", "title": "Look"}, step()], task_display_mode="plan"
+    )
     await client.chat_appendStream(**place, markdown_text="One ")
     source = {"type": "url", "url": "https://example.com/1", "text": "One"}
-    await client.chat_appendStream(**place, chunks=[text("two"), step(status="complete", output="1 hit", sources=[source])])
-    await client.chat_stopStream(**place, blocks=[FEEDBACK], metadata={"event_type": "t", "event_payload": {}}, session_status="active")
+    await client.chat_appendStream(
+        **place, chunks=[text("two"), step(status="complete", output="1 hit", sources=[source])]
+    )
+    await client.chat_stopStream(
+        **place, blocks=[FEEDBACK], metadata={"event_type": "t", "event_payload": {}}, session_status="active"
+    )
     message = fake.messages["C1", place["ts"]]
     assert (message.pieces, message.markdown, message.state) == (["One ", "two"], "One two", "done")
     assert message.plan_title == "Look"
     assert message.cards["s1"]["output"] == "1 hit"
     assert [card["status"] for card in message.card_history] == ["in_progress", "complete"]
-    assert (message.stop_blocks, message.recipient, message.display_mode) == ([FEEDBACK], ("T1", "U1"), "plan")
+    assert (message.stop_blocks, message.recipient, message.display_mode) == (
+        [FEEDBACK],
+        ("T1", "U1"),
+        "plan",
+    )
     assert fake.sessions["C1", str(message.thread_ts)].status == "active"
     assert fake.text_of("C1", str(message.thread_ts)) == "rootOne two"
 
@@ -133,7 +143,9 @@ async def test_a_stream_keeps_every_piece_card_and_block(fake: FakeSlack, client
         ({"ts": "1.000001", "markdown_text": "a"}, "message_not_found"),
     ],
 )
-async def test_an_append_that_slack_refuses_changes_nothing(client: AsyncWebClient, fake: FakeSlack, more: Json, expected: str) -> None:
+async def test_an_append_that_slack_refuses_changes_nothing(
+    client: AsyncWebClient, fake: FakeSlack, more: Json, expected: str
+) -> None:
     place = await stream(client, markdown_text="Kept.")
     assert await code(client.api_call("chat.appendStream", json=place | more)) == expected
     assert fake.messages["C1", place["ts"]].markdown == "Kept."
@@ -158,12 +170,16 @@ async def test_a_message_holds_twelve_thousand_streamed_characters(client: Async
         ({"channel": "general"} | FOR_U1, "channel_not_found"),
     ],
 )
-async def test_a_stream_starts_only_with_all_it_needs(client: AsyncWebClient, more: Json, expected: str) -> None:
+async def test_a_stream_starts_only_with_all_it_needs(
+    client: AsyncWebClient, more: Json, expected: str
+) -> None:
     where = {"channel": "C1", "thread_ts": await root(client)}
     assert await code(client.api_call("chat.startStream", json=where | more)) == expected
 
 
-async def test_a_direct_message_needs_no_recipient_and_a_thread_without_root_takes_nothing(fake: FakeSlack, client: AsyncWebClient) -> None:
+async def test_a_direct_message_needs_no_recipient_and_a_thread_without_root_takes_nothing(
+    fake: FakeSlack, client: AsyncWebClient
+) -> None:
     ts = await root(client, "D1")
     assert await code(client.chat_startStream(channel="D1", thread_ts=ts)) == "ok"
     fake.delete_thread("D1", ts)
@@ -172,13 +188,17 @@ async def test_a_direct_message_needs_no_recipient_and_a_thread_without_root_tak
     assert fake.thread("D1", ts) == []
 
 
-async def test_a_stream_ends_after_five_minutes_and_an_update_replaces_it(fake: FakeSlack, client: AsyncWebClient) -> None:
+async def test_a_stream_ends_after_five_minutes_and_an_update_replaces_it(
+    fake: FakeSlack, client: AsyncWebClient
+) -> None:
     place = await stream(client, markdown_text="Long.")
     fake.clock.advance(299)
     assert await code(client.chat_appendStream(**place, markdown_text=" Tail.")) == "ok"
     assert await code(client.chat_update(**place, text="x")) == "streaming_state_conflict"
     fake.clock.advance(1)
-    assert await code(client.chat_appendStream(**place, markdown_text="x")) == "message_not_in_streaming_state"
+    assert (
+        await code(client.chat_appendStream(**place, markdown_text="x")) == "message_not_in_streaming_state"
+    )
     assert await code(client.chat_stopStream(**place)) == "message_not_in_streaming_state"
     await client.chat_update(**place, text="Repaired.")
     message = fake.messages["C1", place["ts"]]
@@ -203,31 +223,47 @@ async def test_a_workspace_without_streams() -> None:
         ({"blocks": [{"type": "divider"}] * 51}, "invalid_blocks"),
         ({"blocks": [{"type": "divider"}] * 50}, "ok"),
         ({"blocks": [{"type": "mystery"}]}, "invalid_blocks"),
-        ({"blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": "a" * 3_001}}]}, "invalid_blocks"),
+        (
+            {"blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": "a" * 3_001}}]},
+            "invalid_blocks",
+        ),
         ({"blocks": [{"type": "section", "fields": [TEXT] * 11}]}, "invalid_blocks"),
-        ({"blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": "a" * 3_000}}] * 5}, "msg_blocks_too_long"),
+        (
+            {"blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": "a" * 3_000}}] * 5},
+            "msg_blocks_too_long",
+        ),
         ({"blocks": [{"type": "markdown", "text": "a" * 6_001}] * 2}, "msg_blocks_too_long"),
         ({"blocks": [{"type": "markdown", "text": "a" * 12_001}]}, "invalid_blocks"),
         ({"blocks": [{"type": "actions", "elements": [BUTTON]}]}, "ok"),
         ({"blocks": [{"type": "actions", "elements": [BUTTON, BUTTON]}]}, "invalid_blocks"),
         ({"blocks": [{"type": "actions", "elements": [BUTTON | {"value": "v" * 2_001}]}]}, "invalid_blocks"),
         ({"blocks": [{"type": "actions", "elements": [BUTTON | {"type": "lever"}]}]}, "invalid_blocks"),
-        ({"blocks": [{"type": "actions", "elements": [BUTTON | {"text": TEXT | {"text": "t" * 76}}]}]}, "invalid_blocks"),
+        (
+            {"blocks": [{"type": "actions", "elements": [BUTTON | {"text": TEXT | {"text": "t" * 76}}]}]},
+            "invalid_blocks",
+        ),
         ({"blocks": [{"type": "divider", "block_id": "a"}] * 2}, "invalid_blocks"),
         ({"blocks": [FEEDBACK]}, "ok"),
     ],
 )
-async def test_a_message_is_checked_as_slack_checks_it(client: AsyncWebClient, content: Json, expected: str) -> None:
+async def test_a_message_is_checked_as_slack_checks_it(
+    client: AsyncWebClient, content: Json, expected: str
+) -> None:
     assert await code(client.api_call("chat.postMessage", json={"channel": "C1"} | content)) == expected
 
 
 async def test_a_thread_is_read_in_pages(fake: FakeSlack, client: AsyncWebClient) -> None:
     ts = await root(client)
     fake.clock.advance(10)
-    replies = [(await client.chat_postMessage(channel="C1", thread_ts=ts, text=f"r{number}"))["ts"] for number in range(3)]
+    replies = [
+        (await client.chat_postMessage(channel="C1", thread_ts=ts, text=f"r{number}"))["ts"]
+        for number in range(3)
+    ]
     first = await client.conversations_replies(channel="C1", ts=ts, limit=2)
     assert [message["text"] for message in first["messages"]] == ["root", "r0"]
-    rest = await client.conversations_replies(channel="C1", ts=ts, limit=2, cursor=first["response_metadata"]["next_cursor"])
+    rest = await client.conversations_replies(
+        channel="C1", ts=ts, limit=2, cursor=first["response_metadata"]["next_cursor"]
+    )
     assert ([message["text"] for message in rest["messages"]], rest["has_more"]) == (["r1", "r2"], False)
     newer = await client.conversations_replies(channel="C1", ts=ts, oldest=replies[1])
     assert [message["text"] for message in newer["messages"]] == ["root", "r2"]
@@ -270,7 +306,11 @@ async def test_a_token_opens_only_what_it_is_for(fake: FakeSlack, client: AsyncW
     assert await code(client_of(fake, "xoxb-other").auth_test()) == "invalid_auth"
     assert await code(client.apps_connections_open(app_token="xoxb-test")) == "not_allowed_token_type"
     assert await code(client.api_call("chat.shout")) == "unknown_method"
-    assert (fake.calls[0].method, fake.calls[0].token, fake.calls[0].answer) == ("auth.test", "xoxb-test", "ok")
+    assert (fake.calls[0].method, fake.calls[0].token, fake.calls[0].answer) == (
+        "auth.test",
+        "xoxb-test",
+        "ok",
+    )
 
 
 async def test_a_file_needs_the_token(fake: FakeSlack) -> None:
@@ -315,7 +355,9 @@ async def test_the_usual_limits_are_slacks(fake: FakeSlack, client: AsyncWebClie
     assert await retry_after(client.chat_startStream(**thread, **FOR_U1)) == 60
 
 
-async def test_a_channel_takes_one_post_per_second_after_a_burst(fake: FakeSlack, client: AsyncWebClient) -> None:
+async def test_a_channel_takes_one_post_per_second_after_a_burst(
+    fake: FakeSlack, client: AsyncWebClient
+) -> None:
     for _ in range(4):
         await root(client)
     assert await retry_after(root(client)) == 1
@@ -338,7 +380,9 @@ async def test_faults_come_once_and_in_order(fake: FakeSlack, client: AsyncWebCl
 
 
 @pytest.mark.parametrize(("drop", "kept"), [("before", 0), ("after", 1)])
-async def test_a_dropped_connection_says_nothing_about_what_happened(fake: FakeSlack, client: AsyncWebClient, drop: Any, kept: int) -> None:
+async def test_a_dropped_connection_says_nothing_about_what_happened(
+    fake: FakeSlack, client: AsyncWebClient, drop: Any, kept: int
+) -> None:
     fake.faults.add("chat.postMessage", Fault(drop=drop))
     with pytest.raises(aiohttp.ClientError):
         await root(client)
@@ -424,7 +468,9 @@ only_http = pytest.mark.parametrize("bot", ["http"], indirect=True)
 async def test_a_mention_arrives_twice_and_again(fake: FakeSlack, bot: Bot) -> None:
     ts = await fake.say("hello", mention=True)
     assert sorted(event["type"] for event in bot.heard) == ["app_mention", "message"]
-    assert {(event["ts"], event["text"], event["user"]) for event in bot.heard} == {(ts, "<@UBOT> hello", "U1")}
+    assert {(event["ts"], event["text"], event["user"]) for event in bot.heard} == {
+        (ts, "<@UBOT> hello", "U1")
+    }
     assert len({payload["event_id"] for payload in fake.delivered}) == 2
     await fake.redeliver(2)
     await fake.redeliver(1)
@@ -440,7 +486,11 @@ async def test_what_people_do_in_a_direct_message(fake: FakeSlack, bot: Bot) -> 
     tab, said, changed, deleted = bot.heard
     assert (tab["tab"], tab["channel"]) == ("messages", "D1")
     assert (said["channel_type"], said["subtype"], said["files"]) == ("im", "file_share", [file])
-    assert (changed["subtype"], changed["message"]["text"], changed["previous_message"]["text"]) == ("message_changed", "look here", "look")
+    assert (changed["subtype"], changed["message"]["text"], changed["previous_message"]["text"]) == (
+        "message_changed",
+        "look here",
+        "look",
+    )
     assert (deleted["subtype"], deleted["deleted_ts"], fake.thread("D1", ts)) == ("message_deleted", ts, [])
 
 
@@ -458,11 +508,19 @@ async def test_only_own_messages_change(fake: FakeSlack, client: AsyncWebClient,
     assert await code(client.chat_update(**mine, text="x")) == "message_not_found"
 
 
-async def test_the_stop_button_closes_the_streams_itself(fake: FakeSlack, client: AsyncWebClient, bot: Bot) -> None:
+async def test_the_stop_button_closes_the_streams_itself(
+    fake: FakeSlack, client: AsyncWebClient, bot: Bot
+) -> None:
     ts = await fake.say("go", mention=True)
-    place: Json = {"channel": "C1", "ts": (await client.chat_startStream(channel="C1", thread_ts=ts, **FOR_U1))["ts"]}
+    place: Json = {
+        "channel": "C1",
+        "ts": (await client.chat_startStream(channel="C1", thread_ts=ts, **FOR_U1))["ts"],
+    }
     await fake.stop("C1", ts)
-    assert (bot.heard[-1]["type"], bot.heard[-1]["streaming_message_ts"]) == ("agent_session_stopped", [place["ts"]])
+    assert (bot.heard[-1]["type"], bot.heard[-1]["streaming_message_ts"]) == (
+        "agent_session_stopped",
+        [place["ts"]],
+    )
     assert await code(client.chat_stopStream(**place)) == "message_not_in_streaming_state"
 
 
@@ -476,10 +534,23 @@ def form(**more: Any) -> Json:
         "day": {"type": "datepicker"},
     }
     blocks = [
-        {"type": "input", "block_id": name, "label": TEXT, "optional": name != "count", "element": element | {"action_id": "v"}}
+        {
+            "type": "input",
+            "block_id": name,
+            "label": TEXT,
+            "optional": name != "count",
+            "element": element | {"action_id": "v"},
+        }
         for name, element in fields.items()
     ]
-    return {"type": "modal", "callback_id": "form", "title": TEXT, "submit": TEXT, "blocks": blocks, "private_metadata": "id-1"} | more
+    return {
+        "type": "modal",
+        "callback_id": "form",
+        "title": TEXT,
+        "submit": TEXT,
+        "blocks": blocks,
+        "private_metadata": "id-1",
+    } | more
 
 
 async def shown(fake: FakeSlack, client: AsyncWebClient, *blocks: Json) -> Any:
@@ -487,27 +558,40 @@ async def shown(fake: FakeSlack, client: AsyncWebClient, *blocks: Json) -> Any:
     return fake.messages["C1", posted["ts"]]
 
 
-async def test_a_click_opens_a_form_and_the_form_comes_back(fake: FakeSlack, client: AsyncWebClient, bot: Bot) -> None:
+async def test_a_click_opens_a_form_and_the_form_comes_back(
+    fake: FakeSlack, client: AsyncWebClient, bot: Bot
+) -> None:
     message = await shown(fake, client, {"type": "actions", "block_id": "ask", "elements": [BUTTON]})
     assert await fake.click(message, "open", user="U2") is None
     clicked = bot.actions.pop()
     assert (clicked["actions"][0]["value"], clicked["actions"][0]["block_id"]) == ("form-1", "ask")
-    assert (clicked["user"]["id"], clicked["team"]["id"], clicked["message"]["ts"]) == ("U2", "T1", message.ts)
+    assert (clicked["user"]["id"], clicked["team"]["id"], clicked["message"]["ts"]) == (
+        "U2",
+        "T1",
+        message.ts,
+    )
     view = (await client.views_open(trigger_id=clicked["trigger_id"], view=form()))["view"]
-    assert await code(client.views_open(trigger_id=clicked["trigger_id"], view=form())) == "exchanged_trigger_id"
+    assert (
+        await code(client.views_open(trigger_id=clicked["trigger_id"], view=form())) == "exchanged_trigger_id"
+    )
     refused = await fake.submit(fake.views[view["id"]], {"count": 0})
     assert refused == {"response_action": "errors", "errors": {"count": "too few"}}
     assert view["id"] in fake.views
     assert await fake.submit(view, {"count": 3, "which": ["b"], "sure": ["a"], "day": "2030-01-02"}) is None
     values = {name: value["v"] for name, value in bot.actions[-1]["state"]["values"].items()}
     assert (values["count"]["value"], values["day"]["selected_date"]) == ("3", "2030-01-02")
-    assert (values["where"]["selected_option"]["value"], values["sure"]["selected_options"][0]["value"]) == ("a", "a")
+    assert (values["where"]["selected_option"]["value"], values["sure"]["selected_options"][0]["value"]) == (
+        "a",
+        "a",
+    )
     assert [option["value"] for option in values["which"]["selected_options"]] == ["b"]
     assert (bot.actions[-1]["private_metadata"], fake.views) == ("id-1", {})
 
 
 @only_socket
-async def test_a_form_is_checked_and_its_trigger_grows_old(fake: FakeSlack, client: AsyncWebClient, bot: Bot) -> None:
+async def test_a_form_is_checked_and_its_trigger_grows_old(
+    fake: FakeSlack, client: AsyncWebClient, bot: Bot
+) -> None:
     message = await shown(fake, client, FEEDBACK)
     with pytest.raises(ValueError, match="feedback"):
         await fake.click(message, "open")
@@ -516,7 +600,12 @@ async def test_a_form_is_checked_and_its_trigger_grows_old(fake: FakeSlack, clie
     assert clicked["actions"][0]["value"] == "bad"
     trigger = clicked["trigger_id"]
     blocks = form()["blocks"]
-    for wrong in ({"title": TEXT | {"text": "t" * 25}}, {"private_metadata": "p" * 3_001}, {"submit": None}, {"blocks": blocks * 2}):
+    for wrong in (
+        {"title": TEXT | {"text": "t" * 25}},
+        {"private_metadata": "p" * 3_001},
+        {"submit": None},
+        {"blocks": blocks * 2},
+    ):
         assert await code(client.views_open(trigger_id=trigger, view=form(**wrong))) == "invalid_arguments"
     assert await code(client.views_open(trigger_id="1.2.3", view=form())) == "invalid_trigger_id"
     fake.clock.advance(3.1)
@@ -527,7 +616,9 @@ async def test_a_form_is_checked_and_its_trigger_grows_old(fake: FakeSlack, clie
 
 @only_socket
 async def test_a_view_changes_under_its_reader(fake: FakeSlack, client: AsyncWebClient, bot: Bot) -> None:
-    await client.chat_postEphemeral(channel="C1", user="U1", text="again", blocks=[{"type": "actions", "elements": [BUTTON]}])
+    await client.chat_postEphemeral(
+        channel="C1", user="U1", text="again", blocks=[{"type": "actions", "elements": [BUTTON]}]
+    )
     await fake.click(fake.ephemerals[0], "open")
     clicked = bot.actions.pop()
     assert clicked["container"]["is_ephemeral"]
@@ -535,7 +626,9 @@ async def test_a_view_changes_under_its_reader(fake: FakeSlack, client: AsyncWeb
     view = (await client.views_open(trigger_id=clicked["trigger_id"], view=form()))["view"]
     await client.views_update(view_id=view["id"], hash=view["hash"], view=form(private_metadata="id-2"))
     assert fake.views[view["id"]]["private_metadata"] == "id-2"
-    assert await code(client.views_update(view_id=view["id"], hash=view["hash"], view=form())) == "hash_conflict"
+    assert (
+        await code(client.views_update(view_id=view["id"], hash=view["hash"], view=form())) == "hash_conflict"
+    )
     assert await code(client.views_update(view_id="V0", view=form())) == "not_found"
 
 
@@ -546,7 +639,9 @@ async def test_a_command_is_answered_now_and_later(fake: FakeSlack, bot: Bot) ->
 
 
 @only_socket
-async def test_a_response_url_replaces_its_message_five_times_at_most(fake: FakeSlack, client: AsyncWebClient, bot: Bot) -> None:
+async def test_a_response_url_replaces_its_message_five_times_at_most(
+    fake: FakeSlack, client: AsyncWebClient, bot: Bot
+) -> None:
     message = await shown(fake, client, {"type": "actions", "elements": [BUTTON]})
     await fake.click(message, "open")
     url = bot.actions[0]["response_url"]
@@ -558,7 +653,9 @@ async def test_a_response_url_replaces_its_message_five_times_at_most(fake: Fake
 
 
 @only_socket
-async def test_without_an_acknowledgement_a_delivery_fails(fake: FakeSlack, client: AsyncWebClient, bot: Bot) -> None:
+async def test_without_an_acknowledgement_a_delivery_fails(
+    fake: FakeSlack, client: AsyncWebClient, bot: Bot
+) -> None:
     message = await shown(fake, client, {"type": "actions", "elements": [BUTTON | {"action_id": "mute"}]})
     fake.ack_seconds = 0.05
     with pytest.raises(TimeoutError):

@@ -50,7 +50,11 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
         return
     if event in {"socket.connect", "socket.sendto", "socket.sendmsg"}:
         sock, address = args
-        if sock.family in {socket.AF_INET, socket.AF_INET6} and isinstance(address, tuple) and not is_local_host(address[0]):
+        if (
+            sock.family in {socket.AF_INET, socket.AF_INET6}
+            and isinstance(address, tuple)
+            and not is_local_host(address[0])
+        ):
             _refuse(event, address[0], address[1])
     elif event in {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}:
         _check_lookup(event, args[0], args[1] if len(args) > 1 else "")

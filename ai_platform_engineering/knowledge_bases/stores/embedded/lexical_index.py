@@ -8,8 +8,8 @@ from typing import Any
 
 import tantivy
 
-from ai_platform_engineering.knowledge_bases.search.tokens import asked, names, parts
-from ai_platform_engineering.knowledge_bases.stores.embedded.reads import Entry
+from ai_platform_engineering.knowledge_bases.search.tokens import names, parse_query, parts
+from ai_platform_engineering.knowledge_bases.stores.embedded.reads import LexicalEntry
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +38,11 @@ class Lexical:
         """Chunks that a search sees."""
         return int(self._index.searcher().num_docs)
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[LexicalEntry]) -> None:
         for entry in entries:
-            head = "\n".join(dict.fromkeys((entry.title, *entry.headings)))  # a title is often the first heading as well
+            head = "\n".join(
+                dict.fromkeys((entry.title, *entry.headings))
+            )  # a title is often the first heading as well
             body = f"{head}\n{entry.text}"
             document = tantivy.Document()
             document.add_unsigned("chunk", entry.chunk)
@@ -52,8 +54,12 @@ class Lexical:
             self._writing.add_document(document)
 
     def delete(self, documents: Sequence[int]) -> None:
-        if documents:  # by a query: `delete_documents_by_term` takes the number for a signed one, and deletes nothing
-            self._writing.delete_documents_by_query(tantivy.Query.term_set_query(self._index.schema, "document", documents))
+        if (
+            documents
+        ):  # by a query: `delete_documents_by_term` takes the number for a signed one, and deletes nothing
+            self._writing.delete_documents_by_query(
+                tantivy.Query.term_set_query(self._index.schema, "document", documents)
+            )
 
     def commit(self) -> None:
         self._writing.commit()
@@ -70,7 +76,14 @@ class Lexical:
             self._writer.wait_merging_threads()
             self._writer = None
 
-    def search(self, query: str, limit: int, *, datasources: Iterable[str] = (), documents: Sequence[int] | None = None) -> list[int]:
+    def search(
+        self,
+        query: str,
+        limit: int,
+        *,
+        datasources: Iterable[str] = (),
+        documents: Sequence[int] | None = None,
+    ) -> list[int]:
         """The numbers of the best chunks. `documents`: only of these."""
         wanted = self._wanted(query)
         if wanted is None or (documents is not None and not documents):
@@ -79,20 +92,28 @@ class Lexical:
         among = [tantivy.Query.term_query(schema, "datasource", name) for name in datasources]
         must = [wanted]
         if among:
-            must.append(_unscored(tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in among])))
+            must.append(
+                _unscored(tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in among]))
+            )
         if documents is not None:
             must.append(_unscored(tantivy.Query.term_set_query(schema, "document", documents)))
-        whole = tantivy.Query.boolean_query([(tantivy.Occur.Must, query) for query in must]) if len(must) > 1 else wanted
+        whole = (
+            tantivy.Query.boolean_query([(tantivy.Occur.Must, query) for query in must])
+            if len(must) > 1
+            else wanted
+        )
         searcher = self._index.searcher()
         found = searcher.search(whole, limit, count=False).hits
         chunks: list[Any] = searcher.fast_field_values("chunk", [address for _, address in found])
         # Equal scores come in the order of segments, which merging changes.
-        ranked = sorted(zip((score for score, _ in found), chunks, strict=True), key=lambda one: (-one[0], one[1]))
+        ranked = sorted(
+            zip((score for score, _ in found), chunks, strict=True), key=lambda one: (-one[0], one[1])
+        )
         return [int(chunk) for _, chunk in ranked]
 
     def _wanted(self, query: str) -> tantivy.Query | None:
         """Any of the words; built from terms, so that nothing in a query is syntax."""
-        words, identifiers = asked(query)
+        words, identifiers = parse_query(query)
         schema = self._index.schema
         terms = dict.fromkeys(term for word in words for term in self._words.analyze(word))
         any_of = [
@@ -101,9 +122,12 @@ class Lexical:
             for field, weight in _FIELDS
         ]
         any_of += [
-            tantivy.Query.boost_query(tantivy.Query.term_query(schema, "names", name, "freq"), _NAMES_WEIGHT) for name in identifiers
+            tantivy.Query.boost_query(tantivy.Query.term_query(schema, "names", name, "freq"), _NAMES_WEIGHT)
+            for name in identifiers
         ]
-        return tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in any_of]) if any_of else None
+        if any_of:
+            return tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in any_of])
+        return None
 
     @property
     def _writing(self) -> Any:
@@ -154,8 +178,17 @@ def _schema() -> tantivy.Schema:
 
 def _words() -> tantivy.TextAnalyzer:
     plain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(tantivy.Filter.remove_long(80))
-    return plain.filter(tantivy.Filter.lowercase()).filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.stemmer("english")).build()
+    return (
+        plain.filter(tantivy.Filter.lowercase())
+        .filter(tantivy.Filter.ascii_fold())
+        .filter(tantivy.Filter.stemmer("english"))
+        .build()
+    )
 
 
 def _names() -> tantivy.TextAnalyzer:
-    return tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).filter(tantivy.Filter.remove_long(130)).build()
+    return (
+        tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace())
+        .filter(tantivy.Filter.remove_long(130))
+        .build()
+    )

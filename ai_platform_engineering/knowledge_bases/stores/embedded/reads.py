@@ -8,19 +8,29 @@ from typing import Any
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
-from ai_platform_engineering.knowledge_bases.stores.store import ChunkRef, Datasource, Job, Mark, embedded_text
+from ai_platform_engineering.knowledge_bases.stores.store import (
+    ChunkRef,
+    Datasource,
+    DocumentVersion,
+    IngestJob,
+    embedded_text,
+)
 from ai_platform_engineering.runtime.log.sqlite_database import moment
 
 Condition = tuple[str, list[str]]  # SQL on the documents `d`, and its values
 
-_FILTERS = {"kind": "d.kind = ?", "title": "instr(lower(d.title), lower(?)) > 0", "path": "instr(d.address, ?) = 1"}
+_FILTERS = {
+    "kind": "d.kind = ?",
+    "title": "instr(lower(d.title), lower(?)) > 0",
+    "path": "instr(d.address, ?) = 1",
+}
 _TEXT = "coalesce(c.text, substr(d.text, c.start + 1, c.stop - c.start))"
 _CHUNKS = "chunks c JOIN documents d ON d.number = c.document"
 _VECTORS = "vectors v JOIN chunks c ON c.number = v.chunk JOIN documents d ON d.number = c.document"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LexicalEntry:
     """A chunk as it is looked for."""
 
     chunk: int
@@ -34,7 +44,8 @@ class Entry:
 def datasources(db: sqlite3.Connection) -> list[Datasource]:
     documents = dict(_pairs(db, "SELECT datasource, count(*) FROM documents GROUP BY datasource"))
     chunks = dict(_pairs(db, f"SELECT d.datasource, count(*) FROM {_CHUNKS} GROUP BY d.datasource"))  # noqa: S608
-    embedded = dict(_pairs(db, f"SELECT d.datasource, count(DISTINCT v.chunk) FROM {_VECTORS} GROUP BY d.datasource"))  # noqa: S608
+    vectors = f"SELECT d.datasource, count(DISTINCT v.chunk) FROM {_VECTORS} GROUP BY d.datasource"  # noqa: S608
+    embedded = dict(_pairs(db, vectors))
     return [
         Datasource(
             row["name"],
@@ -51,11 +62,19 @@ def datasources(db: sqlite3.Connection) -> list[Datasource]:
     ]
 
 
-def jobs(db: sqlite3.Connection, *, unfinished: bool) -> list[Job]:
+def jobs(db: sqlite3.Connection, *, unfinished: bool) -> list[IngestJob]:
     only = "WHERE state IN ('waiting', 'running')" if unfinished else ""
     return [
-        Job(
-            *(row["job_id"], row["datasource"], row["state"], row["total"], row["done"], row["skipped"], row["removed"]),
+        IngestJob(
+            *(
+                row["job_id"],
+                row["datasource"],
+                row["state"],
+                row["total"],
+                row["done"],
+                row["skipped"],
+                row["removed"],
+            ),
             tuple((address, why) for address, why in json.loads(row["failed"])),
             row["problem"],
             *(row[name] and moment(row[name]) for name in ("created", "ended")),
@@ -64,9 +83,11 @@ def jobs(db: sqlite3.Connection, *, unfinished: bool) -> list[Job]:
     ]
 
 
-def marks(db: sqlite3.Connection, datasource: str) -> dict[str, Mark]:
-    rows = db.execute("SELECT document_id, address, digest, mark FROM documents WHERE datasource = ?", (datasource,))
-    return {row["address"]: Mark(*row) for row in rows}
+def marks(db: sqlite3.Connection, datasource: str) -> dict[str, DocumentVersion]:
+    rows = db.execute(
+        "SELECT document_id, address, digest, mark FROM documents WHERE datasource = ?", (datasource,)
+    )
+    return {row["address"]: DocumentVersion(*row) for row in rows}
 
 
 def document(db: sqlite3.Connection, document_id: str) -> Document | None:
@@ -105,18 +126,25 @@ def without_vector(db: sqlite3.Connection, model: int, floor: int, limit: int) -
 def model(db: sqlite3.Connection, name: str) -> tuple[int, int] | None:
     """Its number and how long its vectors are."""
     row = db.execute("SELECT model, dimensions FROM models WHERE name = ?", (name,)).fetchone()
-    return (row[0], row[1]) if row else None
+    if row:
+        return (row[0], row[1])
+    return None
 
 
 def vectors_between(db: sqlite3.Connection, model: int, first: int, last: int) -> list[tuple[int, bytes]]:
-    rows = db.execute("SELECT number, vector FROM vectors WHERE number BETWEEN ? AND ? AND model = ? ORDER BY number", (first, last, model))
+    rows = db.execute(
+        "SELECT number, vector FROM vectors WHERE number BETWEEN ? AND ? AND model = ? ORDER BY number",
+        (first, last, model),
+    )
     return [(row[0], row[1]) for row in rows]
 
 
 def last_vector(db: sqlite3.Connection) -> int:
     """The highest number that a vector has or had."""
     row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
-    return int(row[0]) if row else 0
+    if row:
+        return int(row[0])
+    return 0
 
 
 def condition(datasources: Collection[str], filters: Mapping[str, str]) -> Condition | None:
@@ -124,13 +152,17 @@ def condition(datasources: Collection[str], filters: Mapping[str, str]) -> Condi
     where, values = list[str](), list[str]()
     for name, value in filters.items():
         if name not in _FILTERS:
-            raise Refused(f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address begins).")
+            raise Refused(
+                f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address begins)."
+            )
         where.append(_FILTERS[name])
         values.append(value)
     if datasources:
         where.append("d.datasource IN (SELECT value FROM json_each(?))")
         values.append(json.dumps(sorted(datasources)))
-    return (" AND ".join(where), values) if where else None
+    if where:
+        return (" AND ".join(where), values)
+    return None
 
 
 def chosen(db: sqlite3.Connection, only: Condition) -> list[int]:
@@ -144,7 +176,9 @@ def count(db: sqlite3.Connection, only: Condition, most: int) -> int:
     return int(db.execute(query, (*only[1], most)).fetchone()[0])
 
 
-def chunks_of_vectors(db: sqlite3.Connection, numbers: Sequence[int], only: Condition | None = None) -> list[int]:
+def chunks_of_vectors(
+    db: sqlite3.Connection, numbers: Sequence[int], only: Condition | None = None
+) -> list[int]:
     """In the order of the vectors, without those that are gone or not asked for."""
     where, values = only or ("1", [])
     query = f"SELECT v.number, v.chunk FROM {_VECTORS} WHERE v.number IN (SELECT value FROM json_each(?)) AND {where}"  # noqa: S608
@@ -163,23 +197,37 @@ def places(db: sqlite3.Connection, chunks: Collection[int]) -> dict[int, tuple[s
     return {row[0]: (row[1], row[2]) for row in db.execute(query, (json.dumps(list(chunks)),))}
 
 
-def entries(number: int, chunks: Sequence[int], of: Document) -> Iterator[Entry]:
+def entries(number: int, chunks: Sequence[int], of: Document) -> Iterator[LexicalEntry]:
     for row, chunk in zip(chunks, of.chunks, strict=True):
-        yield Entry(row, number, of.datasource, of.title, chunk.headings, chunk.text)
+        yield LexicalEntry(row, number, of.datasource, of.title, chunk.headings, chunk.text)
 
 
-def unindexed(db: sqlite3.Connection, generation: int) -> Iterator[tuple[int, list[Entry]]]:
+def unindexed(db: sqlite3.Connection, generation: int) -> Iterator[tuple[int, list[LexicalEntry]]]:
     """The documents after a generation, with what is looked for in them."""
-    rows = db.execute("SELECT number, document_id FROM documents WHERE generation > ? ORDER BY number", (generation,)).fetchall()
+    rows = db.execute(
+        "SELECT number, document_id FROM documents WHERE generation > ? ORDER BY number", (generation,)
+    ).fetchall()
     for number, document_id in rows:
-        chunks = [row[0] for row in db.execute("SELECT number FROM chunks WHERE document = ? ORDER BY ordinal", (number,))]
+        chunks = [
+            row[0]
+            for row in db.execute("SELECT number FROM chunks WHERE document = ? ORDER BY ordinal", (number,))
+        ]
         if found := document(db, document_id):
             yield number, list(entries(number, chunks, found))
 
 
 def _document(row: sqlite3.Row, text: str, chunks: tuple[Chunk, ...]) -> Document:
     changed = row["changed"] and moment(row["changed"])
-    named = (row["document_id"], row["datasource"], row["title"], row["address"], text, row["digest"], row["link"], row["kind"])
+    named = (
+        row["document_id"],
+        row["datasource"],
+        row["title"],
+        row["address"],
+        text,
+        row["digest"],
+        row["link"],
+        row["kind"],
+    )
     return Document(*named, changed, chunks)
 
 

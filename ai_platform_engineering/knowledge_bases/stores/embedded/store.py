@@ -16,9 +16,17 @@ from typing import TypeVar
 
 from ai_platform_engineering.knowledge_bases.documents import Document
 from ai_platform_engineering.knowledge_bases.stores.embedded import reads, tables, writes
-from ai_platform_engineering.knowledge_bases.stores.embedded.search import Asked, search
-from ai_platform_engineering.knowledge_bases.stores.embedded.vector_indexes import Graphs
-from ai_platform_engineering.knowledge_bases.stores.store import ChunkRef, Datasource, Hit, Job, Mark, Mode, Vector
+from ai_platform_engineering.knowledge_bases.stores.embedded.search import SearchRequest, search
+from ai_platform_engineering.knowledge_bases.stores.embedded.vector_indexes import VectorIndexes
+from ai_platform_engineering.knowledge_bases.stores.store import (
+    ChunkRef,
+    Datasource,
+    DocumentVersion,
+    Hit,
+    IngestJob,
+    SearchMode,
+    Vector,
+)
 from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed, StorageInUse
 
 log = logging.getLogger(__name__)
@@ -47,7 +55,10 @@ class EmbeddedStore:
 
     async def open(self) -> None:
         self._lock = tables.locked(self._folder)
-        self._threads = ThreadPoolExecutor(1, "knowledge-writer"), ThreadPoolExecutor(_READERS, "knowledge-reader")
+        self._threads = (
+            ThreadPoolExecutor(1, "knowledge-writer"),
+            ThreadPoolExecutor(_READERS, "knowledge-reader"),
+        )
         try:
             await self._in_thread(0, self._opened)
         except BaseException:
@@ -80,18 +91,18 @@ class EmbeddedStore:
         await self.commit()
         return known
 
-    async def put_job(self, job: Job) -> None:
+    async def put_job(self, job: IngestJob) -> None:
         await self._write(lambda db: writes.put_job(db, job), store=True)
 
-    async def jobs(self, *, unfinished: bool = False) -> list[Job]:
+    async def jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
         return await self._read(lambda db: reads.jobs(db, unfinished=unfinished))
 
     # --- documents
 
-    async def marks(self, datasource: str) -> dict[str, Mark]:
+    async def marks(self, datasource: str) -> dict[str, DocumentVersion]:
         return await self._read(lambda db: reads.marks(db, datasource))
 
-    async def put(self, document: Document, mark: str = "") -> None:
+    async def put_document(self, document: Document, mark: str = "") -> None:
         def put(db: sqlite3.Connection) -> None:
             number, chunks, lost = writes.put_document(db, document, mark)
             self._graphs.remove(lost)
@@ -116,10 +127,12 @@ class EmbeddedStore:
 
     # --- vectors and search
 
-    async def without_vector(self, model: str, limit: int) -> list[ChunkRef]:
+    async def list_chunks_without_vector(self, model: str, limit: int) -> list[ChunkRef]:
         def waiting(db: sqlite3.Connection) -> list[ChunkRef]:
             known = reads.model(db, model)
-            found, self._floors[model] = reads.without_vector(db, known[0] if known else 0, self._floors.get(model, 0), limit)
+            found, self._floors[model] = reads.without_vector(
+                db, known[0] if known else 0, self._floors.get(model, 0), limit
+            )
             return found
 
         return await self._read(waiting)
@@ -147,9 +160,9 @@ class EmbeddedStore:
         datasources: Collection[str] = (),
         filters: Mapping[str, str] | None = None,
         limit: int = 10,
-        mode: Mode = "hybrid",
+        mode: SearchMode = "hybrid",
     ) -> list[Hit]:
-        asked = Asked(query, vector, model, tuple(datasources), dict(filters or {}), limit, mode)
+        asked = SearchRequest(query, vector, model, tuple(datasources), dict(filters or {}), limit, mode)
 
         def found(db: sqlite3.Connection) -> list[Hit]:
             self._follow(db)
@@ -170,9 +183,9 @@ class EmbeddedStore:
             _until(lambda: lexical_index.made(beside))
         self._lexical = lexical_index.opened(beside, writes=self.writes)
         self._parts.callback(lambda: self._lexical.close())  # noqa: PLW0108 - it may be another one by then
-        self._readers = tables.Readers(path, _READERS)
+        self._readers = tables.ReaderPool(path, _READERS)
         self._parts.callback(self._readers.close)
-        self._graphs = Graphs(self._folder, writes=self.writes)
+        self._graphs = VectorIndexes(self._folder, writes=self.writes)
         if self._db is not None:
             self._mend(self._db, indexed=self._db.execute("SELECT indexed FROM state").fetchone()[0])
             if self._lexical.size != self._db.execute("SELECT count(*) FROM chunks").fetchone()[0]:
@@ -217,7 +230,9 @@ class EmbeddedStore:
 
     def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._db is None:
-            raise StorageInUse("Another process of this program writes the knowledge base; this one can only read it.")
+            raise StorageInUse(
+                "Another process of this program writes the knowledge base; this one can only read it."
+            )
         try:
             return work(self._db)
         except sqlite3.Error as error:  # a full disk or the like

@@ -53,7 +53,9 @@ def locked(folder: Path) -> int | None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise ConfigurationError(f"The folder of the knowledge base {folder} cannot be used: {error.strerror}.") from None
+        raise ConfigurationError(
+            f"The folder of the knowledge base {folder} cannot be used: {error.strerror}."
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -77,7 +79,7 @@ def writing(path: Path) -> sqlite3.Connection:
     return db
 
 
-class Readers:
+class ReaderPool:
     """Connections that only read; each belongs to one thread at a time."""
 
     def __init__(self, path: Path, count: int) -> None:

@@ -31,7 +31,7 @@ EXACT = 5_000
 _STEP = 16
 
 
-class Vectors:
+class VectorIndex:
     """Vectors by number, in memory. Numbers only grow and are never used twice."""
 
     def __init__(self, index: "Index") -> None:
@@ -42,7 +42,9 @@ class Vectors:
         return len(self._index)
 
     def numbers(self) -> npt.NDArray[np.uint64]:
-        return np.asarray(self._index.keys[:], dtype=np.uint64) if len(self._index) else np.empty(0, np.uint64)
+        if len(self._index):
+            return np.asarray(self._index.keys[:], dtype=np.uint64)
+        return np.empty(0, np.uint64)
 
     def add(self, numbers: Sequence[int], vectors: Floats) -> None:
         keys = np.array(numbers, dtype=np.uint64)
@@ -60,7 +62,9 @@ class Vectors:
         with self._lock:
             if not len(self._index):
                 return []
-            found = self._index.search(np.array(vector, np.float32), limit, exact=len(self._index) <= EXACT, threads=1)
+            found = self._index.search(
+                np.array(vector, np.float32), limit, exact=len(self._index) <= EXACT, threads=1
+            )
         return _ranked(found.keys, found.distances)
 
     def search_among(self, vector: Sequence[float], numbers: Sequence[int], limit: int) -> list[int]:
@@ -86,7 +90,7 @@ class Vectors:
         beside.replace(path)
 
 
-def load(dimensions: int, saved: Path) -> Vectors:
+def load(dimensions: int, saved: Path) -> VectorIndex:
     """What was saved; empty when that is nothing, or cannot be read."""
     index = _empty(dimensions)
     if saved.exists():
@@ -97,11 +101,13 @@ def load(dimensions: int, saved: Path) -> Vectors:
             index = _empty(dimensions)
         if index.ndim != dimensions:
             index = _empty(dimensions)
-    return Vectors(index)
+    return VectorIndex(index)
 
 
 def _empty(dimensions: int) -> Index:
-    return Index(ndim=dimensions, metric="cos", dtype="f16", connectivity=16, expansion_add=96, expansion_search=96)
+    return Index(
+        ndim=dimensions, metric="cos", dtype="f16", connectivity=16, expansion_add=96, expansion_search=96
+    )
 
 
 def as_bytes(vector: Sequence[float]) -> bytes:

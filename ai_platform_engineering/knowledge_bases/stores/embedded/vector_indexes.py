@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ai_platform_engineering.knowledge_bases.stores.embedded import reads
 
 if TYPE_CHECKING:
-    from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import Vectors
+    from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import VectorIndex
 
 log = logging.getLogger(__name__)
 
@@ -19,17 +19,17 @@ SAVE_AFTER = 2_000
 _ROWS = 5_000
 
 
-class Graphs:
+class VectorIndexes:
     """Made when the first vector is written or looked for. What is in no row any more is dropped where rows are looked up."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
         self._folder, self._writes = folder, writes
-        self._graphs: dict[int, Vectors] = {}
+        self._graphs: dict[int, VectorIndex] = {}
         self._seen: dict[int, int] = {}  # by model: up to which number of a vector it is complete
         self._unsaved: dict[int, int] = {}
         self._opening = threading.Lock()
 
-    def graph(self, db: sqlite3.Connection, model: int, dimensions: int) -> "Vectors":
+    def graph(self, db: sqlite3.Connection, model: int, dimensions: int) -> "VectorIndex":
         """With every vector that `db` sees."""
         with self._opening:
             found = self._graphs.get(model)
@@ -39,7 +39,9 @@ class Graphs:
                 self._catch_up(db, model, found)
             return found
 
-    def add(self, db: sqlite3.Connection, model: int, dimensions: int, rows: Sequence[tuple[int, bytes]]) -> None:
+    def add(
+        self, db: sqlite3.Connection, model: int, dimensions: int, rows: Sequence[tuple[int, bytes]]
+    ) -> None:
         """Vectors that were just written to `db`."""
         graph = self.graph(db, model, dimensions)
         _add(graph, [row for row in rows if row[0] > self._seen[model]])
@@ -62,7 +64,7 @@ class Graphs:
                 self._graphs[model].save(self._path(model))
                 self._unsaved[model] = 0
 
-    def _opened(self, db: sqlite3.Connection, model: int, dimensions: int) -> "Vectors":
+    def _opened(self, db: sqlite3.Connection, model: int, dimensions: int) -> "VectorIndex":
         from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import load
 
         graph = load(dimensions, self._path(model))
@@ -73,17 +75,27 @@ class Graphs:
         self._seen[model] = reads.last_vector(db) if self._writes else max(known, default=0)
         return graph
 
-    def _mend(self, db: sqlite3.Connection, model: int, graph: "Vectors", gone: set[int], missing: Sequence[int]) -> None:
+    def _mend(
+        self, db: sqlite3.Connection, model: int, graph: "VectorIndex", gone: set[int], missing: Sequence[int]
+    ) -> None:
         if (gone or missing) and self._path(model).exists():
-            log.info("vectors of model %d: %d to add and %d to remove since they were saved", model, len(missing), len(gone))
+            log.info(
+                "vectors of model %d: %d to add and %d to remove since they were saved",
+                model,
+                len(missing),
+                len(gone),
+            )
         graph.remove(gone)
         for start in range(0, len(missing), _ROWS):
             part = missing[start : start + _ROWS]
             wanted = set(part)
-            _add(graph, [row for row in reads.vectors_between(db, model, part[0], part[-1]) if row[0] in wanted])
+            _add(
+                graph,
+                [row for row in reads.vectors_between(db, model, part[0], part[-1]) if row[0] in wanted],
+            )
         self._unsaved[model] = len(gone) + len(missing)
 
-    def _catch_up(self, db: sqlite3.Connection, model: int, graph: "Vectors") -> None:
+    def _catch_up(self, db: sqlite3.Connection, model: int, graph: "VectorIndex") -> None:
         last = reads.last_vector(db)
         while self._seen[model] < last:
             end = min(last, self._seen[model] + _ROWS)
@@ -98,7 +110,7 @@ class Graphs:
         return self._folder / f"vectors-{model}.usearch"
 
 
-def _add(graph: "Vectors", rows: Iterable[tuple[int, bytes]]) -> None:
+def _add(graph: "VectorIndex", rows: Iterable[tuple[int, bytes]]) -> None:
     from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import from_bytes
 
     if found := list(rows):

@@ -8,7 +8,12 @@ from typing import TypeVar
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.embedded.reads import chunk_texts
-from ai_platform_engineering.knowledge_bases.stores.store import ChunkRef, Datasource, Job, embedded_text
+from ai_platform_engineering.knowledge_bases.stores.store import (
+    ChunkRef,
+    Datasource,
+    IngestJob,
+    embedded_text,
+)
 from ai_platform_engineering.runtime.log.sqlite_database import microseconds
 
 T = TypeVar("T")
@@ -40,11 +45,18 @@ def put_datasource(db: sqlite3.Connection, new: Datasource) -> None:
     db.execute(
         "INSERT INTO datasources VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(name) DO UPDATE SET location = excluded.location, "
         "kind = excluded.kind, title = excluded.title, options = excluded.options, refreshed = excluded.refreshed",
-        (new.name, new.location, new.kind, new.title, json.dumps(dict(new.options)), new.refreshed and microseconds(new.refreshed)),
+        (
+            new.name,
+            new.location,
+            new.kind,
+            new.title,
+            json.dumps(dict(new.options)),
+            new.refreshed and microseconds(new.refreshed),
+        ),
     )
 
 
-def put_job(db: sqlite3.Connection, job: Job) -> None:
+def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
     db.execute(
         "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, created, ended) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job_id) DO UPDATE SET datasource = excluded.datasource, "
@@ -85,7 +97,9 @@ def touch(db: sqlite3.Connection, document_id: str, mark: str) -> None:
     db.execute("UPDATE documents SET mark = ? WHERE document_id = ?", (mark, document_id))
 
 
-def delete_documents(db: sqlite3.Connection, document_ids: Collection[str], *, keep_vectors: bool = False) -> Numbers:
+def delete_documents(
+    db: sqlite3.Connection, document_ids: Collection[str], *, keep_vectors: bool = False
+) -> Numbers:
     """The numbers of the vectors that go with them."""
     vectors: Numbers = []
     for document_id in document_ids:
@@ -137,9 +151,13 @@ def put_vectors(
         chunk = _same_chunk(db, ref)
         if chunk is None:
             continue
-        replaced = db.execute("DELETE FROM vectors WHERE chunk = ? AND model = ? RETURNING number", (chunk, model)).fetchall()
+        replaced = db.execute(
+            "DELETE FROM vectors WHERE chunk = ? AND model = ? RETURNING number", (chunk, model)
+        ).fetchall()
         old += [row[0] for row in replaced]
-        number = db.execute("INSERT INTO vectors(model, chunk, vector) VALUES (?, ?, ?)", (model, chunk, vector)).lastrowid
+        number = db.execute(
+            "INSERT INTO vectors(model, chunk, vector) VALUES (?, ?, ?)", (model, chunk, vector)
+        ).lastrowid
         new.append((int(number or 0), vector))
     return model, new, old
 
@@ -154,7 +172,9 @@ def _put_chunk(db: sqlite3.Connection, document: int, text: str, chunk: Chunk) -
     same = text[chunk.start : chunk.end] == chunk.text and "\0" not in text  # SQL's substr ends at a NUL
     own = None if same else chunk.text
     values = (document, chunk.ordinal, json.dumps(list(chunk.headings)), chunk.start, chunk.end, own)
-    inserted = db.execute("INSERT INTO chunks(document, ordinal, headings, start, stop, text) VALUES (?, ?, ?, ?, ?, ?)", values)
+    inserted = db.execute(
+        "INSERT INTO chunks(document, ordinal, headings, start, stop, text) VALUES (?, ?, ?, ?, ?, ?)", values
+    )
     return int(inserted.lastrowid or 0)
 
 
@@ -171,5 +191,7 @@ def _vectors_by_text(db: sqlite3.Connection, document_id: str) -> dict[str, Numb
 
 def _same_chunk(db: sqlite3.Connection, ref: ChunkRef) -> int | None:
     for found, chunk in chunk_texts(db, "d.document_id = ? AND c.ordinal = ?", ref.document_id, ref.ordinal):
-        return chunk if found.text == ref.text else None
+        if found.text == ref.text:
+            return chunk
+        return None
     return None

@@ -9,10 +9,16 @@ from typing import Any
 from psycopg.sql import SQL, Composed
 
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
-from ai_platform_engineering.knowledge_bases.search.fusion import ENOUGH, best, candidates, depth, fused
-from ai_platform_engineering.knowledge_bases.search.tokens import asked as words_of
+from ai_platform_engineering.knowledge_bases.search.fusion import (
+    ENOUGH,
+    best,
+    candidates,
+    depth,
+    fuse_rankings,
+)
+from ai_platform_engineering.knowledge_bases.search.tokens import parse_query as words_of
 from ai_platform_engineering.knowledge_bases.stores.postgres.tables import Connection, known
-from ai_platform_engineering.knowledge_bases.stores.store import Hit, Mode, Vector
+from ai_platform_engineering.knowledge_bases.stores.store import Hit, SearchMode, Vector
 
 # Chunks that are ranked: reading them is what a search costs. Frequent words rank, and add no chunks once rarer ones gave enough.
 _RANKED = 2_000
@@ -45,7 +51,7 @@ async def search(
     datasources: Collection[str],
     filters: Mapping[str, str],
     limit: int,
-    mode: Mode,
+    mode: SearchMode,
 ) -> list[Hit]:
     only, count = _only(datasources, filters), candidates(limit)
     total = await _total(connection, only if datasources or filters else None)
@@ -54,12 +60,15 @@ async def search(
         rankings.append(await _worded(connection, query, only, count))
     if mode != "lexical" and vector is not None:
         rankings.append(await _nearest(connection, vector, model, only, count))
-    scores = fused(rankings, depth(total))
+    scores = fuse_rankings(rankings, depth(total))
     rows = await connection.execute(
         "SELECT c.number, d.document_id, c.ordinal FROM chunks c JOIN documents d ON d.number = c.document WHERE c.number = ANY(%s)",
         (list(scores),),
     )
-    return best([Hit(row["document_id"], row["ordinal"], scores[row["number"]]) for row in await rows.fetchall()], limit)
+    return best(
+        [Hit(row["document_id"], row["ordinal"], scores[row["number"]]) for row in await rows.fetchall()],
+        limit,
+    )
 
 
 def _only(datasources: Collection[str], filters: Mapping[str, str]) -> Only:
@@ -67,7 +76,9 @@ def _only(datasources: Collection[str], filters: Mapping[str, str]) -> Only:
     values: list[Any] = []
     for name, value in filters.items():
         if name not in _FILTERS:
-            raise Refused(f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address begins).")
+            raise Refused(
+                f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address begins)."
+            )
         conditions.append(_FILTERS[name])
         values.append(value)
     if datasources:
@@ -80,9 +91,17 @@ async def _total(connection: Connection, only: Only | None) -> int:
     if only is None:
         row = await (await connection.execute("SELECT chunks FROM totals")).fetchone()
     else:
-        chunks = SQL("SELECT 1 FROM chunks c JOIN documents d ON d.number = c.document WHERE {} LIMIT %s").format(only[0])
-        row = await (await connection.execute(SQL("SELECT count(*) AS chunks FROM ({}) f").format(chunks), (*only[1], ENOUGH))).fetchone()
-    return int(row["chunks"]) if row else 0
+        chunks = SQL(
+            "SELECT 1 FROM chunks c JOIN documents d ON d.number = c.document WHERE {} LIMIT %s"
+        ).format(only[0])
+        row = await (
+            await connection.execute(
+                SQL("SELECT count(*) AS chunks FROM ({}) f").format(chunks), (*only[1], ENOUGH)
+            )
+        ).fetchone()
+    if row:
+        return int(row["chunks"])
+    return 0
 
 
 async def _worded(connection: Connection, query: str, only: Only, count: int) -> list[int]:
@@ -118,7 +137,11 @@ def _looked_for(terms: Sequence[Term]) -> str:
     if terms[0].chunks > _RANKED and len(terms) > 1:
         first, second, *others = (_quoted(term) for term in terms[:3])
         return " | ".join(
-            f"({one} & {two})" for one, two in ((first, second), *((given, third) for third in others for given in (first, second)))
+            f"({one} & {two})"
+            for one, two in (
+                (first, second),
+                *((given, third) for third in others for given in (first, second)),
+            )
         )
     chosen, together = [terms[0]], terms[0].chunks
     for term in terms[1:]:
@@ -139,9 +162,13 @@ async def _nearest(connection: Connection, vector: Vector, model: str, only: Onl
         return []
     table, dimensions = found
     if len(vector) != dimensions:
-        raise ConfigurationError(f"The vectors of {model} have {dimensions} numbers, and the question's has {len(vector)}.")
+        raise ConfigurationError(
+            f"The vectors of {model} have {dimensions} numbers, and the question's has {len(vector)}."
+        )
     await connection.execute(SQL("SET LOCAL hnsw.ef_search = {}").format(min(1000, count + 20)))
-    await connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")  # goes on until enough are left after the filter
+    await connection.execute(
+        "SET LOCAL hnsw.iterative_scan = strict_order"
+    )  # goes on until enough are left after the filter
     rows = await connection.execute(
         SQL(
             "SELECT v.chunk, v.vector <=> %s::halfvec AS distance FROM {} v JOIN chunks c ON c.number = v.chunk "

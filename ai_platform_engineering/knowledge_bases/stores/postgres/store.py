@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
-from ai_platform_engineering.knowledge_bases.stores.store import ChunkRef, Datasource, Hit, Job, Mark, Mode, Vector
+from ai_platform_engineering.knowledge_bases.stores.store import (
+    ChunkRef,
+    Datasource,
+    DocumentVersion,
+    Hit,
+    IngestJob,
+    SearchMode,
+    Vector,
+)
 from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed
 
 if TYPE_CHECKING:
@@ -68,12 +76,14 @@ class PostgresStore:
         from ai_platform_engineering.knowledge_bases.stores.postgres import writes
 
         async with self._writing() as db:
-            ids = await (await db.execute("SELECT document_id FROM documents WHERE datasource = %s", (name,))).fetchall()
+            ids = await (
+                await db.execute("SELECT document_id FROM documents WHERE datasource = %s", (name,))
+            ).fetchall()
             await writes.delete_documents(db, [row["document_id"] for row in ids])
             known = (await db.execute("DELETE FROM datasources WHERE name = %s", (name,))).rowcount > 0
         return known or bool(ids)
 
-    async def put_job(self, job: Job) -> None:
+    async def put_job(self, job: IngestJob) -> None:
         values = (job.job_id, job.datasource, job.state, job.total, job.done, job.skipped, job.removed)
         failed = json.dumps([list(one) for one in job.failed])
         async with self._writing() as db:
@@ -86,21 +96,25 @@ class PostgresStore:
                 (*values, failed, job.problem, job.created, job.ended),
             )
 
-    async def jobs(self, *, unfinished: bool = False) -> list[Job]:
+    async def jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
         async with self._writing() as db:
             rows = await db.execute(
-                "SELECT * FROM jobs WHERE state IN ('waiting', 'running') OR NOT %s ORDER BY number DESC", (unfinished,)
+                "SELECT * FROM jobs WHERE state IN ('waiting', 'running') OR NOT %s ORDER BY number DESC",
+                (unfinished,),
             )
             return [_job(row) for row in await rows.fetchall()]
 
     # --- documents
 
-    async def marks(self, datasource: str) -> dict[str, Mark]:
+    async def marks(self, datasource: str) -> dict[str, DocumentVersion]:
         async with self._writing() as db:
-            rows = await db.execute("SELECT document_id, address, digest, mark FROM documents WHERE datasource = %s", (datasource,))
-            return {row["address"]: Mark(**row) for row in await rows.fetchall()}
+            rows = await db.execute(
+                "SELECT document_id, address, digest, mark FROM documents WHERE datasource = %s",
+                (datasource,),
+            )
+            return {row["address"]: DocumentVersion(**row) for row in await rows.fetchall()}
 
-    async def put(self, document: Document, mark: str = "") -> None:
+    async def put_document(self, document: Document, mark: str = "") -> None:
         from ai_platform_engineering.knowledge_bases.stores.postgres import writes
 
         async with self._writing() as db:
@@ -124,10 +138,14 @@ class PostgresStore:
 
     async def document(self, document_id: str) -> Document | None:
         async with self._writing() as db:
-            row = await (await db.execute("SELECT * FROM documents WHERE document_id = %s", (document_id,))).fetchone()
+            row = await (
+                await db.execute("SELECT * FROM documents WHERE document_id = %s", (document_id,))
+            ).fetchone()
             if row is None:
                 return None
-            chunks = await db.execute("SELECT * FROM chunks WHERE document = %s ORDER BY ordinal", (row["number"],))
+            chunks = await db.execute(
+                "SELECT * FROM chunks WHERE document = %s ORDER BY ordinal", (row["number"],)
+            )
             return _document(row, row["text"], tuple(_chunk(chunk) for chunk in await chunks.fetchall()))
 
     async def documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
@@ -141,7 +159,7 @@ class PostgresStore:
 
     # --- vectors and search
 
-    async def without_vector(self, model: str, limit: int) -> list[ChunkRef]:
+    async def list_chunks_without_vector(self, model: str, limit: int) -> list[ChunkRef]:
         from ai_platform_engineering.knowledge_bases.stores.postgres import writes
 
         async with self._writing() as db:
@@ -168,7 +186,7 @@ class PostgresStore:
         datasources: Collection[str] = (),
         filters: Mapping[str, str] | None = None,
         limit: int = 10,
-        mode: Mode = "hybrid",
+        mode: SearchMode = "hybrid",
     ) -> list[Hit]:
         from ai_platform_engineering.knowledge_bases.stores.postgres.search import search
 
@@ -186,11 +204,22 @@ class PostgresStore:
             async with self._pool.connection() as connection, connection.transaction():
                 yield connection
         except Error as error:
-            raise StorageFailed(f"The database of the knowledge base failed: {type(error).__name__}.") from error
+            raise StorageFailed(
+                f"The database of the knowledge base failed: {type(error).__name__}."
+            ) from error
 
 
 def _document(row: Mapping[str, Any], text: str, chunks: tuple[Chunk, ...]) -> Document:
-    named = (row["document_id"], row["datasource"], row["title"], row["address"], text, row["digest"], row["link"], row["kind"])
+    named = (
+        row["document_id"],
+        row["datasource"],
+        row["title"],
+        row["address"],
+        text,
+        row["digest"],
+        row["link"],
+        row["kind"],
+    )
     return Document(*named, row["changed"], chunks)
 
 
@@ -198,6 +227,6 @@ def _chunk(row: Mapping[str, Any]) -> Chunk:
     return Chunk(row["ordinal"], row["text"], tuple(row["headings"]), row["start"], row["stop"])
 
 
-def _job(row: Mapping[str, Any]) -> Job:
+def _job(row: Mapping[str, Any]) -> IngestJob:
     values = {name: value for name, value in row.items() if name not in ("number", "failed")}
-    return Job(**values, failed=tuple((address, why) for address, why in row["failed"]))
+    return IngestJob(**values, failed=tuple((address, why) for address, why in row["failed"]))

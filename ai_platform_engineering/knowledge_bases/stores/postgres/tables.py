@@ -77,7 +77,9 @@ async def opened(address: str) -> Pool:
 
 async def vector_table(connection: Connection, model: str, dimensions: int) -> Identifier:
     """The table of a model's vectors, made when it is the first time; they all have the same length."""
-    insert = "INSERT INTO models(name, dimensions) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING RETURNING model"
+    insert = (
+        "INSERT INTO models(name, dimensions) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING RETURNING model"
+    )
     row = await (await connection.execute(insert, (model, dimensions))).fetchone()
     if row is not None:
         await _make_vector_table(connection, row["model"], dimensions)
@@ -94,8 +96,12 @@ async def vector_table(connection: Connection, model: str, dimensions: int) -> I
 
 async def known(connection: Connection, model: str) -> tuple[Identifier, int] | None:
     """The table of a model, and how long its vectors are."""
-    row = await (await connection.execute("SELECT model, dimensions FROM models WHERE name = %s", (model,))).fetchone()
-    return (_table(row["model"]), row["dimensions"]) if row else None
+    row = await (
+        await connection.execute("SELECT model, dimensions FROM models WHERE name = %s", (model,))
+    ).fetchone()
+    if row:
+        return (_table(row["model"]), row["dimensions"])
+    return None
 
 
 async def all_vector_tables(connection: Connection) -> list[Identifier]:
@@ -109,9 +115,13 @@ def _table(model: int) -> Identifier:
 
 async def _make_vector_table(connection: Connection, model: int, dimensions: int) -> None:
     table, near = _table(model), Identifier(f"vectors_{model}_near")
-    columns = SQL("chunk bigint PRIMARY KEY REFERENCES chunks ON DELETE CASCADE, vector halfvec({}) NOT NULL").format(Literal(dimensions))
+    columns = SQL(
+        "chunk bigint PRIMARY KEY REFERENCES chunks ON DELETE CASCADE, vector halfvec({}) NOT NULL"
+    ).format(Literal(dimensions))
     await connection.execute(SQL("CREATE TABLE {}({})").format(table, columns))
-    await connection.execute(SQL("CREATE INDEX {} ON {} USING hnsw(vector halfvec_cosine_ops)").format(near, table))
+    await connection.execute(
+        SQL("CREATE INDEX {} ON {} USING hnsw(vector halfvec_cosine_ops)").format(near, table)
+    )
 
 
 async def _configured(connection: Connection) -> None:

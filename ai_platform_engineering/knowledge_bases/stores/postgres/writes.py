@@ -9,7 +9,12 @@ from psycopg.sql import SQL
 from ai_platform_engineering.knowledge_bases.documents import Document
 from ai_platform_engineering.knowledge_bases.search.tokens import names, parts
 from ai_platform_engineering.knowledge_bases.stores.postgres.search import as_text
-from ai_platform_engineering.knowledge_bases.stores.postgres.tables import Connection, all_vector_tables, known, vector_table
+from ai_platform_engineering.knowledge_bases.stores.postgres.tables import (
+    Connection,
+    all_vector_tables,
+    known,
+    vector_table,
+)
 from ai_platform_engineering.knowledge_bases.stores.store import ChunkRef, Vector, embedded_text
 
 _INSERT = (
@@ -31,7 +36,18 @@ async def put_document(db: Connection, new: Document, mark: str) -> None:
             "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (document_id) DO UPDATE SET datasource = excluded.datasource, "
             "address = excluded.address, title = excluded.title, kind = excluded.kind, digest = excluded.digest, mark = excluded.mark, "
             "link = excluded.link, changed = excluded.changed, text = excluded.text RETURNING number",
-            (new.document_id, new.datasource, new.address, new.title, new.kind, new.digest, mark, new.link, new.changed, new.text),
+            (
+                new.document_id,
+                new.datasource,
+                new.address,
+                new.title,
+                new.kind,
+                new.digest,
+                mark,
+                new.link,
+                new.changed,
+                new.text,
+            ),
         )
     ).fetchone()
     assert row is not None, "an upsert gives its row"
@@ -43,7 +59,8 @@ async def put_document(db: Connection, new: Document, mark: str) -> None:
 async def delete_documents(db: Connection, document_ids: Collection[str]) -> None:
     ids = list(document_ids)
     chunks = await db.execute(
-        "SELECT c.number FROM chunks c JOIN documents d ON d.number = c.document WHERE d.document_id = ANY(%s)", (ids,)
+        "SELECT c.number FROM chunks c JOIN documents d ON d.number = c.document WHERE d.document_id = ANY(%s)",
+        (ids,),
     )
     await _delete_chunks(db, [row["number"] for row in await chunks.fetchall()])
     await db.execute("DELETE FROM documents WHERE document_id = ANY(%s)", (ids,))
@@ -73,7 +90,11 @@ async def counts(db: Connection) -> dict[str, dict[str, int]]:
 async def without_vector(db: Connection, model: str, floor: int, limit: int) -> list[tuple[int, ChunkRef]]:
     """By number, those after the chunk `floor`."""
     found = await known(db, model)
-    missing = SQL("true") if found is None else SQL("NOT EXISTS (SELECT 1 FROM {} v WHERE v.chunk = c.number)").format(found[0])
+    missing = (
+        SQL("true")
+        if found is None
+        else SQL("NOT EXISTS (SELECT 1 FROM {} v WHERE v.chunk = c.number)").format(found[0])
+    )
     rows = await db.execute(
         SQL(
             "SELECT c.number, c.ordinal, c.headings, c.text, d.document_id, d.title "
@@ -95,7 +116,9 @@ async def put_vectors(db: Connection, model: str, vectors: Sequence[tuple[ChunkR
     numbers = {_ref(row): row["number"] for row in await rows.fetchall()}
     async with db.cursor() as cursor:
         await cursor.executemany(
-            SQL("INSERT INTO {} VALUES (%s, %s::halfvec) ON CONFLICT (chunk) DO UPDATE SET vector = excluded.vector").format(table),
+            SQL(
+                "INSERT INTO {} VALUES (%s, %s::halfvec) ON CONFLICT (chunk) DO UPDATE SET vector = excluded.vector"
+            ).format(table),
             [(numbers[ref], as_text(vector)) for ref, vector in vectors if ref in numbers],
         )
 
@@ -107,7 +130,14 @@ async def _put_chunks(db: Connection, document: int, new: Document) -> list[tupl
         above = " ".join(one for one in chunk.headings if one != new.title)
         whole = f"{new.title} {above}\n{chunk.text}"
         looked_for = (new.title, above, f"{chunk.text}\n{parts(whole)}", names(whole))
-        values = (document, chunk.ordinal, json.dumps(list(chunk.headings)), chunk.start, chunk.end, chunk.text)
+        values = (
+            document,
+            chunk.ordinal,
+            json.dumps(list(chunk.headings)),
+            chunk.start,
+            chunk.end,
+            chunk.text,
+        )
         row = await (await db.execute(_INSERT, (*values, *looked_for))).fetchone()
         assert row is not None, "an insert gives its row"
         added.append((row["number"], embedded_text(new.title, chunk.headings, chunk.text)))
@@ -115,7 +145,9 @@ async def _put_chunks(db: Connection, document: int, new: Document) -> list[tupl
     return added
 
 
-async def _keep_vectors(db: Connection, old: Sequence[tuple[int, str]], new: Sequence[tuple[int, str]]) -> None:
+async def _keep_vectors(
+    db: Connection, old: Sequence[tuple[int, str]], new: Sequence[tuple[int, str]]
+) -> None:
     """A chunk that stays as it is keeps its vectors."""
     by_text = {text: number for number, text in reversed(new)}
     moved = [(number, by_text.pop(text)) for number, text in old if text in by_text]
@@ -123,7 +155,9 @@ async def _keep_vectors(db: Connection, old: Sequence[tuple[int, str]], new: Seq
         return
     for table in await all_vector_tables(db):
         await db.execute(
-            SQL("UPDATE {} v SET chunk = m.new FROM unnest(%s::bigint[], %s::bigint[]) m(old, new) WHERE v.chunk = m.old").format(table),
+            SQL(
+                "UPDATE {} v SET chunk = m.new FROM unnest(%s::bigint[], %s::bigint[]) m(old, new) WHERE v.chunk = m.old"
+            ).format(table),
             ([one for one, _ in moved], [other for _, other in moved]),
         )
 
@@ -131,7 +165,9 @@ async def _keep_vectors(db: Connection, old: Sequence[tuple[int, str]], new: Seq
 async def _delete_chunks(db: Connection, numbers: Sequence[int]) -> None:
     if not numbers:
         return
-    uncounted = await (await db.execute("DELETE FROM uncounted WHERE chunk = ANY(%s) RETURNING chunk", (list(numbers),))).fetchall()
+    uncounted = await (
+        await db.execute("DELETE FROM uncounted WHERE chunk = ANY(%s) RETURNING chunk", (list(numbers),))
+    ).fetchall()
     counted = sorted(set(numbers) - {row["chunk"] for row in uncounted})
     await db.execute(SQL(_COUNT).format(SQL("-")), (counted,))
     await db.execute("UPDATE totals SET chunks = chunks - %s", (len(counted),))
@@ -148,4 +184,6 @@ async def _embedded(db: Connection, document_id: str) -> list[tuple[int, str]]:
 
 
 def _ref(row: dict[str, Any]) -> ChunkRef:
-    return ChunkRef(row["document_id"], row["ordinal"], embedded_text(row["title"], row["headings"], row["text"]))
+    return ChunkRef(
+        row["document_id"], row["ordinal"], embedded_text(row["title"], row["headings"], row["text"])
+    )

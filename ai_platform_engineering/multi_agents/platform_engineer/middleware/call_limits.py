@@ -8,26 +8,33 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langgraph.config import get_config
 
 from ai_platform_engineering.core.settings import LimitSettings
-from ai_platform_engineering.core.signals import Noticed
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import Handler, answer_now
+from ai_platform_engineering.core.signals import NoticeEmitted
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import (
+    ModelCallHandler,
+    answer_without_tools,
+)
 
 _ANSWER_NOW = "The budget of this request is used up. Do not call tools any more. Answer now from what you have, and say what is missing."
 _STEPS_KEPT = 3  # this model call, its tools and the call after them must not be the first that is too many
 
 
-class CallLimits(AgentMiddleware):
+class CallLimitMiddleware(AgentMiddleware):
     """Counts in the messages of the run itself, so the counts survive a pause and a restart."""
 
     def __init__(self, settings: LimitSettings) -> None:
         super().__init__()
         self._settings = settings
 
-    async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelCallHandler
+    ) -> ModelResponse[Any]:
         used_up = self._used_up(request)
         if used_up is None:
             return await handler(request)
-        request.runtime.stream_writer(Noticed("limit", f"I stop using tools and answer now: {used_up}."))
-        return await answer_now(request, handler, _ANSWER_NOW)
+        request.runtime.stream_writer(
+            NoticeEmitted("limit", f"I stop using tools and answer now: {used_up}.")
+        )
+        return await answer_without_tools(request, handler, _ANSWER_NOW)
 
     def _used_up(self, request: ModelRequest[Any]) -> str | None:
         turn = current_turn(request.state["messages"])
@@ -44,5 +51,7 @@ class CallLimits(AgentMiddleware):
 
 def current_turn(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
     """The messages after the last question."""
-    last = max((index for index, message in enumerate(messages) if isinstance(message, HumanMessage)), default=-1)
+    last = max(
+        (index for index, message in enumerate(messages) if isinstance(message, HumanMessage)), default=-1
+    )
     return messages[last + 1 :]

@@ -9,7 +9,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage, HumanMessage, InvalidToolCall, ToolMessage
 
 from ai_platform_engineering.core.signals import ModelRetried
-from ai_platform_engineering.graph.visible_text import visible
+from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_repair import INVALID
 
@@ -17,12 +17,14 @@ _ASK_AGAIN = "Your last message was empty. Answer the request now, in words, fro
 
 _NOT_RUN = "Not run: give the final answer only when no more tools are needed, and alone."
 
-_CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS"})  # the words of the providers for "my length is used up"
+_CUT_OFF = frozenset(
+    {"length", "max_tokens", "MAX_TOKENS"}
+)  # the words of the providers for "my length is used up"
 
 Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 
-class AlwaysAnswer(AgentMiddleware):
+class EmptyAnswerMiddleware(AgentMiddleware):
     async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
         response = _without_cut_call(await handler(request))
         message = _message(response)
@@ -36,13 +38,22 @@ class AlwaysAnswer(AgentMiddleware):
         if _is_silent(response, message) and not _has_spoken(request):
             request.runtime.stream_writer(ModelRetried("empty answer"))
             # Without tools: a model that has nothing to say would only call another one.
-            return await handler(request.override(tools=[], messages=[*request.messages, HumanMessage(_ASK_AGAIN)]))
+            return await handler(
+                request.override(tools=[], messages=[*request.messages, HumanMessage(_ASK_AGAIN)])
+            )
         return response
 
-    async def _call_again(self, request: ModelRequest[Any], handler: Handler, message: AIMessage) -> ModelResponse[Any]:
+    async def _call_again(
+        self, request: ModelRequest[Any], handler: Handler, message: AIMessage
+    ) -> ModelResponse[Any]:
         request.runtime.stream_writer(ModelRetried("invalid tool arguments"))
-        told = [ToolMessage(INVALID, tool_call_id=call["id"] or "", status="error") for call in message.invalid_tool_calls]
-        return _without_cut_call(await handler(request.override(messages=[*request.messages, message, *told])))
+        told = [
+            ToolMessage(INVALID, tool_call_id=call["id"] or "", status="error")
+            for call in message.invalid_tool_calls
+        ]
+        return _without_cut_call(
+            await handler(request.override(messages=[*request.messages, message, *told]))
+        )
 
     async def _answer_again(
         self, request: ModelRequest[Any], handler: Handler, message: AIMessage, told: list[ToolMessage]
@@ -60,11 +71,21 @@ def _without_cut_call(response: ModelResponse[Any]) -> ModelResponse[Any]:
     message = _message(response)
     if message is None or not message.tool_calls or response.structured_response is not None:
         return response
-    if not _CUT_OFF & {str(message.response_metadata.get(name)) for name in ("finish_reason", "stop_reason", "stopReason")}:
+    if not _CUT_OFF & {
+        str(message.response_metadata.get(name)) for name in ("finish_reason", "stop_reason", "stopReason")
+    }:
         return response
     *whole, last = message.tool_calls
-    cut = InvalidToolCall(type="invalid_tool_call", name=last["name"], args=json.dumps(last["args"]), id=last["id"], error="cut off")
-    changed = message.model_copy(update={"tool_calls": whole, "invalid_tool_calls": [*message.invalid_tool_calls, cut]})
+    cut = InvalidToolCall(
+        type="invalid_tool_call",
+        name=last["name"],
+        args=json.dumps(last["args"]),
+        id=last["id"],
+        error="cut off",
+    )
+    changed = message.model_copy(
+        update={"tool_calls": whole, "invalid_tool_calls": [*message.invalid_tool_calls, cut]}
+    )
     return replace(response, result=[changed if one is message else one for one in response.result])
 
 
@@ -76,9 +97,14 @@ def _is_silent(response: ModelResponse[Any], message: AIMessage) -> bool:
     """It neither speaks nor works: no text, and no call but one that carries an empty structured answer."""
     if response.structured_response is None and message.tool_calls:
         return False
-    return not visible(message.text) and not visible(str(getattr(response.structured_response, "content", "")))
+    return not visible_text(message.text) and not visible_text(
+        str(getattr(response.structured_response, "content", ""))
+    )
 
 
 def _has_spoken(request: ModelRequest[Any]) -> bool:
     """What was said earlier in this run is an answer of sorts; only a run without a word is asked again."""
-    return any(isinstance(message, AIMessage) and visible(message.text) for message in current_turn(request.state["messages"]))
+    return any(
+        isinstance(message, AIMessage) and visible_text(message.text)
+        for message in current_turn(request.state["messages"])
+    )

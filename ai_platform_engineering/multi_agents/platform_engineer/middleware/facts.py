@@ -14,7 +14,7 @@ from langgraph.config import get_config
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.tracebacks import format_traceback
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import PRINCIPAL
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import PRINCIPAL_KEY
 from ai_platform_engineering.runtime.facts import LONGEST, Fact, Facts
 
 log = logging.getLogger(__name__)
@@ -31,33 +31,37 @@ _LIST = "The facts that this user asked to be remembered, with their ids."
 _FORGET = "Forget a fact of this user's, when the user asks for it. list_facts has the ids."
 
 
-class RememberedFacts(AgentMiddleware):
+class FactsMiddleware(AgentMiddleware):
     """Reads the facts at each model call, so that one that was forgotten is gone at once."""
 
     def __init__(self, facts: Facts) -> None:
         super().__init__()
         self._facts = facts
-        self.tools: Sequence[BaseTool] = fact_tools(facts)
+        self.tools: Sequence[BaseTool] = build_fact_tools(facts)
 
     async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         known = await self._known()
         if not known:
             return await handler(request)
         prompt = request.system_message.text if request.system_message else ""
-        return await handler(request.override(system_message=SystemMessage(f"{prompt}\n\n{as_notes(known)}".strip())))
+        return await handler(
+            request.override(system_message=SystemMessage(f"{prompt}\n\n{render_facts(known)}".strip()))
+        )
 
     async def _known(self) -> list[Fact]:
         try:
             async with asyncio.timeout(_PATIENCE):
-                return await self._facts.of(_principal(get_config()))
+                return await self._facts.list_facts(_principal(get_config()))
         except Exception as error:  # noqa: BLE001 - four kinds of stores; without its facts a question can still be answered
             log.warning("the facts to be remembered cannot be read: %s", format_traceback(error))
             return []
 
 
-def fact_tools(facts: Facts) -> list[BaseTool]:
+def build_fact_tools(facts: Facts) -> list[BaseTool]:
     """Whose facts they are is said by the run, never by the model."""
 
     @tool(description=_REMEMBER)
@@ -67,19 +71,26 @@ def fact_tools(facts: Facts) -> list[BaseTool]:
 
     @tool(description=_LIST)
     async def list_facts(runtime: ToolRuntime) -> str:
-        known = await facts.of(_principal(runtime.config))
-        return json.dumps({"facts": [{"id": fact.fact_id, "fact": fact.text} for fact in known]}, ensure_ascii=False)
+        known = await facts.list_facts(_principal(runtime.config))
+        return json.dumps(
+            {"facts": [{"id": fact.fact_id, "fact": fact.text} for fact in known]}, ensure_ascii=False
+        )
 
     @tool(description=_FORGET)
     async def forget_fact(fact_id: str, runtime: ToolRuntime) -> str:
-        return json.dumps({"forgotten": await facts.forget(_principal(runtime.config), fact_id.strip()), "id": fact_id.strip()})
+        return json.dumps(
+            {
+                "forgotten": await facts.forget(_principal(runtime.config), fact_id.strip()),
+                "id": fact_id.strip(),
+            }
+        )
 
     remember_fact.metadata = forget_fact.metadata = {"effect": "idempotent", "own": True}
     list_facts.metadata = {"effect": "read", "own": True}
     return [remember_fact, list_facts, forget_fact]
 
 
-def as_notes(facts: Sequence[Fact]) -> str:
+def render_facts(facts: Sequence[Fact]) -> str:
     """The facts for the prompt, the oldest ones left out when they are too many."""
     lines: list[str] = []
     room = _SHOWN
@@ -95,7 +106,7 @@ def as_notes(facts: Sequence[Fact]) -> str:
 
 def _principal(config: Mapping[str, Any]) -> str:
     """Who asked the question of the run; others may own its conversation, or answer what it asks."""
-    principal = (config.get("metadata") or {}).get(PRINCIPAL)
+    principal = (config.get("metadata") or {}).get(PRINCIPAL_KEY)
     if not isinstance(principal, str):
         raise Refused("Nobody is known here whose facts could be kept.")
     return principal

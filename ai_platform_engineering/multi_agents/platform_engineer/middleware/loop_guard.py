@@ -12,15 +12,24 @@ from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.types import Command
 from pydantic import BaseModel, Field
 
-from ai_platform_engineering.core.signals import Noticed
-from ai_platform_engineering.core.tool_traits import ASKING, DELEGATION, PLANNING, WAITING
+from ai_platform_engineering.core.signals import NoticeEmitted
+from ai_platform_engineering.core.tool_traits import (
+    DELEGATION_TOOL,
+    PLANNING_TOOL,
+    USER_INPUT_TOOL,
+    WAIT_TOOL,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import Handler, answer_now, without
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import (
+    ModelCallHandler,
+    answer_without_tools,
+    remove_tool,
+)
 
 _WARN, _END = 3, 6
 _LONGEST_WAIT = 60
 _SAME = "same_call"  # in what a result carries beside its text: the fingerprint of call and result, and which one of its kind it is
-_OWN = frozenset({ASKING, DELEGATION, PLANNING, WAITING})
+_OWN = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL})
 _WARNING = (
     "\n\n[This is the same call with the same result for the {count}. time. Repeating it will not change anything: do something else, or "
     "answer from what you have. To watch for a change, call wait first.]"
@@ -33,11 +42,15 @@ _ANSWER_NOW = (
 ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
 
 
-class Wait(BaseModel):
+class WaitArguments(BaseModel):
     seconds: int = Field(description=f"How long, at most {_LONGEST_WAIT}.", ge=1)
 
 
-@tool(WAITING, args_schema=Wait, description="Wait for a while before you look again at something that takes its time.")
+@tool(
+    WAIT_TOOL,
+    args_schema=WaitArguments,
+    description="Wait for a while before you look again at something that takes its time.",
+)
 async def wait(seconds: int) -> str:
     waited = min(seconds, _LONGEST_WAIT)
     await asyncio.sleep(waited)
@@ -47,7 +60,7 @@ async def wait(seconds: int) -> str:
 wait.metadata = {"effect": "read", "own": True}
 
 
-class LoopGuard(AgentMiddleware):
+class LoopGuardMiddleware(AgentMiddleware):
     """Reads the messages of the run, so what it knows survives a pause and a restart. A tool marked `poll` may be repeated, and so may
     any tool after a wait."""
 
@@ -58,9 +71,14 @@ class LoopGuard(AgentMiddleware):
         super().__init__()
         self._waits = waits
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: ToolHandler
+    ) -> ToolMessage | Command[Any]:
         result = await handler(request)
-        name, metadata = request.tool_call["name"], (request.tool.metadata or {}) if request.tool is not None else {}
+        name, metadata = (
+            request.tool_call["name"],
+            (request.tool.metadata or {}) if request.tool is not None else {},
+        )
         if name in _OWN or metadata.get("poll") or not isinstance(result, ToolMessage):
             return result
         mark = _fingerprint(request, result)
@@ -69,14 +87,16 @@ class LoopGuard(AgentMiddleware):
         text = result.text + _WARNING.format(count=count) if count >= _WARN else result.content
         return result.model_copy(update={"content": text, "additional_kwargs": carried})
 
-    async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelCallHandler
+    ) -> ModelResponse[Any]:
         turn = current_turn(request.state["messages"])
         looped = next((message for message in turn if _count(message) >= _END), None)
         if looped is None:
-            return await handler(request if self._waits else without(request, WAITING))
+            return await handler(request if self._waits else remove_tool(request, WAIT_TOOL))
         text = f"I stop using tools and answer now: {looped.name} gave the same result {_END} times."
-        request.runtime.stream_writer(Noticed("loop_guard", text))
-        return await answer_now(request, handler, _ANSWER_NOW)
+        request.runtime.stream_writer(NoticeEmitted("loop_guard", text))
+        return await answer_without_tools(request, handler, _ANSWER_NOW)
 
 
 def _fingerprint(request: ToolCallRequest, result: ToolMessage) -> str:
@@ -86,13 +106,25 @@ def _fingerprint(request: ToolCallRequest, result: ToolMessage) -> str:
 
 
 def _marks(messages: Sequence[AnyMessage]) -> list[str]:
-    return [str(message.additional_kwargs[_SAME]["mark"]) for message in messages if _SAME in message.additional_kwargs]
+    return [
+        str(message.additional_kwargs[_SAME]["mark"])
+        for message in messages
+        if _SAME in message.additional_kwargs
+    ]
 
 
 def _count(message: AnyMessage) -> int:
-    return int(message.additional_kwargs.get(_SAME, {}).get("count", 0)) if isinstance(message, ToolMessage) else 0
+    if isinstance(message, ToolMessage):
+        return int(message.additional_kwargs.get(_SAME, {}).get("count", 0))
+    return 0
 
 
 def _since_wait(turn: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
-    waited = [index for index, message in enumerate(turn) if isinstance(message, ToolMessage) and message.name == WAITING]
-    return turn[waited[-1] + 1 :] if waited else turn
+    waited = [
+        index
+        for index, message in enumerate(turn)
+        if isinstance(message, ToolMessage) and message.name == WAIT_TOOL
+    ]
+    if waited:
+        return turn[waited[-1] + 1 :]
+    return turn

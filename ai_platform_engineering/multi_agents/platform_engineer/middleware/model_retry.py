@@ -8,20 +8,22 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 
 from ai_platform_engineering.core.settings import ModelSettings
-from ai_platform_engineering.core.signals import ModelRetried, Noticed
+from ai_platform_engineering.core.signals import ModelRetried, NoticeEmitted
 from ai_platform_engineering.graph.failures import is_overflow, is_transient, retry_after
-from ai_platform_engineering.models.chat_model import chat_model
+from ai_platform_engineering.models.chat_model import create_chat_model
 
 _LONGEST_WAIT = 30.0
 
 
-class RetryModel(AgentMiddleware):
+class ModelRetryMiddleware(AgentMiddleware):
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
         self._settings = settings
 
     async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         for spare in (*self._settings.fallbacks, None):
             try:
@@ -30,12 +32,16 @@ class RetryModel(AgentMiddleware):
                 if spare is None or is_overflow(error):
                     raise
                 request.runtime.stream_writer(ModelRetried(type(error).__name__))
-                request.runtime.stream_writer(Noticed("fallback", f"The model is not available; {spare} goes on instead."))
-                request = request.override(model=chat_model(self._settings, spare))
+                request.runtime.stream_writer(
+                    NoticeEmitted("fallback", f"The model is not available; {spare} goes on instead.")
+                )
+                request = request.override(model=create_chat_model(self._settings, spare))
         raise AssertionError("the last attempt returns or raises")
 
     async def _attempts(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         attempt = 1
         while True:
@@ -50,5 +56,9 @@ class RetryModel(AgentMiddleware):
 
     def _pause(self, attempt: int, error: Exception) -> float:
         asked = retry_after(error)
-        wait = asked if asked is not None else self._settings.retry_delay * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)
+        wait = (
+            asked
+            if asked is not None
+            else self._settings.retry_delay * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)
+        )
         return min(wait, _LONGEST_WAIT)

@@ -11,10 +11,17 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 from pydantic import BaseModel, ConfigDict, Field
 
-from ai_platform_engineering.core.plan import CHANGE, PlanState, Reset, WriteSteps, change_plan, read_steps
-from ai_platform_engineering.core.tool_traits import PLANNING
+from ai_platform_engineering.core.plan import (
+    PLAN_CHANGE_ADAPTER,
+    PlanState,
+    ResetPlan,
+    WriteSteps,
+    change_plan,
+    read_steps,
+)
+from ai_platform_engineering.core.tool_traits import PLANNING_TOOL
 
-RESET: list[dict[str, Any]] = [Reset().model_dump()]
+RESET_PLAN: list[dict[str, Any]] = [ResetPlan().model_dump()]
 
 _DESCRIPTION = """Write or update the plan that the user sees. Use it when the request needs two or more steps, before the first step.
 Send the whole plan each time, in order. One step per agent and task. Keep the ids you get back when you update a step."""
@@ -24,38 +31,47 @@ def reduce_plan(before: Mapping[str, Any], changes: Sequence[Mapping[str, Any]])
     """The graph's plan after changes; parallel delegations change it at the same time."""
     state = PlanState.model_validate(before)
     for change in changes:
-        state = change_plan(state, CHANGE.validate_python(change))
+        state = change_plan(state, PLAN_CHANGE_ADAPTER.validate_python(change))
     return state.model_dump()
 
 
-class PlannedState(AgentState[Any]):
+class PlanningState(AgentState[Any]):
     plan: NotRequired[Annotated[dict[str, Any], reduce_plan]]
 
 
-class Step(BaseModel):
+class TodoItem(BaseModel):
     model_config = ConfigDict(extra="allow")  # plain todos with `content` are tolerated
 
-    id: str | None = Field(None, description="The step's id, as returned by an earlier call; leave out for a new step.")
+    id: str | None = Field(
+        None, description="The step's id, as returned by an earlier call; leave out for a new step."
+    )
     agent: str = Field("", description="The agent that does it; empty for your own steps.")
     title: str = Field("", description="What is done, in a few words.")
     status: str = Field("pending", description="pending, in_progress, completed, failed or skipped")
 
 
-class WriteTodos(BaseModel):
-    todos: list[Step | str] = Field(description="All steps, in order.")
+class WriteTodosArguments(BaseModel):
+    todos: list[TodoItem | str] = Field(description="All steps, in order.")
     title: str | None = Field(None, description="What the plan achieves, in a few words.")
 
 
-@tool(PLANNING, args_schema=WriteTodos, description=_DESCRIPTION)
+@tool(PLANNING_TOOL, args_schema=WriteTodosArguments, description=_DESCRIPTION)
 async def write_todos(todos: list[Any], runtime: ToolRuntime, title: str | None = None) -> Command[Any]:
     raw = [step.model_dump() if isinstance(step, BaseModel) else step for step in todos]
     change = WriteSteps(title=title, steps=read_steps(raw))
     after = change_plan(PlanState.model_validate(runtime.state.get("plan") or {}), change)
-    steps = [{"id": step.step_id, "agent": step.agent, "title": step.title, "status": step.status} for step in after.plan.steps]
-    told = ToolMessage(json.dumps({"steps": steps}, ensure_ascii=False), tool_call_id=runtime.tool_call_id, name=PLANNING)
+    steps = [
+        {"id": step.step_id, "agent": step.agent, "title": step.title, "status": step.status}
+        for step in after.plan.steps
+    ]
+    told = ToolMessage(
+        json.dumps({"steps": steps}, ensure_ascii=False),
+        tool_call_id=runtime.tool_call_id,
+        name=PLANNING_TOOL,
+    )
     return Command(update={"plan": [change.model_dump()], "messages": [told]})
 
 
-class Planning(AgentMiddleware[PlannedState]):
-    state_schema = PlannedState
+class PlanningMiddleware(AgentMiddleware[PlanningState]):
+    state_schema = PlanningState
     tools: Sequence[BaseTool] = (write_todos,)

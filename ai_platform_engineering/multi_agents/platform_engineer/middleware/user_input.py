@@ -10,9 +10,12 @@ from langgraph.types import interrupt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ai_platform_engineering.core.events import FieldType, Form, InputField, JsonObject
-from ai_platform_engineering.core.forms import declined
-from ai_platform_engineering.core.tool_traits import ASKING
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import Handler, without
+from ai_platform_engineering.core.forms import is_declined
+from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import (
+    ModelCallHandler,
+    remove_tool,
+)
 
 _DESCRIPTION = """Ask the person you work for, with a form, for values that you need and cannot find out yourself. Ask for everything at
 once, with the choices you know. The result holds the values by field name. Never ask for passwords, tokens or keys: what is filled in is
@@ -24,10 +27,12 @@ _TYPES = frozenset(get_args(FieldType))
 
 
 def _known_type(given: Any) -> Any:
-    return given if given in _TYPES else "text"
+    if given in _TYPES:
+        return given
+    return "text"
 
 
-class AskedField(BaseModel):
+class FormFieldArguments(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     field_name: str = Field(description="The key of the value in the result.")
@@ -53,27 +58,29 @@ class AskedField(BaseModel):
         return self
 
 
-class Question(BaseModel):
+class UserInputArguments(BaseModel):
     response: str = Field("", description="What you say to the person: what you need, and what for.")
     input_title: str | None = Field(None, description="The form's title, in a few words.")
     input_description: str | None = None
-    input_fields: list[AskedField] = Field(default_factory=list, description="Empty to ask for an answer in plain words.")
+    input_fields: list[FormFieldArguments] = Field(
+        default_factory=list, description="Empty to ask for an answer in plain words."
+    )
 
 
 def ask_person(form: Form) -> JsonObject:
     """The values that a person fills in, or `{"declined": …}`. Interrupts the graph; nothing may have happened before it."""
     values: Mapping[str, Any] = interrupt(form.model_dump(mode="json"))
-    if declined(form, values):
+    if is_declined(form, values):
         return {DECLINED: values.get("message") or "The person does not want to answer."}
     return dict(values)
 
 
-@tool(ASKING, args_schema=Question, description=_DESCRIPTION)
+@tool(USER_INPUT_TOOL, args_schema=UserInputArguments, description=_DESCRIPTION)
 async def ask(
     response: str = "",
     input_title: str | None = None,
     input_description: str | None = None,
-    input_fields: Sequence[AskedField] = (),
+    input_fields: Sequence[FormFieldArguments] = (),
 ) -> str:
     fields = tuple(InputField.model_validate(field.model_dump()) for field in input_fields) or (_FREE_TEXT,)
     form = Form(title=input_title, description=input_description, response=response, fields=fields)
@@ -83,7 +90,7 @@ async def ask(
 ask.metadata = {"effect": "read", "own": True}
 
 
-class AskingPeople(AgentMiddleware):
+class UserInputMiddleware(AgentMiddleware):
     """Brings the tool. `offered` to the model: the embedded router does not know how to ask."""
 
     tools: Sequence[BaseTool] = (ask,)
@@ -92,5 +99,7 @@ class AskingPeople(AgentMiddleware):
         super().__init__()
         self._offered = offered
 
-    async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
-        return await handler(request if self._offered else without(request, ASKING))
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelCallHandler
+    ) -> ModelResponse[Any]:
+        return await handler(request if self._offered else remove_tool(request, USER_INPUT_TOOL))

@@ -19,18 +19,34 @@ from pydantic import BaseModel, Field, JsonValue
 
 from ai_platform_engineering.core.events import PlanStep
 from ai_platform_engineering.core.plan import PlanState
-from ai_platform_engineering.core.tool_traits import ASKING, DELEGATION, PLANNING
-from ai_platform_engineering.core.workflow_actions import Ask, Fail, Finish, Move, Order, Outcome, Think, next_move, plan_of
+from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.workflow_actions import (
+    AskModel,
+    AskPerson,
+    DelegateTask,
+    FailStep,
+    FinishWorkflow,
+    StepOutcome,
+    WorkflowAction,
+    build_plan_steps,
+    next_action,
+)
 from ai_platform_engineering.core.workflows import Workflow
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import ORDERS
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import DIRECT_CALLS
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.direct_tool_call import FOR_A_MODEL, NO_MODEL
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import Handler, without
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.direct_tool_call import (
+    NEEDS_MODEL,
+    NO_MODEL,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import (
+    ModelCallHandler,
+    remove_tool,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.user_input import DECLINED
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN
-from ai_platform_engineering.workflows.catalog import WorkflowEntry, Workflows
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
+from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog, WorkflowEntry
 
-STARTING = "run_workflow"
+RUN_WORKFLOW = "run_workflow"
 WORKFLOW = "workflow"  # in what a message carries beside its text: the workflow that begins with it
 _STEP = "workflow_step"  # the step that a message of ours works on
 _FAILED = "workflow_failed"  # steps that failed without being tried
@@ -49,35 +65,49 @@ class _Running:
         return {WORKFLOW: {"definition": self.workflow.model_dump(mode="json"), "given": dict(self.given)}}
 
 
-class Start(BaseModel):
+class RunWorkflowArguments(BaseModel):
     name: str = Field(description="The workflow's name.")
-    values: dict[str, Any] = Field(default_factory=dict, description="Values for its form that the user has already given, by field.")
+    values: dict[str, Any] = Field(
+        default_factory=dict, description="Values for its form that the user has already given, by field."
+    )
 
 
-class RunsWorkflows(AgentMiddleware):
+class WorkflowMiddleware(AgentMiddleware):
     """Outermost of those that wrap the model: while a workflow runs, the model is asked only for the steps that are its own."""
 
-    def __init__(self, workflows: Workflows, *, offline: bool) -> None:
+    def __init__(self, workflows: WorkflowCatalog, *, offline: bool) -> None:
         """`offline`: no language model chooses; what the user says is matched by its words."""
         super().__init__()
         self._workflows, self._offline = workflows, offline
-        self.tools: Sequence[BaseTool] = (self._tool(),) if any(not entry.missing for entry in workflows) else ()
+        self.tools: Sequence[BaseTool] = (
+            (self._tool(),) if any(not entry.missing for entry in workflows) else ()
+        )
 
     def _tool(self) -> BaseTool:
-        offered = "\n".join(f"- {entry.workflow.name}: {_about(entry.workflow)}" for entry in self._workflows if not entry.missing)
+        offered = "\n".join(
+            f"- {entry.workflow.name}: {_about(entry.workflow)}"
+            for entry in self._workflows
+            if not entry.missing
+        )
         about = (
             "Start a self-service workflow when the user asks for what it does. It asks the user for its values itself, with a form, does "
             f"its steps and gives the answer.\n{offered}"
         )
 
-        @tool(STARTING, args_schema=Start, description=about)
-        async def run_workflow(name: str, runtime: ToolRuntime, values: dict[str, Any] | None = None) -> Command[Any]:
+        @tool(RUN_WORKFLOW, args_schema=RunWorkflowArguments, description=about)
+        async def run_workflow(
+            name: str, runtime: ToolRuntime, values: dict[str, Any] | None = None
+        ) -> Command[Any]:
             entry = self._workflows.get(name)
-            begun, problem = (_Running(entry.workflow, values or {}, 0), _problem(entry)) if entry else (None, self._unknown(name))
+            begun, problem = (
+                (_Running(entry.workflow, values or {}, 0), _problem(entry))
+                if entry
+                else (None, self._unknown(name))
+            )
             told = ToolMessage(
                 problem or f"{name} has begun.",
                 tool_call_id=runtime.tool_call_id,
-                name=STARTING,
+                name=RUN_WORKFLOW,
                 status="error" if problem else "success",
                 additional_kwargs=begun.carried() if begun and not problem else {},
             )
@@ -86,7 +116,9 @@ class RunsWorkflows(AgentMiddleware):
         run_workflow.metadata = {"effect": "read", "own": True}
         return run_workflow
 
-    async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelCallHandler
+    ) -> ModelResponse[Any]:
         turn = current_turn(request.state["messages"])
         running = _running(turn)
         if running is None and not any(isinstance(message, AIMessage) for message in turn):
@@ -95,7 +127,7 @@ class RunsWorkflows(AgentMiddleware):
                 return ModelResponse(result=[AIMessage(wanted)])
             running = wanted
         if running is None:
-            return await handler(without(request, STARTING) if self._offline else request)
+            return await handler(remove_tool(request, RUN_WORKFLOW) if self._offline else request)
         return await self._goes_on(request, handler, running, turn)
 
     def _wanted(self, messages: Sequence[AnyMessage]) -> "_Running | str | None":
@@ -107,39 +139,57 @@ class RunsWorkflows(AgentMiddleware):
         if isinstance(given, Mapping):
             entry, name = self._workflows.get(str(given.get("name"))), str(given.get("name"))
             values = given.get("values")
-            return self._unknown(name) if entry is None else _problem(entry) or _Running(entry.workflow, dict(values or {}), 0)
-        found = self._workflows.named(asked.text) or (self._workflows.said(asked.text) if self._offline else None)
+            if entry is None:
+                return self._unknown(name)
+            return _problem(entry) or _Running(entry.workflow, dict(values or {}), 0)
+        found = self._workflows.find_by_name(asked.text) or (
+            self._workflows.find_mentioned(asked.text) if self._offline else None
+        )
         entry = self._workflows.get(found.name) if found else None
-        return None if entry is None else _problem(entry) or _Running(entry.workflow, {}, 0)
+        if entry is None:
+            return None
+        return _problem(entry) or _Running(entry.workflow, {}, 0)
 
     def _unknown(self, name: str) -> str:
         return f"There is no workflow {name}. The workflows are: {', '.join(entry.workflow.name for entry in self._workflows) or 'none'}."
 
     async def _goes_on(
-        self, request: ModelRequest[Any], handler: Handler, running: _Running, turn: Sequence[AnyMessage]
+        self,
+        request: ModelRequest[Any],
+        handler: ModelCallHandler,
+        running: _Running,
+        turn: Sequence[AnyMessage],
     ) -> ModelResponse[Any]:
         outcomes, message = list(_outcomes(running, turn)), _Message(running, turn)
         plan = PlanState.model_validate(request.state.get("plan") or {}).plan.steps
         move = message.settle(outcomes)
-        wanted = plan_of(running.workflow, outcomes)
+        wanted = build_plan_steps(running.workflow, outcomes)
         # First the plan: what the model says to a step may be a call, which does not carry that a workflow has begun.
-        if isinstance(move, Think) and _shows(plan, wanted, move):
+        if isinstance(move, AskModel) and _shows(plan, wanted, move):
             said = None if self._offline else await self._think(request, handler, move)
             if said and said.tool_calls:  # it is not done with the step
                 return ModelResponse(result=[said])
             outcomes.append(message.said(move.step, said) if said else message.failed(move.step, NO_MODEL))
             move = message.settle(outcomes)
-            wanted = plan_of(running.workflow, outcomes)
+            wanted = build_plan_steps(running.workflow, outcomes)
         if not _shows(plan, wanted, move):
-            message.call(PLANNING, PLANNING, {"title": running.workflow.title, "todos": [_todo(step) for step in wanted]})
+            message.call(
+                PLANNING_TOOL,
+                PLANNING_TOOL,
+                {"title": running.workflow.title, "todos": [_todo(step) for step in wanted]},
+            )
             return message.response()
         message.make(move, plan)
         return message.response()
 
-    async def _think(self, request: ModelRequest[Any], handler: Handler, move: Think) -> AIMessage:
+    async def _think(
+        self, request: ModelRequest[Any], handler: ModelCallHandler, move: AskModel
+    ) -> AIMessage:
         """The supervisor's own model does one step, and sees nothing of the rest."""
         prompt = f"{request.system_message.text if request.system_message else ''}\n\nDo only this step of a workflow now:\n{move.text}"
-        changed = without(request, STARTING).override(system_message=SystemMessage(prompt.strip()), response_format=None)
+        changed = remove_tool(request, RUN_WORKFLOW).override(
+            system_message=SystemMessage(prompt.strip()), response_format=None
+        )
         response = await handler(changed)
         return next(message for message in reversed(response.result) if isinstance(message, AIMessage))
 
@@ -153,40 +203,52 @@ class _Message:
         self.id = str(uuid.uuid5(_SCOPE, f"{_run_id()}\n{len(turn)}"))
         self.carries: dict[str, Any] = {} if _running(turn) else running.carried()
 
-    def settle(self, outcomes: list[Outcome]) -> Move:
+    def settle(self, outcomes: list[StepOutcome]) -> WorkflowAction:
         """The next move that somebody must make; a step that cannot be tried has failed."""
-        while isinstance(move := next_move(self._running.workflow, self._running.given, outcomes), Fail):
+        while isinstance(
+            move := next_action(self._running.workflow, self._running.given, outcomes), FailStep
+        ):
             outcomes.append(self.failed(move.step, move.reason))
         return move
 
-    def said(self, step: str, message: AIMessage) -> Outcome:
+    def said(self, step: str, message: AIMessage) -> StepOutcome:
         """What the model gave for a step."""
         if not message.text.strip():
             return self.failed(step, "The model said nothing.")
-        self.text, self.id, self.carries[_STEP] = message.text, message.id or self.id, step
-        return Outcome(step, ok=True, value=message.text)
+        self.text = message.text
+        self.id = message.id or self.id
+        self.carries[_STEP] = step
+        return StepOutcome(step, ok=True, value=message.text)
 
-    def failed(self, step: str, reason: str) -> Outcome:
+    def failed(self, step: str, reason: str) -> StepOutcome:
         self.carries.setdefault(_FAILED, {})[step] = reason
-        return Outcome(step, ok=False, value=reason)
+        return StepOutcome(step, ok=False, value=reason)
 
-    def make(self, move: Move, plan: Sequence[PlanStep]) -> None:
+    def make(self, move: WorkflowAction, plan: Sequence[PlanStep]) -> None:
         match move:
-            case Ask(step, form):
+            case AskPerson(step, form):
                 fields = [field.model_dump(mode="json", exclude_none=True) for field in form.fields]
-                about = {"response": form.response, "input_title": form.title, "input_description": form.description}
-                self.call(step, ASKING, {**about, "input_fields": fields})
-            case Order(step, agent, text, call):
-                call_id = self.call(step, DELEGATION, {"description": text, "subagent_type": agent, "step_id": self._step_id(step, plan)})
-                order = FOR_A_MODEL if call is None else {"tool": call.tool, "arguments": call.arguments}
-                self.carries[ORDERS] = {call_id: order}
-            case Finish(text):
+                about = {
+                    "response": form.response,
+                    "input_title": form.title,
+                    "input_description": form.description,
+                }
+                self.call(step, USER_INPUT_TOOL, {**about, "input_fields": fields})
+            case DelegateTask(step, agent, text, call):
+                call_id = self.call(
+                    step,
+                    DELEGATION_TOOL,
+                    {"description": text, "subagent_type": agent, "step_id": self._step_id(step, plan)},
+                )
+                order = NEEDS_MODEL if call is None else {"tool": call.tool, "arguments": call.arguments}
+                self.carries[DIRECT_CALLS] = {call_id: order}
+            case FinishWorkflow(text):
                 self.text = text
             case _:
                 pass
 
     def call(self, step: str, name: str, arguments: dict[str, Any]) -> str:
-        if name != PLANNING:
+        if name != PLANNING_TOOL:
             self.carries[_STEP] = step
         seed = f"{_run_id()}\n{self._running.begun}\n{len(self._turn)}\n{step}"
         call_id = f"{step}-{uuid.uuid5(_SCOPE, seed).hex[:8]}"
@@ -194,12 +256,21 @@ class _Message:
         return call_id
 
     def response(self) -> ModelResponse[Any]:
-        return ModelResponse(result=[AIMessage(self.text, id=self.id, tool_calls=self._calls, additional_kwargs=self.carries)])
+        return ModelResponse(
+            result=[AIMessage(self.text, id=self.id, tool_calls=self._calls, additional_kwargs=self.carries)]
+        )
 
     def _step_id(self, name: str, plan: Sequence[PlanStep]) -> str | None:
         step = next(step for step in self._running.workflow.sequence if step.name == name)
-        same = [one for one in plan if (one.agent, one.title) == (step.agent, step.words) and one.status in ("pending", "in_progress")]
-        return same[0].step_id if same else None
+        same = [
+            one
+            for one in plan
+            if (one.agent, one.title) == (step.agent, step.display_title)
+            and one.status in ("pending", "in_progress")
+        ]
+        if same:
+            return same[0].step_id
+        return None
 
 
 def _running(turn: Sequence[AnyMessage]) -> _Running | None:
@@ -211,40 +282,44 @@ def _running(turn: Sequence[AnyMessage]) -> _Running | None:
     return None
 
 
-def _outcomes(running: _Running, turn: Sequence[AnyMessage]) -> Iterator[Outcome]:
+def _outcomes(running: _Running, turn: Sequence[AnyMessage]) -> Iterator[StepOutcome]:
     """What the steps gave so far, by the messages since it began."""
     results = {message.tool_call_id: message for message in turn if isinstance(message, ToolMessage)}
     for message in turn[running.begun :]:
         if not isinstance(message, AIMessage):
             continue
         for step, reason in (message.additional_kwargs.get(_FAILED) or {}).items():
-            yield Outcome(step, ok=False, value=reason)
+            yield StepOutcome(step, ok=False, value=reason)
         step = message.additional_kwargs.get(_STEP)
-        calls = [call for call in message.tool_calls if call["name"] in (ASKING, DELEGATION)]
+        calls = [call for call in message.tool_calls if call["name"] in (USER_INPUT_TOOL, DELEGATION_TOOL)]
         if step is None:
             continue
         if message.text:
-            yield Outcome(step, ok=True, value=message.text)
+            yield StepOutcome(step, ok=True, value=message.text)
             continue
         for call in calls:
             if (result := results.get(call["id"] or "")) is not None:
                 yield _outcome(step, call, result)
 
 
-def _outcome(step: str, call: ToolCall, result: ToolMessage) -> Outcome:
-    if result.status == "error" or call["name"] != ASKING:
-        return Outcome(step, ok=result.status != "error", value=result.text)
-    values, fields = json.loads(result.text), {field["field_name"] for field in call["args"].get("input_fields") or ()}
+def _outcome(step: str, call: ToolCall, result: ToolMessage) -> StepOutcome:
+    if result.status == "error" or call["name"] != USER_INPUT_TOOL:
+        return StepOutcome(step, ok=result.status != "error", value=result.text)
+    values, fields = (
+        json.loads(result.text),
+        {field["field_name"] for field in call["args"].get("input_fields") or ()},
+    )
     if DECLINED in values and DECLINED not in fields:
-        return Outcome(step, ok=False, value=values[DECLINED])
-    return Outcome(step, ok=True, value=values)
+        return StepOutcome(step, ok=False, value=values[DECLINED])
+    return StepOutcome(step, ok=True, value=values)
 
 
-def _shows(plan: Sequence[PlanStep], wanted: Sequence[PlanStep], move: Move) -> bool:
+def _shows(plan: Sequence[PlanStep], wanted: Sequence[PlanStep], move: WorkflowAction) -> bool:
     """The plan says already what is wanted of it; a delegation brings its own step into progress."""
-    begins = move.step if isinstance(move, Order) else None
+    begins = move.step if isinstance(move, DelegateTask) else None
     return len(plan) == len(wanted) and all(
-        (now.agent, now.title) == (then.agent, then.title) and (now.status == then.status or then.step_id == begins)
+        (now.agent, now.title) == (then.agent, then.title)
+        and (now.status == then.status or then.step_id == begins)
         for now, then in zip(plan, wanted, strict=True)
     )
 
@@ -267,4 +342,4 @@ def _about(workflow: Workflow) -> str:
 
 
 def _run_id() -> str:
-    return str((get_config().get("metadata") or {}).get(RUN) or "")
+    return str((get_config().get("metadata") or {}).get(RUN_ID_KEY) or "")

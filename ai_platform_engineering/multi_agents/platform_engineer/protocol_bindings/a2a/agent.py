@@ -9,14 +9,14 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command, Durability
 
-from ai_platform_engineering.a2a.message_parts import beside, question
+from ai_platform_engineering.a2a.message_parts import read_metadata, render_prompt
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent, InputResolved, Notice
 from ai_platform_engineering.core.plan import PlanState
 from ai_platform_engineering.core.transcript import Transcript
-from ai_platform_engineering.graph.failures import failed
+from ai_platform_engineering.graph.failures import failed_event
 from ai_platform_engineering.graph.restored_state import Restored
-from ai_platform_engineering.graph.translator import MODES, Translator
+from ai_platform_engineering.graph.translator import STREAM_MODES, Translator
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
 from ai_platform_engineering.multi_agents.platform_engineer.crash_recovery import (
@@ -27,14 +27,23 @@ from ai_platform_engineering.multi_agents.platform_engineer.crash_recovery impor
     structured_text,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import RESET
-from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import Crew, Current, Driven
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import RESET_PLAN
+from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import (
+    AgentDeployment,
+    ReloadableAgent,
+    ServingAgent,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.reported_outcomes import told
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH, OWNER, PRINCIPAL, RUN
+from ai_platform_engineering.runtime.checkpoints.fenced_saver import (
+    EPOCH_KEY,
+    OWNER_KEY,
+    PRINCIPAL_KEY,
+    RUN_ID_KEY,
+)
 from ai_platform_engineering.runtime.log.run_log import PendingRequest, RunLog, RunRow
-from ai_platform_engineering.runtime.runs.answers import resolution_of
+from ai_platform_engineering.runtime.runs.answers import find_resolution
 from ai_platform_engineering.runtime.runs.runs import Turn
-from ai_platform_engineering.skills_middleware.registry import MultiAgentSystem, set_mas_instance
+from ai_platform_engineering.skills_middleware.mas_registry import MultiAgentSystem, set_mas_instance
 
 _RECOVERY = "The server was restarted; the run goes on where it was."
 _LOST = (
@@ -46,11 +55,15 @@ _LOST = (
 class AIPlatformEngineerA2ABinding:
     """Runs the graph for a turn; what it yields ends with exactly one terminal event or a pause."""
 
-    def __init__(self, answers: Current[Driven] | Driven, run_log: RunLog | None = None) -> None:
+    def __init__(
+        self, answers: ReloadableAgent[ServingAgent] | ServingAgent, run_log: RunLog | None = None
+    ) -> None:
         """`run_log` knows where the state of a run is whose process died."""
-        self._current = answers if isinstance(answers, Current) else Current(Crew(answers))
+        self._current = (
+            answers if isinstance(answers, ReloadableAgent) else ReloadableAgent(AgentDeployment(answers))
+        )
         self._log = run_log
-        answering = self._current.crew.driven
+        answering = self._current.deployment.agent
         if isinstance(answering, MultiAgentSystem):  # the one agent of a service has no skills
             set_mas_instance(answering)
 
@@ -60,18 +73,18 @@ class AIPlatformEngineerA2ABinding:
             async for event in self._events(driven, turn, seen):
                 yield event
 
-    async def _events(self, driven: Driven, turn: Turn, seen: Transcript) -> AsyncIterator[AnyEvent]:
+    async def _events(self, driven: ServingAgent, turn: Turn, seen: Transcript) -> AsyncIterator[AnyEvent]:
         if turn.resumes or turn.takes_over:
-            await driven.reopened()
+            await driven.wait_until_ready()
         try:
             graph = await driven.graph()
         except CaipeError as error:
-            yield failed(error, turn.trace_id)
+            yield failed_event(error, turn.trace_id)
             return
         config = self._config(driven, turn)
         if driven.offline and not turn.resumes and await self._is_new(graph, config):
             yield Notice(code="offline_model", text=OFFLINE_NOTICE)
-        given: Any = {"messages": await self._asked(turn), "plan": RESET}
+        given: Any = {"messages": await self._asked(turn), "plan": RESET_PLAN}
         kept: Mapping[str, Any] = {}
         restored: Restored | None = None
         begins: list[AnyEvent] = []
@@ -94,20 +107,39 @@ class AIPlatformEngineerA2ABinding:
             response=kept.get("structured_response"),
             seen=seen,
             restored=restored,
-            sources=restored.sources if restored else retrieved(kept.get("messages") or (), driven.shape.knowledge_tools),
+            sources=restored.sources
+            if restored
+            else retrieved(kept.get("messages") or (), driven.shape.knowledge_tools),
         )
-        durability: Durability | None = "sync" if graph.checkpointer else None  # nothing is stored without one
-        items: AsyncIterator[Any] = graph.astream(given, config, stream_mode=MODES, subgraphs=True, version="v2", durability=durability)
+        durability: Durability | None = (
+            "sync" if graph.checkpointer else None
+        )  # nothing is stored without one
+        items: AsyncIterator[Any] = graph.astream(
+            given, config, stream_mode=STREAM_MODES, subgraphs=True, version="v2", durability=durability
+        )
         async for event in translator.events(items):
             yield event
 
     async def _asked(self, turn: Turn) -> list[HumanMessage]:
         """The question, after what people have said about earlier calls."""
         notes = await told(self._log, turn.row) if self._log is not None and not turn.resumes else []
-        return [*notes, HumanMessage(question(turn.parts), id=f"{turn.row.run_id}:user", additional_kwargs=beside(turn.parts))]
+        return [
+            *notes,
+            HumanMessage(
+                render_prompt(turn.parts),
+                id=f"{turn.row.run_id}:user",
+                additional_kwargs=read_metadata(turn.parts),
+            ),
+        ]
 
     async def _take_over(
-        self, driven: Driven, graph: Graph, config: RunnableConfig, turn: Turn, question: Any, requests: Sequence[PendingRequest]
+        self,
+        driven: ServingAgent,
+        graph: Graph,
+        config: RunnableConfig,
+        turn: Turn,
+        question: Any,
+        requests: Sequence[PendingRequest],
     ) -> tuple[Any, Mapping[str, Any], Restored]:
         """What the graph must be given to go on, what it kept, and what it had stored of the run."""
         run_id, shape = turn.row.run_id, driven.shape
@@ -117,7 +149,11 @@ class AIPlatformEngineerA2ABinding:
         graphs = await stored_graphs(graph.checkpointer, config, run_id, namespaces)
         if not graphs:
             await self._check_untouched(run_id)
-            return question, {}, Restored(agent=shape.agent)  # nothing was stored: it begins again, and the message is the same one
+            return (
+                question,
+                {},
+                Restored(agent=shape.agent),
+            )  # nothing was stored: it begins again, and the message is the same one
         state = await graph.aget_state(config)
         sources = retrieved(state.values.get("messages") or (), shape.knowledge_tools)
         answer = structured_text(state.values, sources)
@@ -127,7 +163,11 @@ class AIPlatformEngineerA2ABinding:
 
     async def _check_untouched(self, run_id: str) -> None:
         """A run whose state is lost begins again only when it has changed nothing yet. Raises CaipeError."""
-        made = [entry.tool for entry in await self._log.journal(run_id) if entry.state != "withdrawn"] if self._log else []
+        made = (
+            [entry.tool for entry in await self._log.journal(run_id) if entry.state != "withdrawn"]
+            if self._log
+            else []
+        )
         if made:
             raise CaipeError(_LOST.format(tools=", ".join(dict.fromkeys(made))))
 
@@ -140,18 +180,23 @@ class AIPlatformEngineerA2ABinding:
 
     async def abandon(self, row: RunRow) -> None:
         """Stops what agents elsewhere still keep for a run that waited and was cancelled."""
-        orders = await self._log.orders(row.run_id) if self._log is not None else []
+        orders = await self._log.list_remote_tasks(row.run_id) if self._log is not None else []
         async with self._current.use() as driven:
-            await asyncio.gather(*(driven.stop(agent, task_id) for agent, task_id in orders))
+            await asyncio.gather(*(driven.cancel_remote_task(agent, task_id) for agent, task_id in orders))
 
     async def _is_new(self, graph: Graph, config: RunnableConfig) -> bool:
         """Whether the conversation has no question yet."""
         return not graph.checkpointer or not (await graph.aget_state(config)).values.get("messages")
 
-    def _config(self, driven: Driven, turn: Turn) -> RunnableConfig:
+    def _config(self, driven: ServingAgent, turn: Turn) -> RunnableConfig:
         return {
             "configurable": {"thread_id": turn.row.thread_id, DEADLINE: turn.deadline},
-            "metadata": {RUN: turn.row.run_id, EPOCH: turn.row.epoch, OWNER: turn.row.owner, PRINCIPAL: turn.row.principal},
+            "metadata": {
+                RUN_ID_KEY: turn.row.run_id,
+                EPOCH_KEY: turn.row.epoch,
+                OWNER_KEY: turn.row.owner,
+                PRINCIPAL_KEY: turn.row.principal,
+            },
             "recursion_limit": driven.recursion_limit,
         }
 
@@ -162,7 +207,11 @@ def _claimed(requests: Sequence[PendingRequest]) -> list[AnyEvent]:
 
 
 def _resolved(request: PendingRequest) -> InputResolved:
-    resolution = resolution_of(request.event.asked, request.answer)
+    resolution = find_resolution(request.event.asked, request.answer)
     return InputResolved(
-        request_id=request.request_id, resolution=resolution, by=request.by, value=request.answer, agent=request.event.agent
+        request_id=request.request_id,
+        resolution=resolution,
+        by=request.by,
+        value=request.answer,
+        agent=request.event.agent,
     )

@@ -10,17 +10,32 @@ from datetime import UTC, datetime
 
 from a2a.server.agent_execution import RequestContext
 
-from ai_platform_engineering.a2a.message_parts import is_new_question, patience, read_parts, wanted_when_busy
+from ai_platform_engineering.a2a.message_parts import (
+    is_new_question,
+    read_busy_policy,
+    read_parts,
+    read_timeout,
+)
 from ai_platform_engineering.core.errors import Fenced, RunTimeout
-from ai_platform_engineering.core.events import Answered, AnyEvent, Cancelled, Failed, Numbered, ends_turn, is_terminal
+from ai_platform_engineering.core.events import (
+    Answered,
+    AnyEvent,
+    Cancelled,
+    Failed,
+    StoredEvent,
+    ends_turn,
+    is_terminal,
+)
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import Transcript
-from ai_platform_engineering.graph.failures import failed
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
+from ai_platform_engineering.graph.failures import failed_event
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import (
+    AIPlatformEngineerA2ABinding,
+)
 from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
-from ai_platform_engineering.runtime.runs.closing_events import closing
-from ai_platform_engineering.runtime.runs.incoming_message import Incoming
-from ai_platform_engineering.runtime.runs.input_requests import dated
+from ai_platform_engineering.runtime.runs.closing_events import closing_events
+from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
+from ai_platform_engineering.runtime.runs.input_requests import set_expiry
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter
 from ai_platform_engineering.runtime.runs.runs import Runs, Turn
 from ai_platform_engineering.utils.a2a_common.base_langgraph_agent_executor import BaseLangGraphAgentExecutor
@@ -43,7 +58,7 @@ class StreamState:
             log.error("run %s: %s after its end is dropped", self.turn.row.run_id, event.kind)
             return
         if is_terminal(event):
-            for rest in list(closing(self.seen, answered=isinstance(event, Answered))):
+            for rest in list(closing_events(self.seen, answered=isinstance(event, Answered))):
                 await self._store(rest)
             if isinstance(event, Failed | Cancelled) and event.partial is None:
                 event = event.model_copy(update={"partial": self.seen.unfinished_text()})
@@ -68,7 +83,10 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
     ) -> None:
         """`after` is done when a turn is over and stored, with whether its run is as well."""
         super().__init__()
-        self._binding, self._log, self._settings, self._after = binding, run_log, settings, after
+        self._binding = binding
+        self._log = run_log
+        self._settings = settings
+        self._after = after
         self.runs = Runs(
             run_log,
             self.drive,
@@ -86,28 +104,37 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                async for event in self._binding.stream(replace(turn, deadline=time.time() + seconds), state.seen):
-                    await state.write(dated(event, self._settings.people.request_seconds, datetime.now(UTC)))
+                async for event in self._binding.stream(
+                    replace(turn, deadline=time.time() + seconds), state.seen
+                ):
+                    await state.write(
+                        set_expiry(event, self._settings.people.request_seconds, datetime.now(UTC))
+                    )
             if not state.over:
-                await state.write(Failed(message="The run ended without an answer. Trying again may help.", trace_id=turn.trace_id))
+                await state.write(
+                    Failed(
+                        message="The run ended without an answer. Trying again may help.",
+                        trace_id=turn.trace_id,
+                    )
+                )
         except Fenced:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the task ends with words for a person
             shown = RunTimeout(seconds) if isinstance(error, TimeoutError) and limit.expired() else error
             if not state.over:
-                await state.write(failed(shown, turn.trace_id))
+                await state.write(failed_event(shown, turn.trace_id))
         finally:
             await state.writer.close()
         log.info("run %s: %s", row.run_id, state.seen.state)
         if self._after is not None:
             await self._after(row, state.seen.state != "input-required")
 
-    async def open(self, context: RequestContext) -> AsyncIterator[Numbered]:
+    async def open(self, context: RequestContext) -> AsyncIterator[StoredEvent]:
         if context.message is None:
             raise ValueError("the request has no message")
         user = context.call_context.user.user_name
         continues = context.current_task is not None
-        incoming = Incoming(
+        incoming = IncomingMessage(
             message_id=context.message.message_id,
             parts=read_parts(context.message, self._settings.server.max_file_bytes),
             owner=user,
@@ -115,14 +142,14 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
             context_id=context.context_id,
             task_id=context.task_id if continues else None,
             run_id=None if continues else context.task_id,
-            seconds=patience(context.message),
-            busy=wanted_when_busy(context.message),
+            seconds=read_timeout(context.message),
+            busy=read_busy_policy(context.message),
             new_question=is_new_question(context.message),
         )
         row, before = await self.runs.accept(incoming)
         return self.runs.follow(row.run_id, before)
 
-    async def stop(self, task_id: str, by: str) -> AsyncIterator[Numbered]:
+    async def stop(self, task_id: str, by: str) -> AsyncIterator[StoredEvent]:
         row = await self.runs.get(task_id, by)
         await self.runs.cancel(task_id, by)
         return self.runs.follow(task_id, row.last_seq)

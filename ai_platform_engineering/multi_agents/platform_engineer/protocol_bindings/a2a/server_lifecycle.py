@@ -10,14 +10,21 @@ from starlette.routing import BaseRoute
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.tracebacks import format_traceback
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import AIPlatformEngineerA2ABinding
-from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import AIPlatformEngineerA2AExecutor
-from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import Current, Driven
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import (
+    AIPlatformEngineerA2ABinding,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_executor import (
+    AIPlatformEngineerA2AExecutor,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import (
+    ReloadableAgent,
+    ServingAgent,
+)
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log.run_log import RunRow
-from ai_platform_engineering.runtime.rest.facts_and_outcomes import Api
+from ai_platform_engineering.runtime.rest.facts_and_outcomes import FactsAndOutcomesApi
 from ai_platform_engineering.runtime.runs.runs import Runs
-from ai_platform_engineering.runtime.server.app import App, a2a_app
+from ai_platform_engineering.runtime.server.app import App, create_a2a_app
 from ai_platform_engineering.runtime.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -27,7 +34,7 @@ _STOPPED = "The server was stopped before the answer was finished. Ask again whe
 
 def serving(
     settings: Settings,
-    current: Current[Driven],
+    current: ReloadableAgent[ServingAgent],
     storage: Storage,
     *,
     card: Callable[[], AgentCard],
@@ -42,7 +49,7 @@ def serving(
     async def after(row: RunRow, over: bool) -> None:
         await storage.prune(row.thread_id, row.run_id, idle=over)
         if over:
-            current.crew.driven.ended(row.run_id)
+            current.deployment.agent.forget_run(row.run_id)
 
     binding = AIPlatformEngineerA2ABinding(current, storage.log)
     runs = AIPlatformEngineerA2AExecutor(binding, storage.log, settings, after=after).runs
@@ -53,7 +60,9 @@ def serving(
         await storage.open()
         await current.start()
         await runs.recover()
-        watching.append(asyncio.create_task(_expire(runs, settings.people.request_seconds), name="expiry of requests"))
+        watching.append(
+            asyncio.create_task(_expire(runs, settings.people.request_seconds), name="expiry of requests")
+        )
 
     async def last_words() -> bool:
         if storage.durable:
@@ -71,17 +80,17 @@ def serving(
     async def components() -> dict[str, dict[str, Any]]:
         return {**await ready(), "storage": storage.report()}
 
-    app = a2a_app(
+    app = create_a2a_app(
         settings.server,
         card,
         runs,
         ready=components,
-        routes=[*routes, *Api(runs, storage.log, facts).routes()],
+        routes=[*routes, *FactsAndOutcomesApi(runs, storage.log, facts).routes()],
         starting=[start, *opening],
         stopping=stop,
         closing=[*closing, current.aclose, storage.aclose],
     )
-    app.last_words = last_words
+    app.before_shutdown = last_words
     return app
 
 

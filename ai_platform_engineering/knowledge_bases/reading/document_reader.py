@@ -1,0 +1,16 @@
+"""From the bytes of a document to its text, in order and under its headings."""
+
+from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, RawDocument, UnreadableDocument
+from ai_platform_engineering.knowledge_bases.reading.document_kind import needs_limits
+from ai_platform_engineering.knowledge_bases.reading.limits import LARGEST_DOCUMENT
+from ai_platform_engineering.knowledge_bases.reading.reader_process import read_apart
+from ai_platform_engineering.knowledge_bases.reading.readers import read_here
+
+
+def read_document(raw: RawDocument) -> tuple[str, ParsedDocument]:
+    """The document's kind and its text; blocks for as long as that takes, so not for an event loop. Raises nothing but Unreadable."""
+    if len(raw.content) > LARGEST_DOCUMENT:
+        raise UnreadableDocument(f"The document is larger than {LARGEST_DOCUMENT // 1_000_000} MB.")
+    if needs_limits(raw):
+        return read_apart(raw)
+    return read_here(raw)
