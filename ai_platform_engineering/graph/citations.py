@@ -108,7 +108,7 @@ class CitedText:
         )
 
 
-class ShownText:
+class CitedTextFilter:
     """What people see of a message that comes in pieces. Only the supervisor has `sources` to cite."""
 
     def __init__(self, sources: RetrievedSources | None) -> None:

@@ -1,5 +1,7 @@
 """After a crash: what the stored state has and the log lacks is told, once and in order; what only the log has is taken back."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -12,8 +14,10 @@ from ai_platform_engineering.core.events import (
     ToolFinished,
     ToolStarted,
 )
-from ai_platform_engineering.core.transcript import fold
-from ai_platform_engineering.graph.restored_state import Restored, StoredGraph
+from ai_platform_engineering.core.transcript import Transcript, fold
+from ai_platform_engineering.graph.replay import Replay
+from ai_platform_engineering.graph.stored_graph import StoredGraph
+from ai_platform_engineering.graph.translator import Translator
 
 SUBGRAPH = ("tools:1",)
 
@@ -41,8 +45,19 @@ INSIDE: tuple[AnyMessage, ...] = (
 DONE = ToolMessage("I have seen it.", tool_call_id="d", name="task")
 
 
-def restored(*root: AnyMessage, inside: tuple[AnyMessage, ...] = INSIDE) -> Restored:
-    return Restored([StoredGraph((), None, root), StoredGraph(SUBGRAPH, "d", inside)])
+@dataclass(frozen=True)
+class Stored:
+    """What the checkpointer holds of a run with one delegation."""
+
+    graphs: list[StoredGraph]
+
+    def events(self, transcript: Transcript) -> Iterator[AnyEvent]:
+        translator = Translator(run_id="run", trace_id="trace", transcript=transcript, is_takeover=True)
+        return Replay(translator, self.graphs).events()
+
+
+def restored(*root: AnyMessage, inside: tuple[AnyMessage, ...] = INSIDE) -> Stored:
+    return Stored([StoredGraph((), None, root), StoredGraph(SUBGRAPH, "d", inside)])
 
 
 def told(events: list[AnyEvent]) -> list[str]:
