@@ -1,7 +1,7 @@
 """What has been emitted of a run before this turn, and the one rule that no event is emitted twice.
 
-A pause, a crash and a remote agent that is followed again all lead over the same ground a second time. The translator gives the
-same things the same ids, and whatever the run's log already holds is dropped here.
+A pause, a crash and a remote agent that is followed again all lead over the same ground a second time. The
+translator gives the same things the same ids, and whatever the run's log already holds is dropped here.
 """
 
 from ai_platform_engineering.core.events import (
@@ -66,7 +66,8 @@ class EmittedRun:
         return event
 
     def unseen_remote(self, event: AnyEvent) -> AnyEvent | None:
-        """The same for an agent that is followed again from its beginning: it repeats progress and notices, too."""
+        """The same for an agent that is followed again from its beginning: it repeats progress and notices,
+        too."""
         if isinstance(event, ToolProgress) and event.call_id in self._calls:
             return None
         if isinstance(event, Notice) and event in self._notices:

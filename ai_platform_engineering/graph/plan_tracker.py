@@ -1,4 +1,5 @@
-"""The plan while a run works on it: the graph's state, the steps that run now, and the version that was last emitted."""
+"""The plan while a run works on it: the graph's state, the steps that run now, and the version that was last
+emitted."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -26,7 +27,8 @@ class PlanTracker:
     def change(self, raw: Mapping[str, Any], open_delegations: Iterable[TrackedCall]) -> None:
         """Applies a change of the graph's state.
 
-        A model may write the plan and delegate in the same message: delegations that run already get their step now.
+        A model may write the plan and delegate in the same message: delegations that run already get their
+        step now.
         """
         change = PLAN_CHANGE_ADAPTER.validate_python(raw)
         self._state = change_plan(self._state, change)

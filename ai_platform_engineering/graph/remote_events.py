@@ -41,14 +41,20 @@ class _OpenEvents:
 
 
 class RemoteEvents:
-    """One per turn of a run. A service that is asked again after a crash repeats its events: those in the log are dropped."""
+    """One per turn of a run.
+
+    A service that is asked again after a crash repeats its events: those in the log are dropped.
+    """
 
     def __init__(self, emitted: EmittedRun) -> None:
         self._emitted = emitted
         self._open: dict[str, _OpenEvents] = {}
 
     def forward(self, event: AnyEvent, delegation: TrackedCall) -> Iterator[AnyEvent]:
-        """The event under its delegation. The agent's plan, its requests and its end are not events of this run."""
+        """The event under its delegation.
+
+        The agent's plan, its requests and its end are not events of this run.
+        """
         moved = _move(event, delegation)
         if moved is None:
             return

@@ -1,7 +1,8 @@
-"""A takeover after a crash: the stored messages are translated again, and the log is made to agree. The state decides.
+"""A takeover after a crash: the stored messages are translated again, and the log is made to agree. The state
+decides.
 
-What the state has and the log lacks is emitted; texts that the log has and the state lacks are discarded. Calls without a
-result are left to the graph, which makes them again.
+What the state has and the log lacks is emitted; texts that the log has and the state lacks are discarded.
+Calls without a result are left to the graph, which makes them again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ class Replay:
         self._translator.texts.reserve(self._translator.emitted.message_ids())
 
     def _replay_graph(self, graph: StoredGraph) -> Iterator[AnyEvent]:
-        """The texts and calls of a graph, in order; what happened inside a delegation comes before its end."""
+        """The texts and calls of a graph, in order; a delegation's own events come before its end."""
         yield from self._start_delegation(graph)
         if self._translator.calls.is_inside_tool(graph.ns):
             return

@@ -11,8 +11,8 @@ from ai_platform_engineering.graph.text_streams import Namespace
 class StoredGraph:
     """The stored state of one graph of the run.
 
-    `call_id` is the delegation that a sub-agent's graph works on; None for the root graph, empty for a graph that a tool runs
-    on its own. `messages` are those of the current question.
+    `call_id` is the delegation that a sub-agent's graph works on; None for the root graph, empty for a graph
+    that a tool runs on its own. `messages` are those of the current question.
     """
 
     ns: Namespace

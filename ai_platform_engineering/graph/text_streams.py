@@ -47,7 +47,8 @@ class _OpenMessage:
 
 @dataclass(slots=True)
 class _StructuredAnswer:
-    """A structured answer that is being written; the index tells its call from the others of the same message."""
+    """A structured answer that is being written; the index tells its call from the others of the same
+    message."""
 
     message: _OpenMessage
     index: int | str | None

@@ -15,7 +15,8 @@ _TOOLS_SEGMENT = "tools:"  # what a task of that node starts has the namespace s
 
 @dataclass(slots=True)
 class TrackedCall:
-    """A tool call of one namespace; `task_id` tells a repeated run of the same call from a new call with a reused id."""
+    """A tool call of one namespace; `task_id` tells a repeated run of the same call from a new call with a
+    reused id."""
 
     call_id: str
     tool: str
@@ -46,10 +47,14 @@ def calls_of_task(task: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 class ToolCalls:
-    """One per turn of a run. A call that the log already holds is recognised by its id and goes on where it was."""
+    """One per turn of a run.
+
+    A call that the log already holds is recognised by its id and goes on where it was.
+    """
 
     def __init__(self, emitted: EmittedRun, *, is_takeover: bool) -> None:
-        """After a pause the calls that were open go on; after a crash all calls are counted again from the first."""
+        """After a pause the calls that were open go on; after a crash all calls are counted again from the
+        first."""
         self._emitted = emitted
         self._used_ids = set[str]()
         self._paused_ids = set[str]()
@@ -70,7 +75,10 @@ class ToolCalls:
         arguments: Mapping[str, Any],
         task_id: str | None = None,
     ) -> TrackedCall:
-        """A new call. Inner ids are prefixed with the delegation's, ids that a provider uses again are counted."""
+        """A new call.
+
+        Inner ids are prefixed with the delegation's, ids that a provider uses again are counted.
+        """
         call_id = self._next_id(self.base_id(ns, raw_id))
         delegates = name == DELEGATION_TOOL
         call = TrackedCall(call_id, called_name(name, arguments), delegates, arguments, task_id)

@@ -31,7 +31,8 @@ def called_name(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def read_result(message: ToolMessage, *, delegates: bool) -> CallResult:
-    """The outcome of a call; a delegation has no result text, since the agent's answer was delivered as its text."""
+    """The outcome of a call; a delegation has no result text, since the agent's answer was delivered as its
+    text."""
     outcome: ToolOutcome = message.additional_kwargs.get("outcome") or _status_outcome(message)
     error = None
     if outcome != "ok":

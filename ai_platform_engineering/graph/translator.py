@@ -78,10 +78,11 @@ class Translator:
         sources: RetrievedSources | None = None,
         is_takeover: bool = False,
     ) -> None:
-        """`plan`, `response` and `sources` are what the graph's state holds, `transcript` what the log holds of the run.
+        """`plan`, `response` and `sources` are what the graph's state holds, `transcript` what the log holds
+        of the run.
 
-        After a crash the stored messages are translated again (`Replay`), so ids are given from the beginning; after a pause
-        they go on behind those of the log.
+        After a crash the stored messages are translated again (`Replay`), so ids are given from the
+        beginning; after a pause they go on behind those of the log.
         """
         self._run_id = run_id
         self._trace_id = trace_id
@@ -147,7 +148,7 @@ class Translator:
             case _:
                 pass
 
-    # --- agents and steps --------------------------------------------------------------------------------------------
+    # --- agents and steps -----------------------------------------------------------------------------------
 
     def _origin(self, ns: Namespace) -> Origin:
         delegation = self.calls.delegation(ns)
@@ -166,7 +167,7 @@ class Translator:
             return self._step(ns)
         return self._plan.step_for(call)
 
-    # --- tool calls --------------------------------------------------------------------------------------------------
+    # --- tool calls -----------------------------------------------------------------------------------------
 
     def _on_task(self, ns: Namespace, task: Mapping[str, Any]) -> None:
         if not is_tool_task(task):
@@ -267,10 +268,11 @@ class Translator:
     def _is_knowledge(self, ns: Namespace, call: TrackedCall) -> bool:
         return not ns and not call.delegates and call.tool in self._info.knowledge_tools
 
-    # --- text --------------------------------------------------------------------------------------------------------
+    # --- text -----------------------------------------------------------------------------------------------
 
     def _on_chunk(self, ns: Namespace, chunk: Any, meta: Mapping[str, Any]) -> Iterator[AnyEvent]:
-        # A tool or a middleware may call a model of its own: only the agent's model node writes the agent's text.
+        # A tool or a middleware may call a model of its own: only the agent's model node writes the agent's
+        # text.
         if not isinstance(chunk, AIMessageChunk) or meta.get("langgraph_node") != MODEL_NODE:
             return
         if meta.get("lc_source"):
@@ -303,7 +305,7 @@ class Translator:
             if span.parent_call is None and span.text:
                 self._keep_text(span.text, is_final=span.role == "answer")
 
-    # --- updates -----------------------------------------------------------------------------------------------------
+    # --- updates --------------------------------------------------------------------------------------------
 
     def _on_update(self, ns: Namespace, node: str, update: Any) -> Iterator[AnyEvent]:
         if node == "__interrupt__":
@@ -329,7 +331,10 @@ class Translator:
             yield from self._plan.update()
 
     def _on_cached_update(self, ns: Namespace, update: Any) -> Iterator[AnyEvent]:
-        """What a task had done before a pause; LangGraph repeats it. It is new only where a process died in between."""
+        """What a task had done before a pause; LangGraph repeats it.
+
+        It is new only where a process died in between.
+        """
         if self.calls.is_inside_tool(ns):
             return
         for part in _parts(update):
@@ -364,7 +369,7 @@ class Translator:
         if text and any(raw_call["name"] == self._info.answer_tool for raw_call in message.tool_calls):
             yield from self._end_structured(f"{message.id}:answer", text)
 
-    # --- signals and requests ----------------------------------------------------------------------------------------
+    # --- signals and requests -------------------------------------------------------------------------------
 
     def _on_signal(self, ns: Namespace, signal: Any) -> Iterator[AnyEvent]:
         origin = self._origin(ns)
@@ -405,7 +410,8 @@ class Translator:
         )
 
     def _request_input(self, ns: Namespace, interrupt: Any) -> Iterator[AnyEvent]:
-        """A request for each thing that the interrupt asks; LangGraph repeats an interrupt on every level of graphs."""
+        """A request for each thing that the interrupt asks; LangGraph repeats an interrupt on every level of
+        graphs."""
         pending = {request.request_id for request in self.emitted.transcript.requests}
         resolved = {event.request_id for event in self.emitted.transcript.resolved}
         origin = self._origin(ns)
@@ -420,7 +426,7 @@ class Translator:
                 )
             self._waiting[request_id] = request.asked.describe()
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------------------
 
     def _ending(self) -> AnyEvent:
         if self._waiting:

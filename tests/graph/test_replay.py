@@ -1,4 +1,5 @@
-"""After a crash: what the stored state has and the log lacks is told, once and in order; what only the log has is taken back."""
+"""After a crash: what the stored state has and the log lacks is told, once and in order; what only the log
+has is taken back."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.graph.replay import Replay
 from ai_platform_engineering.graph.stored_graph import StoredGraph
-from ai_platform_engineering.graph.translator import Translator
+from ai_platform_engineering.graph.translator import GraphInfo, Translator
+from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
 
 SUBGRAPH = ("tools:1",)
 
@@ -150,3 +152,29 @@ def test_an_id_that_the_model_uses_again_is_another_call() -> None:
 def test_a_text_that_is_in_no_state_is_taken_back() -> None:
     lost = TextDelta(message_id="zz", offset=0, text="Never ", agent="supervisor")
     assert told(list(restored(*ROOT).events(fold([lost])))) == [*WHOLE, "supervisor: zz is void"]
+
+
+def test_the_text_of_a_delegation_that_was_told_to_its_end_stays() -> None:
+    """The sub-agent's own state may be gone by then."""
+    over: list[AnyEvent] = [
+        ToolStarted(call_id="d", tool="keeper", delegates=True),
+        TextDelta(message_id="k9", offset=0, text="Seen.", agent="keeper", parent_call="d"),
+        TextEnded(message_id="k9", role="delegated", agent="keeper", parent_call="d"),
+        ToolFinished(call_id="d", tool="keeper", delegates=True),
+    ]
+    assert "keeper: k9 is void" not in told(list(restored(*ROOT, DONE, inside=()).events(fold(over))))
+    assert "keeper: k9 is void" in told(list(restored(*ROOT, inside=()).events(fold(over[:3]))))
+
+
+def test_only_the_structured_call_that_was_accepted_is_the_answer() -> None:
+    answer = PlatformEngineerResponse(content="It is 4.")
+    root = (
+        HumanMessage("Which?", id="q"),
+        AIMessage("", id="a1", tool_calls=[made("answer", "x", wrong=1)]),
+        ToolMessage("It does not fit.", tool_call_id="x", name="answer", status="error"),
+        AIMessage("", id="a2", tool_calls=[made("answer", "y", content="It is 4.")]),
+    )
+    info = GraphInfo(answer_tool="answer")
+    translator = Translator(run_id="run", trace_id="trace", info=info, response=answer, is_takeover=True)
+    events = list(Replay(translator, [StoredGraph((), None, root)]).events())
+    assert told(events) == ["supervisor: It is 4.", "supervisor: end of a2:answer, answer"]
