@@ -1,10 +1,12 @@
-"""Citations in an answer: the model names what it used by the marks of the knowledge base, people see numbers, and a mark that names
-nothing that was retrieved is removed."""
+"""Citations in an answer.
+
+The model names what it used by the marks of the knowledge base; people see numbers. A mark that names nothing
+that was retrieved is removed.
+"""
 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 from pydantic_core import from_json
@@ -14,105 +16,136 @@ from ai_platform_engineering.graph.visible_text import VisibleTextFilter, visibl
 
 _MORE = r"(?:\s{0,2}[,;]\s{0,2}kb:[0-9a-f]{4,64}){0,40}"
 _MARK = re.compile(rf"\[kb:([0-9a-f]{{4,64}})({_MORE})\]")
-_NEXT = re.compile(r"kb:([0-9a-f]{4,64})")
-# What may still become a mark: every beginning of one, and nothing else. A text is held back from here on, and never long.
-_BEGUN = re.compile(
-    rf"\[(?:k?|kb:?|kb:[0-9a-f]{{1,64}}|kb:[0-9a-f]{{4,64}}{_MORE}\s{{0,2}}(?:[,;]\s{{0,2}}(?:k?|kb:?|kb:[0-9a-f]{{1,64}}))?)\Z"
+_MARK_ID = re.compile(r"kb:([0-9a-f]{4,64})")
+# What may still become a mark: every beginning of one, and nothing else. A text is held back from here on,
+# and never long.
+_PARTIAL_MARK = re.compile(
+    rf"\[(?:k?|kb:?|kb:[0-9a-f]{{1,64}}"
+    rf"|kb:[0-9a-f]{{4,64}}{_MORE}\s{{0,2}}(?:[,;]\s{{0,2}}(?:k?|kb:?|kb:[0-9a-f]{{1,64}}))?)\Z"
 )
 _LINK = re.compile(r"https?://[^\s\"'<>\\)\]]+")
-_MOST_LINKS = 5_000
-_CUT = "\n[Output truncated"  # how a result ends that was too long
+_MAX_LINKS = 5_000
+_TRUNCATED = "\n[Output truncated"  # how a result ends that was too long
 
 
 class RetrievedSources:
     """What was retrieved for a question, and what its texts cite of it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Citation] = {}  # by mark
+        self._documents: dict[str, Citation] = {}  # by mark
         self._links: set[str] = set()  # in results of other tools
         self._cited: dict[str, tuple[Citation, ...]] = {}  # by the text that people see
 
     def add_result(self, result: str, *, knowledge: bool) -> None:
-        """Takes in what a tool returned; of the knowledge base's tools it is documents."""
-        if not knowledge:
-            links = (link.rstrip(".,;:!?*`") for link in _LINK.findall(result))
-            self._links |= set(islice(links, max(0, _MOST_LINKS - len(self._links))))
+        """Takes in what a tool returned; a tool of the knowledge base returns documents."""
+        if knowledge:
+            for document in _documents(result):
+                self._add_document(document)
             return
-        for found in _documents(result):
-            marks = _NEXT.findall(str(found.get("cite") or ""))
-            if marks and marks[0] not in self._known:
-                title, link, document_id = (
-                    str(found.get(key) or "") for key in ("title", "link", "document_id")
-                )
-                self._known[marks[0]] = Citation(
-                    title=title or document_id or marks[0], url=link or None, document_id=document_id or None
-                )
+        for link in _LINK.findall(result):
+            if len(self._links) >= _MAX_LINKS:
+                return
+            self._links.add(link.rstrip(".,;:!?*`"))
+
+    def _add_document(self, document: Mapping[str, Any]) -> None:
+        marks = _MARK_ID.findall(str(document.get("cite") or ""))
+        if not marks or marks[0] in self._documents:
+            return
+        document_id = str(document.get("document_id") or "")
+        self._documents[marks[0]] = Citation(
+            title=str(document.get("title") or "") or document_id or marks[0],
+            url=str(document.get("link") or "") or None,
+            document_id=document_id or None,
+        )
 
     def get(self, mark: str) -> Citation | None:
-        return self._known.get(mark)
+        return self._documents.get(mark)
 
     def number_citations(self, text: str) -> str:
         """What people see of a whole message."""
-        whole = CitedText(self)
-        told = whole.feed(visible_text(text)) + whole.end()
-        if whole.citations:
-            self._cited[told] = whole.citations
-        return told
+        cited = CitedText(self)
+        numbered = cited.feed(visible_text(text)) + cited.end()
+        if cited.citations:
+            self._cited[numbered] = cited.citations
+        return numbered
 
     def citations_in(self, text: str, data: Any) -> tuple[Citation, ...]:
-        """What an answer cites: in its text, by number, and then what its data name besides and was really seen."""
-        named = (self._seen(Citation.model_validate(one)) for one in (data or {}).get("citations") or ())
-        return tuple(dict.fromkeys((*self._cited.get(text, ()), *filter(None, named))))
+        """What an answer cites: in its text, by number, and then what its data name besides and was really
+        retrieved."""
+        citations = dict.fromkeys(self._cited.get(text, ()))
+        for raw in (data or {}).get("citations") or ():
+            citation = self._find(Citation.model_validate(raw))
+            if citation is not None:
+                citations[citation] = None
+        return tuple(citations)
 
-    def _seen(self, named: Citation) -> Citation | None:
-        """The document that was meant, as it was retrieved, or a link that some tool returned."""
-        known = self._known.values()
-        by_id = (one for one in known if named.document_id and one.document_id == named.document_id)
-        by_link = (one for one in known if named.url and one.url == named.url)
-        linked = named.model_copy(update={"document_id": None}) if named.url in self._links else None
-        return next(by_id, None) or next(by_link, linked)
+    def _find(self, named: Citation) -> Citation | None:
+        """The document as it was retrieved, or a link that some tool returned."""
+        if named.document_id:
+            for document in self._documents.values():
+                if document.document_id == named.document_id:
+                    return document
+        if not named.url:
+            return None
+        for document in self._documents.values():
+            if document.url == named.url:
+                return document
+        if named.url in self._links:
+            return named.model_copy(update={"document_id": None})
+        return None
 
 
 class CitedText:
     """Takes a message in pieces and gives it back with numbers in the place of marks."""
 
     def __init__(self, sources: RetrievedSources) -> None:
-        self._sources, self._held = sources, ""
+        self._sources = sources
+        self._buffer = ""  # what may still become a mark
         self._numbers: dict[str, int] = {}
 
     @property
     def citations(self) -> tuple[Citation, ...]:
         """In the order of their numbers."""
-        return tuple(found for mark in self._numbers if (found := self._sources.get(mark)) is not None)
+        citations = (self._sources.get(mark) for mark in self._numbers)
+        return tuple(citation for citation in citations if citation is not None)
 
     def feed(self, piece: str) -> str:
-        if not self._held and "[" not in piece:
+        if not self._buffer and "[" not in piece:
             return piece
-        text = self._held + piece
-        begun = _BEGUN.search(text)
-        self._held = text[begun.start() :] if begun else ""
-        return self._numbered(text[: begun.start()] if begun else text)
+        text = self._buffer + piece
+        self._buffer = ""
+        partial = _PARTIAL_MARK.search(text)
+        if partial is not None:
+            self._buffer = text[partial.start() :]
+            text = text[: partial.start()]
+        return self._replace_marks(text)
 
     def end(self) -> str:
-        held, self._held = self._held, ""
-        return self._numbered(held)
+        rest = self._buffer
+        self._buffer = ""
+        return self._replace_marks(rest)
 
-    def _numbered(self, text: str) -> str:
+    def _replace_marks(self, text: str) -> str:
         return _MARK.sub(self._number, text)
 
     def _number(self, match: re.Match[str]) -> str:
-        marks = [match[1], *_NEXT.findall(match[2])]
-        known = [mark for mark in marks if self._sources.get(mark) is not None]
-        return "".join(
-            f"[{self._numbers.setdefault(mark, len(self._numbers) + 1)}]" for mark in dict.fromkeys(known)
-        )
+        marks = dict.fromkeys([match[1], *_MARK_ID.findall(match[2])])
+        numbers = ""
+        for mark in marks:
+            if self._sources.get(mark) is not None:
+                number = self._numbers.setdefault(mark, len(self._numbers) + 1)
+                numbers += f"[{number}]"
+        return numbers
 
 
-class ShownText:
+class CitedTextFilter:
     """What people see of a message that comes in pieces. Only the supervisor has `sources` to cite."""
 
     def __init__(self, sources: RetrievedSources | None) -> None:
-        self._visible, self._cited = VisibleTextFilter(), CitedText(sources) if sources is not None else None
+        self._visible = VisibleTextFilter()
+        self._cited: CitedText | None = None
+        if sources is not None:
+            self._cited = CitedText(sources)
 
     def feed(self, piece: str) -> str:
         text = self._visible.feed(piece)
@@ -122,15 +155,24 @@ class ShownText:
 
 
 def _documents(result: str) -> Iterator[Mapping[str, Any]]:
-    """The documents that a result speaks of, also when it was cut off or something was written behind it."""
+    """The documents in a result, also when it was cut off or something was written behind it."""
     try:
-        read = (
-            from_json(result.partition(_CUT)[0], allow_partial=True)
-            if _CUT in result
-            else json.JSONDecoder().raw_decode(result)[0]
-        )
+        content = _parse(result)
     except ValueError:
-        yield from ({"cite": mark} for mark in dict.fromkeys(re.findall(r"\[kb:[0-9a-f]{4,64}\]", result)))
+        for mark in dict.fromkeys(re.findall(r"\[kb:[0-9a-f]{4,64}\]", result)):
+            yield {"cite": mark}
         return
-    found = read.get("results", [read]) if isinstance(read, dict) else []
-    yield from (one for one in found if isinstance(one, dict)) if isinstance(found, list) else ()
+    if not isinstance(content, dict):
+        return
+    documents = content.get("results", [content])
+    if not isinstance(documents, list):
+        return
+    for document in documents:
+        if isinstance(document, dict):
+            yield document
+
+
+def _parse(result: str) -> Any:
+    if _TRUNCATED in result:
+        return from_json(result.partition(_TRUNCATED)[0], allow_partial=True)
+    return json.JSONDecoder().raw_decode(result)[0]

@@ -1,4 +1,5 @@
-"""Why a run failed, in words for the person who asked; never the text of an exception, which may hold a secret."""
+"""Why a run failed, in words for the person who asked; never the text of an exception, which may hold a
+secret."""
 
 import logging
 
@@ -64,8 +65,8 @@ def is_transient(error: BaseException) -> bool:
         return status in _TRANSIENT_STATUS
     if isinstance(error, ModelError):
         return error.is_retryable
-    # By name: providers bring HTTP clients of their own, which are not imported for a look at an error. A bare APIError is
-    # how their libraries report an error event in the middle of a stream.
+    # By name: providers bring HTTP clients of their own, which are not imported for a look at an error. A
+    # bare APIError is how their libraries report an error event in the middle of a stream.
     names = {kind.__name__ for kind in type(error).__mro__}
     return type(error).__name__ == "APIError" or bool(
         names & {"APIConnectionError", "TransportError", "TimeoutException"}
@@ -103,13 +104,15 @@ def describe_error(error: Exception) -> tuple[str, str, bool]:
     status = _status(error)
     if status in (401, 403):
         return (
-            "The model refused our credentials. Check the API key of the configured model; trying again does not help.",
+            "The model refused our credentials. Check the API key of the configured model; "
+            "trying again does not help.",
             "model_auth",
             False,
         )
     if status == 404:
         return (
-            "The model's server does not know the configured model. Check LLM_MODEL; trying again does not help.",
+            "The model's server does not know the configured model. Check LLM_MODEL; "
+            "trying again does not help.",
             "model_unknown",
             False,
         )
@@ -128,7 +131,8 @@ def describe_error(error: Exception) -> tuple[str, str, bool]:
             False,
         )
     return (
-        f"Something went wrong on our side ({type(error).__name__}). Trying again may help; the log names the trace.",
+        f"Something went wrong on our side ({type(error).__name__}). "
+        "Trying again may help; the log names the trace.",
         "internal",
         True,
     )

@@ -1,8 +1,7 @@
-"""The events of a remote agent as events of this run: under the delegation that ordered them, with ids that are unique here."""
+"""The events of a remote agent as events of this run: under its delegation, with ids that are unique here."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ai_platform_engineering.core.events import (
     AnyEvent,
@@ -14,78 +13,62 @@ from ai_platform_engineering.core.events import (
     ToolProgress,
     ToolStarted,
 )
-from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.graph.emitted_run import EmittedRun
+from ai_platform_engineering.graph.tool_calls import TrackedCall
 
 CUT_OFF = "The agent ended before the result arrived."
 
 
 @dataclass(slots=True)
-class _Open:
-    """What an agent has begun and not ended."""
+class _OpenEvents:
+    """Texts and calls that an agent has begun and not ended."""
 
     texts: dict[str, TextDelta] = field(default_factory=dict)
     calls: dict[str, ToolStarted] = field(default_factory=dict)
 
+    def track(self, event: AnyEvent) -> None:
+        match event:
+            case TextDelta():
+                self.texts[event.message_id] = event
+            case TextEnded() | TextDiscarded():
+                self.texts.pop(event.message_id, None)
+            case ToolStarted():
+                self.calls[event.call_id] = event
+            case ToolFinished():
+                self.calls.pop(event.call_id, None)
+            case _:
+                pass
+
 
 class RemoteEvents:
-    """One per turn of a run. An agent that is asked again after a crash tells everything again: what was `seen` is not repeated."""
+    """One per turn of a run.
 
-    def __init__(self, seen: Transcript | None = None) -> None:
-        seen = seen or Transcript()
-        self._open: dict[str, _Open] = {}
-        self._spans = {span.message_id: span for span in seen.spans}
-        self._calls = {call.call_id: call for call in seen.calls}
-        self._discarded, self._notices = seen.discarded, list(seen.notices)
+    A service that is asked again after a crash repeats its events: those in the log are dropped.
+    """
 
-    def forward(
-        self, event: AnyEvent, *, call_id: str, agent: str, step_id: str | None
-    ) -> Iterator[AnyEvent]:
-        """The event under its delegation. The agent's plan, its requests and its end are not events of this run."""
-        here, mine = self._open.setdefault(call_id, _Open()), _placed(event, call_id, agent, step_id)
-        if isinstance(mine, TextDelta):
-            here.texts[mine.message_id] = mine
-        elif isinstance(mine, TextEnded | TextDiscarded):
-            here.texts.pop(mine.message_id, None)
-        elif isinstance(mine, ToolStarted):
-            here.calls[mine.call_id] = mine
-        elif isinstance(mine, ToolFinished):
-            here.calls.pop(mine.call_id, None)
-        if mine is not None and (new := self._unseen(mine)) is not None:
-            yield new
+    def __init__(self, emitted: EmittedRun) -> None:
+        self._emitted = emitted
+        self._open: dict[str, _OpenEvents] = {}
 
-    def _unseen(self, event: AnyEvent) -> AnyEvent | None:
-        """The event as far as it has not been told."""
-        match event:
-            case TextDelta() | TextEnded() | TextDiscarded() if event.message_id in self._discarded:
-                return None
-            case TextDelta() if (span := self._spans.get(event.message_id)) is not None:
-                known = max(0, len(span.text) - event.offset)
-                rest = event.text[known:]
-                if rest:
-                    return event.model_copy(update={"offset": event.offset + known, "text": rest})
-                return None
-            case TextEnded() if (
-                span := self._spans.get(event.message_id)
-            ) is not None and span.role is not None:
-                return None
-            case ToolStarted() | ToolProgress() if event.call_id in self._calls:
-                return None
-            case ToolFinished() if (
-                call := self._calls.get(event.call_id)
-            ) is not None and call.outcome is not None:
-                return None
-            case Notice() if event in self._notices:
-                self._notices.remove(event)
-                return None
-            case _:
-                return event
+    def forward(self, event: AnyEvent, delegation: TrackedCall) -> Iterator[AnyEvent]:
+        """The event under its delegation.
+
+        The agent's plan, its requests and its end are not events of this run.
+        """
+        moved = _move(event, delegation)
+        if moved is None:
+            return
+        self._open.setdefault(delegation.call_id, _OpenEvents()).track(moved)
+        unseen = self._emitted.unseen_remote(moved)
+        if unseen is not None:
+            yield unseen
 
     def close(self, call_id: str) -> Iterator[AnyEvent]:
         """Ends what the agent left open when the delegation ends."""
-        left = self._open.pop(call_id, _Open())
-        for call in reversed(left.calls.values()):
+        left_open = self._open.pop(call_id, _OpenEvents())
+        for call in reversed(left_open.calls.values()):
             yield unknown_outcome(call)
-        for text in left.texts.values():
+        for text in left_open.texts.values():
             yield TextEnded(
                 message_id=text.message_id, role="delegated", agent=text.agent, parent_call=text.parent_call
             )
@@ -93,32 +76,52 @@ class RemoteEvents:
 
 def unknown_outcome(call: ToolStarted) -> ToolFinished:
     """The end of a call whose result never came."""
-    same = call.model_dump(exclude={"kind", "arguments"})
-    return ToolFinished(**same, outcome="unknown", error=CUT_OFF)
+    return ToolFinished(
+        call_id=call.call_id,
+        tool=call.tool,
+        agent=call.agent,
+        parent_call=call.parent_call,
+        delegates=call.delegates,
+        knowledge=call.knowledge,
+        step_id=call.step_id,
+        outcome="unknown",
+        error=CUT_OFF,
+    )
 
 
-def _placed(event: AnyEvent, call_id: str, agent: str, step_id: str | None) -> AnyEvent | None:
-    by: dict[str, Any] = {"parent_call": f"{call_id}/{event.parent_call}" if event.parent_call else call_id}
-    if event.parent_call is None:
-        by["agent"] = agent  # whatever it calls itself
+def _move(event: AnyEvent, delegation: TrackedCall) -> AnyEvent | None:
+    """A copy of the event with ids under the delegation's; None for kinds that stay with the remote run."""
+    prefix = f"{delegation.call_id}/"
+    moved: dict[str, object] = {"parent_call": delegation.call_id}
+    if event.parent_call:
+        moved["parent_call"] = prefix + event.parent_call
+    else:
+        moved["agent"] = delegation.tool  # whatever it calls itself
     match event:
         case TextDelta():
-            by |= {"message_id": f"{call_id}/{event.message_id}", "step_id": step_id}
-            return event.model_copy(update={**by, "slot": f"{call_id}/{event.slot}" if event.slot else None})
+            moved["message_id"] = prefix + event.message_id
+            moved["slot"] = _prefixed(prefix, event.slot)
+            moved["step_id"] = delegation.step_id
         case TextEnded():
-            return event.model_copy(
-                update={**by, "message_id": f"{call_id}/{event.message_id}", "role": "delegated"}
-            )
+            moved["message_id"] = prefix + event.message_id
+            moved["role"] = "delegated"
         case TextDiscarded():
-            by["slot"] = f"{call_id}/{event.slot}" if event.slot else None
-            return event.model_copy(update={**by, "message_id": f"{call_id}/{event.message_id}"})
+            moved["message_id"] = prefix + event.message_id
+            moved["slot"] = _prefixed(prefix, event.slot)
         case ToolStarted() | ToolFinished():
-            return event.model_copy(
-                update={**by, "call_id": f"{call_id}/{event.call_id}", "step_id": step_id, "knowledge": False}
-            )
+            moved["call_id"] = prefix + event.call_id
+            moved["step_id"] = delegation.step_id
+            moved["knowledge"] = False
         case ToolProgress():
-            return event.model_copy(update={**by, "call_id": f"{call_id}/{event.call_id}"})
+            moved["call_id"] = prefix + event.call_id
         case Notice():
-            return event.model_copy(update=by)
+            pass
         case _:
             return None
+    return event.model_copy(update=moved)
+
+
+def _prefixed(prefix: str, slot: str | None) -> str | None:
+    if not slot:
+        return None
+    return prefix + slot

@@ -1,6 +1,7 @@
-"""Tool calls as events tell them: the tools that are special, and what a result says to people."""
+"""Tool messages of LangChain as events tell them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import ToolMessage
@@ -9,7 +10,17 @@ from ai_platform_engineering.core.events import ToolOutcome
 from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, UNKNOWN_AGENT
 
 PREVIEW_CHARS = 4000
-PLAIN = "plain"  # in what a result carries beside its text: the text without what only a model is told
+ERROR_CHARS = 500
+PLAIN = "plain"  # message metadata: the text of a result without what only the model is told
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """How a call ended, as `ToolFinished` says it."""
+
+    outcome: ToolOutcome
+    error: str | None
+    result: str | None
 
 
 def called_name(name: str, arguments: Mapping[str, Any]) -> str:
@@ -19,26 +30,31 @@ def called_name(name: str, arguments: Mapping[str, Any]) -> str:
     return name
 
 
-def outcome_fields(message: ToolMessage, *, delegates: bool) -> dict[str, Any]:
-    """The outcome of a call for its last event."""
-    outcome: ToolOutcome = message.additional_kwargs.get("outcome") or (
-        "error" if message.status == "error" else "ok"
-    )
-    return {
-        "outcome": outcome,
-        "error": None if outcome == "ok" else _opening(message.text, 500),
-        "result": None
-        if delegates
-        else _opening(message.text, PREVIEW_CHARS),  # what an agent said has been delivered as its text
-    }
+def read_result(message: ToolMessage, *, delegates: bool) -> CallResult:
+    """The outcome of a call; a delegation has no result text, since the agent's answer was delivered as its
+    text."""
+    outcome: ToolOutcome = message.additional_kwargs.get("outcome") or _status_outcome(message)
+    error = None
+    if outcome != "ok":
+        error = _preview(message.text, ERROR_CHARS)
+    result = None
+    if not delegates:
+        result = _preview(message.text, PREVIEW_CHARS)
+    return CallResult(outcome, error, result)
 
 
 def plain_result(message: ToolMessage) -> str:
-    """What a call gave, for whoever is no model."""
+    """The result of a call for a reader that is not a model."""
     return str(message.additional_kwargs.get(PLAIN) or message.text)
 
 
-def _opening(text: str, most: int) -> str:
-    if len(text) <= most:
+def _status_outcome(message: ToolMessage) -> ToolOutcome:
+    if message.status == "error":
+        return "error"
+    return "ok"
+
+
+def _preview(text: str, max_chars: int) -> str:
+    if len(text) <= max_chars:
         return text
-    return f"{text[:most]}…"
+    return f"{text[:max_chars]}…"

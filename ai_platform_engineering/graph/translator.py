@@ -1,6 +1,6 @@
-"""LangGraph stream -> Event. The only code that sees LangGraph's shapes."""
+"""LangGraph stream -> events. The only code that sees LangGraph's shapes."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,13 @@ from ai_platform_engineering.core.events import (
     InputRequested,
     Notice,
     Paused,
+    TextRole,
     ToolFinished,
     ToolProgress,
     ToolStarted,
     Usage,
 )
-from ai_platform_engineering.core.plan import PLAN_CHANGE_ADAPTER, Plan, PlanState, WriteSteps, change_plan
+from ai_platform_engineering.core.plan import PlanState
 from ai_platform_engineering.core.signals import (
     ArgumentsEdited,
     FlushRequested,
@@ -30,111 +31,103 @@ from ai_platform_engineering.core.signals import (
     RemoteUsageReported,
     ToolProgressed,
 )
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import PLANNING_TOOL, USER_INPUT_TOOL
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.graph.citations import RetrievedSources
+from ai_platform_engineering.graph.emitted_run import EmittedRun
 from ai_platform_engineering.graph.failures import failed_event
 from ai_platform_engineering.graph.interrupts import interrupt_requests
-from ai_platform_engineering.graph.message_stream import MODEL_NODE, Namespace, TextStreams, new_messages
+from ai_platform_engineering.graph.plan_tracker import PlanTracker
 from ai_platform_engineering.graph.remote_events import RemoteEvents, unknown_outcome
-from ai_platform_engineering.graph.restored_state import Restored
-from ai_platform_engineering.graph.tool_messages import called_name, outcome_fields
+from ai_platform_engineering.graph.text_streams import (
+    MODEL_NODE,
+    Namespace,
+    Origin,
+    TextStreams,
+    new_messages,
+)
+from ai_platform_engineering.graph.tool_calls import ToolCalls, TrackedCall, calls_of_task, is_tool_task
+from ai_platform_engineering.graph.tool_messages import read_result
 from ai_platform_engineering.graph.visible_text import visible_text
 
-STREAM_MODES: Any = [
-    "messages",
-    "updates",
-    "custom",
-    "tools",
-    "tasks",
-]  # `tools` works, though LangGraph's type does not list it
-
-
-@dataclass(slots=True)
-class _Call:
-    """A tool call of one namespace; `task_id` tells a repeated run of the same call from a new call with a reused id."""
-
-    call_id: str
-    tool: str
-    delegates: bool
-    arguments: Mapping[str, Any]
-    task_id: str | None = None
-    step_id: str | None = None
-    started: bool = False
-    finished: bool = False
+# `tools` works, though LangGraph's type does not list it.
+STREAM_MODES: Any = ["messages", "updates", "custom", "tools", "tasks"]
 
 
 @dataclass(frozen=True, slots=True)
 class GraphInfo:
-    """What the translator must know of the graph: whose it is, the tool that carries a structured answer, and the knowledge tools."""
+    """What the translator must know of a graph."""
 
-    answer_tool: str | None = None
+    answer_tool: str | None = None  # the tool that carries a structured answer
     knowledge_tools: frozenset[str] = frozenset()
     agent: str = SUPERVISOR  # whose graph it is
 
 
 class Translator:
-    """Turns one run's stream into events; ends with exactly one terminal event or a pause."""
+    """Turns one turn's stream into events; ends with exactly one terminal event or a pause."""
 
     def __init__(
         self,
         *,
         run_id: str,
         trace_id: str,
-        shape: GraphInfo | None = None,
+        info: GraphInfo | None = None,
         plan: PlanState | None = None,
         response: Any = None,
-        seen: Transcript | None = None,
-        restored: Restored | None = None,
+        transcript: Transcript | None = None,
         sources: RetrievedSources | None = None,
+        is_takeover: bool = False,
     ) -> None:
-        """`plan` and `response` are what the graph kept over a pause, `seen` is what was told of the run before it, `restored`
-        is what it had stored when its process died, and `sources` what it had retrieved."""
+        """`plan`, `response` and `sources` are what the graph's state holds, `transcript` what the log holds
+        of the run.
+
+        After a crash the stored messages are translated again (`Replay`), so ids are given from the
+        beginning; after a pause they go on behind those of the log.
+        """
         self._run_id = run_id
         self._trace_id = trace_id
-        self._shape = shape or GraphInfo()
-        seen = seen or Transcript()
-        self._plan, self._shown_plan = plan or PlanState(), seen.plan or Plan()
-        self._old_calls = {call.call_id: call for call in seen.calls}
-        self._call_ids = set(self._old_calls)
+        self._info = info or GraphInfo()
+        self.emitted = EmittedRun(transcript or Transcript())
+        self.calls = ToolCalls(self.emitted, is_takeover=is_takeover)
         self._sources = sources or RetrievedSources()
-        self._texts = TextStreams(
-            self._by, self._step, {*seen.discarded, *(span.message_id for span in seen.spans)}, self._sources
-        )
-        self._asked = {request.request_id for request in seen.requests}
-        self._resolved = {event.request_id for event in seen.resolved}
-        self._delegations: dict[
-            str, tuple[_Call, str]
-        ] = {}  # namespace segment -> the call, the agent it calls
-        self._calls: dict[tuple[Namespace, str], _Call] = {}
-        said = [span for span in seen.spans if span.parent_call is None and span.text]
-        self._said = [span.text for span in said]
-        self._answer = said[-1].text if said and said[-1].role == "answer" else ""
-        # A response of an earlier question is still in the graph's state.
-        self._response: Any = response if self._answer and self._content(response) == self._answer else None
-        self._restored = restored
-        if restored is not None:
-            self._said, self._answer = list(restored.said), restored.answer
-            self._response = response if self._answer and self._content(response) == self._answer else None
-        self._remote = RemoteEvents(seen)
+        self._stored_plan = plan or PlanState()
+        self._is_takeover = is_takeover
+        self._stored_response = response
+        self._response: Any = None
+        self._texts_written: list[str] = []
+        self._answer = ""
+        self._usage = Usage()
         self._waiting: dict[str, str] = {}  # request id -> what it asks for
-        self._used = restored.used if restored else Usage()
+        if is_takeover:
+            self._plan = PlanTracker(PlanState(plan=self.emitted.plan), self.emitted.plan)
+            used_message_ids: Iterable[str] = self.emitted.transcript.discarded
+        else:
+            self._plan = PlanTracker(self._stored_plan, self.emitted.plan)
+            used_message_ids = self.emitted.message_ids()
+            self._read_emitted_texts()
+        self.texts = TextStreams(self._origin, self._step, self.emitted, used_message_ids, self._sources)
+        self._remote = RemoteEvents(self.emitted)
 
     async def events(self, items: AsyncIterator[Any]) -> AsyncIterator[AnyEvent]:
         """The events of the stream; an exception of the graph becomes the run's failure."""
-        for event in self._restored_plan():
-            yield event
+        if self._is_takeover:
+            self._plan.restore(self._stored_plan)
+            for update in self._plan.update():
+                yield update
+        self._restore_response()
         try:
             async for item in items:
                 for event in self._translate(tuple(item["ns"]), item["type"], item["data"]):
-                    yield event
+                    unseen = self.emitted.unseen(event)
+                    if unseen is not None:
+                        yield unseen
         except Exception as error:  # noqa: BLE001 - whatever ended the graph, the run ends with words for a person
-            yield self._with_usage(failed_event(error, self._trace_id))
+            yield self._failed(error)
             return
         yield self._ending()
 
     def _translate(self, ns: Namespace, mode: str, data: Any) -> Iterator[AnyEvent]:
-        if mode in ("tasks", "messages", "tools") and self._is_inside_a_tool(ns):
+        if mode in ("tasks", "messages", "tools") and self.calls.is_inside_tool(ns):
             return
         match mode:
             case "tasks":
@@ -146,7 +139,7 @@ class Translator:
                     yield from self._on_tool_started(ns, data)
             case "updates" if (data.get("__metadata__") or {}).get("cached"):
                 for update in data.values():
-                    yield from self._on_replay(ns, update)
+                    yield from self._on_cached_update(ns, update)
             case "updates":
                 for node, update in data.items():
                     yield from self._on_update(ns, node, update)
@@ -155,373 +148,327 @@ class Translator:
             case _:
                 pass
 
-    # --- who ---------------------------------------------------------------------------------------------------------
+    # --- agents and steps -----------------------------------------------------------------------------------
 
-    def _delegation(self, ns: Namespace) -> tuple[_Call, str] | None:
-        return next(
-            (self._delegations[segment] for segment in reversed(ns) if segment in self._delegations), None
-        )
-
-    def _is_inside_a_tool(self, ns: Namespace) -> bool:
-        """A tool may run an agent of its own: only what that asks of people concerns anybody else."""
-        return any(segment.startswith("tools:") and segment not in self._delegations for segment in ns)
-
-    def _by(self, ns: Namespace) -> dict[str, Any]:
-        found = self._delegation(ns)
-        if found:
-            return {"agent": found[1], "parent_call": found[0].call_id}
-        return {"agent": self._shape.agent, "parent_call": None}
+    def _origin(self, ns: Namespace) -> Origin:
+        delegation = self.calls.delegation(ns)
+        if delegation is None:
+            return Origin(self._info.agent)
+        return Origin(delegation.tool, delegation.call_id)
 
     def _step(self, ns: Namespace) -> str | None:
-        found = self._delegation(ns)
-        if found:
-            return found[0].step_id
-        return self._plan.plan.current_step()
+        delegation = self.calls.delegation(ns)
+        if delegation is None:
+            return self._plan.current_step()
+        return delegation.step_id
 
-    # --- tool calls --------------------------------------------------------------------------------------------------
+    def _call_step(self, ns: Namespace, call: TrackedCall) -> str | None:
+        if ns or not call.delegates:
+            return self._step(ns)
+        return self._plan.step_for(call)
+
+    # --- tool calls -----------------------------------------------------------------------------------------
 
     def _on_task(self, ns: Namespace, task: Mapping[str, Any]) -> None:
-        """A task of the node `tools` runs one call; whatever it starts has the segment `tools:<task id>`."""
-        if task.get("name") != "tools" or "input" not in task:
+        if not is_tool_task(task):
             return
-        given = task["input"]
-        if isinstance(given, list):
-            calls = given
-        elif isinstance(given, Mapping):
-            calls = [given.get("tool_call")]
-        else:
-            calls = []
-        for raw in calls:
-            if not raw or self._is_silent(raw["name"]):
-                continue
-            call = self._calls.get((ns, raw["id"]))
-            if call is None or call.task_id != task["id"]:
-                call = self._register(ns, raw["id"], raw["name"], raw["args"], task["id"])
-            if call.delegates:
-                self._delegations[f"tools:{task['id']}"] = call, call.tool
+        for raw_call in calls_of_task(task):
+            if not self.is_silent(raw_call["name"]):
+                self._resume_step(ns, self.calls.register_task(ns, task["id"], raw_call))
 
-    def _register(
-        self, ns: Namespace, raw_id: str, name: str, arguments: Mapping[str, Any], task_id: str | None = None
-    ) -> _Call:
-        """A call with an id that is unique in the run: inner ids are prefixed with the delegation's, reused ones are counted."""
-        delegates = name == DELEGATION_TOOL
-        parent = self._by(ns)["parent_call"]
-        base = f"{parent}/{raw_id}" if parent else raw_id
-        if (again := self._run_again(ns, raw_id, base, name, arguments, task_id)) is not None:
-            return again
-        call_id, count = self._resumable(base) or base, 1
-        while call_id in self._call_ids and not self._resumes(call_id):
-            count += 1
-            call_id = f"{base}#{count}"
-        call = _Call(
-            call_id,
-            called_name(name, arguments),
-            delegates,
-            arguments,
-            task_id,
-            started=self._resumes(call_id),
-        )
-        if (old := self._old_calls.pop(call_id, None)) is not None:
-            call.step_id = old.step_id
-            if delegates and not ns and call.started:
-                self._run_step(call.step_id)
-        self._call_ids.add(call_id)
-        self._calls[ns, raw_id] = call
+    def register(self, ns: Namespace, raw_id: str, name: str, arguments: Mapping[str, Any]) -> TrackedCall:
+        call = self.calls.register(ns, raw_id, name, arguments)
+        self._resume_step(ns, call)
         return call
 
-    def _run_again(
-        self,
-        ns: Namespace,
-        raw_id: str,
-        base: str,
-        name: str,
-        arguments: Mapping[str, Any],
-        task_id: str | None,
-    ) -> _Call | None:
-        """A call that was told before a crash and is not in the stored state: the graph makes it again, and nobody is told twice."""
-        if self._restored is None or (ns, raw_id) in self._calls:
-            return None
-        before = self._restored.ended[ns, raw_id]
-        old = self._old_calls.pop(f"{base}#{before + 1}" if before else base, None)
-        if old is None:
-            return None
-        call = _Call(
-            old.call_id,
-            old.tool,
-            name == DELEGATION_TOOL,
-            arguments,
-            task_id,
-            old.step_id,
-            True,
-            old.outcome is not None,
-        )
-        if call.delegates and not ns and not call.finished:
-            self._run_step(call.step_id)
-        self._calls[ns, raw_id] = call
-        return call
-
-    def _resumable(self, base: str) -> str | None:
-        """The call with this id that was begun before a pause, under whatever count."""
-        for call_id in filter(self._resumes, self._old_calls):
-            name, _, count = call_id.rpartition("#")
-            if call_id == base or (name == base and count.isdigit()):
-                return call_id
-        return None
-
-    def _resumes(self, call_id: str) -> bool:
-        """The call was begun before a pause and has not ended."""
-        return call_id in self._old_calls and self._old_calls[call_id].outcome is None
+    def _resume_step(self, ns: Namespace, call: TrackedCall) -> None:
+        """A delegation that was begun before a pause or a crash: its step is still in progress."""
+        if call.delegates and not ns and call.is_open:
+            self._plan.start_step(call.step_id)
 
     def _on_tool_started(self, ns: Namespace, data: Mapping[str, Any]) -> Iterator[AnyEvent]:
-        name, raw_id = data["tool_name"], data["tool_call_id"]
-        if self._is_silent(name):
+        name = data["tool_name"]
+        raw_id = data["tool_call_id"]
+        if self.is_silent(name):
             return
-        call = self._calls.get((ns, raw_id)) or self._register(ns, raw_id, name, data.get("input") or {})
-        yield from self._start(ns, call)
+        call = self.calls.get(ns, raw_id) or self.register(ns, raw_id, name, data.get("input") or {})
+        yield from self.start(ns, call)
 
-    def _start(self, ns: Namespace, call: _Call) -> Iterator[AnyEvent]:
+    def start(self, ns: Namespace, call: TrackedCall) -> Iterator[AnyEvent]:
         if call.started:
             return
         call.started = True
-        call.step_id = self._step_of(ns, call)
-        yield ToolStarted(
+        call.step_id = self._call_step(ns, call)
+        yield self._started(ns, call)
+        if call.delegates and not ns:
+            self._plan.start_step(call.step_id)
+            yield from self._plan.update()
+
+    def _started(self, ns: Namespace, call: TrackedCall) -> ToolStarted:
+        origin = self._origin(ns)
+        return ToolStarted(
             call_id=call.call_id,
             tool=call.tool,
             delegates=call.delegates,
             knowledge=self._is_knowledge(ns, call),
             arguments=dict(call.arguments),
             step_id=call.step_id,
-            **self._by(ns),
+            agent=origin.agent,
+            parent_call=origin.parent_call,
         )
-        if call.delegates and not ns:
-            self._run_step(call.step_id)
-            yield from self._show_plan()
 
-    def _finish(self, ns: Namespace, message: ToolMessage) -> Iterator[AnyEvent]:
+    def finish(self, ns: Namespace, message: ToolMessage) -> Iterator[AnyEvent]:
         name = message.name or ""
-        if self._is_silent(name):
+        if self.is_silent(name):
             return
-        call = self._calls.get((ns, message.tool_call_id))
+        call = self.calls.get(ns, message.tool_call_id)
         if call is None:
             if not name:
                 return
-            call = self._register(ns, message.tool_call_id, name, {})
+            call = self.register(ns, message.tool_call_id, name, {})
+        self._sources.add_result(message.text, knowledge=self._is_knowledge(ns, call))
         if call.finished:
             return
-        yield from self._start(ns, call)  # a call that was answered in its stead has not been seen to start
+        yield from self.start(ns, call)  # a call that a middleware answered was not seen to start
         if call.delegates:
             yield from self._close_inside(call)
         call.finished = True
-        self._sources.add_result(message.text, knowledge=self._is_knowledge(ns, call))
-        yield ToolFinished(
+        yield self._finished(ns, call, message)
+
+    def _finished(self, ns: Namespace, call: TrackedCall, message: ToolMessage) -> ToolFinished:
+        result = read_result(message, delegates=call.delegates)
+        origin = self._origin(ns)
+        step_id = call.step_id
+        if step_id is None and call.delegates:
+            step_id = self._call_step(ns, call)
+        return ToolFinished(
             call_id=call.call_id,
             tool=call.tool,
             delegates=call.delegates,
             knowledge=self._is_knowledge(ns, call),
-            step_id=call.step_id or (self._step_of(ns, call) if call.delegates else None),
-            **outcome_fields(message, delegates=call.delegates),
-            **self._by(ns),
+            outcome=result.outcome,
+            error=result.error,
+            result=result.result,
+            step_id=step_id,
+            agent=origin.agent,
+            parent_call=origin.parent_call,
         )
 
-    def _close_inside(self, delegation: _Call) -> Iterator[AnyEvent]:
+    def _close_inside(self, delegation: TrackedCall) -> Iterator[AnyEvent]:
         """Ends what an agent left open: it was cut off by its time limit, or its service is gone."""
         yield from self._remote.close(delegation.call_id)
-        for (ns, _), call in reversed(self._calls.items()):
-            if call.started and not call.finished and call.call_id.startswith(f"{delegation.call_id}/"):
-                call.finished = True
-                begun: dict[str, Any] = {
-                    "call_id": call.call_id,
-                    "tool": call.tool,
-                    "delegates": call.delegates,
-                    "step_id": call.step_id,
-                }
-                yield unknown_outcome(ToolStarted(**begun, **self._by(ns)))
-        segments = [segment for segment, (call, _) in self._delegations.items() if call is delegation]
-        yield from self._texts.cut_off(segments)
+        for ns, call in self.calls.open_inside(delegation):
+            call.finished = True
+            yield unknown_outcome(self._started(ns, call))
+        yield from self.texts.cut_off(self.calls.segments(delegation))
 
-    def _step_of(self, ns: Namespace, call: _Call) -> str | None:
-        if ns or not call.delegates:
-            return self._step(ns)
-        return self._plan.plan.find_step(call.tool, call.arguments.get("step_id"))
+    def is_silent(self, name: str) -> bool:
+        return name in (PLANNING_TOOL, USER_INPUT_TOOL, self._info.answer_tool)
 
-    def _is_silent(self, name: str) -> bool:
-        return name in (PLANNING_TOOL, USER_INPUT_TOOL, self._shape.answer_tool)
+    def _is_knowledge(self, ns: Namespace, call: TrackedCall) -> bool:
+        return not ns and not call.delegates and call.tool in self._info.knowledge_tools
 
-    def _is_knowledge(self, ns: Namespace, call: _Call) -> bool:
-        return not ns and not call.delegates and call.tool in self._shape.knowledge_tools
-
-    # --- text --------------------------------------------------------------------------------------------------------
+    # --- text -----------------------------------------------------------------------------------------------
 
     def _on_chunk(self, ns: Namespace, chunk: Any, meta: Mapping[str, Any]) -> Iterator[AnyEvent]:
-        # A tool or a middleware may call a model of its own: only what the agent's model node says is the agent's text.
-        if (
-            not isinstance(chunk, AIMessageChunk)
-            or meta.get("langgraph_node") != MODEL_NODE
-            or meta.get("lc_source")
-        ):
+        # A tool or a middleware may call a model of its own: only the agent's model node writes the agent's
+        # text.
+        if not isinstance(chunk, AIMessageChunk) or meta.get("langgraph_node") != MODEL_NODE:
             return
-        yield from self._texts.chunk(ns, chunk)
-        if self._shape.answer_tool and not ns:
-            yield from self._texts.structured_chunk(ns, chunk, self._shape.answer_tool)
+        if meta.get("lc_source"):
+            return
+        yield from self.texts.chunk(ns, chunk)
+        if self._info.answer_tool and not ns:
+            yield from self.texts.structured_chunk(ns, chunk, self._info.answer_tool)
 
-    def _settle(self, ns: Namespace, message: AIMessage) -> Iterator[AnyEvent]:
-        self._used = self._used.plus(message.usage_metadata or {})
-        text = visible_text(message.text) if ns else self._sources.number_citations(message.text)
-        final = not ns and not message.tool_calls and not message.invalid_tool_calls
-        yield from self._texts.end(
-            ns, message.id or "message", text, "delegated" if ns else "answer" if final else "narration"
-        )
-        if not ns:
-            self._said += [text] if text else []
-            self._answer = text if final else ""
+    def end_message(self, ns: Namespace, message: AIMessage) -> Iterator[AnyEvent]:
+        """A message of the agent's model is in the graph's state."""
+        self._usage = self._usage.plus(message.usage_metadata or {})
+        is_final = not message.tool_calls and not message.invalid_tool_calls
+        if ns:
+            text = visible_text(message.text)
+        else:
+            text = self._sources.number_citations(message.text)
+            self._keep_text(text, is_final=is_final)
+        yield from self.texts.end(ns, message.id or "message", text, _role(ns, is_final=is_final))
 
-    # --- updates -----------------------------------------------------------------------------------------------------
+    def _keep_text(self, text: str, *, is_final: bool) -> None:
+        if text:
+            self._texts_written.append(text)
+        if is_final:
+            self._answer = text
+        else:
+            self._answer = ""
+
+    def _read_emitted_texts(self) -> None:
+        for span in self.emitted.transcript.spans:
+            if span.parent_call is None and span.text:
+                self._keep_text(span.text, is_final=span.role == "answer")
+
+    # --- updates --------------------------------------------------------------------------------------------
 
     def _on_update(self, ns: Namespace, node: str, update: Any) -> Iterator[AnyEvent]:
         if node == "__interrupt__":
             for interrupt in update:
-                yield from self._ask(ns, interrupt)
+                yield from self._request_input(ns, interrupt)
             return
-        if self._is_inside_a_tool(ns):
+        if self.calls.is_inside_tool(ns):
             return
-        for part in update if isinstance(update, list) else [update]:
-            if isinstance(part, Mapping):
-                yield from self._on_state(ns, node, part)
+        for part in _parts(update):
+            yield from self._on_state(ns, node, part)
 
     def _on_state(self, ns: Namespace, node: str, update: Mapping[str, Any]) -> Iterator[AnyEvent]:
         for message in new_messages(node, update.get("messages")):
             if isinstance(message, AIMessage):
-                yield from self._settle(ns, message)
+                yield from self.end_message(ns, message)
             elif isinstance(message, ToolMessage):
-                yield from self._finish(ns, message)
+                yield from self.finish(ns, message)
         if ns:
             return
         yield from self._on_structured(ns, update)
         for change in update.get("plan") or ():
-            yield from self._on_plan(change)
+            self._plan.change(change, self.calls.open_delegations())
+            yield from self._plan.update()
 
-    def _on_replay(self, ns: Namespace, update: Any) -> Iterator[AnyEvent]:
-        """What a task had done before a pause: the graph tells it again, people have seen it unless the process died in between."""
-        for part in update if isinstance(update, list) else [update]:
-            if not isinstance(part, Mapping) or self._is_inside_a_tool(ns):
-                continue
+    def _on_cached_update(self, ns: Namespace, update: Any) -> Iterator[AnyEvent]:
+        """What a task had done before a pause; LangGraph repeats it.
+
+        It is new only where a process died in between.
+        """
+        if self.calls.is_inside_tool(ns):
+            return
+        for part in _parts(update):
             for message in part.get("messages") or ():
-                call = (
-                    self._calls.get((ns, message.tool_call_id)) if isinstance(message, ToolMessage) else None
-                )
+                if not isinstance(message, ToolMessage):
+                    continue
+                call = self.calls.get(ns, message.tool_call_id)
                 if call is not None and call.started:
-                    yield from self._finish(ns, message)
+                    yield from self.finish(ns, message)
             if not ns:
                 for change in part.get("plan") or ():
-                    self._change_plan(change)
+                    self._plan.change(change, self.calls.open_delegations())
 
     def _on_structured(self, ns: Namespace, update: Mapping[str, Any]) -> Iterator[AnyEvent]:
         response = update.get("structured_response")
         if response is None:
-            if self._texts.is_answering(ns) and update.get("messages"):
-                yield from self._texts.discard(
-                    ns, "invalid"
-                )  # the call did not fit the schema; the model is asked again
+            if self.texts.has_structured(ns) and update.get("messages"):
+                # The call did not fit the schema; the model is asked again.
+                yield from self.texts.discard(ns, "invalid")
             return
         self._response = response
-        text = self._content(response)
-        yield from self._texts.end_structured(ns, f"{self._trace_id}:answer", text)
+        yield from self._end_structured(f"{self._trace_id}:answer", self._content(response))
+
+    def _end_structured(self, raw_id: str, text: str) -> Iterator[AnyEvent]:
+        """A structured answer is in the graph's state."""
         self._answer = text
+        yield from self.texts.end_structured((), raw_id, text)
 
-    # --- plan --------------------------------------------------------------------------------------------------------
+    def end_stored_answer(self, message: AIMessage) -> Iterator[AnyEvent]:
+        """The structured answer that the state holds, when the message is the call that carries it."""
+        text = self._content(self._stored_response)
+        if text and any(raw_call["name"] == self._info.answer_tool for raw_call in message.tool_calls):
+            yield from self._end_structured(f"{message.id}:answer", text)
 
-    def _on_plan(self, raw: Mapping[str, Any]) -> Iterator[AnyEvent]:
-        self._change_plan(raw)
-        yield from self._show_plan()
-
-    def _change_plan(self, raw: Mapping[str, Any]) -> None:
-        change = PLAN_CHANGE_ADAPTER.validate_python(raw)
-        self._plan = change_plan(self._plan, change)
-        if isinstance(change, WriteSteps):
-            self._adopt_running()
-
-    def _adopt_running(self) -> None:
-        """A model may write the plan and delegate in the same breath: what runs already belongs to its step."""
-        for (ns, _), call in self._calls.items():
-            if not ns and call.delegates and call.started and not call.finished:
-                call.step_id = call.step_id or self._step_of(ns, call)
-                self._run_step(call.step_id)
-
-    def _run_step(self, step_id: str | None) -> None:
-        self._plan = self._plan.model_copy(
-            update={"plan": self._plan.plan.with_status(step_id, "in_progress")}
-        )
-
-    def _restored_plan(self) -> Iterator[AnyEvent]:
-        """The plan as it was stored, when more had happened to it than was told."""
-        if self._restored is not None:
-            running = [step.step_id for step in self._shown_plan.steps if step.status == "in_progress"]
-            for step in self._plan.plan.steps:
-                if step.status == "pending" and step.step_id in running:
-                    self._run_step(step.step_id)
-            yield from self._show_plan()
-
-    def _show_plan(self) -> Iterator[AnyEvent]:
-        if self._plan.plan != self._shown_plan:
-            self._shown_plan = self._plan.plan
-            yield self._plan.plan.to_event()
-
-    # --- the rest ----------------------------------------------------------------------------------------------------
+    # --- signals and requests -------------------------------------------------------------------------------
 
     def _on_signal(self, ns: Namespace, signal: Any) -> Iterator[AnyEvent]:
+        origin = self._origin(ns)
         match signal:
             case ModelRetried(reason=reason):
-                yield from self._texts.discard(ns, reason)
+                yield from self.texts.discard(ns, reason)
             case NoticeEmitted(code=code, text=text):
-                yield Notice(code=code, text=text, **self._by(ns))
+                yield Notice(code=code, text=text, agent=origin.agent, parent_call=origin.parent_call)
             case ToolProgressed():
-                call = self._calls.get((ns, signal.call_id))
-                if call is not None:
-                    told: dict[str, Any] = {"text": signal.text, "done": signal.done, "total": signal.total}
-                    yield ToolProgress(call_id=call.call_id, tool=call.tool, **told, **self._by(ns))
+                yield from self._on_progress(ns, signal, origin)
             case ArgumentsEdited():
-                if (call := self._calls.get((ns, signal.call_id))) is not None:
+                call = self.calls.get(ns, signal.call_id)
+                if call is not None:
                     call.arguments = signal.arguments
             case RemoteEventReceived(event=event):
-                if (found := self._delegation(ns)) is not None:
-                    call, agent = found
-                    yield from self._remote.forward(
-                        event, call_id=call.call_id, agent=agent, step_id=call.step_id
-                    )
+                delegation = self.calls.delegation(ns)
+                if delegation is not None:
+                    yield from self._remote.forward(event, delegation)
             case RemoteUsageReported(usage=usage):
-                self._used = self._used.plus(usage.model_dump())
+                self._usage = self._usage.plus(usage.model_dump())
             case FlushRequested(stored=stored):
                 stored.set()  # the stream is read on only when the event before has been taken
             case _:
-                pass  # a tool of somebody else may write to the stream what it likes
+                pass  # a third-party tool may write anything to the stream
 
-    def _ask(self, ns: Namespace, interrupt: Any) -> Iterator[AnyEvent]:
-        for question in interrupt_requests(self._run_id, interrupt):
-            request_id = question.request_id(self._resolved)
-            if (
-                request_id not in self._waiting and request_id not in self._asked
-            ):  # told once per level: the child's, then the root's
-                yield InputRequested(request_id=request_id, asked=question.asked, **self._by(ns))
-            self._waiting[request_id] = question.asked.describe()
+    def _on_progress(self, ns: Namespace, signal: ToolProgressed, origin: Origin) -> Iterator[AnyEvent]:
+        call = self.calls.get(ns, signal.call_id)
+        if call is None:
+            return
+        yield ToolProgress(
+            call_id=call.call_id,
+            tool=call.tool,
+            text=signal.text,
+            done=signal.done,
+            total=signal.total,
+            agent=origin.agent,
+            parent_call=origin.parent_call,
+        )
+
+    def _request_input(self, ns: Namespace, interrupt: Any) -> Iterator[AnyEvent]:
+        """A request for each thing that the interrupt asks; LangGraph repeats an interrupt on every level of
+        graphs."""
+        pending = {request.request_id for request in self.emitted.transcript.requests}
+        resolved = {event.request_id for event in self.emitted.transcript.resolved}
+        origin = self._origin(ns)
+        for request in interrupt_requests(self._run_id, interrupt):
+            request_id = request.request_id(resolved)
+            if request_id not in self._waiting and request_id not in pending:
+                yield InputRequested(
+                    request_id=request_id,
+                    asked=request.asked,
+                    agent=origin.agent,
+                    parent_call=origin.parent_call,
+                )
+            self._waiting[request_id] = request.asked.describe()
+
+    # --- the end --------------------------------------------------------------------------------------------
 
     def _ending(self) -> AnyEvent:
         if self._waiting:
-            return Paused(
-                text=f"I need your input to go on: {'; '.join(self._waiting.values())}.",
-                requests=tuple(self._waiting),
-            )
-        text = self._answer or "\n\n".join(self._said)
+            subjects = "; ".join(self._waiting.values())
+            return Paused(text=f"I need your input to go on: {subjects}.", requests=tuple(self._waiting))
+        text = self._answer or "\n\n".join(self._texts_written)
         if not text.strip():
-            return self._with_usage(failed_event(EmptyAnswer(), self._trace_id))
-        data = self._response.model_dump(mode="json") if self._response is not None else None
-        cited = self._sources.citations_in(text, data)
+            return self._failed(EmptyAnswer())
+        data = None
+        if self._response is not None:
+            data = self._response.model_dump(mode="json")
+        citations = self._sources.citations_in(text, data)
         if data is not None:
-            data |= {"content": text, "citations": [one.model_dump(mode="json") for one in cited]}
-        return Answered(text=text, trace_id=self._trace_id, data=data, citations=cited, usage=self._used)
+            data["content"] = text
+            data["citations"] = [citation.model_dump(mode="json") for citation in citations]
+        return Answered(text=text, trace_id=self._trace_id, data=data, citations=citations, usage=self._usage)
+
+    def _restore_response(self) -> None:
+        """Takes the structured answer of the graph's state; it may still be that of an earlier question."""
+        if self._answer and self._content(self._stored_response) == self._answer:
+            self._response = self._stored_response
 
     def _content(self, response: Any) -> str:
         """The text of a structured answer."""
         return self._sources.number_citations(str(getattr(response, "content", "")))
 
-    def _with_usage(self, event: Failed) -> Failed:
-        return event.model_copy(update={"usage": self._used})
+    def _failed(self, error: Exception) -> Failed:
+        return failed_event(error, self._trace_id).model_copy(update={"usage": self._usage})
+
+
+def _role(ns: Namespace, *, is_final: bool) -> TextRole:
+    if ns:
+        return "delegated"
+    if is_final:
+        return "answer"
+    return "narration"
+
+
+def _parts(update: Any) -> Iterator[Mapping[str, Any]]:
+    """The state updates of a node: one, or a list of them."""
+    if not isinstance(update, list):
+        update = [update]
+    for part in update:
+        if isinstance(part, Mapping):
+            yield part

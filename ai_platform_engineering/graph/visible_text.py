@@ -9,12 +9,12 @@ _OPEN, _CLOSE = "<think>", "</think>"
 class VisibleTextFilter:
     """Takes a message in pieces and gives back what may be shown.
 
-    Providers mark reasoning with blocks of its own, which never come here. Local models write it inline, as one
-    `<think>…</think>` at the start; it is held back as soon as it can be one and never longer.
+    Providers mark reasoning with blocks of its own, which never come here. Local models write it inline, as
+    one `<think>…</think>` at the start; it is held back as soon as it can be one and never longer.
     """
 
     def __init__(self) -> None:
-        self._held = ""
+        self._buffer = ""
         self._state = (
             "start"  # start: nothing shown yet; thinking: inside the block; open: everything is shown
         )
@@ -22,35 +22,45 @@ class VisibleTextFilter:
     def feed(self, piece: str) -> str:
         if self._state == "open":
             return piece
-        self._held += piece
+        self._buffer += piece
         if self._state == "start":
             self._begin()
         if self._state == "thinking":
             return self._leave_thought()
         if self._state == "open":
-            shown, self._held = self._held, ""
-            return shown
+            return self._flush()
         return ""
 
     def end(self) -> str:
         """What was held back and turned out to be ordinary text."""
-        held = "" if self._state == "thinking" else self._held.lstrip()
-        self._held, self._state = "", "open"
-        return held
+        is_thinking = self._state == "thinking"
+        rest = self._flush()
+        self._state = "open"
+        if is_thinking:
+            return ""
+        return rest.lstrip()
+
+    def _flush(self) -> str:
+        text = self._buffer
+        self._buffer = ""
+        return text
 
     def _begin(self) -> None:
-        opening = self._held.lstrip()
+        opening = self._buffer.lstrip()
         if opening.startswith(_OPEN):
-            self._state, self._held = "thinking", opening[len(_OPEN) :]
+            self._state = "thinking"
+            self._buffer = opening[len(_OPEN) :]
         elif opening and not _OPEN.startswith(opening):
-            self._state, self._held = "open", opening
+            self._state = "open"
+            self._buffer = opening
 
     def _leave_thought(self) -> str:
-        _, found, rest = self._held.partition(_CLOSE)
-        if not found:
+        _, close, rest = self._buffer.partition(_CLOSE)
+        if not close:
             return ""
         # A second thought may follow at once: look again.
-        self._held, self._state = "", "start"
+        self._buffer = ""
+        self._state = "start"
         if rest:
             return self.feed(rest)
         return ""
@@ -81,10 +91,11 @@ class JsonStringReader:
             return ""
         self._buffer += piece
         if not self._inside:
-            found = self._find()
-            if found is None:
+            start = self._find()
+            if start is None:
                 return ""
-            self._at, self._inside = found, True
+            self._at = start
+            self._inside = True
         return self._read()
 
     def _find(self) -> int | None:
@@ -97,7 +108,8 @@ class JsonStringReader:
 
     def _read(self) -> str:
         out: list[str] = []
-        text, at = self._buffer, self._at
+        text = self._buffer
+        at = self._at
         while at < len(text):
             char = text[at]
             if char == '"':
@@ -112,7 +124,8 @@ class JsonStringReader:
                 break  # the rest of the escape has not arrived
             decoded, at = step
             out.append(decoded)
-        self._buffer, self._at = text[at:], 0
+        self._buffer = text[at:]
+        self._at = 0
         return "".join(out)
 
 
@@ -145,7 +158,8 @@ def _depth(text: str) -> int:
         if skip:
             skip = False
         elif quoted:
-            skip, quoted = char == "\\", char != '"'
+            skip = char == "\\"
+            quoted = char != '"'
         elif char == '"':
             quoted = True
         elif char in "{[":

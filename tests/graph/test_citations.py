@@ -1,4 +1,5 @@
-"""What an answer cites: marks become numbers while the text streams, and whatever names nothing that was retrieved is removed."""
+"""What an answer cites: marks become numbers while the text streams, and whatever names nothing that was
+retrieved is removed."""
 
 import json
 import random
@@ -33,7 +34,7 @@ FACT = "secure, low-latency, interactive messaging layer"
 SEARCH = Turn(Say("I look."), Call("search", {"query": "agntcy slim"}))
 
 
-# --- text in pieces -----------------------------------------------------------------------------------------------------
+# --- text in pieces -----------------------------------------------------------------------------------------
 
 
 def row(mark: str, title: str, **more: Any) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def test_only_what_may_become_a_mark_is_held_back() -> None:
     assert cited.end() == ""
 
 
-# --- what is known ------------------------------------------------------------------------------------------------------
+# --- what is known ------------------------------------------------------------------------------------------
 
 
 def test_a_result_that_was_cut_or_has_words_behind_it_is_known_all_the_same() -> None:
@@ -228,7 +229,7 @@ def test_a_named_source_is_what_was_seen_or_nothing(
     assert cited == ([expected] if expected else [])
 
 
-# --- the whole path -----------------------------------------------------------------------------------------------------
+# --- the whole path -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -402,7 +403,7 @@ async def test_what_was_found_before_the_server_was_stopped_can_be_cited(
     assert cited(whole) == [as_found(second), as_found(first)]
 
 
-# --- "what is agntcy slim?" ---------------------------------------------------------------------------------------------
+# --- "what is agntcy slim?" ---------------------------------------------------------------------------------
 
 
 async def resolved(library: KnowledgeFolder, seen: ReceivedStream) -> list[str]:
@@ -451,7 +452,7 @@ async def test_a_model_answers_from_documents_and_nothing_is_held_back(
     assert FACT in (await resolved(library, seen))[0]
 
 
-# --- for people ---------------------------------------------------------------------------------------------------------
+# --- for people ---------------------------------------------------------------------------------------------
 
 
 async def asked(client: Client, *arguments: str) -> str:

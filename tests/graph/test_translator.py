@@ -1,4 +1,5 @@
-"""The translator behind real graphs: whatever models and tools do, a run's events are whole, in order and said once."""
+"""The translator behind real graphs: whatever models and tools do, a run's events are whole, in order and
+said once."""
 
 import json
 import random
@@ -133,7 +134,7 @@ def answer_of(events: Sequence[AnyEvent]) -> str:
     return last.text
 
 
-# --- tools ------------------------------------------------------------------------------------------------------------
+# --- tools --------------------------------------------------------------------------------------------------
 
 
 def version_tool(name: str = "version") -> tuple[str, BaseTool]:
@@ -161,7 +162,7 @@ async def ask_person(question: str = "Sure?") -> str:
     return json.dumps(given)
 
 
-# --- any script ---------------------------------------------------------------------------------------------------------
+# --- any script ---------------------------------------------------------------------------------------------
 
 STRUCTURED = {"USE_STRUCTURED_RESPONSE": "true"}
 INNER_TOOLS = ("version", "broken", "ask_person")
@@ -330,7 +331,7 @@ async def test_every_run_with_structured_answers_ends_once_and_says_everything_o
         assert last.text == (answers[-1] if answers else "\n\n".join(text for _, text in roles(talk.events)))
 
 
-# --- corpora of providers -----------------------------------------------------------------------------------------------
+# --- corpora of providers -----------------------------------------------------------------------------------
 
 
 @tool
@@ -407,7 +408,7 @@ async def test_reasoning_never_reaches_anybody_not_even_in_a_delegation(corpus: 
     assert roles(events, "argocd") == [("delegated", text) for text in texts]
 
 
-# --- ids that providers use again -----------------------------------------------------------------------------------------
+# --- ids that providers use again ---------------------------------------------------------------------------
 
 
 async def test_call_ids_that_a_provider_uses_again_are_told_apart() -> None:
@@ -487,7 +488,7 @@ async def test_a_message_id_of_an_earlier_question_does_not_rewrite_the_past() -
     ]
 
 
-# --- models that do not stream, and models inside tools ---------------------------------------------------------------------
+# --- models that do not stream, and models inside tools -----------------------------------------------------
 
 
 async def test_a_model_that_does_not_stream_says_everything_too() -> None:
@@ -567,7 +568,7 @@ async def test_an_agent_inside_a_tool_of_a_sub_agent_is_not_the_sub_agent() -> N
     assert roles(events) == [("answer", "I asked.")]
 
 
-# --- attempts that fail ---------------------------------------------------------------------------------------------------
+# --- attempts that fail -------------------------------------------------------------------------------------
 
 
 async def test_what_a_broken_attempt_said_is_discarded_and_its_place_is_taken() -> None:
@@ -613,7 +614,7 @@ async def test_a_failing_tool_is_an_outcome_and_the_run_goes_on() -> None:
     assert "secret text" not in "".join(event.model_dump_json() for event in events)
 
 
-# --- pauses ---------------------------------------------------------------------------------------------------------------
+# --- pauses -------------------------------------------------------------------------------------------------
 
 
 async def test_a_pause_asks_each_request_once_and_the_run_goes_on_from_there() -> None:
@@ -716,7 +717,7 @@ async def test_an_answer_to_something_else_leaves_the_requests_pending() -> None
     assert answer_of(talk.events) == "yes"
 
 
-# --- structured answers ---------------------------------------------------------------------------------------------------
+# --- structured answers -------------------------------------------------------------------------------------
 
 
 def final(content: str, **more: Any) -> Call:
@@ -816,7 +817,7 @@ async def test_a_broken_structured_attempt_is_discarded() -> None:
     assert sum(isinstance(event, TextDiscarded) for event in events) == 1
 
 
-# --- the plan -------------------------------------------------------------------------------------------------------------
+# --- the plan -----------------------------------------------------------------------------------------------
 
 
 async def test_planning_is_a_plan_and_no_call() -> None:
@@ -836,7 +837,7 @@ async def test_the_trace_of_a_run_is_on_its_end() -> None:
     assert last.trace_id == derive_trace_id(talk.run_id)
 
 
-# --- other people's graphs ------------------------------------------------------------------------------------------------
+# --- other people's graphs ----------------------------------------------------------------------------------
 
 
 async def translated(

@@ -1,4 +1,5 @@
-"""What of a model's text is shown, whatever the pieces it comes in: no reasoning, no blank opening, and nothing else lost."""
+"""What of a model's text is shown, whatever the pieces it comes in: no reasoning, no blank opening, and
+nothing else lost."""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ def pieces_of(draw: st.DrawFn, whole: str) -> list[str]:
     return [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
 
 
-# --- reasoning that stands in the text ------------------------------------------------------------------------------------
+# --- reasoning that stands in the text ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_text_after_a_thought_is_shown_as_it_comes() -> None:
     ]
 
 
-# --- one string of a JSON object that grows -------------------------------------------------------------------------------
+# --- one string of a JSON object that grows -----------------------------------------------------------------
 
 
 def read(pieces: Sequence[str], name: str = "content") -> str:

@@ -12,7 +12,7 @@ from ai_platform_engineering.core.events import Approval, Form
 from ai_platform_engineering.core.forms import is_declined, next_request_id
 from ai_platform_engineering.graph.citations import RetrievedSources
 from ai_platform_engineering.graph.interrupts import InterruptRequest, interrupt_requests
-from ai_platform_engineering.graph.restored_state import StoredGraph
+from ai_platform_engineering.graph.stored_graph import StoredGraph
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DELEGATION_CALL
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
@@ -72,14 +72,6 @@ def _inside(ns: str, task_id: str, asked: Mapping[str, Mapping[str, Any]]) -> li
         other for other in asked if asked[other] and other.startswith(f"{ns}|" if ns else "") and other != ns
     ]
     return [other for other in within if other.split("|")[depth].partition(":")[2] == task_id]
-
-
-def structured_text(values: Any, sources: RetrievedSources) -> str | None:
-    """The text of a structured answer that the state holds."""
-    response = values.get("structured_response")
-    if response is not None:
-        return sources.number_citations(str(getattr(response, "content", "")))
-    return None
 
 
 def retrieved(messages: Sequence[AnyMessage], knowledge_tools: Collection[str]) -> RetrievedSources:

@@ -13,9 +13,10 @@ from ai_platform_engineering.a2a.message_parts import read_metadata, render_prom
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent, InputResolved, Notice
 from ai_platform_engineering.core.plan import PlanState
-from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.graph.failures import failed_event
-from ai_platform_engineering.graph.restored_state import Restored
+from ai_platform_engineering.graph.replay import Replay
+from ai_platform_engineering.graph.stored_graph import StoredGraph
 from ai_platform_engineering.graph.translator import STREAM_MODES, Translator
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
@@ -24,7 +25,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.crash_recovery impor
     open_interrupts,
     retrieved,
     stored_graphs,
-    structured_text,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import RESET_PLAN
@@ -86,31 +86,33 @@ class AIPlatformEngineerA2ABinding:
             yield Notice(code="offline_model", text=OFFLINE_NOTICE)
         given: Any = {"messages": await self._asked(turn), "plan": RESET_PLAN}
         kept: Mapping[str, Any] = {}
-        restored: Restored | None = None
-        begins: list[AnyEvent] = []
+        graphs: list[StoredGraph] | None = None
+        claimed: list[AnyEvent] = []
         # Read once: an answer that comes in between is both told and given to the graph the next time, or neither now.
         requests = await self._log.requests(turn.row.run_id) if self._log is not None else []
         if turn.takes_over:
-            given, kept, restored = await self._take_over(driven, graph, config, turn, given, requests)
-            begins = [*restored.events(seen), *_claimed(requests), Notice(code="recovery", text=_RECOVERY)]
+            given, kept, graphs = await self._take_over(driven, graph, config, turn, given, requests)
+            claimed = _claimed(requests)
         elif turn.resumes:
-            begins = _claimed(requests)
+            claimed = _claimed(requests)
             given, kept = await self._resume(graph, config, turn, requests)
-        for event in begins:
-            yield event
-            seen = seen.apply(event)
         translator = Translator(
             run_id=turn.row.run_id,
             trace_id=turn.trace_id,
-            shape=driven.shape,
+            info=driven.shape,
             plan=PlanState.model_validate(kept.get("plan") or {}),
             response=kept.get("structured_response"),
-            seen=seen,
-            restored=restored,
-            sources=restored.sources
-            if restored
-            else retrieved(kept.get("messages") or (), driven.shape.knowledge_tools),
+            transcript=fold(claimed, seen),
+            sources=retrieved(kept.get("messages") or (), driven.shape.knowledge_tools),
+            is_takeover=turn.takes_over,
         )
+        if graphs is not None:
+            for event in Replay(translator, graphs).events():
+                yield event
+        for event in claimed:
+            yield event
+        if graphs is not None:
+            yield Notice(code="recovery", text=_RECOVERY)
         durability: Durability | None = (
             "sync" if graph.checkpointer else None
         )  # nothing is stored without one
@@ -140,26 +142,19 @@ class AIPlatformEngineerA2ABinding:
         turn: Turn,
         question: Any,
         requests: Sequence[PendingRequest],
-    ) -> tuple[Any, Mapping[str, Any], Restored]:
+    ) -> tuple[Any, Mapping[str, Any], list[StoredGraph]]:
         """What the graph must be given to go on, what it kept, and what it had stored of the run."""
-        run_id, shape = turn.row.run_id, driven.shape
+        run_id = turn.row.run_id
         if self._log is None or not isinstance(graph.checkpointer, BaseCheckpointSaver):
-            return question, {}, Restored(agent=shape.agent)
+            return question, {}, []
         namespaces = [marker.ns for marker in await self._log.markers(run_id)]
         graphs = await stored_graphs(graph.checkpointer, config, run_id, namespaces)
         if not graphs:
             await self._check_untouched(run_id)
-            return (
-                question,
-                {},
-                Restored(agent=shape.agent),
-            )  # nothing was stored: it begins again, and the message is the same one
+            return question, {}, []  # nothing was stored: it begins again, and the message is the same one
         state = await graph.aget_state(config)
-        sources = retrieved(state.values.get("messages") or (), shape.knowledge_tools)
-        answer = structured_text(state.values, sources)
-        restored = Restored(graphs, shape.agent, shape.answer_tool, answer, shape.knowledge_tools, sources)
         asked = await open_interrupts(graph.checkpointer, config, state.interrupts, namespaces)
-        return answers_to(run_id, asked, requests), state.values, restored
+        return answers_to(run_id, asked, requests), state.values, graphs
 
     async def _check_untouched(self, run_id: str) -> None:
         """A run whose state is lost begins again only when it has changed nothing yet. Raises CaipeError."""

@@ -1,5 +1,8 @@
-"""After a crash: what the stored state has and the log lacks is told, once and in order; what only the log has is taken back."""
+"""After a crash: what the stored state has and the log lacks is told, once and in order; what only the log
+has is taken back."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -12,8 +15,11 @@ from ai_platform_engineering.core.events import (
     ToolFinished,
     ToolStarted,
 )
-from ai_platform_engineering.core.transcript import fold
-from ai_platform_engineering.graph.restored_state import Restored, StoredGraph
+from ai_platform_engineering.core.transcript import Transcript, fold
+from ai_platform_engineering.graph.replay import Replay
+from ai_platform_engineering.graph.stored_graph import StoredGraph
+from ai_platform_engineering.graph.translator import GraphInfo, Translator
+from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
 
 SUBGRAPH = ("tools:1",)
 
@@ -41,8 +47,19 @@ INSIDE: tuple[AnyMessage, ...] = (
 DONE = ToolMessage("I have seen it.", tool_call_id="d", name="task")
 
 
-def restored(*root: AnyMessage, inside: tuple[AnyMessage, ...] = INSIDE) -> Restored:
-    return Restored([StoredGraph((), None, root), StoredGraph(SUBGRAPH, "d", inside)])
+@dataclass(frozen=True)
+class Stored:
+    """What the checkpointer holds of a run with one delegation."""
+
+    graphs: list[StoredGraph]
+
+    def events(self, transcript: Transcript) -> Iterator[AnyEvent]:
+        translator = Translator(run_id="run", trace_id="trace", transcript=transcript, is_takeover=True)
+        return Replay(translator, self.graphs).events()
+
+
+def restored(*root: AnyMessage, inside: tuple[AnyMessage, ...] = INSIDE) -> Stored:
+    return Stored([StoredGraph((), None, root), StoredGraph(SUBGRAPH, "d", inside)])
 
 
 def told(events: list[AnyEvent]) -> list[str]:
@@ -135,3 +152,29 @@ def test_an_id_that_the_model_uses_again_is_another_call() -> None:
 def test_a_text_that_is_in_no_state_is_taken_back() -> None:
     lost = TextDelta(message_id="zz", offset=0, text="Never ", agent="supervisor")
     assert told(list(restored(*ROOT).events(fold([lost])))) == [*WHOLE, "supervisor: zz is void"]
+
+
+def test_the_text_of_a_delegation_that_was_told_to_its_end_stays() -> None:
+    """The sub-agent's own state may be gone by then."""
+    over: list[AnyEvent] = [
+        ToolStarted(call_id="d", tool="keeper", delegates=True),
+        TextDelta(message_id="k9", offset=0, text="Seen.", agent="keeper", parent_call="d"),
+        TextEnded(message_id="k9", role="delegated", agent="keeper", parent_call="d"),
+        ToolFinished(call_id="d", tool="keeper", delegates=True),
+    ]
+    assert "keeper: k9 is void" not in told(list(restored(*ROOT, DONE, inside=()).events(fold(over))))
+    assert "keeper: k9 is void" in told(list(restored(*ROOT, inside=()).events(fold(over[:3]))))
+
+
+def test_only_the_structured_call_that_was_accepted_is_the_answer() -> None:
+    answer = PlatformEngineerResponse(content="It is 4.")
+    root = (
+        HumanMessage("Which?", id="q"),
+        AIMessage("", id="a1", tool_calls=[made("answer", "x", wrong=1)]),
+        ToolMessage("It does not fit.", tool_call_id="x", name="answer", status="error"),
+        AIMessage("", id="a2", tool_calls=[made("answer", "y", content="It is 4.")]),
+    )
+    info = GraphInfo(answer_tool="answer")
+    translator = Translator(run_id="run", trace_id="trace", info=info, response=answer, is_takeover=True)
+    events = list(Replay(translator, [StoredGraph((), None, root)]).events())
+    assert told(events) == ["supervisor: It is 4.", "supervisor: end of a2:answer, answer"]
