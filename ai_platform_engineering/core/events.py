@@ -78,7 +78,7 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-# --- values that events carry ---------------------------------------------------------------------------------------
+# --- values that events carry -------------------------------------------------------------------------------
 
 
 class TextPart(FrozenModel):
@@ -194,7 +194,7 @@ class Approval(FrozenModel):
 
 RequestedInput = Annotated[Form | Approval, Field(discriminator="type")]
 
-# --- events -----------------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------
 
 
 class _Event(FrozenModel):

@@ -122,7 +122,7 @@ def test_whatever_is_answered_is_taken_or_told(field_type: str, value: Any) -> N
     json.dumps(good, allow_nan=False)
 
 
-# --- which request is meant -------------------------------------------------------------------------------------------
+# --- which request is meant ---------------------------------------------------------------------------------
 
 CREATE, DELETE = (
     InputRequested(request_id=tool, asked=Approval(tool=tool, arguments={"n": 1}))
@@ -177,7 +177,7 @@ def test_a_decision_is_for_the_request_that_it_names_or_that_alone_can_be_meant(
     decisions: Any, pending: Any, values: Any
 ) -> None:
     found = read({"resume": {"decisions": decisions}}, *pending)
-    assert (found.values, found.wrong, found.stray) == (values, {}, [])
+    assert (found.values, found.wrong, found.unmatched) == (values, {}, [])
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_a_decision_that_fits_nothing_is_given_to_no_other_request(
     decisions: Any, pending: Any, stray: list[str]
 ) -> None:
     found = read({"resume": {"decisions": decisions}}, *pending)
-    assert (found.values, found.wrong, found.stray) == ({}, {}, stray)
-    assert found.complaints() == " ".join(stray)
+    assert (found.values, found.wrong, found.unmatched) == ({}, {}, stray)
+    assert found.describe_problems() == " ".join(stray)
 
 
 def test_two_calls_of_one_tool_are_decided_in_their_order() -> None:
@@ -215,7 +215,7 @@ def test_two_calls_of_one_tool_are_decided_in_their_order() -> None:
     both = [{**YES, "action_name": "create"}, {**NO, "action_name": "create"}]
     assert read({"resume": {"decisions": both}}, CREATE, again).values == {"create": YES, "again": NO}
     third = read({"resume": {"decisions": [*both, {**YES, "action_name": "create"}]}}, CREATE, again)
-    assert (len(third.values), third.stray) == (2, ["No open request is called create."])
+    assert (len(third.values), third.unmatched) == (2, ["No open request is called create."])
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_bare_values_answer_a_form_that_is_open_alone() -> None:
     assert read({"it": "x"}, FORM, NOTE).values == {}
 
 
-# --- on the wire ------------------------------------------------------------------------------------------------------
+# --- on the wire --------------------------------------------------------------------------------------------
 
 FIELDS = [
     {"field_name": "repo", "field_label": "Repository", "pattern": "[a-z0-9-]+"},

@@ -63,7 +63,7 @@ LOOK = {"agent": "argocd", "title": "Look"}
 FIND = {"agent": "jira", "title": "Find tickets"}
 
 
-# --- what a model may send ----------------------------------------------------------------------------------------------
+# --- what a model may send ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_whatever_a_model_sends_is_read(todos: list[Any]) -> None:
     assert all(found.title and found.agent for found in read_steps(todos))
 
 
-# --- ids ------------------------------------------------------------------------------------------------------------------
+# --- ids ----------------------------------------------------------------------------------------------------
 
 
 def test_ids_are_given_on_first_sight_in_order() -> None:
@@ -217,7 +217,7 @@ def test_in_any_sequence_of_plans_an_id_means_one_step(plans: list[list[PlanStep
         ever |= set(now)
 
 
-# --- statuses -------------------------------------------------------------------------------------------------------------
+# --- statuses -----------------------------------------------------------------------------------------------
 
 
 def test_the_end_of_a_delegation_is_the_end_of_its_step() -> None:
@@ -323,7 +323,7 @@ def test_a_closed_plan_has_no_open_step(answered: bool, expected: list[str]) -> 
     assert closed.close(answered=answered) == closed
 
 
-# --- in the graph ---------------------------------------------------------------------------------------------------------
+# --- in the graph -------------------------------------------------------------------------------------------
 
 
 def plans(events: list[AnyEvent]) -> list[list[tuple[str, str]]]:

@@ -33,7 +33,7 @@ def known(
     return {"listed": listed, "annotations": hints, **({"effect": effect} if effect else {})}
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- what is asked ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_the_program_needs_itself_always_runs() -> None:
     assert decide_permission({"own": True, "effect": "write"}, read_only=True) == PolicyDecision("allow")
 
 
-# --- what calling again would do ------------------------------------------------------------------------------------------
+# --- what calling again would do ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_what_calling_again_would_do(metadata: dict[str, Any], effect: Effect) -
     assert read_effect(metadata) == effect
 
 
-# --- what a definition says -------------------------------------------------------------------------------------------
+# --- what a definition says ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings, export_variables, is_loopback, read_environment
 
-# --- where values come from -------------------------------------------------------------------------------------------------
+# --- where values come from ---------------------------------------------------------------------------------
 
 
 def test_without_anything_the_server_listens_on_this_machine_alone() -> None:
@@ -81,7 +81,7 @@ def test_settings_cannot_be_changed_later() -> None:
         settings.server.port = 1  # type: ignore[misc]
 
 
-# --- kinds of values ----------------------------------------------------------------------------------------------------------
+# --- kinds of values ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_only_this_machine_is_loopback(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
-# --- what is wrong ------------------------------------------------------------------------------------------------------------
+# --- what is wrong ------------------------------------------------------------------------------------------
 
 
 WRONG = {
@@ -204,7 +204,7 @@ def test_a_secret_is_in_no_picture_of_the_settings() -> None:
     assert settings.server.shared_key.get_secret_value() == "very-secret-key"
 
 
-# --- for libraries that read the environment themselves -----------------------------------------------------------------------
+# --- for libraries that read the environment themselves -----------------------------------------------------
 
 
 def test_exported_variables_reach_libraries_and_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:

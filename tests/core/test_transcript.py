@@ -73,7 +73,7 @@ def span_of(events: Sequence[AnyEvent], message_id: str = "m") -> Span:
     return found
 
 
-# --- properties -------------------------------------------------------------------------------------------------------
+# --- properties ---------------------------------------------------------------------------------------------
 
 
 @given_by.examples(60)
@@ -150,7 +150,7 @@ def test_closing_leaves_nothing_open(events: list[AnyEvent], answered: bool) -> 
     assert list(closing_events(after, answered=answered)) == []
 
 
-# --- every kind does something ----------------------------------------------------------------------------------------
+# --- every kind does something ------------------------------------------------------------------------------
 
 EFFECTS: list[tuple[AnyEvent, dict[str, Any]]] = [
     (QUESTION, {"state": "working", "question": QUESTION.parts}),
@@ -268,7 +268,7 @@ def test_a_transcript_is_never_changed_in_place() -> None:
     assert before == again
 
 
-# --- the echo rule ----------------------------------------------------------------------------------------------------
+# --- the echo rule ------------------------------------------------------------------------------------------
 
 
 def test_without_a_plan_text_after_a_delegation_is_an_echo() -> None:
@@ -385,7 +385,7 @@ def test_the_label_is_given_when_a_message_begins() -> None:
     assert span_of(events) == Span("m", "I ask Argo CD.", echo=False)
 
 
-# --- calls, requests, texts -------------------------------------------------------------------------------------------
+# --- calls, requests, texts ---------------------------------------------------------------------------------
 
 
 def test_running_calls_are_those_without_an_end_inner_ones_included() -> None:
@@ -476,7 +476,7 @@ def test_what_was_being_written_is_the_unfinished_text() -> None:
     assert seen.unfinished_text() == "The answ"
 
 
-# --- closing ----------------------------------------------------------------------------------------------------------
+# --- closing ------------------------------------------------------------------------------------------------
 
 
 def test_closing_ends_inner_calls_before_the_delegation_around_them() -> None:

@@ -47,7 +47,7 @@ async def listed(client: Client) -> list[dict[str, Any]]:
     return list((await client.http.get(f"{client.url}v1/facts")).json()["facts"])
 
 
-# --- conversations ----------------------------------------------------------------------------------------------------
+# --- conversations ------------------------------------------------------------------------------------------
 
 
 async def test_a_fact_is_given_to_later_conversations_as_a_note() -> None:
@@ -201,7 +201,7 @@ async def test_the_embedded_router_has_no_use_for_them() -> None:
     assert b"remember_fact" not in seen.raw
 
 
-# --- the facts themselves ---------------------------------------------------------------------------------------------
+# --- the facts themselves -----------------------------------------------------------------------------------
 
 
 async def kept(facts: Facts, count: int) -> list[Fact]:
@@ -263,7 +263,7 @@ async def test_many_facts_do_not_fill_the_prompt() -> None:
     assert [line.split()[2] for line in shown] == [f"{number}." for number in range(100 - len(shown), 100)]
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command --------------------------------------------------------------------------------------------
 
 
 async def test_the_command_lists_and_forgets() -> None:

@@ -44,7 +44,7 @@ class SqliteLog:
     async def close(self) -> None:
         await asyncio.to_thread(self._database.close)
 
-    # --- runs ---------------------------------------------------------------------------------------------------------
+    # --- runs -----------------------------------------------------------------------------------------------
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
         batch = Batch.of([new.started])
@@ -100,7 +100,7 @@ class SqliteLog:
             lambda db, now: run_rows.lease(db, now, run_id, holder, seconds, force=force)
         )
 
-    # --- events -------------------------------------------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------------------------
 
     async def append(
         self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()
@@ -138,7 +138,7 @@ class SqliteLog:
             )
         ]
 
-    # --- what a run does outside --------------------------------------------------------------------------------------
+    # --- what a run does outside ----------------------------------------------------------------------------
 
     async def find_remote_task(self, run_id: str, key: str) -> str | None:
         self._last_seq(run_id)
@@ -202,7 +202,7 @@ class SqliteLog:
             for row in self._database.rows(query, owner, context_id)
         ]
 
-    # --- what people are asked ----------------------------------------------------------------------------------------
+    # --- what people are asked ------------------------------------------------------------------------------
 
     async def request(self, request_id: str) -> PendingRequest | None:
         found = self._database.rows("SELECT * FROM pending WHERE request_id = ?", request_id)
@@ -263,7 +263,7 @@ class SqliteLog:
             lambda db, now: journal_rows.unrate(db, run_rows.existing(db, run_id), by)
         )
 
-    # --- retention ----------------------------------------------------------------------------------------------------
+    # --- retention ------------------------------------------------------------------------------------------
 
     async def find_expired_conversations(self, older_than: datetime) -> list[tuple[str, str]]:
         return [
@@ -283,7 +283,7 @@ class SqliteLog:
             pass
         return count
 
-    # --- readers ------------------------------------------------------------------------------------------------------
+    # --- readers --------------------------------------------------------------------------------------------
 
     def _of_run(self, query: str, run_id: str) -> list[sqlite3.Row]:
         self._last_seq(run_id)

@@ -99,7 +99,7 @@ async def test_facts_are_not_a_matter_of_retention(tmp_path: Path) -> None:
     await storage.aclose()
 
 
-# --- the log's part ---------------------------------------------------------------------------------------------------
+# --- the log's part -----------------------------------------------------------------------------------------
 
 
 async def run(log: RunLog, context: str, *last: Any, owner: str = "ann") -> RunRow:

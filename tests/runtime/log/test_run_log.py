@@ -118,7 +118,7 @@ def texts(items: list[StoredEvent]) -> list[str]:
     return [item.event.text for item in items if isinstance(item.event, Notice)]
 
 
-# --- creating ---------------------------------------------------------------------------------------------------------
+# --- creating -----------------------------------------------------------------------------------------------
 
 
 async def test_a_new_run_begins_with_its_question_as_number_one(log: RunLog) -> None:
@@ -198,7 +198,7 @@ async def test_a_message_without_a_context_never_finds_the_run_of_somebody_else(
     assert first.run_id != second.run_id
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
+# --- numbers ------------------------------------------------------------------------------------------------
 
 
 async def test_numbers_have_no_gap_and_begin_at_one(log: RunLog) -> None:
@@ -245,7 +245,7 @@ async def test_the_time_of_an_event_never_goes_back(log: RunLog) -> None:
     assert (now.created, now.updated) == (row.created, times[-1])
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
 async def test_reading_begins_after_a_number_and_ends_at_a_limit(log: RunLog) -> None:
@@ -324,7 +324,7 @@ def test_a_reader_sees_the_stored_events_in_order_whenever_it_begins(
     asyncio.run(scenario())
 
 
-# --- waking -----------------------------------------------------------------------------------------------------------
+# --- waking -------------------------------------------------------------------------------------------------
 
 
 async def test_a_reader_is_woken_by_the_next_event_and_then_finds_it(log: RunLog) -> None:
@@ -375,7 +375,7 @@ async def test_a_reader_that_goes_away_harms_neither_the_writer_nor_other_reader
     await asyncio.wait_for(stays, WAIT)
 
 
-# --- fencing ----------------------------------------------------------------------------------------------------------
+# --- fencing ------------------------------------------------------------------------------------------------
 
 
 async def test_a_claim_gives_a_new_epoch_and_refuses_the_old_one(log: RunLog) -> None:
@@ -437,7 +437,7 @@ async def test_a_refused_write_wakes_nobody_and_takes_no_number(log: RunLog) -> 
     await asyncio.wait_for(waiting, WAIT)
 
 
-# --- status -----------------------------------------------------------------------------------------------------------
+# --- status -------------------------------------------------------------------------------------------------
 
 
 async def test_the_status_follows_the_events(log: RunLog) -> None:
@@ -469,7 +469,7 @@ async def test_a_request_that_is_withdrawn_by_the_end_leaves_the_run_ended(log: 
     assert now.status == "ended"
 
 
-# --- finding ----------------------------------------------------------------------------------------------------------
+# --- finding ------------------------------------------------------------------------------------------------
 
 
 async def test_an_owner_finds_the_own_runs_newest_first(log: RunLog) -> None:
@@ -520,7 +520,7 @@ async def test_a_run_is_not_created_over_another_one(log: RunLog) -> None:
     assert len(await log.read(row.run_id)) == 1
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- answers ------------------------------------------------------------------------------------------------
 
 
 async def test_an_answer_is_recalled_by_its_owner_and_context_alone(log: RunLog) -> None:
@@ -534,7 +534,7 @@ async def test_an_answer_is_recalled_by_its_owner_and_context_alone(log: RunLog)
         await log.store_answer(AnswerMessage("nothing", "m2", "digest", 1))
 
 
-# --- markers ----------------------------------------------------------------------------------------------------------
+# --- markers ------------------------------------------------------------------------------------------------
 
 
 async def test_a_marker_says_after_which_number_its_checkpoint_was_stored(log: RunLog) -> None:
@@ -558,7 +558,7 @@ async def test_a_refused_write_leaves_no_marker(log: RunLog) -> None:
     assert await log.markers(row.run_id) == []
 
 
-# --- leases -----------------------------------------------------------------------------------------------------------
+# --- leases -------------------------------------------------------------------------------------------------
 
 
 async def test_a_leased_run_is_taken_by_force_alone(log: RunLog) -> None:
@@ -597,7 +597,7 @@ async def test_an_ended_run_is_leased_to_nobody(log: RunLog) -> None:
         await log.lease("nothing", "one", 3600)
 
 
-# --- orders -----------------------------------------------------------------------------------------------------------
+# --- orders -------------------------------------------------------------------------------------------------
 
 
 async def test_a_remote_order_is_kept_for_its_run_and_key(log: RunLog) -> None:
@@ -625,7 +625,7 @@ async def test_all_orders_of_a_run_are_listed_with_their_agents(log: RunLog) -> 
         await log.list_remote_tasks("nothing")
 
 
-# --- the journal ------------------------------------------------------------------------------------------------------
+# --- the journal --------------------------------------------------------------------------------------------
 
 
 async def begin(log: RunLog, row: RunRow, *, idempotent: bool = False) -> JournalEntry:
@@ -734,7 +734,7 @@ async def test_what_json_cannot_say_is_kept_as_text(log: RunLog) -> None:
     assert await log.journal(row.run_id) == [entry]
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------
 
 
 def asks(*request_ids: str) -> list[AnyEvent]:
@@ -961,7 +961,7 @@ async def test_a_refused_write_asks_nothing(log: RunLog) -> None:
     assert await log.request("r") is None
 
 
-# --- allowances -------------------------------------------------------------------------------------------------------
+# --- allowances ---------------------------------------------------------------------------------------------
 
 
 async def test_a_tool_is_allowed_in_its_conversation_until_it_is_taken_back(log: RunLog) -> None:
@@ -1006,7 +1006,7 @@ async def test_an_old_owner_or_an_ended_run_allows_nothing(log: RunLog) -> None:
         await log.allow("nothing", 1, "t", "ann")
 
 
-# --- retention --------------------------------------------------------------------------------------------------------
+# --- retention ----------------------------------------------------------------------------------------------
 
 
 async def test_ended_runs_are_forgotten_with_all_that_belongs_to_them(log: RunLog) -> None:
@@ -1053,7 +1053,7 @@ async def test_a_conversation_stays_while_it_has_runs(log: RunLog) -> None:
     assert [row.run_id for row in await log.find_runs("ann", "talk")] == [working.run_id]
 
 
-# --- forgetting (storages with a bound) -------------------------------------------------------------------------------
+# --- forgetting (storages with a bound) ---------------------------------------------------------------------
 
 
 async def ended(log: RunLog, **how: Any) -> str:

@@ -95,7 +95,7 @@ async def everything(log: RunLog, run_id: str = "run") -> list[StoredEvent]:
     return found
 
 
-# --- the file ---------------------------------------------------------------------------------------------------------
+# --- the file -----------------------------------------------------------------------------------------------
 
 
 async def held(log: RunLog) -> list[Any]:
@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_be_made_is_refused_with_a_sentence(tmp_path: Path)
         SqliteLog.open(tmp_path / "folder.db")
 
 
-# --- one process ------------------------------------------------------------------------------------------------------
+# --- one process --------------------------------------------------------------------------------------------
 
 CHILD = """
 import asyncio, sys
@@ -278,7 +278,7 @@ async def test_after_a_kill_every_number_that_was_told_is_stored_and_none_is_mis
         assert told.keys() <= {row.run_id for row in await log.find_unfinished()}
 
 
-# --- versions ---------------------------------------------------------------------------------------------------------
+# --- versions -----------------------------------------------------------------------------------------------
 
 STEP_NEXT = (
     "ALTER TABLE runs ADD COLUMN title TEXT NOT NULL DEFAULT ''",
@@ -380,7 +380,7 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None
     assert version(path) == len(STEPS) + 1
 
 
-# --- commits ----------------------------------------------------------------------------------------------------------
+# --- commits ------------------------------------------------------------------------------------------------
 
 
 async def test_one_commit_serves_all_who_wait(path: Path) -> None:
@@ -584,7 +584,7 @@ async def test_times_do_not_go_back_when_the_clock_does(path: Path) -> None:
     await log.close()
 
 
-# --- the end ----------------------------------------------------------------------------------------------------------
+# --- the end ------------------------------------------------------------------------------------------------
 
 
 async def test_closing_stores_what_was_submitted_and_then_refuses(path: Path) -> None:
@@ -607,7 +607,7 @@ async def test_closing_stores_what_was_submitted_and_then_refuses(path: Path) ->
         assert len(await log.read("run")) == 21
 
 
-# --- retention --------------------------------------------------------------------------------------------------------
+# --- retention ----------------------------------------------------------------------------------------------
 
 
 async def test_forgetting_goes_in_slices_between_which_others_write(path: Path) -> None:
@@ -655,7 +655,7 @@ async def test_a_crash_while_forgetting_leaves_no_half_run_and_the_next_time_rem
     assert left == (0, 0, 0)
 
 
-# --- the same as in memory --------------------------------------------------------------------------------------------
+# --- the same as in memory ----------------------------------------------------------------------------------
 
 runs_: st.SearchStrategy[str] = st.sampled_from(["a", "b", "c"])
 epochs: st.SearchStrategy[int] = st.sampled_from([1, 1, 1, 2, 3])

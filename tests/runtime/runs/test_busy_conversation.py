@@ -101,7 +101,7 @@ def queued(number: int) -> str:
     )
 
 
-# --- enqueue -----------------------------------------------------------------------------------------------------------------
+# --- enqueue ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("setting", ["", "Enqueue"], ids=["default", "set"])
@@ -138,7 +138,7 @@ async def test_another_conversation_is_not_held_up(home: Path | None) -> None:
         assert (await talk.tasks())[first] == "working"
 
 
-# --- reject ------------------------------------------------------------------------------------------------------------------
+# --- reject -------------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -181,7 +181,7 @@ async def test_of_questions_at_once_one_is_worked_on(home: Path | None) -> None:
     assert sorted(answer.get("error", {}).get("code", 0) for answer in answers) == [REFUSED] * 7 + [0]
 
 
-# --- interrupt ---------------------------------------------------------------------------------------------------------------
+# --- interrupt ----------------------------------------------------------------------------------------------
 
 
 async def test_the_new_question_stops_what_works_and_what_waits(home: Path | None) -> None:
@@ -209,7 +209,7 @@ async def test_a_conversation_that_rests_has_nothing_to_stop(home: Path | None) 
     assert [one.answer for one in seen] == ["You said one", "You said two"]
 
 
-# --- per message ---------------------------------------------------------------------------------------------------------------
+# --- per message --------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -237,7 +237,7 @@ async def test_a_value_that_is_none_is_told(dialect: Dialect, value: Any) -> Non
     assert "caipe.when_busy is one of enqueue, reject and interrupt." in answer["error"]["message"]
 
 
-# --- repeats -------------------------------------------------------------------------------------------------------------------
+# --- repeats ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("setting", ["reject", "interrupt"])
@@ -260,7 +260,7 @@ async def test_a_repeated_message_finds_its_task_and_stops_nothing(home: Path | 
     assert answers == ["You said Wait.", "You said two"]
 
 
-# --- over a restart ------------------------------------------------------------------------------------------------------------
+# --- over a restart -----------------------------------------------------------------------------------------
 
 
 async def read_until(client: Client, task_id: str, text: str) -> list[Frame]:

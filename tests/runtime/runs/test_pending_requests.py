@@ -35,7 +35,7 @@ REFUSED = -32004
 PAST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-# --- what asks, and what it was told ----------------------------------------------------------------------------------
+# --- what asks, and what it was told ------------------------------------------------------------------------
 
 
 def form(title: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def delegates(*names: str, tools: Sequence[str] = ()) -> Script:
     return Script(Turn(*(Call(name) for name in tools), *tasks), Turn(Say("All done.")))
 
 
-# --- who asks and answers ---------------------------------------------------------------------------------------------
+# --- who asks and answers -----------------------------------------------------------------------------------
 
 
 async def send(
@@ -185,7 +185,7 @@ async def at_two_windows(
         yield one, Client(one.url, http)
 
 
-# --- five at once -----------------------------------------------------------------------------------------------------
+# --- five at once -------------------------------------------------------------------------------------------
 
 FIVE: dict[str, tuple[str, dict[str, Any]]] = {  # tool: what it is called when it asks, and its answer
     "one": ("Question one", {"answer": "first"}),
@@ -320,7 +320,7 @@ async def test_a_waiting_task_holds_each_of_its_requests_until_it_is_answered(tm
     )
 
 
-# --- a place that asks twice ------------------------------------------------------------------------------------------
+# --- a place that asks twice --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["supervisor", "agent"])
@@ -397,7 +397,7 @@ async def test_an_answer_that_was_taken_before_a_crash_is_not_taken_for_the_next
     assert desk.received == [("ask", [{"answer": "first"}, {"answer": "second"}])]
 
 
-# --- while the run works ----------------------------------------------------------------------------------------------
+# --- while the run works ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["goes on", "restarts"])
@@ -451,7 +451,7 @@ async def test_an_answer_while_the_run_works_on_another_is_applied_when_that_is_
     )
 
 
-# --- in words ---------------------------------------------------------------------------------------------------------
+# --- in words -----------------------------------------------------------------------------------------------
 
 ECHO = Turn(Say("You said {{user}}"))
 
@@ -590,7 +590,7 @@ async def test_a_wrong_answer_names_each_field_of_each_request_and_decides_nothi
     assert Counter(name for name, _ in desk.received) == Counter(["form", "decide"])
 
 
-# --- too late ---------------------------------------------------------------------------------------------------------
+# --- too late -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["goes on", "restarts"])
@@ -675,7 +675,7 @@ async def test_any_message_has_what_expired_asked_again_and_loses_nothing() -> N
     assert desk.received == []
 
 
-# --- whose it is ------------------------------------------------------------------------------------------------------
+# --- whose it is --------------------------------------------------------------------------------------------
 
 
 async def test_a_request_is_answered_by_its_owner_alone() -> None:
@@ -701,7 +701,7 @@ async def test_a_request_is_answered_by_its_owner_alone() -> None:
     assert refusal(late).endswith(" UTC.")
 
 
-# --- elsewhere --------------------------------------------------------------------------------------------------------
+# --- elsewhere ----------------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager

@@ -41,12 +41,13 @@ from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun, PendingRequest, RunRow
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter
-from ai_platform_engineering.runtime.runs.runs import Runs, Turn
+from ai_platform_engineering.runtime.runs.runs import Runs
+from ai_platform_engineering.runtime.runs.turn import Turn
 
 WAIT = 10  # seconds after which a wait that never ends is a failure
 NEVER = 3600.0
 
-# --- the writer -------------------------------------------------------------------------------------------------------
+# --- the writer ---------------------------------------------------------------------------------------------
 
 
 class SlowLog(MemoryLog):
@@ -312,7 +313,7 @@ def test_joined_text_is_the_sum_of_what_was_written(
     asyncio.run(scenario())
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
+# --- runs ---------------------------------------------------------------------------------------------------
 
 Behaviour = Callable[[Turn], Awaitable[None]]
 
@@ -634,7 +635,7 @@ async def test_a_run_of_somebody_else_is_not_there() -> None:
     assert [found.run_id for found in await stage.runs.find_runs("ann")] == [row.run_id]
 
 
-# --- cancelling -------------------------------------------------------------------------------------------------------
+# --- cancelling ---------------------------------------------------------------------------------------------
 
 
 async def test_cancelling_stops_the_work_and_lets_the_next_question_in() -> None:
@@ -808,7 +809,7 @@ async def test_of_many_cancels_and_an_answer_at_once_one_is_stored() -> None:
         assert told.count(True) == (1 if ending == ["cancelled"] else 0)
 
 
-# --- what runs ask of people ------------------------------------------------------------------------------------------
+# --- what runs ask of people --------------------------------------------------------------------------------
 
 
 async def test_an_answer_that_comes_while_the_run_works_is_taken_in_when_it_pauses() -> None:
@@ -1001,7 +1002,7 @@ async def test_a_dropped_request_is_withdrawn_and_what_was_held_is_asked_anew(he
     assert stage.driven == ["one", held] if held else stage.driven == ["one"]
 
 
-# --- drivers that misbehave -------------------------------------------------------------------------------------------
+# --- drivers that misbehave ---------------------------------------------------------------------------------
 
 
 async def test_a_driver_that_ends_without_an_end_gives_a_failed_run() -> None:
@@ -1090,7 +1091,7 @@ async def test_a_driver_that_raises_after_its_end_changes_nothing() -> None:
     assert endings(await stage.events(first)) == ["answered"]
 
 
-# --- readers ----------------------------------------------------------------------------------------------------------
+# --- readers ------------------------------------------------------------------------------------------------
 
 
 async def test_a_run_outlives_its_reader() -> None:
@@ -1124,7 +1125,7 @@ async def test_a_reader_may_begin_anywhere_and_ends_with_the_turn() -> None:
         )
 
 
-# --- shutting down ----------------------------------------------------------------------------------------------------
+# --- shutting down ------------------------------------------------------------------------------------------
 
 
 async def test_closing_ends_what_works_and_what_waits_and_no_reader_hangs() -> None:
@@ -1162,7 +1163,7 @@ async def test_closing_leaves_ended_and_paused_runs_as_they_are() -> None:
     assert [await stage.events(done), await stage.events(paused)] == before
 
 
-# --- after a crash ----------------------------------------------------------------------------------------------------
+# --- after a crash ------------------------------------------------------------------------------------------
 
 
 async def test_a_message_that_died_with_the_process_is_taken_when_it_is_sent_again() -> None:
