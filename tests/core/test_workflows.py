@@ -17,7 +17,7 @@ from ai_platform_engineering.core.templates import (
     fill,
     fill_text,
     fill_tree,
-    read_value,
+    parse_value,
     split_data,
 )
 from ai_platform_engineering.core.workflow_actions import (
@@ -162,7 +162,7 @@ def test_all_texts_of_a_tree_are_filled() -> None:
     ],
 )
 def test_a_result_is_read(said: str, value: JsonValue, words: str) -> None:
-    assert (read_value(said), split_data(said)[0]) == (value, words)
+    assert (parse_value(said), split_data(said)[0]) == (value, words)
 
 
 @given(text | st.text(alphabet='{} "a', max_size=12))
