@@ -1,22 +1,15 @@
 """The run log: what is stored of a run, the rules that every storage shares, and the interface that every storage implements."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from pydantic import JsonValue
 
 from ai_platform_engineering.a2a.codec import TaskRef
-from ai_platform_engineering.core.events import (
-    AnyEvent,
-    InputRequested,
-    InputResolved,
-    RunStarted,
-    StoredEvent,
-    is_terminal,
-)
+from ai_platform_engineering.core.events import AnyEvent, InputRequested, RunStarted, StoredEvent
 
 RunStatus = Literal["running", "paused", "ended"]
 CallState = Literal["intent", "done", "unknown", "withdrawn"]
@@ -313,63 +306,3 @@ class RunLog(Protocol):
     async def close(self) -> None:
         """Stores what was submitted; afterwards nothing is taken any more."""
         ...
-
-
-def status_after(events: Sequence[AnyEvent], before: RunStatus) -> RunStatus:
-    """What the events make of a run's status."""
-    status = before
-    for event in events:
-        if event.kind in ("answered", "failed", "cancelled"):
-            status = "ended"
-        elif event.kind == "paused":
-            status = "paused"
-        elif event.kind == "input_resolved":
-            status = "running"
-    return status
-
-
-def changes_requests(events: Iterable[AnyEvent]) -> bool:
-    """Whether `requests_after` has anything to do: most events ask nothing."""
-    return any(isinstance(event, InputRequested | InputResolved) or is_terminal(event) for event in events)
-
-
-def requests_after(
-    run_id: str, events: Sequence[AnyEvent], known: Iterable[PendingRequest], now: datetime
-) -> list[PendingRequest]:
-    """What the events change among the requests of the run; its end leaves none open."""
-    before = {request.request_id: request for request in known}
-    after = dict(before)
-    for event in events:
-        still_open = {key: request for key, request in after.items() if request.is_open}
-        if isinstance(event, InputRequested) and event.request_id not in still_open:
-            after[event.request_id] = PendingRequest(event.request_id, run_id, event)
-        elif isinstance(event, InputResolved) and event.request_id in still_open:
-            after[event.request_id] = _resolved(after[event.request_id], event, now)
-        elif is_terminal(event):
-            after |= {
-                key: replace(request, status="withdrawn", at=request.at or now)
-                for key, request in still_open.items()
-            }
-    return [request for key, request in after.items() if request is not before.get(key)]
-
-
-def _resolved(asked: PendingRequest, event: InputResolved, now: datetime) -> PendingRequest:
-    status: RequestStatus = event.resolution if event.resolution in ("expired", "withdrawn") else "resolved"
-    if asked.status == "claimed":
-        return replace(asked, status=status)
-    return replace(asked, status=status, answer=event.value, by=event.by, at=now)
-
-
-def begun(known: JournalEntry | None, call: JournalEntry, *, idempotent: bool) -> JournalEntry:
-    """The journal's entry when the call wants to run. It may (again) when it never began, was withdrawn, or does no harm twice;
-    a call that began and has no outcome may have taken effect."""
-    if known is None or known.state == "withdrawn" or (known.state == "intent" and idempotent):
-        return call
-    if known.state == "intent":
-        return replace(known, state="unknown")
-    return known
-
-
-def can_settle(entry: JournalEntry, status: RunStatus) -> bool:
-    """Nobody but a person will say any more what became of the call."""
-    return entry.state == "unknown" or (entry.state == "intent" and status == "ended")

@@ -35,7 +35,7 @@ from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import AnswerMessage, Marker, NewRun, RunLog, RunRow
 from ai_platform_engineering.runtime.log.sqlite_database import Database, StorageFailed
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
-from ai_platform_engineering.runtime.log.sqlite_schema import STEPS
+from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS
 from tests.conftest import ROOT
 from tests.support.strategies import EVENTS, examples
 
@@ -294,14 +294,14 @@ def version(path: Path) -> int:
 def test_an_empty_file_takes_every_step(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
-    Database(path, steps=(*STEPS, STEP_NEXT)).close()
-    assert version(path) == len(STEPS) + 1
+    Database(path, migrations=(*MIGRATIONS, STEP_NEXT)).close()
+    assert version(path) == len(MIGRATIONS) + 1
 
 
 async def test_a_file_of_the_version_before_keeps_what_it_has(path: Path) -> None:
     async with opened(path) as log:
         row = await created(log)
-    database = Database(path, steps=(*STEPS, STEP_NEXT))
+    database = Database(path, migrations=(*MIGRATIONS, STEP_NEXT))
     assert [tuple(found) for found in database.rows("SELECT run_id, title FROM runs")] == [
         ("run", "run_started")
     ]
@@ -309,11 +309,11 @@ async def test_a_file_of_the_version_before_keeps_what_it_has(path: Path) -> Non
     assert await log.get("run") == row
     assert await log.append("run", row.epoch, [noted("on")]) == 2
     await log.close()
-    assert version(path) == len(STEPS) + 1
+    assert version(path) == len(MIGRATIONS) + 1
 
 
 async def test_requests_and_orders_of_the_first_version_are_there_in_this_one(path: Path) -> None:
-    first = Database(path, steps=STEPS[:1])
+    first = Database(path, migrations=MIGRATIONS[:1])
     row = await created(SqliteLog(first))
     await first.submit(lambda db, now: _as_the_first_version_stored(db))
     first.close()
@@ -336,7 +336,7 @@ async def test_requests_and_orders_of_the_first_version_are_there_in_this_one(pa
         await log.store_remote_task("run", row.epoch, "k", "jira", "remote-2")
         await log.allow("run", row.epoch, "jira/create", "ann")
         before = await held(log)
-    assert version(path) == len(STEPS)
+    assert version(path) == len(MIGRATIONS)
     async with opened(path) as log:
         assert await held(log) == before
 
@@ -361,23 +361,23 @@ async def test_a_step_that_breaks_changes_nothing(path: Path) -> None:
     async with opened(path) as log:
         await created(log)
     with pytest.raises(ConfigurationError, match="cannot be used"):
-        Database(path, steps=(*STEPS, (*STEP_NEXT, "CREATE TABLE runs(x)")))
-    assert version(path) == len(STEPS)
+        Database(path, migrations=(*MIGRATIONS, (*STEP_NEXT, "CREATE TABLE runs(x)")))
+    assert version(path) == len(MIGRATIONS)
     async with opened(path) as log:
         assert [item.seq for item in await log.read("run")] == [1]
-    database = Database(path, steps=(*STEPS, STEP_NEXT))
+    database = Database(path, migrations=(*MIGRATIONS, STEP_NEXT))
     assert database.rows("SELECT title FROM runs")
     database.close()
 
 
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
-    Database(path, steps=(*STEPS, STEP_NEXT)).close()
+    Database(path, migrations=(*MIGRATIONS, STEP_NEXT)).close()
     for _ in range(2):
         with pytest.raises(
             ConfigurationError, match=r"newer version.*Start the newer version, or set CAIPE_HOME"
         ):
             SqliteLog.open(path)
-    assert version(path) == len(STEPS) + 1
+    assert version(path) == len(MIGRATIONS) + 1
 
 
 # --- commits ------------------------------------------------------------------------------------------------
