@@ -62,8 +62,8 @@ class ToolPolicy(_FileModel):
     """Which tools an agent may use, by name pattern: `deny` wins, `ask` needs an approval, `allow` runs.
 
     With an empty `allow` every other tool is offered, and its server's annotations decide whether it needs
-    an approval. `read` and `idempotent` are tools that are safe to call again, whatever their server says; `poll`
-    are those that a model may call repeatedly to watch for a change.
+    an approval. `read` and `idempotent` are tools that are safe to call again, whatever their server says;
+    `poll` are those that a model may call repeatedly to watch for a change.
     """
 
     allow: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ TranscriptState = Literal["submitted", "working", "input-required", "completed",
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The text of one message. Its role is known at its end; an `echo` repeats a sub-agent (Slack hides it)."""
+    """The text of one message. Its role is known at its end; an `echo` repeats a sub-agent."""
 
     message_id: str
     text: str = ""

@@ -134,7 +134,8 @@ def remove_old_allowances(db: sqlite3.Connection) -> None:
     """Removes the allowances of conversations that have no run any more."""
     db.execute(
         "DELETE FROM allowances WHERE NOT EXISTS"
-        " (SELECT 1 FROM runs WHERE runs.owner = allowances.owner AND runs.context_id = allowances.context_id)"
+        " (SELECT 1 FROM runs WHERE runs.owner = allowances.owner"
+        " AND runs.context_id = allowances.context_id)"
     )
 
 
@@ -173,8 +174,10 @@ def _store_entry(db: sqlite3.Connection, run_id: str, entry: JournalEntry) -> No
         entry.settled_by,
     )
     db.execute(
-        "INSERT INTO journal(run_id, key, tool, arguments, state, epoch, outcome, settled_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET tool = excluded.tool, arguments = excluded.arguments, state = excluded.state,"
-        " epoch = excluded.epoch, outcome = excluded.outcome, settled_by = excluded.settled_by",
+        "INSERT INTO journal(run_id, key, tool, arguments, state, epoch, outcome, settled_by)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET tool = excluded.tool, arguments = excluded.arguments,"
+        " state = excluded.state, epoch = excluded.epoch, outcome = excluded.outcome,"
+        " settled_by = excluded.settled_by",
         (run_id, *values),
     )

@@ -141,7 +141,7 @@ class Database:
                 self._apply(operation, now)
             self._writer.execute("COMMIT")
             self.commits += 1
-        except Exception as error:  # noqa: BLE001 - no caller may wait for ever, or hear of what is not stored
+        except Exception as error:  # noqa: BLE001 - no caller may wait for ever
             log.error("%d operations could not be stored: %s", len(batch), error)
             with contextlib.suppress(sqlite3.Error):  # SQLite itself may have rolled back
                 self._writer.execute("ROLLBACK")

@@ -263,7 +263,10 @@ class SqliteLog:
         return [(row["owner"], row["context_id"]) for row in rows]
 
     async def delete_runs(self, older_than: datetime) -> int:
-        """Deletes in slices, with other writes between them. The next call removes what a crash leaves over."""
+        """Deletes in slices, with other writes between them.
+
+        The next call removes what a crash leaves over.
+        """
         count = 0
         before = microseconds(older_than)
         while hidden := await self._database.submit(lambda db, now: run_rows.hide_ended(db, before, _SLICE)):

@@ -293,7 +293,7 @@ class Runs:
                     await self._requests.expire(run_id)
 
     async def recover(self) -> int:
-        """Takes over the unfinished runs of a process that died; called once, before messages are accepted."""
+        """Takes over the unfinished runs of a process that died; called once, before any message."""
         rows = await self._log.find_unfinished()
         for row in rows:
             self._queues.add(row)
