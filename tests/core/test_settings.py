@@ -1,4 +1,4 @@
-"""Settings: where values come from, what counts as set, and errors that name every wrong variable and no value."""
+"""Settings: the sources of values, what counts as set, and errors that name variables and no value."""
 
 import os
 from pathlib import Path
@@ -171,9 +171,9 @@ def test_all_wrong_variables_are_named_in_one_error() -> None:
 def test_an_error_never_shows_a_value() -> None:
     with pytest.raises(ConfigurationError) as caught:
         Settings.from_variables(WRONG)
-    shown = f"{caught.value} {caught.value!r} {caught.value.__cause__!r}"
-    assert "secretvalue" not in shown.lower()
-    assert "77123" not in shown
+    message = f"{caught.value} {caught.value!r} {caught.value.__cause__!r}"
+    assert "secretvalue" not in message.lower()
+    assert "77123" not in message
 
 
 @pytest.mark.parametrize(
