@@ -18,7 +18,7 @@ FeedbackScore = Literal["up", "down"]
 
 
 def make_thread_id(owner: str, context_id: str) -> str:
-    """The id of a conversation's LangGraph thread. With the owner: anybody may send any context id."""
+    """The id of a conversation's LangGraph thread. With the owner: anybody may send any id."""
     return json.dumps([owner, context_id])
 
 

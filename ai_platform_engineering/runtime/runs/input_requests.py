@@ -39,9 +39,9 @@ class ClaimResult:
 
 @dataclass(frozen=True, slots=True)
 class RequestsDropped:
-    """The person drops the requests. `held` is what they said while the run waited: the next question."""
+    """The person drops the requests. `held_text` is what they said while the run waited: the next question."""
 
-    held: str | None
+    held_text: str | None
 
 
 def set_expiry(event: AnyEvent, seconds: float, now: datetime) -> AnyEvent:

@@ -217,11 +217,11 @@ class Runs:
         The new run is stored first: a crash in between loses nothing.
         """
         asking_run = await self.get(asking_run.run_id, asking_run.owner)
-        if dropped.held is None:
+        if dropped.held_text is None:
             await self._log.store_answer(message.to_answer(asking_run))
             await self.cancel(asking_run.run_id, message.principal)
             return asking_run, asking_run.last_seq
-        parts = (TextPart(text=dropped.held), *filter(is_scope_part, message.parts))
+        parts = (TextPart(text=dropped.held_text), *filter(is_scope_part, message.parts))
         new = _new_run(replace(message, context_id=asking_run.context_id), parts)
         row, is_new = await self._log.create(new)
         await self._log.store_answer(replace(message.to_answer(row), before=0))

@@ -769,7 +769,7 @@ async def test_work_that_ignores_its_cancel_cannot_write_while_the_end_is_being_
 
         async def append(self, run_id: str, epoch: int, events: Sequence[AnyEvent]) -> int:
             if any(isinstance(event, Cancelled) for event in events):
-                self.held.set()
+                self.blocked.set()
                 await self.free.wait()
             return await super().append(run_id, epoch, events)
 
@@ -779,7 +779,7 @@ async def test_work_that_ignores_its_cancel_cannot_write_while_the_end_is_being_
     async def stubborn(turn: Turn) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        await log.held.wait()
+        await log.blocked.wait()
         try:
             await stage.write(turn, Notice(code="info", text="still here"))
             outcome.set_result("stored")
