@@ -26,8 +26,8 @@ def _are_variables(names: str) -> str:
 Requirement = Annotated[str, AfterValidator(_are_variables)]
 
 
-class _Written(BaseModel):
-    """What people write in a file: a key that does not exist is a mistake, and a value may be a secret, so none is ever shown."""
+class _FileModel(BaseModel):
+    """Part of a definition file; an unknown key is an error. No value is ever printed: it may be a secret."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
 
@@ -35,7 +35,7 @@ class _Written(BaseModel):
         return ()
 
 
-class McpServer(_Written):
+class McpServer(_FileModel):
     """A tool server, in the form that users know: a command to start, or an address."""
 
     type: Literal["stdio", "http", "streamable-http"] | None = None
@@ -58,12 +58,12 @@ class McpServer(_Written):
         return (("env", tuple(self.env)), ("headers", tuple(self.headers)))
 
 
-class ToolPolicy(_Written):
-    """Which tools an agent may use, by name pattern: `deny` wins, `ask` needs a person's approval, `allow` runs. With an empty `allow`
-    every other tool is offered, and what its server says of it decides whether it asks.
+class ToolPolicy(_FileModel):
+    """Which tools an agent may use, by name pattern: `deny` wins, `ask` needs an approval, `allow` runs.
 
-    `read` and `idempotent` are tools that do no harm when they are called again, whatever their server says of them; `poll` are those
-    that a model may call again and again to watch for a change.
+    With an empty `allow` every other tool is offered, and its server's annotations decide whether it needs
+    an approval. `read` and `idempotent` are tools that are safe to call again, whatever their server says;
+    `poll` are those that a model may call repeatedly to watch for a change.
     """
 
     allow: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class ToolPolicy(_Written):
     poll: tuple[str, ...] = ()
 
     def find_permission(self, tool: str) -> Permission | None:
-        """What the policy says of the tool; None leaves it to the tool's own word."""
+        """The permission that the policy gives explicitly; None leaves it to the server's annotations."""
         if _matches(tool, self.deny):
             return "deny"
         if _matches(tool, self.ask):
@@ -86,11 +86,11 @@ class ToolPolicy(_Written):
         return "deny"
 
     def permission(self, tool: str) -> Permission:
-        """Without a word of the policy the tool is offered."""
+        """The permission of a tool; one that the policy does not mention is allowed."""
         return self.find_permission(tool) or "allow"
 
     def effect(self, tool: str) -> Effect | None:
-        """What the policy says of the tool's effect; None leaves it to the tool's own word."""
+        """The effect that the policy gives explicitly; None leaves it to the server's annotations."""
         if _matches(tool, self.read):
             return "read"
         if _matches(tool, self.idempotent):
@@ -105,8 +105,11 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-class Install(_Written):
-    """The packages that bring an agent's commands, for an environment of its own: servers disagree on the versions of what they share."""
+class Install(_FileModel):
+    """The packages with an agent's commands, for an environment of their own.
+
+    MCP servers need different versions of the same packages.
+    """
 
     pip: tuple[str, ...] = ()
     npm: tuple[str, ...] = ()
@@ -119,7 +122,7 @@ class Install(_Written):
         return self
 
 
-class AgentDefinition(_Written):
+class AgentDefinition(_FileModel):
     name: str
     description: str
     title: str | None = None

@@ -19,8 +19,9 @@ class ModelNotConfigured(ConfigurationError):
 
     def __init__(self) -> None:
         super().__init__(
-            'No language model is configured. Set LLM_MODEL, for example LLM_MODEL="openai:gpt-5-mini" with OPENAI_API_KEY '
-            "(or OPENAI_BASE_URL for a compatible server), in the environment or in .env, and start again."
+            "No language model is configured. Set LLM_MODEL, for example "
+            'LLM_MODEL="openai:gpt-5-mini" with OPENAI_API_KEY (or OPENAI_BASE_URL for a compatible server), '
+            "in the environment or in .env, and start again."
         )
 
 

@@ -1,4 +1,4 @@
-"""What can happen in a run: the one description of a stream event."""
+"""The events of a run: the only definition of what a run stores and streams."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -56,29 +56,29 @@ def clean_json(value: Any, depth: int = 0) -> JsonValue:
     return clean_text(str(value))
 
 
-def _finite(value: float | None) -> float | None:
+def _finite_or_none(value: float | None) -> float | None:
     if value is not None and math.isfinite(value):
         return value
     return None
 
 
-def _cleaned(value: Any) -> Any:
+def _clean_if_text(value: Any) -> Any:
     if isinstance(value, str):
         return clean_text(value)
     return value
 
 
-Text = Annotated[str, BeforeValidator(_cleaned)]  # before: pydantic itself refuses lone surrogates
+Text = Annotated[str, BeforeValidator(_clean_if_text)]  # before: pydantic itself refuses lone surrogates
 Json = Annotated[JsonValue, BeforeValidator(clean_json)]
 JsonObject = Annotated[dict[str, JsonValue], BeforeValidator(clean_json)]
-Amount = Annotated[float | None, AfterValidator(_finite)]  # JSON has no infinity
+Amount = Annotated[float | None, AfterValidator(_finite_or_none)]  # JSON has no infinity
 
 
 class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-# --- values that events carry ---------------------------------------------------------------------------------------
+# --- values that events carry -------------------------------------------------------------------------------
 
 
 class TextPart(FrozenModel):
@@ -92,7 +92,7 @@ class DataPart(FrozenModel):
 
 
 class FilePart(FrozenModel):
-    """A text file that a user attached; other files are refused at the door."""
+    """A text file that a user attached; other files are refused when the message is accepted."""
 
     type: Literal["file"] = "file"
     name: Text
@@ -123,7 +123,7 @@ class Usage(FrozenModel):
     output_tokens: int = 0
 
     def plus(self, more: Mapping[str, Any]) -> "Usage":
-        """With what another message used, as its model's client counts it."""
+        """The sum with the `usage_metadata` of another message."""
         return Usage(
             input_tokens=self.input_tokens + int(more.get("input_tokens") or 0),
             output_tokens=self.output_tokens + int(more.get("output_tokens") or 0),
@@ -164,10 +164,11 @@ class Form(FrozenModel):
 
     @property
     def takes_text(self) -> bool:
-        """A sentence answers it."""
+        """Whether a plain text answers the form: it has one text field."""
         return len(self.fields) == 1 and self.fields[0].field_type in ("text", "textarea")
 
     def describe(self) -> str:
+        """The form in a few words, for a sentence."""
         return self.title or self.response.strip().rstrip(".:?!") or "a form"
 
 
@@ -194,7 +195,7 @@ class Approval(FrozenModel):
 
 RequestedInput = Annotated[Form | Approval, Field(discriminator="type")]
 
-# --- events -----------------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------
 
 
 class _Event(FrozenModel):
@@ -231,7 +232,7 @@ class TextEnded(_Event):
 
 
 class TextDiscarded(_Event):
-    """The message is void: its attempt was retried or was lost in a crash."""
+    """The message is void: its model call was retried, or was lost in a crash."""
 
     kind: Literal["text_discarded"] = "text_discarded"
     message_id: Text
@@ -246,7 +247,7 @@ class ToolStarted(_Event):
     call_id: Text
     tool: Text
     delegates: bool = False
-    knowledge: bool = False  # a tool of the knowledge base: text after it is no echo
+    knowledge: bool = False  # a knowledge base tool: text after it is no echo
     arguments: JsonObject = Field(default_factory=dict)
     step_id: Text | None = None
 
@@ -271,7 +272,7 @@ class ToolFinished(_Event):
     knowledge: bool = False
     outcome: ToolOutcome = "ok"
     error: Text | None = None
-    result: Text | None = None  # the opening of the result, for people; the model got the whole
+    result: Text | None = None  # the beginning of the result, for people; the model got all of it
     step_id: Text | None = None
 
 
@@ -312,8 +313,11 @@ class Notice(_Event):
 
 
 class Paused(_Event):
-    """The run waits for people. `wrong` is what could not be taken of the last answer, by request and field; `held` is a text that
-    was no answer and starts anew when the requests are dropped."""
+    """The run waits for people.
+
+    `wrong` are the errors of the last answer, by request and field. `held` is a text that was no answer: it
+    becomes a question when the requests are dropped.
+    """
 
     kind: Literal["paused"] = "paused"
     text: Text
@@ -373,12 +377,12 @@ PARTS_ADAPTER: TypeAdapter[tuple[TextPart | DataPart | FilePart, ...]] = TypeAda
 
 
 def is_terminal(event: AnyEvent) -> bool:
-    """Nothing follows it."""
+    """Whether it is the last event of a run."""
     return isinstance(event, Answered | Failed | Cancelled)
 
 
 def ends_turn(event: AnyEvent) -> bool:
-    """A stream that follows the run closes after it."""
+    """Whether a stream that follows the run closes after it."""
     return isinstance(event, Answered | Failed | Cancelled | Paused)
 
 

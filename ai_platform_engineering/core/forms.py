@@ -1,4 +1,4 @@
-"""What people answer, checked against what they were asked: values in the field's type, and a sentence for each field that is wrong."""
+"""Checks the values of a form: converts each to its field's type, or says in a sentence what is wrong."""
 
 import hashlib
 import math
@@ -17,7 +17,7 @@ REJECT = "reject"
 _LONGEST = 10_000  # characters of a text without a limit of its own
 _LONGEST_MATCHED = 1_000  # a pattern is somebody else's program: it is not run over more
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
-_WORDS = {
+_BOOLEANS = {
     "true": True,
     "yes": True,
     "on": True,
@@ -29,30 +29,32 @@ _WORDS = {
 }
 
 
-class _Wrong(Exception):
+class _InvalidValue(Exception):
     """The value does not fit; the text ends a sentence that begins with the field's label."""
 
 
 def check_form(form: Form, values: Mapping[str, Any]) -> tuple[dict[str, JsonValue], dict[str, str]]:
-    """The values by field, and what is wrong by field; only one of them is of use."""
-    good: dict[str, JsonValue] = {}
-    wrong: dict[str, str] = {}
+    """The valid values by field, and the errors by field; the values count only when there are no errors."""
+    valid: dict[str, JsonValue] = {}
+    errors: dict[str, str] = {}
+    field_names: set[str] = set()
     for field in form.fields:
+        field_names.add(field.field_name)
         try:
-            value = _value(field, values.get(field.field_name))
-        except _Wrong as error:
-            wrong[field.field_name] = f"{field.field_label or field.field_name} {error}."
+            value = _read_value(field, values.get(field.field_name))
+        except _InvalidValue as error:
+            errors[field.field_name] = f"{field.field_label or field.field_name} {error}."
         else:
             if value is not None:
-                good[field.field_name] = value
-    known = {field.field_name for field in form.fields}
-    for name in values.keys() - known:
-        wrong[str(name)] = f"There is no field {name}; the fields are {', '.join(sorted(known)) or 'none'}."
-    return good, wrong
+                valid[field.field_name] = value
+    for name in values.keys() - field_names:
+        choices = ", ".join(sorted(field_names)) or "none"
+        errors[str(name)] = f"There is no field {name}; the fields are {choices}."
+    return valid, errors
 
 
 def next_request_id(request_id: str) -> str:
-    """The id under which the same place asks next: an answer to the first question never reaches the second."""
+    """The id of the next request at the same place: an answer to the first never reaches the second."""
     return hashlib.sha256(request_id.encode()).hexdigest()[:20]
 
 
@@ -61,27 +63,29 @@ def is_declined(form: Form, values: Mapping[str, Any]) -> bool:
     return values.get("type") == REJECT and all(field.field_name != "type" for field in form.fields)
 
 
-def _value(field: InputField, given: Any) -> JsonValue:
-    if given is None or given == "" or given == []:
+def _read_value(field: InputField, value: Any) -> JsonValue:
+    if value is None or value == "" or value == []:
         if field.default_value is not None:
             return field.default_value
         if field.required:
-            raise _Wrong("is required")
+            raise _InvalidValue("is required")
         return None
-    return _READERS[field.field_type](field, given)
+    return _READERS[field.field_type](field, value)
 
 
-def _text(field: InputField, given: Any) -> JsonValue:
-    if not isinstance(given, str | int | float) or isinstance(given, bool):
-        raise _Wrong("must be a text")
-    text = clean_text(str(given))
-    longest = _LONGEST if field.max_length is None else field.max_length
+def _read_text(field: InputField, value: Any) -> JsonValue:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise _InvalidValue("must be a text")
+    text = clean_text(str(value))
+    longest = field.max_length
+    if longest is None:
+        longest = _LONGEST
     if field.min_length is not None and len(text) < field.min_length:
-        raise _Wrong(f"must have at least {field.min_length} characters")
+        raise _InvalidValue(f"must have at least {field.min_length} characters")
     if len(text) > longest:
-        raise _Wrong(f"must have at most {longest} characters")
+        raise _InvalidValue(f"must have at most {longest} characters")
     if field.pattern and not _matches(field.pattern, text):
-        raise _Wrong(f"must have the form {field.pattern}")
+        raise _InvalidValue(f"must have the form {field.pattern}")
     return text
 
 
@@ -92,86 +96,96 @@ def _matches(pattern: str, text: str) -> bool:
         return True  # whoever asked wrote it wrong, not whoever answers
 
 
-def _one_of(field: InputField, given: Any) -> JsonValue:
+def _read_choice(field: InputField, value: Any) -> JsonValue:
     choices = field.field_values or ()
-    if str(given) not in choices:
-        raise _Wrong(f"must be one of {', '.join(choices)}")
-    return str(given)
+    if str(value) not in choices:
+        raise _InvalidValue(f"must be one of {', '.join(choices)}")
+    return str(value)
 
 
-def _some_of(field: InputField, given: Any) -> JsonValue:
-    chosen = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
-    if not isinstance(chosen, list):
-        raise _Wrong("must be a list")
-    return [_one_of(field, one) for one in chosen]
+def _read_choices(field: InputField, value: Any) -> JsonValue:
+    choices = value
+    if isinstance(value, str):
+        choices = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(choices, list):
+        raise _InvalidValue("must be a list")
+    return [_read_choice(field, choice) for choice in choices]
 
 
-def _boolean(field: InputField, given: Any) -> JsonValue:
-    if isinstance(given, bool):
-        return given
-    said = _WORDS.get(str(given).strip().lower())
-    if said is None:
-        raise _Wrong("must be yes or no")
-    return said
+def _read_boolean(field: InputField, value: Any) -> JsonValue:
+    if isinstance(value, bool):
+        return value
+    boolean = _BOOLEANS.get(str(value).strip().lower())
+    if boolean is None:
+        raise _InvalidValue("must be yes or no")
+    return boolean
 
 
-def _number(field: InputField, given: Any) -> JsonValue:
-    whole = field.field_type == "integer"
-    try:
-        number = float(given) if not isinstance(given, bool) else math.nan
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number) or (whole and not number.is_integer()):
-        raise _Wrong("must be a whole number" if whole else "must be a number")
+def _read_number(field: InputField, value: Any) -> JsonValue:
+    integer = field.field_type == "integer"
+    number = _to_float(value)
+    if integer and not number.is_integer():
+        raise _InvalidValue("must be a whole number")
+    if not math.isfinite(number):
+        raise _InvalidValue("must be a number")
     if field.minimum is not None and number < field.minimum:
-        raise _Wrong(f"must be at least {field.minimum:g}")
+        raise _InvalidValue(f"must be at least {field.minimum:g}")
     if field.maximum is not None and number > field.maximum:
-        raise _Wrong(f"must be at most {field.maximum:g}")
-    if whole and isinstance(given, int | str) and _is_int(given):
-        return int(given)
-    if whole:
-        return int(number)
-    return number
+        raise _InvalidValue(f"must be at most {field.maximum:g}")
+    if not integer:
+        return number
+    if isinstance(value, int | str) and _is_integer(value):
+        return int(value)  # a float has no room for every digit of a large number
+    return int(number)
 
 
-def _is_int(given: int | str) -> bool:
-    return isinstance(given, int) or given.strip().lstrip("+-").isdigit()
-
-
-def _date(field: InputField, given: Any) -> JsonValue:
+def _to_float(value: Any) -> float:
+    if isinstance(value, bool):
+        return math.nan
     try:
-        return date.fromisoformat(str(given).strip()).isoformat()
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _is_integer(value: int | str) -> bool:
+    return isinstance(value, int) or value.strip().lstrip("+-").isdigit()
+
+
+def _read_date(field: InputField, value: Any) -> JsonValue:
+    try:
+        return date.fromisoformat(str(value).strip()).isoformat()
     except ValueError:
-        raise _Wrong("must be a date such as 2026-01-31") from None
+        raise _InvalidValue("must be a date such as 2026-01-31") from None
 
 
-def _url(field: InputField, given: Any) -> JsonValue:
-    text = str(_text(field, given)).strip()
+def _read_url(field: InputField, value: Any) -> JsonValue:
+    text = str(_read_text(field, value)).strip()
     try:
         parts = urlsplit(text)
     except ValueError:
-        raise _Wrong("must be an address such as https://example.com") from None
+        raise _InvalidValue("must be an address such as https://example.com") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"\s", text):
-        raise _Wrong("must be an address such as https://example.com")
+        raise _InvalidValue("must be an address such as https://example.com")
     return text
 
 
-def _email(field: InputField, given: Any) -> JsonValue:
-    text = str(_text(field, given)).strip()
+def _read_email(field: InputField, value: Any) -> JsonValue:
+    text = str(_read_text(field, value)).strip()
     if not _EMAIL.fullmatch(text):
-        raise _Wrong("must be a mail address")
+        raise _InvalidValue("must be a mail address")
     return text
 
 
 _READERS: Mapping[FieldType, Callable[[InputField, Any], JsonValue]] = {
-    "text": _text,
-    "textarea": _text,
-    "select": _one_of,
-    "multiselect": _some_of,
-    "boolean": _boolean,
-    "integer": _number,
-    "number": _number,
-    "date": _date,
-    "url": _url,
-    "email": _email,
+    "text": _read_text,
+    "textarea": _read_text,
+    "select": _read_choice,
+    "multiselect": _read_choices,
+    "boolean": _read_boolean,
+    "integer": _read_number,
+    "number": _read_number,
+    "date": _read_date,
+    "url": _read_url,
+    "email": _read_email,
 }

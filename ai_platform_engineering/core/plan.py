@@ -1,4 +1,4 @@
-"""The plan as a value: typed steps, and the changes that a model or a delegation may make to it."""
+"""The supervisor's plan: typed steps, and the changes that a model or a delegation may make to it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,16 @@ class Plan(FrozenModel):
     def open_steps(self) -> tuple[PlanStep, ...]:
         return tuple(step for step in self.steps if step.status in _OPEN)
 
-    def find_step(self, agent: str, given: str | None) -> str | None:
+    def find_step(self, agent: str, step_id: str | None) -> str | None:
         """The step that a delegation belongs to: the one it names, else the one open step of that agent."""
-        if given is not None and any(step.step_id == given for step in self.steps):
-            return given
-        mine = [step for step in self.open_steps() if step.agent == agent]
-        running = [step for step in mine if step.status == "in_progress"]
-        found = running if len(running) == 1 else mine
-        if len(found) == 1:
-            return found[0].step_id
+        if step_id is not None and any(step.step_id == step_id for step in self.steps):
+            return step_id
+        open_steps = [step for step in self.open_steps() if step.agent == agent]
+        candidates = [step for step in open_steps if step.status == "in_progress"]
+        if len(candidates) != 1:
+            candidates = open_steps
+        if len(candidates) == 1:
+            return candidates[0].step_id
         return None
 
     def current_step(self) -> str | None:
@@ -44,29 +45,32 @@ class Plan(FrozenModel):
         return None
 
     def with_status(self, step_id: str | None, status: StepStatus) -> "Plan":
-        steps = tuple(
-            step.model_copy(update={"status": status}) if step.step_id == step_id else step
-            for step in self.steps
-        )
-        return self.model_copy(update={"steps": steps})
+        """The plan with one step in another status."""
+        steps: list[PlanStep] = []
+        for step in self.steps:
+            if step.step_id == step_id:
+                step = step.model_copy(update={"status": status})
+            steps.append(step)
+        return self.model_copy(update={"steps": tuple(steps)})
 
     def close(self, *, answered: bool) -> "Plan":
-        """The plan after the run: what was in progress is over, what was never begun was skipped."""
-        over: dict[str, StepStatus] = {
+        """The plan after the run: steps in progress are completed or failed, pending ones are skipped."""
+        final_status: dict[str, StepStatus] = {
             "in_progress": "completed" if answered else "failed",
             "pending": "skipped",
         }
-        steps = tuple(
-            step.model_copy(update={"status": over.get(step.status, step.status)}) for step in self.steps
-        )
-        return self.model_copy(update={"steps": steps})
+        steps: list[PlanStep] = []
+        for step in self.steps:
+            status = final_status.get(step.status, step.status)
+            steps.append(step.model_copy(update={"status": status}))
+        return self.model_copy(update={"steps": tuple(steps)})
 
     def to_event(self) -> PlanUpdated:
         return PlanUpdated(title=self.title, steps=self.steps)
 
 
 class WriteSteps(FrozenModel):
-    """What the model wrote: steps without an id are new or are recognised by agent and title."""
+    """The steps that the model wrote; one without an id is new, or is recognised by agent and title."""
 
     change: Literal["write"] = "write"
     title: Text | None = None
@@ -74,8 +78,10 @@ class WriteSteps(FrozenModel):
 
 
 class DelegationEnded(FrozenModel):
-    """What a delegation's result says about its step; the step is looked up when the change is applied, since a model may
-    write the plan and delegate in the same breath."""
+    """The new status of a delegation's step.
+
+    The step is looked up when the change is applied: a model may write the plan and delegate in one message.
+    """
 
     change: Literal["ended"] = "ended"
     agent: Text
@@ -84,7 +90,7 @@ class DelegationEnded(FrozenModel):
 
 
 class ResetPlan(FrozenModel):
-    """A new question starts without the plan of the one before."""
+    """Clears the plan: a new question starts without the plan of the one before."""
 
     change: Literal["reset"] = "reset"
 
@@ -94,7 +100,7 @@ PLAN_CHANGE_ADAPTER: TypeAdapter[WriteSteps | DelegationEnded | ResetPlan] = Typ
 
 
 class PlanState(FrozenModel):
-    """What the graph keeps: the plan and how many ids were given out, so that an id is never used twice."""
+    """The plan in the graph's state, and how many step ids were assigned, so that none is used twice."""
 
     plan: Plan = Field(default_factory=Plan)
     given: int = 0
@@ -113,43 +119,47 @@ def change_plan(state: PlanState, change: WriteSteps | DelegationEnded | ResetPl
 
 
 def _write(state: PlanState, change: WriteSteps) -> PlanState:
-    known = {step.step_id: step for step in state.plan.steps}
-    by_words = _by_words(state.plan.steps, {step.step_id for step in change.steps})
-    given = state.given
-    steps = []
-    used = set[str]()
+    old_steps = {step.step_id: step for step in state.plan.steps}
+    unnamed_ids = _ids_by_content(state.plan.steps, {step.step_id for step in change.steps})
+    id_count = state.given
+    used_ids: set[str] = set()
+    steps: list[PlanStep] = []
     for step in change.steps:
         step_id = step.step_id
-        if step_id not in known or step_id in used:
-            same = by_words.get(_words(step))
-            given += not same
-            step_id = same.pop(0) if same else f"step-{given}"
-        used.add(step_id)
-        steps.append(
-            step.model_copy(update={"step_id": step_id, "status": _settled(known.get(step_id), step.status)})
-        )
-    title = state.plan.title if change.title is None else change.title
-    return PlanState(plan=Plan(title=title, steps=tuple(steps)), given=given)
+        if step_id not in old_steps or step_id in used_ids:
+            same_content = unnamed_ids.get(_content(step))
+            if same_content:
+                step_id = same_content.pop(0)
+            else:
+                id_count += 1
+                step_id = f"step-{id_count}"
+        used_ids.add(step_id)
+        status = _keep_failed(old_steps.get(step_id), step.status)
+        steps.append(step.model_copy(update={"step_id": step_id, "status": status}))
+    title = change.title
+    if title is None:
+        title = state.plan.title
+    return PlanState(plan=Plan(title=title, steps=tuple(steps)), given=id_count)
 
 
-def _by_words(steps: Sequence[PlanStep], named: set[str]) -> dict[tuple[str, str], list[str]]:
-    """The ids that a step without one may be recognised by; those that another step names are taken."""
-    found: dict[tuple[str, str], list[str]] = {}
+def _ids_by_content(steps: Sequence[PlanStep], named_ids: set[str]) -> dict[tuple[str, str], list[str]]:
+    """The ids by which a step without an id is recognised; those that the change names are not available."""
+    ids: dict[tuple[str, str], list[str]] = {}
     for step in steps:
-        if step.step_id not in named:
-            found.setdefault(_words(step), []).append(step.step_id)
-    return found
+        if step.step_id not in named_ids:
+            ids.setdefault(_content(step), []).append(step.step_id)
+    return ids
 
 
-def _words(step: PlanStep) -> tuple[str, str]:
+def _content(step: PlanStep) -> tuple[str, str]:
     return step.agent, step.title.casefold()
 
 
-def _settled(before: PlanStep | None, wanted: StepStatus) -> StepStatus:
-    # What a delegation's result said stays: a model that calls a failed step completed does not make it so.
-    if before is not None and before.status == "failed" and wanted == "completed":
+def _keep_failed(old_step: PlanStep | None, new_status: StepStatus) -> StepStatus:
+    # The result of a delegation counts: a failed step is not completed because a model says so.
+    if old_step is not None and old_step.status == "failed" and new_status == "completed":
         return "failed"
-    return wanted
+    return new_status
 
 
 _TAG = re.compile(r"^\s*\[(?P<agent>[^\]]+)\]\s*(?P<title>.+)$", re.DOTALL)
@@ -167,19 +177,28 @@ _STATUS: Mapping[str, StepStatus] = {
 
 
 def read_steps(todos: Sequence[Any]) -> tuple[PlanStep, ...]:
-    """Steps from what a model sends: typed steps, plain todos with `content`, or bare strings such as `[Jira] Find tickets`."""
-    return tuple(step for todo in todos if (step := _read_step(todo)) is not None)
+    """Steps from what a model sends: typed steps, todos with `content`, or strings like `[Jira] Find it`."""
+    steps: list[PlanStep] = []
+    for todo in todos:
+        step = _read_step(todo)
+        if step is not None:
+            steps.append(step)
+    return tuple(steps)
 
 
 def _read_step(todo: Any) -> PlanStep | None:
-    fields: Mapping[str, Any] = todo if isinstance(todo, Mapping) else {"title": str(todo)}
+    fields: Mapping[str, Any] = {"title": str(todo)}
+    if isinstance(todo, Mapping):
+        fields = todo
     title = str(fields.get("title") or fields.get("content") or "").strip()
     agent = str(fields.get("agent") or "").strip()
-    if (tagged := _TAG.match(title)) and agent.lower() in ("", tagged["agent"].strip().lower()):
-        agent, title = tagged["agent"].strip(), tagged["title"].strip()
+    tag = _TAG.match(title)
+    if tag and agent.lower() in ("", tag["agent"].strip().lower()):
+        agent = tag["agent"].strip()
+        title = tag["title"].strip()
     if not title:
         return None
-    said = str(fields.get("status") or "pending").strip().lower()
-    status = _STATUS.get(said.replace("-", "_").replace(" ", "_"), "pending")
+    status_name = str(fields.get("status") or "pending").strip().lower()
+    status = _STATUS.get(status_name.replace("-", "_").replace(" ", "_"), "pending")
     step_id = str(fields.get("step_id") or fields.get("id") or "")
     return PlanStep(step_id=step_id, title=title, agent=agent.lower() or SUPERVISOR, status=status)

@@ -1,5 +1,4 @@
-"""Who decides whether a tool runs: the agent's definition first, then what the tool's server says of it, and a person where neither
-is sure."""
+"""Whether a tool call runs: by its agent's definition, then by its server's annotations, else by a person."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -23,25 +22,29 @@ class PolicyDecision(NamedTuple):
 
 
 def read_effect(metadata: Mapping[str, Any]) -> Effect:
-    """What calling the tool again would do: its agent's word, else its server's. A tool that says nothing of itself writes."""
-    if (said := _EFFECTS.get(str(metadata.get("effect")))) is not None:
-        return said
-    hints: Mapping[str, Any] = metadata.get("annotations") or {}
-    if hints.get("readOnlyHint"):
+    """What calling the tool again would do, by its agent's definition, else by its server's annotations.
+
+    A tool without either is taken to write.
+    """
+    defined_effect = _EFFECTS.get(str(metadata.get("effect")))
+    if defined_effect is not None:
+        return defined_effect
+    annotations: Mapping[str, Any] = metadata.get("annotations") or {}
+    if annotations.get("readOnlyHint"):
         return "read"
-    if hints.get("idempotentHint"):
+    if annotations.get("idempotentHint"):
         return "idempotent"
     return "write"
 
 
 def decide_permission(metadata: Mapping[str, Any], *, read_only: bool) -> PolicyDecision:
-    """On a tool by what is known of it: `listed` is its agent's word, `annotations` are its server's.
-
-    A tool without annotations of its own is part of the program and runs, unless something else is said.
+    """The permission of a tool by its metadata: `listed` by its agent, `annotations` by its server.
+    A tool without annotations is part of this program and runs, unless the definition says otherwise.
     """
     if metadata.get("own"):
         return PolicyDecision("allow")
-    listed, effect = metadata.get("listed"), read_effect(metadata)
+    listed = metadata.get("listed")
+    effect = read_effect(metadata)
     if listed == "deny":
         return PolicyDecision("deny", NOT_ALLOWED)
     if read_only and effect != "read":
@@ -50,10 +53,13 @@ def decide_permission(metadata: Mapping[str, Any], *, read_only: bool) -> Policy
         return PolicyDecision("ask", _LISTED)
     if listed == "allow" or effect == "read" or "annotations" not in metadata:
         return PolicyDecision("allow")
-    return _by_hints(metadata["annotations"] or {})
+    return _decide_by_annotations(metadata["annotations"] or {})
 
 
-def _by_hints(hints: Mapping[str, Any]) -> PolicyDecision:
-    if hints.get("destructiveHint") is False:
+def _decide_by_annotations(annotations: Mapping[str, Any]) -> PolicyDecision:
+    destructive = annotations.get("destructiveHint")
+    if destructive is False:
         return PolicyDecision("allow")  # it adds something and destroys nothing
-    return PolicyDecision("ask", _DESTRUCTIVE if hints.get("destructiveHint") else _UNKNOWN)
+    if destructive:
+        return PolicyDecision("ask", _DESTRUCTIVE)
+    return PolicyDecision("ask", _UNKNOWN)

@@ -1,29 +1,31 @@
-"""What one question may use and must heed: the agents that a sender restricts its run to, and instructions for it."""
+"""The scope of a run: the agents and tools that its sender allows, and instructions for it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCOPE_KEY = "scope"  # in what a message carries beside its text
+SCOPE_KEY = "scope"  # in the message metadata
 
 LONGEST_INSTRUCTIONS = 4000  # characters
 
 
 class RunScope(BaseModel):
-    """No agents means all of them; an empty list means none."""
+    """What a run may use: `None` allows all agents or tools, an empty list allows none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     agents: tuple[str, ...] | None = None
-    tools: tuple[str, ...] | None = None  # of the agent that works on it
+    tools: tuple[str, ...] | None = None  # of the agent that executes the run
     instructions: str | None = Field(None, max_length=LONGEST_INSTRUCTIONS)
 
     @classmethod
-    def from_metadata(cls, carried: Mapping[str, Any]) -> "RunScope":
-        """The scope that a message carries, or one without bounds."""
-        return cls.model_validate(carried.get(SCOPE_KEY) or {})
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> "RunScope":
+        """The scope in a message's metadata, or one without restrictions."""
+        return cls.model_validate(metadata.get(SCOPE_KEY) or {})
 
     def filter_agents(self, names: Iterable[str]) -> list[str]:
-        """The agents that may be used, of those there are."""
-        return [name for name in names if self.agents is None or name in self.agents]
+        """The names of the agents that may be used."""
+        if self.agents is None:
+            return list(names)
+        return [name for name in names if name in self.agents]

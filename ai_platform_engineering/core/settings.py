@@ -12,13 +12,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, V
 from ai_platform_engineering.core.errors import ConfigurationError
 
 
-def _flag(value: Any) -> Any:
+def _parse_flag(value: Any) -> Any:
     if isinstance(value, str):
         return value.strip().lower() in ("true", "1", "yes", "on")
     return value
 
 
-def _names(value: Any) -> Any:
+def _split_names(value: Any) -> Any:
     if isinstance(value, str):
         return tuple(name.strip() for name in value.split(",") if name.strip())
     return value
@@ -31,24 +31,23 @@ def _lower(value: Any) -> Any:
 
 
 Backend = Literal["memory", "sqlite", "postgres", "redis", "mongodb"]
-Flag = Annotated[bool, BeforeValidator(_flag)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Flag = Annotated[bool, BeforeValidator(_parse_flag)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_names)]
 
 
-class _Group(BaseModel):
+class _SettingsGroup(BaseModel):
     """Settings that belong together; the alias of a field is its variable."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, populate_by_name=True)
 
 
-class ServerSettings(_Group):
+class ServerSettings(_SettingsGroup):
     host: str = Field("127.0.0.1", alias="A2A_HOST")
     port: int = Field(8000, alias="A2A_PORT", ge=0, le=65535)
     external_url: str | None = Field(None, alias="EXTERNAL_URL")
     shared_key: SecretStr | None = Field(None, alias="A2A_AUTH_SHARED_KEY")
-    delegate_key: SecretStr | None = Field(
-        None, alias="A2A_AUTH_DELEGATE_KEY"
-    )  # whose holder may speak for others
+    # The holder of this key may speak for other people.
+    delegate_key: SecretStr | None = Field(None, alias="A2A_AUTH_DELEGATE_KEY")
     allow_unauthenticated: Flag = Field(False, alias="A2A_ALLOW_UNAUTHENTICATED")
     allowed_hosts: Names = Field((), alias="A2A_ALLOWED_HOSTS")
     allowed_origins: Names = Field((), alias="A2A_ALLOWED_ORIGINS")
@@ -73,12 +72,15 @@ class ServerSettings(_Group):
     @property
     def url(self) -> str:
         """Where clients reach the server; the card names it."""
-        named = "localhost" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104 - compared, not bound
-        host = f"[{named}]" if ":" in named else named
+        host = self.host
+        if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+            host = "localhost"
+        elif ":" in host:
+            host = f"[{host}]"
         return (self.external_url or f"http://{host}:{self.port}").rstrip("/") + "/"
 
 
-class ModelSettings(_Group):
+class ModelSettings(_SettingsGroup):
     name: str | None = Field(None, alias="LLM_MODEL")
     fallbacks: Names = Field((), alias="LLM_FALLBACK_MODELS")
     temperature: float | None = Field(None, alias="LLM_TEMPERATURE")
@@ -88,7 +90,7 @@ class ModelSettings(_Group):
     context_tokens: int = Field(100_000, alias="LLM_CONTEXT_TOKENS", ge=1000)
 
 
-class LimitSettings(_Group):
+class LimitSettings(_SettingsGroup):
     recursion: int = Field(500, alias="LANGGRAPH_RECURSION_LIMIT", ge=5)
     model_calls: int = Field(60, alias="MODEL_CALL_LIMIT", ge=1)
     tool_calls: int = Field(200, alias="TOOL_CALL_LIMIT", ge=1)
@@ -97,7 +99,7 @@ class LimitSettings(_Group):
     delegation_seconds: float = Field(900.0, alias="AGENT_TIMEOUT_SECONDS", gt=0)
 
 
-class PeopleSettings(_Group):
+class PeopleSettings(_SettingsGroup):
     """What people are asked, and for how long."""
 
     read_only: Flag = Field(False, alias="READ_ONLY")
@@ -106,7 +108,7 @@ class PeopleSettings(_Group):
     task_config: Path | None = Field(None, alias="TASK_CONFIG_PATH")
 
 
-class KnowledgeSettings(_Group):
+class KnowledgeSettings(_SettingsGroup):
     """The knowledge base: where it is, and how much of it one question may use."""
 
     enabled: Flag | None = Field(None, alias="ENABLE_RAG")  # not set: when it holds documents
@@ -124,25 +126,23 @@ class KnowledgeSettings(_Group):
     embeddings_model: str = Field("text-embedding-3-small", alias="EMBEDDINGS_MODEL")
     embeddings_key: SecretStr | None = Field(None, alias="EMBEDDINGS_API_KEY")
     allow_private: Flag = Field(False, alias="RAG_ALLOW_PRIVATE_ADDRESSES")
-    ingest_folders: Names = Field(
-        (), alias="RAG_INGEST_FOLDERS"
-    )  # below which the REST routes may read this machine's files
+    # The REST routes may read files of this machine below these folders.
+    ingest_folders: Names = Field((), alias="RAG_INGEST_FOLDERS")
     fetch_bytes: int = Field(10 * 1024 * 1024, alias="RAG_FETCH_MAX_BYTES", gt=0)
     fetch_seconds: float = Field(30.0, alias="RAG_FETCH_TIMEOUT_SECONDS", gt=0)
 
 
-class SkillSettings(_Group):
+class SkillSettings(_SettingsGroup):
     """Procedures that the supervisor can follow, and where they come from."""
 
     enabled: Flag = Field(True, alias="ENABLE_SKILLS")
     folder: Path | None = Field(None, alias="SKILLS_DIR")
     hubs: Names = Field((), alias="SKILL_HUBS")  # url@ref or url@ref#folder
-    allow_private: Flag = Field(
-        False, alias="SKILL_HUBS_ALLOW_PRIVATE_ADDRESSES"
-    )  # for those that are added later
+    # For hubs that are added later.
+    allow_private: Flag = Field(False, alias="SKILL_HUBS_ALLOW_PRIVATE_ADDRESSES")
 
 
-class AgentSettings(_Group):
+class AgentSettings(_SettingsGroup):
     structured_response: Flag = Field(False, alias="USE_STRUCTURED_RESPONSE")
     prompt_config: Path | None = Field(None, alias="PROMPT_CONFIG")
     langgraph_dev: Flag = Field(False, alias="LANGGRAPH_DEV")
@@ -151,8 +151,11 @@ class AgentSettings(_Group):
     remember_facts: Flag = Field(True, alias="REMEMBER_FACTS")
 
 
-class PlacementSettings(_Group):
-    """Which agents run as services elsewhere, and how they are reached. Their addresses are in `<NAME>_AGENT_URL`."""
+class PlacementSettings(_SettingsGroup):
+    """Which agents run as services elsewhere, and how they are reached.
+
+    Their addresses are in `<NAME>_AGENT_URL`.
+    """
 
     agents: Names | None = Field(None, alias="DISTRIBUTED_AGENTS")
     everywhere: Flag = Field(False, alias="DISTRIBUTED_MODE")
@@ -189,19 +192,19 @@ def is_distributed(name: str, distributed: Collection[str]) -> bool:
     return name in distributed or EVERY_AGENT in distributed
 
 
-class McpSettings(_Group):
+class McpSettings(_SettingsGroup):
     connect_timeout: float = Field(30.0, alias="MCP_CONNECT_TIMEOUT", gt=0)
     call_timeout: float = Field(60.0, alias="MCP_CALL_TIMEOUT", gt=0)
 
 
-class StreamSettings(_Group):
+class StreamSettings(_SettingsGroup):
     """How deltas are joined before they are stored: the first of a message at once, then by time and size."""
 
     every: float = Field(0.02, alias="STREAM_COALESCE_SECONDS", ge=0)
     size: int = Field(400, alias="STREAM_COALESCE_CHARS", ge=1)
 
 
-class StorageSettings(_Group):
+class StorageSettings(_SettingsGroup):
     """Where conversations are kept; addresses hold passwords, so they are secrets."""
 
     database_url: SecretStr | None = Field(None, alias="DATABASE_URL")
@@ -219,7 +222,7 @@ class StorageSettings(_Group):
     retention_days: float = Field(30.0, alias="RETENTION_DAYS", gt=0)
 
 
-class SlackSettings(_Group):
+class SlackSettings(_SettingsGroup):
     """The Slack bot: how it reaches Slack, and what it may do where."""
 
     mode: Annotated[Literal["socket", "http"], BeforeValidator(_lower)] = Field(
@@ -235,13 +238,13 @@ class SlackSettings(_Group):
     streaming: Flag = Field(True, alias="SLACK_INTEGRATION_STREAMING")
 
 
-class LogSettings(_Group):
+class LogSettings(_SettingsGroup):
     level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(str.upper)] = Field(
         "INFO", alias="LOG_LEVEL"
     )
 
 
-class Settings(_Group):
+class Settings(_SettingsGroup):
     server: ServerSettings = Field(default_factory=ServerSettings)
     model: ModelSettings = Field(default_factory=ModelSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
@@ -259,20 +262,20 @@ class Settings(_Group):
     @classmethod
     def from_variables(cls, values: Mapping[str, str]) -> Self:
         """Settings from variables; an empty value counts as not set."""
-        given: dict[str, Any] = {name: value.strip() for name, value in values.items() if value.strip()}
-        wrong: list[str] = []
-        groups: dict[str, _Group] = {}
-        for name, kind in _GROUPS.items():
+        variables: dict[str, Any] = {name: value.strip() for name, value in values.items() if value.strip()}
+        problems: list[str] = []
+        groups: dict[str, _SettingsGroup] = {}
+        for name, group_type in _GROUPS.items():
             try:
-                # By variable alone: an environment may hold a `host` or a `name` of somebody else.
-                groups[name] = kind.model_validate(given, by_alias=True, by_name=False)
+                # By alias alone: an environment may hold a `host` or a `name` of another program.
+                groups[name] = group_type.model_validate(variables, by_alias=True, by_name=False)
             except ValidationError as error:
                 # Only the variable and the rule: the value may be a secret.
-                wrong += [
-                    f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
-                ]
-        if wrong:
-            raise ConfigurationError(f"Settings are wrong. {'; '.join(wrong)}.")
+                for detail in error.errors(include_input=False):
+                    variable = ".".join(map(str, detail["loc"]))
+                    problems.append(f"{variable}: {detail['msg']}")
+        if problems:
+            raise ConfigurationError(f"Settings are wrong. {'; '.join(problems)}.")
         return cls.model_validate(groups)
 
     @classmethod
@@ -281,7 +284,7 @@ class Settings(_Group):
         return cls.from_variables(read_environment(env_file))
 
 
-_GROUPS: dict[str, type[_Group]] = {
+_GROUPS: dict[str, type[_SettingsGroup]] = {
     "server": ServerSettings,
     "model": ModelSettings,
     "limits": LimitSettings,
@@ -298,46 +301,50 @@ _GROUPS: dict[str, type[_Group]] = {
 }
 
 
+_Source = Literal["environment", ".env", "default"]
+
+
 class SettingRow(NamedTuple):
-    """A setting for people: a secret shows only that it is set."""
+    """A setting for people; of a secret only that it is set."""
 
     name: str
     value: str
-    source: Literal["environment", ".env", "default"]
+    source: _Source
 
 
 def describe_settings(
     settings: Settings, variables: Mapping[str, str], from_file: Mapping[str, str]
 ) -> list[SettingRow]:
-    """Every setting with its value and where it came from."""
+    """Every setting with its value and its source."""
     rows: list[SettingRow] = []
-    for name, kind in _GROUPS.items():
+    for name, group_type in _GROUPS.items():
         group = getattr(settings, name)
-        for field, info in kind.model_fields.items():
-            variable, value = info.alias or field, getattr(group, field)
-            if isinstance(value, SecretStr):
-                shown = "set"
-            elif value is None:
-                shown = ""
-            else:
-                shown = str(value)
-            given = bool(variables.get(variable, "").strip())
-            from_env = given and from_file.get(variable) != variables.get(variable)
-            rows.append(
-                SettingRow(variable, shown, "environment" if from_env else ".env" if given else "default")
-            )
+        for field, info in group_type.model_fields.items():
+            variable = info.alias or field
+            source: _Source = "default"
+            if variables.get(variable, "").strip():
+                source = ".env" if from_file.get(variable) == variables.get(variable) else "environment"
+            rows.append(SettingRow(variable, _describe_value(getattr(group, field)), source))
     return rows
+
+
+def _describe_value(value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return "set"
+    if value is None:
+        return ""
+    return str(value)
 
 
 def read_dotenv(env_file: Path | str = ".env") -> dict[str, str]:
     """The variables of the file alone. Raises ConfigurationError."""
     try:
-        found = dotenv_values(env_file)
+        variables = dotenv_values(env_file)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"{env_file} cannot be read ({type(error).__name__}). It must be a text file in UTF-8."
         ) from None
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in variables.items() if value is not None}
 
 
 def read_environment(env_file: Path | str = ".env") -> dict[str, str]:
@@ -345,30 +352,31 @@ def read_environment(env_file: Path | str = ".env") -> dict[str, str]:
     return {**read_dotenv(env_file), **os.environ}
 
 
-_exported: dict[str, str] = {}  # what is in the process environment only because we put it there
+_exported: dict[str, str] = {}  # variables of the process environment that were set by `export_variables`
 
 
 def export_variables(variables: Mapping[str, str]) -> None:
-    """Makes variables of `.env` visible to libraries that read the environment themselves, for example provider clients."""
-    given = dict(variables)
+    """Sets variables of `.env` in the process environment, for libraries that read it themselves."""
+    exports = dict(variables)
     # Python's TLS reads SSL_CERT_FILE; people also set the names that curl and requests read.
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-    bundle = bundle or given.get("REQUESTS_CA_BUNDLE") or given.get("CURL_CA_BUNDLE")
+    bundle = bundle or exports.get("REQUESTS_CA_BUNDLE") or exports.get("CURL_CA_BUNDLE")
     if bundle:
-        given.setdefault("SSL_CERT_FILE", bundle)
-    for name, value in given.items():
+        exports.setdefault("SSL_CERT_FILE", bundle)
+    for name, value in exports.items():
         if name not in os.environ:
-            os.environ[name] = _exported[name] = value
+            os.environ[name] = value
+            _exported[name] = value
 
 
 def reread_environment(env_file: Path | str = ".env") -> dict[str, str]:
-    """The variables as they would be after `.env` has changed, without what the file said before. Nothing is exported yet."""
-    own = {name: value for name, value in os.environ.items() if _exported.get(name) != value}
-    return {**read_dotenv(env_file), **own}
+    """The variables after a change of `.env`, without those of the old file. Nothing is exported yet."""
+    process_variables = {name: value for name, value in os.environ.items() if _exported.get(name) != value}
+    return {**read_dotenv(env_file), **process_variables}
 
 
 def replace_exported_variables(variables: Mapping[str, str]) -> None:
-    """Exports variables in the place of those that were exported before."""
+    """Exports variables, and removes those that were exported before."""
     for name, value in _exported.items():
         if os.environ.get(name) == value:
             del os.environ[name]

@@ -1,4 +1,4 @@
-"""What code inside a graph tells the translator through the graph's own stream; typed, so nothing is guessed."""
+"""Typed signals from code inside a graph to the translator, sent over the graph's custom stream."""
 
 import asyncio
 from collections.abc import Mapping
@@ -57,6 +57,6 @@ class RemoteUsageReported:
 
 @dataclass(frozen=True, slots=True)
 class FlushRequested:
-    """Everything that was told before it is stored when `stored` is set."""
+    """Asks the translator to store every earlier signal and event; it sets `stored` when that is done."""
 
     stored: asyncio.Event

@@ -29,7 +29,7 @@ class ScanFinding(FrozenModel):
 
 
 class Skill(FrozenModel):
-    """`version` is a digest of everything in the skill's folder: the same files have the same version, wherever they come from."""
+    """A skill. `version` is a digest of its folder: the same files have the same version in every origin."""
 
     name: Text
     description: Text

@@ -1,21 +1,22 @@
-"""Texts with placeholders: `{{ step.path[0] or "else" }}` is looked up in what is known, never run."""
+"""Templates: texts with placeholders such as `{{ step.path[0] or "else" }}`, looked up and never executed."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import clean_json
 
-OPENING = "{{"
+PLACEHOLDER_START = "{{"
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _PLACEHOLDER = re.compile(
     rf"""\{{\{{\s*(?:
-        (?P<name>[A-Za-z_][\w-]*)(?P<path>(?:\.[\w-]+|\[[0-9]{{1,9}}\])*)(?:\s+or\s+(?P<other>{_STRING}|-?\d+(?:\.\d+)?|true|false|null))?
+        (?P<name>[A-Za-z_][\w-]*)
+        (?P<path>(?:\.[\w-]+|\[[0-9]{{1,9}}\])*)
+        (?:\s+or\s+(?P<default>{_STRING}|-?\d+(?:\.\d+)?|true|false|null))?
         |(?P<text>{_STRING})
     )\s*\}}\}}""",
     re.VERBOSE | re.DOTALL,
@@ -29,110 +30,127 @@ class BadTemplate(ValueError):
 
 
 class MissingValue(CaipeError):
-    """A placeholder for which there is no value; the text names the step and what it was to give."""
+    """A placeholder has no value; the text names the step and the key that is missing."""
 
     code = "missing_value"
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """A placeholder: where to look, and what to take when nothing is there."""
+    """A placeholder: the name and path of a value, and a default for when there is none."""
 
     name: str
     path: tuple[str | int, ...] = ()
-    other: JsonValue = None
-    has_other: bool = False
+    default: JsonValue = None
+    has_default: bool = False
 
     def __str__(self) -> str:
-        return self.name + self.inside
+        return self.name + self.path_text
 
     @property
-    def inside(self) -> str:
-        """What is looked for within the value of the name."""
-        return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
+    def path_text(self) -> str:
+        """The path inside the named value, as it is written in a template."""
+        text = ""
+        for part in self.path:
+            text += f"[{part}]" if isinstance(part, int) else f".{part}"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateScope:
-    """What placeholders may name: the values so far, and why a name has none ("failed", "was left out")."""
+    """The values that placeholders may name, and why a name has none ("failed", "was left out")."""
 
     values: Mapping[str, JsonValue] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
 
-    def value(self, reference: Placeholder) -> JsonValue:
-        """Raises MissingValue; null counts as nothing, and where there is an alternative an empty text does too."""
-        found = _within(self.values.get(reference.name), reference.path)
-        if reference.has_other and (found is None or found == ""):
-            return reference.other
-        if found is None:
-            self._lacks(reference)
-        return found
+    def resolve(self, placeholder: Placeholder) -> JsonValue:
+        """The value of a placeholder. Raises MissingValue.
 
-    def _lacks(self, reference: Placeholder) -> NoReturn:
-        if why := self.absent.get(reference.name):
-            raise MissingValue(f"The step `{reference.name}` {why}, so there is no `{reference}`.")
-        what = f"`{reference.inside.removeprefix('.')}`" if reference.path else "nothing"
-        raise MissingValue(f"The step `{reference.name}` gave {'no ' if reference.path else ''}{what}.")
+        Null counts as no value; where there is a default, an empty text does too.
+        """
+        value = _find_value(self.values.get(placeholder.name), placeholder.path)
+        if placeholder.has_default and (value is None or value == ""):
+            return placeholder.default
+        if value is None:
+            raise MissingValue(self._explain_missing(placeholder))
+        return value
+
+    def _explain_missing(self, placeholder: Placeholder) -> str:
+        name = placeholder.name
+        reason = self.absent.get(name)
+        if reason:
+            return f"The step `{name}` {reason}, so there is no `{placeholder}`."
+        if placeholder.path:
+            return f"The step `{name}` gave no `{placeholder.path_text.removeprefix('.')}`."
+        return f"The step `{name}` gave nothing."
 
 
-def parse(text: str) -> tuple[str | Placeholder, ...]:
-    """The text in pieces. Raises BadTemplate."""
+def parse_template(text: str) -> tuple[str | Placeholder, ...]:
+    """The text as plain pieces and placeholders. Raises BadTemplate."""
     pieces: list[str | Placeholder] = []
-    at = 0
-    while (start := text.find(OPENING, at)) >= 0:
-        while text.startswith("{", start + len(OPENING)):  # of many braces the last two open it
+    end = 0
+    while (start := text.find(PLACEHOLDER_START, end)) >= 0:
+        while text.startswith("{", start + len(PLACEHOLDER_START)):  # of many braces the last two open it
             start += 1
         match = _PLACEHOLDER.match(text, start)
         if match is None:
-            raise BadTemplate(f"{_shown(text[start:])} is no placeholder; {_HELP}")
-        pieces += (text[at:start], _piece(match))
-        at = match.end()
-    return tuple(piece for piece in (*pieces, text[at:]) if piece != "")
+            raise BadTemplate(f"{_quote(text[start:])} is no placeholder; {_HELP}")
+        pieces += (text[end:start], _read_placeholder(match))
+        end = match.end()
+    pieces.append(text[end:])
+    return tuple(piece for piece in pieces if piece != "")
 
 
 _HELP = 'one is written as {{ name.key[0] }} or {{ name or "else" }}, and plain braces as {{ "{{" }}'
 
 
-def _shown(text: str) -> str:
-    first = text.partition("\n")[0]
-    return f"`{first[:40]}`"
+def _quote(text: str) -> str:
+    first_line = text.partition("\n")[0]
+    return f"`{first_line[:40]}`"
 
 
-def _piece(match: re.Match[str]) -> str | Placeholder:
+def _read_placeholder(match: re.Match[str]) -> str | Placeholder:
     if match["text"] is not None:
-        return str(_literal(match["text"]))
-    path = tuple(int(index) if index else key for key, index in _PART.findall(match["path"]))
-    if match["other"] is None:
-        return Placeholder(match["name"], path)
-    return Placeholder(match["name"], path, _literal(match["other"]), has_other=True)
+        return str(_read_literal(match["text"]))
+    path: list[str | int] = []
+    for key, index in _PART.findall(match["path"]):
+        path.append(int(index) if index else key)
+    if match["default"] is None:
+        return Placeholder(match["name"], tuple(path))
+    return Placeholder(match["name"], tuple(path), _read_literal(match["default"]), has_default=True)
 
 
-def _literal(text: str) -> JsonValue:
+def _read_literal(text: str) -> JsonValue:
     try:
         return clean_json(json.loads(text, strict=False))
     except ValueError:
-        raise BadTemplate(f"{_shown(text)} is no text in quotes or plain value; {_HELP}") from None
+        raise BadTemplate(f"{_quote(text)} is no text in quotes or plain value; {_HELP}") from None
 
 
 def escape_template(text: str) -> str:
     """The text as a template that gives exactly this text."""
-    return text.replace(OPENING, '{{ "{{" }}')
+    return text.replace(PLACEHOLDER_START, '{{ "{{" }}')
 
 
-def references(text: str) -> tuple[Placeholder, ...]:
-    return tuple(piece for piece in parse(text) if isinstance(piece, Placeholder))
+def find_placeholders(text: str) -> tuple[Placeholder, ...]:
+    return tuple(piece for piece in parse_template(text) if isinstance(piece, Placeholder))
 
 
 def fill(text: str, scope: TemplateScope) -> JsonValue:
-    """The text with its placeholders filled in; one that is the whole text keeps the type of its value. Raises MissingValue."""
-    pieces = parse(text.strip())
+    """The text with its placeholders filled in. Raises MissingValue.
+
+    A placeholder that is the whole text keeps the type of its value.
+    """
+    pieces = parse_template(text.strip())
     if len(pieces) == 1 and isinstance(pieces[0], Placeholder):
-        return scope.value(pieces[0])
+        return scope.resolve(pieces[0])
     return fill_text(text, scope)
 
 
 def fill_text(text: str, scope: TemplateScope) -> str:
-    return "".join(piece if isinstance(piece, str) else to_text(scope.value(piece)) for piece in parse(text))
+    return "".join(
+        piece if isinstance(piece, str) else to_text(scope.resolve(piece)) for piece in parse_template(text)
+    )
 
 
 def fill_tree(value: JsonValue, scope: TemplateScope) -> JsonValue:
@@ -148,23 +166,23 @@ def fill_tree(value: JsonValue, scope: TemplateScope) -> JsonValue:
             return value
 
 
-def texts_in(value: JsonValue, where: str) -> Iterator[tuple[str, str]]:
-    """Every text of the value with where it stands."""
+def iter_texts(value: JsonValue, where: str) -> Iterator[tuple[str, str]]:
+    """Every text inside the value, with its path."""
     match value:
         case str():
             yield where, value
         case dict():
             for key, item in value.items():
-                yield from texts_in(item, f"{where}.{key}")
+                yield from iter_texts(item, f"{where}.{key}")
         case list():
-            for at, item in enumerate(value):
-                yield from texts_in(item, f"{where}[{at}]")
+            for index, item in enumerate(value):
+                yield from iter_texts(item, f"{where}[{index}]")
         case _:
             pass
 
 
 def to_text(value: JsonValue) -> str:
-    """The value inside a text: objects and lists as JSON, nothing as nothing."""
+    """The value as a text: objects and lists as JSON, null as an empty text."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -172,31 +190,33 @@ def to_text(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def read_value(text: str) -> JsonValue:
-    """What a result's text says: the value when it is JSON, else the text."""
-    value = _json(text)
+def parse_value(text: str) -> JsonValue:
+    """A result's text as a value: parsed when it is JSON, else the text."""
+    value = _parse_json(text)
     if value is None:
         return text
     return value
 
 
 def split_data(text: str) -> tuple[str, JsonValue]:
-    """A result's words, and the object or list that follows them on a line of its own: tool servers often say both."""
-    start = _DATA.search(text)
-    data = _json(text[start.start() :]) if start else None
-    if start and data is not None:
-        return (text[: start.start()].strip(), data)
-    return (text, None)
+    """A result's text, and the JSON object or list that follows it on a new line: many tools send both."""
+    match = _DATA.search(text)
+    if match is None:
+        return text, None
+    data = _parse_json(text[match.start() :])
+    if data is None:
+        return text, None
+    return text[: match.start()].strip(), data
 
 
-def _json(text: str) -> JsonValue:
+def _parse_json(text: str) -> JsonValue:
     try:
         return clean_json(json.loads(text, parse_constant=str))
     except (ValueError, RecursionError):
         return None
 
 
-def _within(value: JsonValue, path: tuple[str | int, ...]) -> JsonValue:
+def _find_value(value: JsonValue, path: tuple[str | int, ...]) -> JsonValue:
     for part in path:
         if isinstance(value, str):
             value = split_data(value)[1]

@@ -1,4 +1,4 @@
-"""The fold: from events to what a reader sees. Pure and total; every surface draws it, none decides."""
+"""The transcript of a run, folded from its events. Pure and total: every client renders it, none decides."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ TranscriptState = Literal["submitted", "working", "input-required", "completed",
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One message's text. The role is known at its end; `echo` repeats what a delegate said (Slack hides it)."""
+    """The text of one message. Its role is known at its end; an `echo` repeats a sub-agent."""
 
     message_id: str
     text: str = ""
@@ -71,6 +71,8 @@ class ToolCallView:
 
 @dataclass(frozen=True, slots=True)
 class PendingInput:
+    """A request that waits for a person."""
+
     request_id: str
     asked: Form | Approval
     agent: str = SUPERVISOR
@@ -92,8 +94,8 @@ class Transcript:
     waiting_for: str = ""
     wrong: dict[str, dict[str, str]] = field(
         default_factory=dict
-    )  # what could not be taken of the last answer, by request and field
-    held: str | None = None  # what was said while the run waited, and was no answer
+    )  # errors of the last answer, by request, field
+    held: str | None = None  # a text that was sent while the run waited, and was no answer
     answer: str | None = None
     data: object = None
     citations: tuple[Citation, ...] = ()
@@ -106,28 +108,26 @@ class Transcript:
     last_finished: ToolCallView | None = None
 
     def apply(self, event: AnyEvent) -> "Transcript":
+        """The transcript after one more event."""
         match event:
             case TextDelta():
                 return self._write(event)
             case TextEnded():
                 return self._edit_span(event.message_id, role=event.role)
             case TextDiscarded():
-                kept_spans = tuple(span for span in self.spans if span.message_id != event.message_id)
-                return replace(self, spans=kept_spans, discarded=self.discarded | {event.message_id})
+                spans = tuple(span for span in self.spans if span.message_id != event.message_id)
+                return replace(self, spans=spans, discarded=self.discarded | {event.message_id})
             case ToolStarted() | ToolProgress() | ToolFinished():
                 return self._apply_tool(event)
             case PlanUpdated():
                 return replace(self, plan=Plan(title=event.title, steps=event.steps))
             case InputRequested():
-                kept = tuple(request for request in self.requests if request.request_id != event.request_id)
-                return replace(
-                    self, requests=(*kept, PendingInput(event.request_id, event.asked, event.agent))
-                )
+                request = PendingInput(event.request_id, event.asked, event.agent)
+                return replace(self, requests=(*self._requests_without(event.request_id), request))
             case InputResolved():
-                kept = tuple(request for request in self.requests if request.request_id != event.request_id)
                 return replace(
                     self,
-                    requests=kept,
+                    requests=self._requests_without(event.request_id),
                     resolved=(*self.resolved, event),
                     state="working",
                     waiting_for="",
@@ -149,46 +149,41 @@ class Transcript:
 
     @property
     def running(self) -> tuple[ToolCallView, ...]:
-        """What runs now."""
+        """The tool calls without an outcome."""
         return tuple(call for call in self.calls if call.outcome is None)
 
     @property
     def text(self) -> str:
-        """The supervisor's words so far, one paragraph per message."""
+        """The supervisor's text so far, one paragraph per message."""
         return "\n\n".join(span.text for span in self.spans if span.parent_call is None and span.text)
 
     def thinking(self, step_id: str) -> str:
-        """What the supervisor said during an intermediate step."""
+        """The supervisor's text during an intermediate step."""
         return "".join(span.text for span in self.spans if span.thinking_of == step_id)
 
     def unfinished_text(self) -> str | None:
-        """The supervisor's message that was being written; what remains of an answer when a run ends early."""
-        open_spans = [
-            span for span in self.spans if span.parent_call is None and span.role is None and span.text
-        ]
-        if open_spans:
-            return open_spans[-1].text
+        """The supervisor's message that has no end yet: the partial answer of a run that ends early."""
+        for span in reversed(self.spans):
+            if span.parent_call is None and span.role is None and span.text:
+                return span.text
         return None
+
+    def _requests_without(self, request_id: str) -> tuple[PendingInput, ...]:
+        return tuple(request for request in self.requests if request.request_id != request_id)
 
     def _write(self, event: TextDelta) -> "Transcript":
         for index, span in enumerate(self.spans):
             if span.message_id == event.message_id:
-                # An offset inside what is there replaces the rest: a repeated delta does no harm.
-                text = (
-                    span.text + event.text
-                    if event.offset >= len(span.text)
-                    else span.text[: event.offset] + event.text
-                )
-                return replace(
-                    self, spans=(*self.spans[:index], replace(span, text=text), *self.spans[index + 1 :])
-                )
+                # A delta replaces the text after its offset: a repeated one does no harm.
+                span = replace(span, text=span.text[: event.offset] + event.text)
+                return replace(self, spans=(*self.spans[:index], span, *self.spans[index + 1 :]))
         span = Span(event.message_id, event.text, event.agent, event.parent_call, event.step_id)
         if event.parent_call is not None:
             return replace(self, spans=(*self.spans, span))
-        return self._label(span)
+        return self._add_supervisor_span(span)
 
-    def _label(self, span: Span) -> "Transcript":
-        """The echo rule, decided when a message of the supervisor begins; the first case that matches counts."""
+    def _add_supervisor_span(self, span: Span) -> "Transcript":
+        """Decides when a supervisor's message begins whether it is an echo, thinking or the answer."""
         if self.answering:
             return replace(self, spans=(*self.spans, span))
         if self.plan is not None and self.plan.steps:
@@ -201,14 +196,18 @@ class Transcript:
         return replace(self, spans=(*self.spans, replace(span, echo=last is not None and last.delegates)))
 
     def _edit_span(self, message_id: str, *, role: TextRole) -> "Transcript":
-        spans = tuple(
-            replace(span, role=role) if span.message_id == message_id else span for span in self.spans
-        )
-        return replace(self, spans=spans)
+        spans: list[Span] = []
+        for span in self.spans:
+            if span.message_id == message_id:
+                span = replace(span, role=role)
+            spans.append(span)
+        return replace(self, spans=tuple(spans))
 
     def _apply_tool(self, event: ToolStarted | ToolProgress | ToolFinished) -> "Transcript":
-        known = next((call for call in self.calls if call.call_id == event.call_id), None)
-        call = known or ToolCallView(event.call_id, event.tool, event.agent, event.parent_call)
+        calls = {call.call_id: call for call in self.calls}
+        call = calls.get(event.call_id)
+        if call is None:
+            call = ToolCallView(event.call_id, event.tool, event.agent, event.parent_call)
         match event:
             case ToolStarted():
                 call = replace(
@@ -230,34 +229,36 @@ class Transcript:
                     error=event.error,
                     result=event.result,
                 )
-        calls = tuple(call if old is known else old for old in self.calls) if known else (*self.calls, call)
-        ended = isinstance(event, ToolFinished) and event.parent_call is None
-        return replace(self, calls=calls, last_finished=call if ended else self.last_finished)
+        calls[call.call_id] = call
+        last_finished = self.last_finished
+        if isinstance(event, ToolFinished) and event.parent_call is None:
+            last_finished = call
+        return replace(self, calls=tuple(calls.values()), last_finished=last_finished)
 
     def _end(self, event: Answered | Failed | Cancelled) -> "Transcript":
-        over = replace(
+        ended = replace(
             self, trace_id=event.trace_id, usage=event.usage, requests=(), waiting_for="", wrong={}, held=None
         )
         match event:
             case Answered():
                 return replace(
-                    over, state="completed", answer=event.text, data=event.data, citations=event.citations
+                    ended, state="completed", answer=event.text, data=event.data, citations=event.citations
                 )
             case Failed():
                 return replace(
-                    over,
+                    ended,
                     state="failed",
                     error=event.message,
                     retryable=event.retryable,
                     partial=event.partial,
                 )
             case Cancelled():
-                return replace(over, state="canceled", partial=event.partial)
+                return replace(ended, state="canceled", partial=event.partial)
 
 
 def fold(events: Iterable[AnyEvent], start: Transcript | None = None) -> Transcript:
-    """What a reader sees after the events."""
-    transcript = Transcript() if start is None else start
+    """The transcript after the events."""
+    transcript = start or Transcript()
     for event in events:
         transcript = transcript.apply(event)
     return transcript

@@ -1,4 +1,4 @@
-"""What a workflow is: named steps as people write them in a file, each a form, one tool of an agent, or an order in words."""
+"""What a workflow is: named steps from a file, each one a form, a tool call of an agent, or a prompt."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,35 +9,34 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, m
 from ai_platform_engineering.core.events import SUPERVISOR, FieldType, Form, InputField
 from ai_platform_engineering.core.forms import check_form
 from ai_platform_engineering.core.templates import (
-    OPENING,
+    PLACEHOLDER_START,
     BadTemplate,
     MissingValue,
     Placeholder,
     TemplateScope,
     fill,
     fill_text,
-    references,
-    texts_in,
+    find_placeholders,
+    iter_texts,
 )
 
-INPUT = "input"  # the step that a workflow's own form is
-RESULTS = "results"  # in a template: what the steps before gave
+INPUT = "input"  # the name of the step for the workflow's own form
+RESULTS = "results"  # in a template: the results of all steps so far
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _STEP = re.compile(r"[a-z][a-z0-9_-]*")
 _FIELD = re.compile(r"[A-Za-z_][\w-]*")
 
-Known = dict[
-    str, frozenset[str] | None
-]  # what a template may name: a form with its fields, or a step whose value is not known yet
+# What a template may name: a form with its fields, or a step whose value is not known yet.
+TemplateNames = dict[str, frozenset[str] | None]
 
 
-class _Written(BaseModel):
-    """What people write in a file: a key that does not exist is a mistake."""
+class _FileModel(BaseModel):
+    """Part of a workflow file; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class FieldSpec(_Written):
+class FieldSpec(_FileModel):
     """A field of a form; the keys are those of `InputField` without their prefix."""
 
     name: str
@@ -75,16 +74,16 @@ class FieldSpec(_Written):
         if self.type in ("select", "multiselect") and not self.values:
             raise ValueError(f"`values` is missing: a {self.type} needs what can be chosen")
         if self.default is not None and not self._default_is_template():
-            _, wrong = check_form(Form(fields=(self._field(),)), {self.name: self.default})
-            if wrong:
-                raise ValueError(f"`default`: {wrong[self.name]}")
+            _, errors = check_form(Form(fields=(self._base_field(),)), {self.name: self.default})
+            if errors:
+                raise ValueError(f"`default`: {errors[self.name]}")
         return self
 
     def _default_is_template(self) -> bool:
-        return isinstance(self.default, str) and OPENING in self.default
+        return isinstance(self.default, str) and PLACEHOLDER_START in self.default
 
-    def _field(self) -> InputField:
-        """The field by its rules alone: without what is filled in, and not required."""
+    def _base_field(self) -> InputField:
+        """The field with its rules alone: without values and templates, and not required."""
         return InputField(
             field_name=self.name,
             field_label=self.label,
@@ -105,32 +104,38 @@ class FieldSpec(_Written):
         if self._default_is_template():
             yield "default", str(self.default)
 
-    def asked(self, scope: TemplateScope, given: JsonValue) -> InputField:
-        """The field for a person, with the value that is known already; one that does not fit is left out. Raises MissingValue."""
-        field = self._field()
+    def to_input_field(self, scope: TemplateScope, value: JsonValue) -> InputField:
+        """The field for a person, with a value that is known already; an invalid one is left out.
+
+        Raises MissingValue.
+        """
+        field = self._base_field()
+        description = None
+        if self.description is not None:
+            description = fill_text(self.description, scope)
         filled = {
-            "field_description": None if self.description is None else fill_text(self.description, scope),
-            "default_value": _fitting(field, self._default(scope)),
+            "field_description": description,
+            "default_value": _valid_or_none(field, self._fill_default(scope)),
             "required": self.required,
-            "value": _fitting(field, given),
+            "value": _valid_or_none(field, value),
         }
         return InputField.model_validate({**field.model_dump(), **filled})
 
-    def _default(self, scope: TemplateScope) -> JsonValue:
-        try:
-            if isinstance(self.default, str):
-                return fill(self.default, scope)
+    def _fill_default(self, scope: TemplateScope) -> JsonValue:
+        if not isinstance(self.default, str):
             return self.default
+        try:
+            return fill(self.default, scope)
         except MissingValue:  # no default is no harm: a person fills it in
             return None
 
 
-def _fitting(field: InputField, value: JsonValue) -> JsonValue:
-    good, _ = check_form(Form(fields=(field,)), {field.field_name: value})
-    return good.get(field.field_name)
+def _valid_or_none(field: InputField, value: JsonValue) -> JsonValue:
+    valid, _ = check_form(Form(fields=(field,)), {field.field_name: value})
+    return valid.get(field.field_name)
 
 
-class FormSpec(_Written):
+class FormSpec(_FileModel):
     title: str | None = None
     description: str | None = None
     response: str = ""
@@ -141,20 +146,28 @@ class FormSpec(_Written):
         names = [field.name for field in self.fields]
         if not names:
             raise ValueError("`fields` is empty")
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"`fields`: the name `{twice[0]}` is taken twice")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise ValueError(f"`fields`: the name `{duplicates[0]}` is taken twice")
         return self
 
     def templates(self) -> Iterator[tuple[str, str]]:
-        yield from (
-            (key, text) for key in ("title", "description", "response") if (text := getattr(self, key))
-        )
+        yield from _set_texts(self, "title", "description", "response")
         for field in self.fields:
-            yield from ((f"field `{field.name}`, `{key}`", text) for key, text in field.templates())
+            for key, text in field.templates():
+                yield f"field `{field.name}`, `{key}`", text
 
 
-class WorkflowStep(_Written):
-    """One of: a form; `agent` and `tool`; `agent` and `prompt`; `prompt` alone, which is for the supervisor's own model."""
+def _set_texts(model: BaseModel, *keys: str) -> Iterator[tuple[str, str]]:
+    """The keys of a model that hold a text, with the text."""
+    for key in keys:
+        text = getattr(model, key)
+        if text:
+            yield key, text
+
+
+class WorkflowStep(_FileModel):
+    """A step: a form; `agent` and `tool`; `agent` and `prompt`; or `prompt` for the supervisor's model."""
 
     name: str
     title: str = ""
@@ -163,16 +176,15 @@ class WorkflowStep(_Written):
     tool: str | None = None
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     prompt: str | None = None
-    when: str | None = None  # a template; the step is left out when it gives nothing or false
+    when: str | None = None  # a template; the step is skipped when it gives nothing or false
     on_error: Literal["stop", "continue"] = "stop"
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> "WorkflowStep":
-        what = [key for key in ("form", "tool", "prompt") if getattr(self, key) is not None]
-        if len(what) != 1:
-            raise ValueError(
-                f"it needs exactly one of `form`, `tool` and `prompt`, and has {' and '.join(what) or 'none'}"
-            )
+        kinds = [key for key in ("form", "tool", "prompt") if getattr(self, key) is not None]
+        if len(kinds) != 1:
+            present = " and ".join(kinds) or "none"
+            raise ValueError(f"it needs exactly one of `form`, `tool` and `prompt`, and has {present}")
         if self.form and (self.agent != SUPERVISOR or self.arguments):
             raise ValueError("`form` asks a person: it goes without `agent` and `arguments`")
         if self.tool is not None and (not self.tool or self.agent == SUPERVISOR):
@@ -190,25 +202,31 @@ class WorkflowStep(_Written):
         """The title, for people."""
         return self.title or self.name.replace("-", " ").replace("_", " ").capitalize()
 
-    def build_form(self, scope: TemplateScope, given: Mapping[str, JsonValue]) -> Form:
-        """The step's form for a person, with what is known already as values. Raises MissingValue."""
+    def build_form(self, scope: TemplateScope, values: Mapping[str, JsonValue]) -> Form:
+        """The step's form for a person, with values that are known already. Raises MissingValue."""
         form = self.form or FormSpec.model_construct(fields=())
+        title = self.display_title
+        if form.title:
+            title = fill_text(form.title, scope)
+        description = None
+        if form.description is not None:
+            description = fill_text(form.description, scope)
         return Form(
-            title=fill_text(form.title, scope) if form.title else self.display_title,
-            description=None if form.description is None else fill_text(form.description, scope),
+            title=title,
+            description=description,
             response=fill_text(form.response, scope),
-            fields=tuple(field.asked(scope, given.get(field.name)) for field in form.fields),
+            fields=tuple(field.to_input_field(scope, values.get(field.name)) for field in form.fields),
         )
 
     def templates(self) -> Iterator[tuple[str, str]]:
-        """Every text that is filled in, with where it stands."""
-        yield from ((key, text) for key in ("when", "prompt") if (text := getattr(self, key)))
-        yield from texts_in(self.arguments, "arguments")
+        """Every template of the step, with its place in the file."""
+        yield from _set_texts(self, "when", "prompt")
+        yield from iter_texts(self.arguments, "arguments")
         if self.form:
             yield from self.form.templates()
 
 
-class Workflow(_Written):
+class Workflow(_FileModel):
     name: str
     title: str = Field(min_length=1)
     description: str
@@ -225,8 +243,8 @@ class Workflow(_Written):
         return name
 
     @model_validator(mode="after")
-    def _holds_together(self) -> "Workflow":
-        problems = list(self._problems())
+    def _is_consistent(self) -> "Workflow":
+        problems = list(self._find_problems())
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -243,56 +261,61 @@ class Workflow(_Written):
         """The agents it needs, besides the supervisor."""
         return tuple(dict.fromkeys(step.agent for step in self.steps if step.agent != SUPERVISOR))
 
-    def _problems(self) -> Iterator[str]:
+    def _find_problems(self) -> Iterator[str]:
         if not self.form and not self.steps:
             yield "it needs a `form` or `steps`"
-        known: Known = {RESULTS: None}
+        names: TemplateNames = {RESULTS: None}
         if self.form:
-            yield from _unknown(self.form.templates(), "the form", {})  # nothing comes before it
-            known[INPUT] = _fields(self.form)
+            yield from _check_templates(self.form.templates(), "the form", {})  # nothing comes before it
+            names[INPUT] = _field_names(self.form)
         for step in self.steps:
-            yield from _misnamed(step.name, known)
-            yield from _unknown(step.templates(), f"step `{step.name}`", known)
-            known.setdefault(step.name, _fields(step.form))
+            yield from _check_step_name(step.name, names)
+            yield from _check_templates(step.templates(), f"step `{step.name}`", names)
+            names.setdefault(step.name, _field_names(step.form))
         if self.answer:
-            yield from _unknown([("answer", self.answer)], "", known)
+            yield from _check_templates([("answer", self.answer)], "", names)
 
 
-def _fields(form: FormSpec | None) -> frozenset[str] | None:
-    if form:
-        return frozenset(field.name for field in form.fields)
-    return None
+def _field_names(form: FormSpec | None) -> frozenset[str] | None:
+    if form is None:
+        return None
+    return frozenset(field.name for field in form.fields)
 
 
-def _misnamed(name: str, known: Known) -> Iterator[str]:
+def _check_step_name(name: str, names: TemplateNames) -> Iterator[str]:
     if name == INPUT:
         yield f"step `{INPUT}`: the name is that of the workflow's own `form`; choose another"
     elif name == RESULTS:
         yield f"step `{RESULTS}`: the name means what all steps gave; choose another"
     elif not _STEP.fullmatch(name):
         yield f"step `{name}`: `name` is made of a-z, 0-9, _ and -, and starts with a letter"
-    elif name in known:
+    elif name in names:
         yield f"step `{name}`: the name is taken by a step before it"
 
 
-def _unknown(templates: Iterable[tuple[str, str]], owner: str, known: Known) -> Iterator[str]:
-    for where, text in templates:
-        place = ", ".join(filter(None, (owner, where if where.startswith("field ") else f"`{where}`")))
+def _check_templates(templates: Iterable[tuple[str, str]], owner: str, names: TemplateNames) -> Iterator[str]:
+    for key, text in templates:
+        place = key if key.startswith("field ") else f"`{key}`"
+        if owner:
+            place = f"{owner}, {place}"
         try:
-            yield from (f"{place}: {wrong}" for found in references(text) if (wrong := _wrong(found, known)))
+            for placeholder in find_placeholders(text):
+                problem = _check_placeholder(placeholder, names)
+                if problem:
+                    yield f"{place}: {problem}"
         except BadTemplate as error:
             yield f"{place}: {error}"
 
 
-def _wrong(reference: Placeholder, known: Known) -> str:
+def _check_placeholder(placeholder: Placeholder, names: TemplateNames) -> str:
     """Why the placeholder can never be filled; empty when it may be."""
-    if reference.name not in known:
-        return f"`{reference}` names no form and no step before it; there are {_listed(known)}"
-    fields = known[reference.name]
-    if fields is not None and reference.path and reference.path[0] not in fields:
-        return f"`{reference}`: the form has no such field; its fields are {_listed(fields)}"
+    if placeholder.name not in names:
+        return f"`{placeholder}` names no form and no step before it; there are {_join_names(names)}"
+    fields = names[placeholder.name]
+    if fields is not None and placeholder.path and placeholder.path[0] not in fields:
+        return f"`{placeholder}`: the form has no such field; its fields are {_join_names(fields)}"
     return ""
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(names)) or "none"

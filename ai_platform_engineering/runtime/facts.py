@@ -1,4 +1,4 @@
-"""Facts that a user asked to be remembered: in the graph's store, per user, until the user has them forgotten."""
+"""Facts that users asked to be remembered: in the graph's store, per user, until the user removes them."""
 
 import asyncio
 import hashlib
@@ -12,7 +12,8 @@ from langgraph.store.base import BaseStore, Item
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.events import clean_text
 
-MOST, LONGEST = 200, 500
+MOST = 200  # facts per user
+LONGEST = 500  # characters of a fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,41 +24,41 @@ class Fact:
 
 
 class Facts:
-    """`store` is asked at each call: it is opened with the server."""
+    """The facts of all users. `store` is called at each access: the server opens the store later."""
 
     def __init__(self, store: Callable[[], BaseStore]) -> None:
         self._store = store
-        self._adding = asyncio.Lock()
+        self._lock = asyncio.Lock()  # of two that are added at once, the second one counts the first
 
     async def remember(self, user: str, text: str) -> Fact:
-        """Keeps a fact; one that is known keeps its id and its place. Raises Refused."""
-        plain = _plain(text)
-        if not plain:
+        """Stores a fact; one that is stored already keeps its id and its time. Raises Refused."""
+        line = _to_one_line(text)
+        if not line:
             raise Refused("There is no fact to remember: the text is empty.")
-        if len(plain) > LONGEST:
+        if len(line) > LONGEST:
             raise Refused(
-                f"A fact has at most {LONGEST} characters, and this one has {len(plain)}. Say it shorter."
+                f"A fact has at most {LONGEST} characters, and this one has {len(line)}. Say it shorter."
             )
-        fact = Fact(_id_of(plain), plain, datetime.now(UTC))
-        async with self._adding:
-            known = await self.list_facts(user)
-            same = next((one for one in known if one.fact_id == fact.fact_id), None)
-            if same is not None:
-                return same
-            if len(known) >= MOST:
+        fact = Fact(_fact_id(line), line, datetime.now(UTC))
+        async with self._lock:
+            facts = await self.list_facts(user)
+            for stored_fact in facts:
+                if stored_fact.fact_id == fact.fact_id:
+                    return stored_fact
+            if len(facts) >= MOST:
                 raise Refused(f"{MOST} facts are remembered, and that is the most. Have one forgotten first.")
             await self._store().aput(
-                _namespace(user), fact.fact_id, {"text": plain, "added": fact.added.isoformat()}
+                _namespace(user), fact.fact_id, {"text": line, "added": fact.added.isoformat()}
             )
         return fact
 
     async def list_facts(self, user: str) -> list[Fact]:
         """The user's facts, oldest first."""
-        found = await self._store().asearch(_namespace(user), limit=MOST)
-        return sorted(map(_fact, found), key=lambda fact: (fact.added, fact.fact_id))
+        items = await self._store().asearch(_namespace(user), limit=MOST)
+        return sorted(map(_read_fact, items), key=lambda fact: (fact.added, fact.fact_id))
 
     async def forget(self, user: str, fact_id: str) -> bool:
-        """Whether there was such a fact."""
+        """Removes a fact. False when there is none."""
         if await self._store().aget(_namespace(user), fact_id) is None:
             return False
         await self._store().adelete(_namespace(user), fact_id)
@@ -65,20 +66,22 @@ class Facts:
 
 
 def _namespace(user: str) -> tuple[str, str]:
-    # As a digest: a store takes no empty label and no period, and some find namespaces by how they begin.
+    # A digest: stores take no empty label and no period, and some find namespaces by their prefix.
     return "facts", hashlib.sha256(user.encode()).hexdigest()
 
 
-def _id_of(text: str) -> str:
+def _fact_id(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _plain(text: str) -> str:
-    """One line without control characters: it stands in a list for the model, and on terminals."""
-    return " ".join(
-        "".join(" " if unicodedata.category(one) == "Cc" else one for one in clean_text(text)).split()
-    )
+def _to_one_line(text: str) -> str:
+    """The text as one line without control characters: for the model's list of facts, and terminals."""
+    characters: list[str] = []
+    for character in clean_text(text):
+        is_control = unicodedata.category(character) == "Cc"
+        characters.append(" " if is_control else character)
+    return " ".join("".join(characters).split())
 
 
-def _fact(item: Item) -> Fact:
+def _read_fact(item: Item) -> Fact:
     return Fact(item.key, str(item.value["text"]), datetime.fromisoformat(item.value["added"]))

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.core.skills import Origin
-from ai_platform_engineering.runtime.log.sqlite_schema import Step, migrate
+from ai_platform_engineering.runtime.log.sqlite_schema import Migration, migrate
 from ai_platform_engineering.skills_middleware.file_rules import SkillProblem
 from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill
 
-_STEPS: tuple[Step, ...] = (
+_STEPS: tuple[Migration, ...] = (
     (
         """CREATE TABLE skills(
             id INTEGER PRIMARY KEY, origin TEXT NOT NULL, origin_id TEXT NOT NULL, place TEXT NOT NULL, folder TEXT NOT NULL,

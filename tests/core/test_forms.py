@@ -1,4 +1,4 @@
-"""What people answer: every type of field, every way to be wrong, and every shape that clients send, on the wire."""
+"""Answers to requests: every field type, every error, and every shape that clients send."""
 
 import json
 import secrets
@@ -28,79 +28,81 @@ from tests.support.harness import Client, ReceivedStream, supervisor
 CHOICE = {"field_values": ("dev", "prod")}
 
 
-def asked(field_type: str = "text", **more: Any) -> InputField:
+def make_field(field_type: str = "text", **more: Any) -> InputField:
     return InputField.model_validate(
         {"field_name": "it", "field_label": "It", "field_type": field_type, **more}
     )
 
 
 @pytest.mark.parametrize(
-    ("field", "given", "value"),
+    ("field", "sent_value", "value"),
     [
-        (asked(), "web", "web"),
-        (asked(), 7, "7"),
-        (asked(pattern="[a-z-]+"), "a-b", "a-b"),
-        (asked(pattern="[broken"), "anything", "anything"),
-        (asked(min_length=2, max_length=3), "abc", "abc"),
-        (asked(required=False), "", None),
-        (asked(required=False), None, None),
-        (asked(default_value="web"), None, "web"),
-        (asked("textarea"), "a\nb", "a\nb"),
-        (asked("select", **CHOICE), "dev", "dev"),
-        (asked("multiselect", **CHOICE), ["dev", "prod"], ["dev", "prod"]),
-        (asked("multiselect", **CHOICE), "prod, dev", ["prod", "dev"]),
-        (asked("boolean"), False, False),
-        (asked("boolean"), "Yes", True),
-        (asked("integer", minimum=0, maximum=5), 5, 5),
-        (asked("integer"), "12", 12),
-        (asked("integer"), 3.0, 3),
-        (asked("integer"), str(2**70), 2**70),
-        (asked("number"), "1.5", 1.5),
-        (asked("date"), "2026-02-28", "2026-02-28"),
-        (asked("url"), "https://example.com/a", "https://example.com/a"),
-        (asked("email"), "me@example.com", "me@example.com"),
+        (make_field(), "web", "web"),
+        (make_field(), 7, "7"),
+        (make_field(pattern="[a-z-]+"), "a-b", "a-b"),
+        (make_field(pattern="[broken"), "anything", "anything"),
+        (make_field(min_length=2, max_length=3), "abc", "abc"),
+        (make_field(required=False), "", None),
+        (make_field(required=False), None, None),
+        (make_field(default_value="web"), None, "web"),
+        (make_field("textarea"), "a\nb", "a\nb"),
+        (make_field("select", **CHOICE), "dev", "dev"),
+        (make_field("multiselect", **CHOICE), ["dev", "prod"], ["dev", "prod"]),
+        (make_field("multiselect", **CHOICE), "prod, dev", ["prod", "dev"]),
+        (make_field("boolean"), False, False),
+        (make_field("boolean"), "Yes", True),
+        (make_field("integer", minimum=0, maximum=5), 5, 5),
+        (make_field("integer"), "12", 12),
+        (make_field("integer"), 3.0, 3),
+        (make_field("integer"), str(2**70), 2**70),
+        (make_field("number"), "1.5", 1.5),
+        (make_field("date"), "2026-02-28", "2026-02-28"),
+        (make_field("url"), "https://example.com/a", "https://example.com/a"),
+        (make_field("email"), "me@example.com", "me@example.com"),
     ],
 )
-def test_a_value_in_the_fields_type(field: InputField, given: Any, value: Any) -> None:
-    good, wrong = check_form(Form(fields=(field,)), {} if given is None else {"it": given})
+def test_a_value_in_the_fields_type(field: InputField, sent_value: Any, value: Any) -> None:
+    good, wrong = check_form(Form(fields=(field,)), {} if sent_value is None else {"it": sent_value})
     assert (good, wrong) == ({} if value is None else {"it": value}, {})
     assert type(good.get("it")) is type(value)
 
 
 @pytest.mark.parametrize(
-    ("field", "given", "sentence"),
+    ("field", "sent_value", "sentence"),
     [
-        (asked(), None, "It is required."),
-        (asked(), "", "It is required."),
-        (asked(), ["a"], "It must be a text."),
-        (asked(), True, "It must be a text."),
-        (asked(pattern="[a-z-]+"), "A b", "It must have the form [a-z-]+."),
-        (asked(min_length=2), "a", "It must have at least 2 characters."),
-        (asked(max_length=2), "abc", "It must have at most 2 characters."),
-        (asked(), "x" * 10_001, "It must have at most 10000 characters."),
-        (asked("select", **CHOICE), "test", "It must be one of dev, prod."),
-        (asked("multiselect", **CHOICE), ["dev", "test"], "It must be one of dev, prod."),
-        (asked("multiselect", **CHOICE), 3, "It must be a list."),
-        (asked("boolean"), "perhaps", "It must be yes or no."),
-        (asked("integer"), "1.5", "It must be a whole number."),
-        (asked("integer"), True, "It must be a whole number."),
-        (asked("integer", minimum=0), -1, "It must be at least 0."),
-        (asked("number", maximum=1), 2, "It must be at most 1."),
-        (asked("number"), "nan", "It must be a number."),
-        (asked("number"), {}, "It must be a number."),
-        (asked("date"), "31.1.2026", "It must be a date such as 2026-01-31."),
-        (asked("url"), "ftp://example.com", "It must be an address such as https://example.com."),
-        (asked("url"), "https://", "It must be an address such as https://example.com."),
-        (asked("email"), "me@example", "It must be a mail address."),
+        (make_field(), None, "It is required."),
+        (make_field(), "", "It is required."),
+        (make_field(), ["a"], "It must be a text."),
+        (make_field(), True, "It must be a text."),
+        (make_field(pattern="[a-z-]+"), "A b", "It must have the form [a-z-]+."),
+        (make_field(min_length=2), "a", "It must have at least 2 characters."),
+        (make_field(max_length=2), "abc", "It must have at most 2 characters."),
+        (make_field(), "x" * 10_001, "It must have at most 10000 characters."),
+        (make_field("select", **CHOICE), "test", "It must be one of dev, prod."),
+        (make_field("multiselect", **CHOICE), ["dev", "test"], "It must be one of dev, prod."),
+        (make_field("multiselect", **CHOICE), 3, "It must be a list."),
+        (make_field("boolean"), "perhaps", "It must be yes or no."),
+        (make_field("integer"), "1.5", "It must be a whole number."),
+        (make_field("integer"), True, "It must be a whole number."),
+        (make_field("integer", minimum=0), -1, "It must be at least 0."),
+        (make_field("number", maximum=1), 2, "It must be at most 1."),
+        (make_field("number"), "nan", "It must be a number."),
+        (make_field("number"), {}, "It must be a number."),
+        (make_field("date"), "31.1.2026", "It must be a date such as 2026-01-31."),
+        (make_field("url"), "ftp://example.com", "It must be an address such as https://example.com."),
+        (make_field("url"), "https://", "It must be an address such as https://example.com."),
+        (make_field("email"), "me@example", "It must be a mail address."),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_by_its_field(field: InputField, given: Any, sentence: str) -> None:
-    _, wrong = check_form(Form(fields=(field,)), {} if given is None else {"it": given})
+def test_a_value_that_does_not_fit_is_told_by_its_field(
+    field: InputField, sent_value: Any, sentence: str
+) -> None:
+    _, wrong = check_form(Form(fields=(field,)), {} if sent_value is None else {"it": sent_value})
     assert wrong == {"it": sentence}
 
 
 def test_a_field_that_does_not_exist_is_told() -> None:
-    _, wrong = check_form(Form(fields=(asked(),)), {"it": "x", "that": 1})
+    _, wrong = check_form(Form(fields=(make_field(),)), {"it": "x", "that": 1})
     assert wrong == {"that": "There is no field that; the fields are it."}
 
 
@@ -117,19 +119,19 @@ JSON = st.recursive(
     JSON,
 )
 def test_whatever_is_answered_is_taken_or_told(field_type: str, value: Any) -> None:
-    good, wrong = check_form(Form(fields=(asked(field_type, **CHOICE),)), {"it": value})
+    good, wrong = check_form(Form(fields=(make_field(field_type, **CHOICE),)), {"it": value})
     assert len(good) + len(wrong) == 1
     json.dumps(good, allow_nan=False)
 
 
-# --- which request is meant -------------------------------------------------------------------------------------------
+# --- which request is meant ---------------------------------------------------------------------------------
 
 CREATE, DELETE = (
     InputRequested(request_id=tool, asked=Approval(tool=tool, arguments={"n": 1}))
     for tool in ("create", "delete")
 )
-FORM = InputRequested(request_id="form", asked=Form(title="Form", fields=(asked(),)))
-NOTE = InputRequested(request_id="note", asked=Form(title="Note", fields=(asked("textarea"),)))
+FORM = InputRequested(request_id="form", asked=Form(title="Form", fields=(make_field(),)))
+NOTE = InputRequested(request_id="note", asked=Form(title="Note", fields=(make_field("textarea"),)))
 YES, NO = {"type": "approve"}, {"type": "reject"}
 WHICH = "Say which request each decision is for."
 
@@ -176,8 +178,8 @@ def read(data: Any, *pending: InputRequested) -> ParsedAnswers:
 def test_a_decision_is_for_the_request_that_it_names_or_that_alone_can_be_meant(
     decisions: Any, pending: Any, values: Any
 ) -> None:
-    found = read({"resume": {"decisions": decisions}}, *pending)
-    assert (found.values, found.wrong, found.stray) == (values, {}, [])
+    answers = read({"resume": {"decisions": decisions}}, *pending)
+    assert (answers.values, answers.wrong, answers.unmatched) == (values, {}, [])
 
 
 @pytest.mark.parametrize(
@@ -205,9 +207,9 @@ def test_a_decision_is_for_the_request_that_it_names_or_that_alone_can_be_meant(
 def test_a_decision_that_fits_nothing_is_given_to_no_other_request(
     decisions: Any, pending: Any, stray: list[str]
 ) -> None:
-    found = read({"resume": {"decisions": decisions}}, *pending)
-    assert (found.values, found.wrong, found.stray) == ({}, {}, stray)
-    assert found.complaints() == " ".join(stray)
+    answers = read({"resume": {"decisions": decisions}}, *pending)
+    assert (answers.values, answers.wrong, answers.unmatched) == ({}, {}, stray)
+    assert answers.describe_problems() == " ".join(stray)
 
 
 def test_two_calls_of_one_tool_are_decided_in_their_order() -> None:
@@ -215,11 +217,11 @@ def test_two_calls_of_one_tool_are_decided_in_their_order() -> None:
     both = [{**YES, "action_name": "create"}, {**NO, "action_name": "create"}]
     assert read({"resume": {"decisions": both}}, CREATE, again).values == {"create": YES, "again": NO}
     third = read({"resume": {"decisions": [*both, {**YES, "action_name": "create"}]}}, CREATE, again)
-    assert (len(third.values), third.stray) == (2, ["No open request is called create."])
+    assert (len(third.values), third.unmatched) == (2, ["No open request is called create."])
 
 
 @pytest.mark.parametrize(
-    ("given", "wrong"),
+    ("decision_value", "wrong"),
     [
         ({"type": "perhaps"}, {"type": "The decision on create is one of approve, edit, reject."}),
         ({}, {"type": "The decision on create is one of approve, edit, reject."}),
@@ -228,22 +230,26 @@ def test_two_calls_of_one_tool_are_decided_in_their_order() -> None:
         (
             {"type": "approve", "arguments": {"n": 2}},
             {
-                "arguments": "An approval of create changes no arguments: to change them, send the type `edit`."
+                "arguments": "An approval of create changes no arguments: "
+                "to change them, send the type `edit`."
             },
         ),
     ],
 )
-def test_a_decision_that_is_none_leaves_the_request_open(given: Any, wrong: Any) -> None:
-    found = read({"resume": {"create": given, "delete": YES}}, CREATE, DELETE)
-    assert (found.values, found.wrong) == ({"delete": YES}, {"create": wrong})
+def test_a_decision_that_is_none_leaves_the_request_open(decision_value: Any, wrong: Any) -> None:
+    answers = read({"resume": {"create": decision_value, "delete": YES}}, CREATE, DELETE)
+    assert (answers.values, answers.wrong) == ({"delete": YES}, {"create": wrong})
 
 
 def test_a_decision_has_no_more_than_it_needs() -> None:
-    given = {
+    sent_values = {
         "create": {**YES, "arguments": {"n": 1}, "always": True, "by": "somebody else"},
         "delete": {**NO, "always": True},
     }
-    assert read({"resume": given}, CREATE, DELETE).values == {"create": {**YES, "always": True}, "delete": NO}
+    assert read({"resume": sent_values}, CREATE, DELETE).values == {
+        "create": {**YES, "always": True},
+        "delete": NO,
+    }
 
 
 def test_a_form_is_declined_unless_it_asks_for_a_type() -> None:
@@ -276,7 +282,7 @@ def test_bare_values_answer_a_form_that_is_open_alone() -> None:
     assert read({"it": "x"}, FORM, NOTE).values == {}
 
 
-# --- on the wire ------------------------------------------------------------------------------------------------------
+# --- on the wire --------------------------------------------------------------------------------------------
 
 FIELDS = [
     {"field_name": "repo", "field_label": "Repository", "pattern": "[a-z0-9-]+"},
@@ -303,7 +309,7 @@ def form_tool() -> BaseTool:
     return StructuredTool.from_function(coroutine=ask_form, name="ask_form")
 
 
-async def told(client: Client, dialect: Dialect, *parts: Any, **named: Any) -> ReceivedStream:
+async def send(client: Client, dialect: Dialect, *parts: Any, **named: Any) -> ReceivedStream:
     return ReceivedStream(
         [frame async for frame in client.open(dialect.stream, dialect.message(*parts, **named))]
     )
@@ -341,36 +347,40 @@ def decision(**fields: Any) -> dict[str, Any]:
 async def test_every_shape_of_an_answer_continues_the_run(dialect: Dialect, shape: Any) -> None:
     repo = f"repo-{secrets.token_hex(4)}"
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        seen = await told(client, dialect, "Create a repo.")
-        request_id = seen.named("UserInputMetaData")[0].artifact["parts"][0]["data"]["request_id"]
-        more = await told(
-            client, dialect, dialect.data(shape(request_id, {"repo": repo, "stars": 3})), taskId=seen.task_id
+        paused = await send(client, dialect, "Create a repo.")
+        request_id = paused.named("UserInputMetaData")[0].artifact["parts"][0]["data"]["request_id"]
+        more = await send(
+            client,
+            dialect,
+            dialect.data(shape(request_id, {"repo": repo, "stars": 3})),
+            taskId=paused.task_id,
         )
     assert more.answer == f"Made {repo}."
 
 
 async def test_lines_of_text_answer_a_form_too() -> None:
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        seen = await told(client, V10, "Create a repo.")
-        more = await told(client, V10, "repo: web-1\nstars: 2", contextId=seen.context_id)
+        paused = await send(client, V10, "Create a repo.")
+        more = await send(client, V10, "repo: web-1\nstars: 2", contextId=paused.context_id)
     assert more.answer == "Made web-1."
 
 
 @both_versions
 async def test_a_wrong_answer_names_each_field_and_leaves_the_request_open(dialect: Dialect) -> None:
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        seen = await told(client, dialect, "Create a repo.")
-        wrong = await told(
+        paused = await send(client, dialect, "Create a repo.")
+        wrong = await send(
             client,
             dialect,
             dialect.data({"repo": "Not good", "stars": -1, "colour": "red"}),
-            taskId=seen.task_id,
+            taskId=paused.task_id,
         )
-        unclear = await told(client, dialect, "I do not know.", taskId=seen.task_id)
-        right = await told(client, dialect, dialect.data({"repo": "good"}), taskId=seen.task_id)
+        unclear = await send(client, dialect, "I do not know.", taskId=paused.task_id)
+        right = await send(client, dialect, dialect.data({"repo": "good"}), taskId=paused.task_id)
     assert wrong.last.state == unclear.last.state == "input-required"
     assert wrong.last.status_text.startswith(
-        f"{NEEDS}Repository must have the form [a-z0-9-]+. Stars must be at least 0. There is no field colour; the fields are repo, stars."
+        f"{NEEDS}Repository must have the form [a-z0-9-]+. Stars must be at least 0. "
+        "There is no field colour; the fields are repo, stars."
     )
     assert unclear.last.status_text.startswith(f"{NEEDS}Create a repository.")
     assert right.answer == "Made good."
@@ -382,10 +392,10 @@ async def test_a_declined_form_continues_the_run_without_values(dialect: Dialect
         Turn(Call("ask_form")), Turn(Say("It said {{tool:ask_form.type}}, {{tool:ask_form.message}}."))
     )
     async with supervisor(script, tools=[form_tool()]) as client:
-        seen = await told(client, dialect, "Create a repo.")
-        request_id = seen.named("UserInputMetaData")[0].artifact["parts"][0]["data"]["request_id"]
+        paused = await send(client, dialect, "Create a repo.")
+        request_id = paused.named("UserInputMetaData")[0].artifact["parts"][0]["data"]["request_id"]
         no = {"resume": {request_id: {"type": "reject", "message": "not now"}}}
-        more = await told(client, dialect, dialect.data(no), taskId=seen.task_id)
+        more = await send(client, dialect, dialect.data(no), taskId=paused.task_id)
     assert more.answer == "It said reject, not now."
     (resolved,) = [event for event in more.events if isinstance(event, InputResolved)]
     assert (resolved.request_id, resolved.resolution) == (request_id, "rejected")

@@ -1,4 +1,4 @@
-"""The plan: ids that stay, what models may write, what the end of a delegation says, and how it leaves a run."""
+"""The plan: stable step ids, what models may write, the end of a delegation, and the end of a run."""
 
 import json
 from typing import Any
@@ -52,18 +52,18 @@ def after(*changes: Any) -> PlanState:
 
 
 def ids(state: PlanState) -> list[str]:
-    return [one.step_id for one in state.plan.steps]
+    return [step.step_id for step in state.plan.steps]
 
 
 def statuses(plan: Plan) -> list[str]:
-    return [one.status for one in plan.steps]
+    return [step.status for step in plan.steps]
 
 
 LOOK = {"agent": "argocd", "title": "Look"}
 FIND = {"agent": "jira", "title": "Find tickets"}
 
 
-# --- what a model may send ----------------------------------------------------------------------------------------------
+# --- what a model may send ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ FIND = {"agent": "jira", "title": "Find tickets"}
     ],
 )
 def test_a_step_is_read_from(todo: Any, expected: tuple[str, str, str]) -> None:
-    [found] = read_steps([todo])
-    assert (found.agent, found.title, found.status) == expected
+    [step] = read_steps([todo])
+    assert (step.agent, step.title, step.status) == expected
 
 
 @pytest.mark.parametrize("todo", ["", "  ", {}, {"title": ""}, {"content": " "}, {"agent": "jira"}])
@@ -104,7 +104,7 @@ def test_a_step_without_words_is_none(todo: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("status_text", "status"),
     [
         ("pending", "pending"),
         ("in_progress", "in_progress"),
@@ -121,18 +121,18 @@ def test_a_step_without_words_is_none(todo: Any) -> None:
         ("", "pending"),
     ],
 )
-def test_a_status_is_read_from(said: str, status: StepStatus) -> None:
-    [found] = read_steps([{"title": "Look", "status": said}])
+def test_a_status_is_read_from(status_text: str, status: StepStatus) -> None:
+    [found] = read_steps([{"title": "Look", "status": status_text}])
     assert found.status == status
 
 
 @given_by.examples(30)
 @given(todos=st.lists(given_by.json_value, max_size=5))
 def test_whatever_a_model_sends_is_read(todos: list[Any]) -> None:
-    assert all(found.title and found.agent for found in read_steps(todos))
+    assert all(step.title and step.agent for step in read_steps(todos))
 
 
-# --- ids ------------------------------------------------------------------------------------------------------------------
+# --- ids ----------------------------------------------------------------------------------------------------
 
 
 def test_ids_are_given_on_first_sight_in_order() -> None:
@@ -179,7 +179,7 @@ def test_two_steps_with_the_same_words_keep_their_ids_when_they_are_written_agai
 
 def test_a_step_that_names_its_id_goes_before_one_that_has_its_old_words() -> None:
     state = after(write(LOOK), write(LOOK, {**LOOK, "id": "step-1", "title": "Look closer"}))
-    assert [(one.step_id, one.title) for one in state.plan.steps] == [
+    assert [(step.step_id, step.title) for step in state.plan.steps] == [
         ("step-2", "Look"),
         ("step-1", "Look closer"),
     ]
@@ -207,17 +207,17 @@ written = st.lists(
 def test_in_any_sequence_of_plans_an_id_means_one_step(plans: list[list[PlanStep]]) -> None:
     state, ever = PlanState(), set[str]()
     for steps in plans:
-        before = {one.step_id for one in state.plan.steps}
+        before = {step.step_id for step in state.plan.steps}
         state = change_plan(state, WriteSteps(steps=tuple(steps)))
         now = ids(state)
         assert len(now) == len(set(now)) == len(steps)
         assert (set(now) - before).isdisjoint(ever), "a new step has a new id"
-        named = {one.step_id for one in steps if one.step_id in before}
+        named = {step.step_id for step in steps if step.step_id in before}
         assert named <= set(now), "a step that is named stays"
         ever |= set(now)
 
 
-# --- statuses -------------------------------------------------------------------------------------------------------------
+# --- statuses -----------------------------------------------------------------------------------------------
 
 
 def test_the_end_of_a_delegation_is_the_end_of_its_step() -> None:
@@ -323,18 +323,18 @@ def test_a_closed_plan_has_no_open_step(answered: bool, expected: list[str]) -> 
     assert closed.close(answered=answered) == closed
 
 
-# --- in the graph ---------------------------------------------------------------------------------------------------------
+# --- in the graph -------------------------------------------------------------------------------------------
 
 
 def plans(events: list[AnyEvent]) -> list[list[tuple[str, str]]]:
     return [
-        [(one.step_id, one.status) for one in event.steps]
+        [(step.step_id, step.status) for step in event.steps]
         for event in events
         if isinstance(event, PlanUpdated)
     ]
 
 
-def told(talk: Any, request: int) -> list[dict[str, str]]:
+def read_plan_result(talk: Any, request: int) -> list[dict[str, str]]:
     """What the model got back for its last plan, as of its n-th request."""
     steps: list[dict[str, str]] = json.loads(talk.requests[request].tool_results["write_todos"][-1])["steps"]
     return steps
@@ -354,11 +354,11 @@ async def test_a_model_gets_the_ids_back_and_keeps_them() -> None:
         Turn(Call("write_todos", {"title": "Release", "todos": [LOOK, FIND]})), reworded, Turn(Say("Done."))
     )
     events = await GraphConversation(model).ask()
-    assert told(model, 1) == [
+    assert read_plan_result(model, 1) == [
         {"id": "step-1", "agent": "argocd", "title": "Look", "status": "pending"},
         {"id": "step-2", "agent": "jira", "title": "Find tickets", "status": "pending"},
     ]
-    assert [(one["id"], one["title"]) for one in told(model, 2)] == [
+    assert [(step["id"], step["title"]) for step in read_plan_result(model, 2)] == [
         ("step-1", "Look closer"),
         ("step-2", "Find tickets"),
     ]
@@ -378,7 +378,9 @@ async def test_a_model_gets_the_ids_back_and_keeps_them() -> None:
 async def test_a_model_may_write_its_plan_as(todos: list[Any]) -> None:
     model = scripted_model(Turn(Call("write_todos", {"todos": todos})), Turn(Say("Done.")))
     await GraphConversation(model).ask()
-    assert told(model, 1) == [{"id": "step-1", "agent": "argocd", "title": "Look", "status": "pending"}]
+    assert read_plan_result(model, 1) == [
+        {"id": "step-1", "agent": "argocd", "title": "Look", "status": "pending"}
+    ]
 
 
 async def test_delegations_move_their_steps_and_a_failed_one_stays_failed() -> None:
@@ -395,7 +397,7 @@ async def test_delegations_move_their_steps_and_a_failed_one_stays_failed() -> N
     assert plans(events)[0] == [("step-1", "pending"), ("step-2", "pending")]
     assert [("step-1", "in_progress"), ("step-2", "in_progress")] in plans(events)
     assert plans(events)[-1] == [("step-1", "completed"), ("step-2", "failed")]
-    assert [one["status"] for one in told(model, 3)] == ["completed", "failed"]
+    assert [step["status"] for step in read_plan_result(model, 3)] == ["completed", "failed"]
     of_calls = {
         (event.tool, event.step_id) for event in events if isinstance(event, ToolStarted | ToolFinished)
     }
@@ -422,4 +424,6 @@ async def test_the_next_question_of_a_conversation_has_a_plan_of_its_own() -> No
     for question in ("one", "two"):
         events = await talk.ask(question)
         assert plans(events) == [[("step-1", "pending")]]
-        assert told(model, -1) == [{"id": "step-1", "agent": "jira", "title": question, "status": "pending"}]
+        assert read_plan_result(model, -1) == [
+            {"id": "step-1", "agent": "jira", "title": question, "status": "pending"}
+        ]

@@ -1,4 +1,4 @@
-"""Who decides whether a tool runs: the agent's definition, the tool's server, READ_ONLY, and a person where nobody is sure."""
+"""Whether a tool runs: by the agent's definition, the server's annotations, READ_ONLY, or a person."""
 
 from itertools import product
 from typing import Any
@@ -26,14 +26,14 @@ NOTHING: dict[str, Any] = {}
 HINTS = (READS, ADDS, DESTROYS, REPEATS, NOTHING)
 
 
-def known(
+def tool_metadata(
     listed: Permission | None = None, hints: Any = None, effect: Effect | None = None
 ) -> dict[str, Any]:
     """What is known of a tool of an MCP server."""
     return {"listed": listed, "annotations": hints, **({"effect": effect} if effect else {})}
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- what is asked ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def known(
 def test_who_decides(
     listed: Permission | None, hints: Any, effect: Effect | None, permission: Permission, reason: str
 ) -> None:
-    assert decide_permission(known(listed, hints, effect), read_only=False) == PolicyDecision(
+    assert decide_permission(tool_metadata(listed, hints, effect), read_only=False) == PolicyDecision(
         permission, reason
     )
 
@@ -105,7 +105,7 @@ def test_who_decides(
 def test_what_read_only_leaves(
     listed: Permission | None, hints: Any, effect: Effect | None, permission: Permission, reason: str
 ) -> None:
-    assert decide_permission(known(listed, hints, effect), read_only=True) == PolicyDecision(
+    assert decide_permission(tool_metadata(listed, hints, effect), read_only=True) == PolicyDecision(
         permission, reason
     )
 
@@ -115,12 +115,12 @@ def test_every_combination_keeps_the_rules() -> None:
     listings: tuple[Permission | None, ...] = (None, "allow", "ask", "deny")
     effects: tuple[Effect | None, ...] = (None, "read", "idempotent", "write")
     for listed, hints, effect, read_only in product(listings, HINTS, effects, (False, True)):
-        tool = known(listed, hints, effect)
-        found, reads = decide_permission(tool, read_only=read_only), read_effect(tool) == "read"
+        tool = tool_metadata(listed, hints, effect)
+        decision, reads = decide_permission(tool, read_only=read_only), read_effect(tool) == "read"
         may_run = listed == "allow" or (listed is None and (reads or hints == ADDS))
-        assert (found.permission == "allow") == (may_run and (reads or not read_only)), tool
-        assert (found.permission == "deny") == (listed == "deny" or (read_only and not reads)), tool
-        assert bool(found.reason) == (found.permission != "allow"), tool
+        assert (decision.permission == "allow") == (may_run and (reads or not read_only)), tool
+        assert (decision.permission == "deny") == (listed == "deny" or (read_only and not reads)), tool
+        assert bool(decision.reason) == (decision.permission != "allow"), tool
 
 
 def test_a_tool_of_the_program_runs_unless_something_else_is_said() -> None:
@@ -135,33 +135,33 @@ def test_what_the_program_needs_itself_always_runs() -> None:
     assert decide_permission({"own": True, "effect": "write"}, read_only=True) == PolicyDecision("allow")
 
 
-# --- what calling again would do ------------------------------------------------------------------------------------------
+# --- what calling again would do ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("metadata", "effect"),
     [
         ({}, "write"),
-        (known(), "write"),
-        (known(hints=READS), "read"),
-        (known(hints=REPEATS), "idempotent"),
-        (known(hints={**READS, **REPEATS}), "read"),
-        (known(hints=ADDS), "write"),
-        (known(hints=DESTROYS), "write"),
-        (known(hints={"readOnlyHint": False, "idempotentHint": False}), "write"),
-        (known(hints=NOTHING, effect="read"), "read"),
-        (known(hints=READS, effect="idempotent"), "idempotent"),
-        (known(hints=READS, effect="write"), "write"),
+        (tool_metadata(), "write"),
+        (tool_metadata(hints=READS), "read"),
+        (tool_metadata(hints=REPEATS), "idempotent"),
+        (tool_metadata(hints={**READS, **REPEATS}), "read"),
+        (tool_metadata(hints=ADDS), "write"),
+        (tool_metadata(hints=DESTROYS), "write"),
+        (tool_metadata(hints={"readOnlyHint": False, "idempotentHint": False}), "write"),
+        (tool_metadata(hints=NOTHING, effect="read"), "read"),
+        (tool_metadata(hints=READS, effect="idempotent"), "idempotent"),
+        (tool_metadata(hints=READS, effect="write"), "write"),
         ({"effect": "something else", "annotations": READS}, "read"),
         ({"effect": None}, "write"),
-        (known(listed="allow"), "write"),  # to be allowed to run is not to be harmless
+        (tool_metadata(listed="allow"), "write"),  # to be allowed to run is not to be harmless
     ],
 )
 def test_what_calling_again_would_do(metadata: dict[str, Any], effect: Effect) -> None:
     assert read_effect(metadata) == effect
 
 
-# --- what a definition says -------------------------------------------------------------------------------------------
+# --- what a definition says ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,9 @@ def test_what_calling_again_would_do(metadata: dict[str, Any], effect: Effect) -
 def test_what_a_definition_says_of_a_tool(
     policy: dict[str, Any], tool: str, listed: Permission | None
 ) -> None:
-    said = ToolPolicy(**policy)
-    assert said.find_permission(tool) == listed
-    assert said.permission(tool) == (listed or "allow")
+    tool_policy = ToolPolicy(**policy)
+    assert tool_policy.find_permission(tool) == listed
+    assert tool_policy.permission(tool) == (listed or "allow")
 
 
 @pytest.mark.parametrize(

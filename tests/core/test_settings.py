@@ -1,4 +1,4 @@
-"""Settings: where values come from, what counts as set, and errors that name every wrong variable and no value."""
+"""Settings: the sources of values, what counts as set, and errors that name variables and no value."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings, export_variables, is_loopback, read_environment
 
-# --- where values come from -------------------------------------------------------------------------------------------------
+# --- where values come from ---------------------------------------------------------------------------------
 
 
 def test_without_anything_the_server_listens_on_this_machine_alone() -> None:
@@ -81,7 +81,7 @@ def test_settings_cannot_be_changed_later() -> None:
         settings.server.port = 1  # type: ignore[misc]
 
 
-# --- kinds of values ----------------------------------------------------------------------------------------------------------
+# --- kinds of values ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_only_this_machine_is_loopback(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
-# --- what is wrong ------------------------------------------------------------------------------------------------------------
+# --- what is wrong ------------------------------------------------------------------------------------------
 
 
 WRONG = {
@@ -171,9 +171,9 @@ def test_all_wrong_variables_are_named_in_one_error() -> None:
 def test_an_error_never_shows_a_value() -> None:
     with pytest.raises(ConfigurationError) as caught:
         Settings.from_variables(WRONG)
-    shown = f"{caught.value} {caught.value!r} {caught.value.__cause__!r}"
-    assert "secretvalue" not in shown.lower()
-    assert "77123" not in shown
+    message = f"{caught.value} {caught.value!r} {caught.value.__cause__!r}"
+    assert "secretvalue" not in message.lower()
+    assert "77123" not in message
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_secret_is_in_no_picture_of_the_settings() -> None:
     assert settings.server.shared_key.get_secret_value() == "very-secret-key"
 
 
-# --- for libraries that read the environment themselves -----------------------------------------------------------------------
+# --- for libraries that read the environment themselves -----------------------------------------------------
 
 
 def test_exported_variables_reach_libraries_and_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The fold: what a reader sees of a run, however its events were cut, and which of the supervisor's words are an echo."""
+"""The transcript: what a reader sees of a run, however its events were cut, and which texts are an echo."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -46,7 +46,7 @@ TRACE = "0" * 32
 QUESTION = RunStarted(message_id="q", parts=(TextPart(text="Which version?"),))
 
 
-def said(text: str, message_id: str = "m", **more: Any) -> TextDelta:
+def text_delta(text: str, message_id: str = "m", **more: Any) -> TextDelta:
     return TextDelta(message_id=message_id, offset=0, text=text, **more)
 
 
@@ -69,11 +69,11 @@ def plan(*statuses: StepStatus) -> PlanUpdated:
 
 
 def span_of(events: Sequence[AnyEvent], message_id: str = "m") -> Span:
-    [found] = [span for span in fold(events).spans if span.message_id == message_id]
-    return found
+    [span] = [span for span in fold(events).spans if span.message_id == message_id]
+    return span
 
 
-# --- properties -------------------------------------------------------------------------------------------------------
+# --- properties ---------------------------------------------------------------------------------------------
 
 
 @given_by.examples(60)
@@ -118,10 +118,10 @@ async def test_what_the_writer_stores_reads_like_what_was_said(events: list[AnyE
 @given_by.examples(60)
 @given(events=given_by.any_events)
 def test_any_events_in_any_order_make_a_transcript(events: list[AnyEvent]) -> None:
-    seen = fold(events)
-    assert len({span.message_id for span in seen.spans}) == len(seen.spans)
-    assert len({call.call_id for call in seen.calls}) == len(seen.calls)
-    assert len({request.request_id for request in seen.requests}) == len(seen.requests)
+    transcript = fold(events)
+    assert len({span.message_id for span in transcript.spans}) == len(transcript.spans)
+    assert len({call.call_id for call in transcript.calls}) == len(transcript.calls)
+    assert len({request.request_id for request in transcript.requests}) == len(transcript.requests)
 
 
 @given_by.examples(40)
@@ -142,19 +142,19 @@ def test_a_delta_that_comes_twice_does_no_harm(events: list[AnyEvent], data: st.
 @given_by.examples(60)
 @given(events=given_by.any_events, answered=st.booleans())
 def test_closing_leaves_nothing_open(events: list[AnyEvent], answered: bool) -> None:
-    seen = fold(events)
-    after = fold(closing_events(seen, answered=answered), seen)
+    transcript = fold(events)
+    after = fold(closing_events(transcript, answered=answered), transcript)
     assert after.running == ()
     assert after.requests == ()
     assert after.plan is None or after.plan.open_steps() == ()
     assert list(closing_events(after, answered=answered)) == []
 
 
-# --- every kind does something ----------------------------------------------------------------------------------------
+# --- every kind does something ------------------------------------------------------------------------------
 
 EFFECTS: list[tuple[AnyEvent, dict[str, Any]]] = [
     (QUESTION, {"state": "working", "question": QUESTION.parts}),
-    (said("Hello"), {"text": "Hello"}),
+    (text_delta("Hello"), {"text": "Hello"}),
     (TextEnded(message_id="open", role="answer"), {"unfinished": None}),
     (TextDiscarded(message_id="open"), {"spans": ()}),
     (ToolStarted(call_id="c", tool="x"), {"running": ["running", "c"]}),
@@ -220,31 +220,31 @@ EFFECTS: list[tuple[AnyEvent, dict[str, Any]]] = [
 ]
 
 BEFORE: list[AnyEvent] = [
-    said("Wri", "open"),
+    text_delta("Wri", "open"),
     ToolStarted(call_id="running", tool="x"),
     InputRequested(request_id="r1", asked=Form(response="Sure?")),
 ]
 
 
-def view(seen: Transcript) -> dict[str, Any]:
+def view(transcript: Transcript) -> dict[str, Any]:
     """What a surface would draw."""
     fields = {
-        name: getattr(seen, name)
+        name: getattr(transcript, name)
         for name in ("state", "question", "spans", "waiting_for", "answer", "data", "citations", "partial")
     }
     return fields | {
-        "wrong": seen.wrong,
-        "held": seen.held,
-        "error": seen.error,
-        "retryable": seen.retryable,
-        "trace_id": seen.trace_id,
-        "text": seen.text.removeprefix("Wri").strip(),
-        "unfinished": seen.unfinished_text(),
-        "running": [call.call_id for call in seen.running],
-        "progress": seen.calls[0].progress,
-        "plan": seen.plan and seen.plan.title,
-        "pending": [request.request_id for request in seen.requests],
-        "notices": [notice.text for notice in seen.notices],
+        "wrong": transcript.wrong,
+        "held": transcript.held,
+        "error": transcript.error,
+        "retryable": transcript.retryable,
+        "trace_id": transcript.trace_id,
+        "text": transcript.text.removeprefix("Wri").strip(),
+        "unfinished": transcript.unfinished_text(),
+        "running": [call.call_id for call in transcript.running],
+        "progress": transcript.calls[0].progress,
+        "plan": transcript.plan and transcript.plan.title,
+        "pending": [request.request_id for request in transcript.requests],
+        "notices": [notice.text for notice in transcript.notices],
     }
 
 
@@ -255,8 +255,8 @@ def test_the_table_of_effects_covers_every_kind() -> None:
 @pytest.mark.parametrize(("event", "effect"), EFFECTS, ids=[event.kind for event, _ in EFFECTS])
 def test_a_reader_sees_of_an_event(event: AnyEvent, effect: dict[str, Any]) -> None:
     before = fold(BEFORE)
-    seen = view(before.apply(event))
-    assert {name: seen[name] for name in effect} == effect
+    after_event = view(before.apply(event))
+    assert {name: after_event[name] for name in effect} == effect
     assert {name: view(before)[name] for name in effect} != effect
 
 
@@ -268,61 +268,61 @@ def test_a_transcript_is_never_changed_in_place() -> None:
     assert before == again
 
 
-# --- the echo rule ----------------------------------------------------------------------------------------------------
+# --- the echo rule ------------------------------------------------------------------------------------------
 
 
 def test_without_a_plan_text_after_a_delegation_is_an_echo() -> None:
-    assert span_of([QUESTION, *delegation(), said("Argo CD says 3.2.")]).echo
+    assert span_of([QUESTION, *delegation(), text_delta("Argo CD says 3.2.")]).echo
 
 
 def test_without_a_plan_text_before_any_tool_shows() -> None:
-    assert not span_of([QUESTION, said("I look first.")]).echo
+    assert not span_of([QUESTION, text_delta("I look first.")]).echo
 
 
 def test_without_a_plan_text_while_a_delegation_runs_shows() -> None:
-    assert not span_of([QUESTION, delegation()[0], said("Meanwhile.")]).echo
+    assert not span_of([QUESTION, delegation()[0], text_delta("Meanwhile.")]).echo
 
 
 def test_a_failed_delegation_is_a_delegation() -> None:
-    assert span_of([QUESTION, *delegation(outcome="error"), said("Argo CD failed.")]).echo
+    assert span_of([QUESTION, *delegation(outcome="error"), text_delta("Argo CD failed.")]).echo
 
 
 @pytest.mark.parametrize("name", ["search", "fetch_document", "list_datasources", "fetch_url"])
 def test_text_after_a_knowledge_tool_shows(name: str) -> None:
-    assert not span_of([QUESTION, *tool(name, knowledge=True), said("The documents say 3.2.")]).echo
+    assert not span_of([QUESTION, *tool(name, knowledge=True), text_delta("The documents say 3.2.")]).echo
 
 
 def test_text_after_a_knowledge_tool_shows_also_after_an_earlier_delegation() -> None:
     events = [
         QUESTION,
         *delegation(),
-        said("Argo CD says 3.2.", "m1"),
+        text_delta("Argo CD says 3.2.", "m1"),
         *tool(knowledge=True),
-        said("The documents agree.", "m2"),
+        text_delta("The documents agree.", "m2"),
     ]
     assert span_of(events, "m1").echo
     assert not span_of(events, "m2").echo
 
 
 def test_text_after_an_own_tool_that_is_not_of_the_knowledge_base_shows() -> None:
-    assert not span_of([QUESTION, *delegation(), *tool("clock"), said("It is noon.")]).echo
+    assert not span_of([QUESTION, *delegation(), *tool("clock"), text_delta("It is noon.")]).echo
 
 
 def test_a_tool_inside_the_delegation_is_not_the_tool_that_finished_last() -> None:
     inner = tool("version", "c1/c2", agent="argocd", parent_call="c1")
     start, end = delegation()
-    assert span_of([QUESTION, start, *inner, end, said("3.2.")]).echo
-    late = [start, end, *tool("version", "c1/c3", agent="argocd", parent_call="c1"), said("3.2.")]
+    assert span_of([QUESTION, start, *inner, end, text_delta("3.2.")]).echo
+    late = [start, end, *tool("version", "c1/c3", agent="argocd", parent_call="c1"), text_delta("3.2.")]
     assert span_of([QUESTION, *late]).echo
 
 
 def test_writing_a_plan_is_not_the_tool_that_finished_last() -> None:
-    """`write_todos` gives no tool event, so an empty plan between the delegation and the text changes nothing."""
-    assert span_of([QUESTION, *delegation(), plan(), said("3.2.")]).echo
+    """`write_todos` gives no tool event: an empty plan between the delegation and the text is ignored."""
+    assert span_of([QUESTION, *delegation(), plan(), text_delta("3.2.")]).echo
 
 
 def test_a_sub_agents_own_text_is_never_an_echo() -> None:
-    assert not span_of([QUESTION, *delegation(), said("3.2.", agent="jira", parent_call="c2")]).echo
+    assert not span_of([QUESTION, *delegation(), text_delta("3.2.", agent="jira", parent_call="c2")]).echo
 
 
 @pytest.mark.parametrize(
@@ -341,56 +341,58 @@ def test_a_sub_agents_own_text_is_never_an_echo() -> None:
 def test_with_a_plan_text_shows_and_an_intermediate_steps_text_is_its_thinking(
     statuses: tuple[StepStatus, ...], thinking_of: str | None, answering: bool
 ) -> None:
-    events = [QUESTION, *delegation(), plan(*statuses), said("Next.")]
+    events = [QUESTION, *delegation(), plan(*statuses), text_delta("Next.")]
     span = span_of(events)
     assert not span.echo
     assert span.thinking_of == thinking_of
-    seen = fold(events)
-    assert seen.answering is answering
-    assert seen.thinking(thinking_of or "step-1") == ("Next." if thinking_of else "")
+    transcript = fold(events)
+    assert transcript.answering is answering
+    assert transcript.thinking(thinking_of or "step-1") == ("Next." if thinking_of else "")
 
 
 def test_a_text_that_names_its_step_is_that_steps_thinking() -> None:
-    seen = fold([QUESTION, plan("in_progress", "in_progress", "pending"), said("B.", step_id="step-2")])
-    assert (seen.thinking("step-1"), seen.thinking("step-2")) == ("", "B.")
+    transcript = fold(
+        [QUESTION, plan("in_progress", "in_progress", "pending"), text_delta("B.", step_id="step-2")]
+    )
+    assert (transcript.thinking("step-1"), transcript.thinking("step-2")) == ("", "B.")
 
 
 def test_once_the_answer_has_begun_nothing_is_an_echo() -> None:
-    begun = [QUESTION, plan("completed", "in_progress"), said("Now the answer.", "m1")]
-    more_work = [*delegation(call_id="c5"), plan(), said("It is 3.2.", "m2")]
+    begun = [QUESTION, plan("completed", "in_progress"), text_delta("Now the answer.", "m1")]
+    more_work = [*delegation(call_id="c5"), plan(), text_delta("It is 3.2.", "m2")]
     assert not span_of([*begun, *more_work], "m2").echo
     assert span_of([QUESTION, *more_work], "m2").echo
 
 
 def test_once_the_answer_has_begun_text_is_no_steps_thinking() -> None:
-    seen = fold(
+    transcript = fold(
         [
             QUESTION,
             plan("in_progress"),
-            said("Answer.", "m1"),
+            text_delta("Answer.", "m1"),
             plan("in_progress", "pending"),
-            said("More.", "m2"),
+            text_delta("More.", "m2"),
         ]
     )
-    assert [span.thinking_of for span in seen.spans] == [None, None]
+    assert [span.thinking_of for span in transcript.spans] == [None, None]
 
 
 def test_the_label_is_given_when_a_message_begins() -> None:
     events = [
         QUESTION,
-        said("I ask ", "m"),
+        text_delta("I ask ", "m"),
         *delegation(),
         TextDelta(message_id="m", offset=6, text="Argo CD."),
     ]
     assert span_of(events) == Span("m", "I ask Argo CD.", echo=False)
 
 
-# --- calls, requests, texts -------------------------------------------------------------------------------------------
+# --- calls, requests, texts ---------------------------------------------------------------------------------
 
 
 def test_running_calls_are_those_without_an_end_inner_ones_included() -> None:
     inner = ToolStarted(call_id="c1/c2", tool="version", agent="argocd", parent_call="c1")
-    seen = fold(
+    transcript = fold(
         [
             delegation()[0],
             inner,
@@ -398,7 +400,7 @@ def test_running_calls_are_those_without_an_end_inner_ones_included() -> None:
             ToolFinished(call_id="c3", tool="search"),
         ]
     )
-    assert [(call.call_id, call.agent, call.delegates) for call in seen.running] == [
+    assert [(call.call_id, call.agent, call.delegates) for call in transcript.running] == [
         ("c1", "supervisor", True),
         ("c1/c2", "argocd", False),
     ]
@@ -420,19 +422,19 @@ def test_the_end_of_a_call_keeps_its_arguments_and_step() -> None:
 
 def test_several_requests_can_be_pending_and_each_is_resolved_alone() -> None:
     form = Form(response="Name?", fields=(InputField(field_name="name"),))
-    asked: list[AnyEvent] = [
+    events: list[AnyEvent] = [
         InputRequested(request_id="r1", asked=form),
         InputRequested(request_id="r2", asked=Approval(tool="delete", arguments={"n": 1}), agent="k8s"),
         Paused(text="I need input.", requests=("r1", "r2")),
     ]
-    assert [(one.request_id, one.agent, one.asked) for one in fold(asked).requests] == [
+    assert [(request.request_id, request.agent, request.asked) for request in fold(events).requests] == [
         ("r1", "supervisor", form),
         ("r2", "k8s", Approval(tool="delete", arguments={"n": 1})),
     ]
     resolved = InputResolved(request_id="r1", resolution="answered", by="ann", value={"name": "x"})
-    seen = fold([*asked, resolved])
-    assert [one.request_id for one in seen.requests] == ["r2"]
-    assert seen.resolved == (resolved,)
+    transcript = fold([*events, resolved])
+    assert [request.request_id for request in transcript.requests] == ["r2"]
+    assert transcript.resolved == (resolved,)
 
 
 @pytest.mark.parametrize(
@@ -447,36 +449,44 @@ def test_several_requests_can_be_pending_and_each_is_resolved_alone() -> None:
     ids=lambda event: event.kind,
 )
 def test_what_was_wrong_with_an_answer_is_shown_until_something_else_happens(event: AnyEvent) -> None:
-    asked = InputRequested(request_id="r1", asked=Form(response="Name?"))
-    told = fold(
-        [asked, Paused(text="?", requests=("r1",), wrong={"r1": {"name": "Name is required."}}, held="What?")]
+    request = InputRequested(request_id="r1", asked=Form(response="Name?"))
+    transcript = fold(
+        [
+            request,
+            Paused(text="?", requests=("r1",), wrong={"r1": {"name": "Name is required."}}, held="What?"),
+        ]
     )
-    assert (told.wrong, told.held) == ({"r1": {"name": "Name is required."}}, "What?")
-    after = told.apply(Notice(code="info", text="Hm.")).apply(event)
+    assert (transcript.wrong, transcript.held) == ({"r1": {"name": "Name is required."}}, "What?")
+    after = transcript.apply(Notice(code="info", text="Hm.")).apply(event)
     assert (after.wrong, after.held) == ({}, None)
 
 
 def test_a_discarded_message_is_gone_and_what_replaces_it_stands_alone() -> None:
     events: list[AnyEvent] = [
-        said("I lo", "first"),
+        text_delta("I lo", "first"),
         TextDiscarded(message_id="first"),
-        said("I look.", "second", slot="first"),
+        text_delta("I look.", "second", slot="first"),
         TextEnded(message_id="second", role="narration"),
     ]
-    seen = fold(events)
-    assert seen.text == "I look."
-    assert seen.unfinished_text() is None
+    transcript = fold(events)
+    assert transcript.text == "I look."
+    assert transcript.unfinished_text() is None
 
 
 def test_what_was_being_written_is_the_unfinished_text() -> None:
-    inner = said("Inner", "m9", agent="argocd", parent_call="c1")
-    seen = fold(
-        [said("Done.", "m1"), TextEnded(message_id="m1", role="narration"), said("The answ", "m2"), inner]
+    inner = text_delta("Inner", "m9", agent="argocd", parent_call="c1")
+    transcript = fold(
+        [
+            text_delta("Done.", "m1"),
+            TextEnded(message_id="m1", role="narration"),
+            text_delta("The answ", "m2"),
+            inner,
+        ]
     )
-    assert seen.unfinished_text() == "The answ"
+    assert transcript.unfinished_text() == "The answ"
 
 
-# --- closing ----------------------------------------------------------------------------------------------------------
+# --- closing ------------------------------------------------------------------------------------------------
 
 
 def test_closing_ends_inner_calls_before_the_delegation_around_them() -> None:
@@ -513,7 +523,7 @@ def test_closing_says_nothing_when_nothing_is_open() -> None:
         QUESTION,
         plan("completed", "failed"),
         *delegation(),
-        said("3.2."),
+        text_delta("3.2."),
         TextEnded(message_id="m", role="answer"),
     ]
     assert list(closing_events(fold(events), answered=True)) == []

@@ -17,7 +17,7 @@ from ai_platform_engineering.core.templates import (
     fill,
     fill_text,
     fill_tree,
-    read_value,
+    parse_value,
     split_data,
 )
 from ai_platform_engineering.core.workflow_actions import (
@@ -146,7 +146,7 @@ def test_all_texts_of_a_tree_are_filled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "value", "words"),
+    ("text", "value", "words"),
     [
         ('{"a": 1}', {"a": 1}, ""),
         (' ["x"]\n', ["x"], ' ["x"]\n'),
@@ -161,8 +161,8 @@ def test_all_texts_of_a_tree_are_filled() -> None:
         ("1" * 5000, "1" * 5000, "1" * 5000),
     ],
 )
-def test_a_result_is_read(said: str, value: JsonValue, words: str) -> None:
-    assert (read_value(said), split_data(said)[0]) == (value, words)
+def test_a_result_is_read(text: str, value: JsonValue, words: str) -> None:
+    assert (parse_value(text), split_data(text)[0]) == (value, words)
 
 
 @given(text | st.text(alphabet='{} "a', max_size=12))
@@ -313,11 +313,13 @@ def with_field(**more: Any) -> dict[str, Any]:
         ),
         (
             with_step(agent="x", tool="y", arguments={"a": [{"b": "{{ input.owner }}"}]}),
-            "step `one`, `arguments.a[0].b`: `input.owner`: the form has no such field; its fields are `private`, `repo`, `size`",
+            "step `one`, `arguments.a[0].b`: `input.owner`: the form has no such field; "
+            "its fields are `private`, `repo`, `size`",
         ),
         (
             with_step(prompt="x", when="{{ input[0] }}"),
-            "step `one`, `when`: `input[0]`: the form has no such field; its fields are `private`, `repo`, `size`",
+            "step `one`, `when`: `input[0]`: the form has no such field; "
+            "its fields are `private`, `repo`, `size`",
         ),
         (
             changed(steps=[], answer="{{ create.x }}"),
@@ -325,7 +327,8 @@ def with_field(**more: Any) -> dict[str, Any]:
         ),
         (
             with_step(form={"fields": [{"name": "a", "default": "{{ x }}"}]}),
-            "step `one`, field `a`, `default`: `x` names no form and no step before it; there are `input`, `results`",
+            "step `one`, field `a`, `default`: `x` names no form and no step before it; "
+            "there are `input`, `results`",
         ),
         (
             changed(form={"response": "{{ results }}", "fields": [{"name": "it"}]}, steps=[], answer=None),
@@ -367,7 +370,8 @@ def with_field(**more: Any) -> dict[str, Any]:
         ),
         (
             with_field(values=[1]),
-            "the form, field `it`, `values`: must be text; numbers, true, false and what begins with { need quotes",
+            "the form, field `it`, `values`: must be text; "
+            "numbers, true, false and what begins with { need quotes",
         ),
         (
             changed(form={"fields": [{"name": "a"}] * 2}, steps=[], answer=None),
@@ -413,14 +417,14 @@ def statuses(*outcomes: StepOutcome) -> list[str]:
     return [step.status for step in build_plan_steps(WORKFLOW, outcomes)]
 
 
-def asked(*outcomes: StepOutcome, **given: JsonValue) -> Form:
-    move = next_action(WORKFLOW, given, outcomes)
+def next_form(*outcomes: StepOutcome, **values: JsonValue) -> Form:
+    move = next_action(WORKFLOW, values, outcomes)
     assert isinstance(move, AskPerson)
     return move.form
 
 
 def test_a_story_that_goes_well() -> None:
-    form = asked()
+    form = next_form()
     assert (form.title, form.description, form.response) == ("Repo", None, "Details, please.")
     repo, private, size = form.fields
     assert (repo.field_name, repo.field_label, repo.pattern, repo.max_length, repo.required) == (
@@ -446,7 +450,7 @@ def test_a_story_that_goes_well() -> None:
         "announce", "github", "Announce octo/web."
     )
 
-    more = asked(FILLED, CREATED, ANNOUNCED)
+    more = next_form(FILLED, CREATED, ANNOUNCED)
     assert (more.title, more.description) == ("More", "For octo/web.")
     assert [(field.field_name, field.default_value) for field in more.fields] == [
         ("topic", "infra"),
@@ -492,19 +496,21 @@ def test_a_failed_step_stops_the_story_and_says_what_was_done_and_what_not() -> 
     failed = StepOutcome("report", ok=False, value="No model.")
     move = next_action(WORKFLOW, {}, [FILLED, CREATED, NOT_ANNOUNCED, MORE, failed])
     assert move == FinishWorkflow(
-        "Create Repo stopped: the step “Report” failed: No model.\n\nBefore that:\n\nCreate it: full_name: octo/web\n\n"
+        "Create Repo stopped: the step “Report” failed: No model.\n\n"
+        "Before that:\n\nCreate it: full_name: octo/web\n\n"
         "Announce (failed): The chat is closed.",
         failed=True,
     )
     early = next_action(WORKFLOW, {}, [FILLED, StepOutcome("create", ok=False, value=None)])
     assert early == FinishWorkflow(
-        "Create Repo stopped: the step “Create it” failed: no reason was given\n\nNot done: Announce, More, Report.",
+        "Create Repo stopped: the step “Create it” failed: no reason was given\n\n"
+        "Not done: Announce, More, Report.",
         failed=True,
     )
 
 
 def test_a_step_that_may_fail_is_passed_over_but_not_in_silence() -> None:
-    more = asked(FILLED, CREATED, NOT_ANNOUNCED)
+    more = next_form(FILLED, CREATED, NOT_ANNOUNCED)
     assert [field.default_value for field in more.fields] == [None, "web-docs", 3]
     ended = next_action(WORKFLOW, {}, [FILLED, CREATED, NOT_ANNOUNCED, MORE, REPORTED])
     assert ended == FinishWorkflow(
@@ -523,8 +529,8 @@ def test_a_step_that_needs_the_value_of_a_failed_one_fails_untried() -> None:
     assert next_action(
         workflow, {}, [*story, StepOutcome("two", ok=False, value=fail.reason)]
     ) == FinishWorkflow(
-        "Create Repo: done, but not every step worked.\n\nOne (failed): Too late.\n\nTwo (failed): The step `one` failed, "
-        "so there is no `one.id`.",
+        "Create Repo: done, but not every step worked.\n\nOne (failed): Too late.\n\n"
+        "Two (failed): The step `one` failed, so there is no `one.id`.",
         failed=False,
     )
 
@@ -548,10 +554,10 @@ def test_without_an_answer_every_step_is_told_in_words_and_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "wanted"),
+    ("value", "is_due"),
     [("x", True), ("", False), (None, False), (False, False), (True, True), ([], False), ("false", False)],
 )
-def test_a_step_is_left_out_when_its_condition_gives_nothing(value: JsonValue, wanted: bool) -> None:
+def test_a_step_is_left_out_when_its_condition_gives_nothing(value: JsonValue, is_due: bool) -> None:
     steps = [
         {"name": "one", "agent": "x", "prompt": "One", "when": "{{ input.repo }}"},
         {"name": "two", "prompt": '{{ one or "left out" }}'},
@@ -560,17 +566,17 @@ def test_a_step_is_left_out_when_its_condition_gives_nothing(value: JsonValue, w
     story = [StepOutcome("input", ok=True, value={"repo": value})]
     expected = (
         (DelegateTask("one", "x", "One"), "in_progress")
-        if wanted
+        if is_due
         else (AskModel("two", "left out"), "skipped")
     )
     assert (next_action(workflow, {}, story), build_plan_steps(workflow, story)[1].status) == expected
 
 
 def test_what_is_known_is_filled_in_and_asked_all_the_same() -> None:
-    form = asked(repo="docs", private="no", size="huge", stranger=1)
+    form = next_form(repo="docs", private="no", size="huge", stranger=1)
     assert [field.value for field in form.fields] == ["docs", False, None]
-    assert [field.value for field in asked(repo="Not a name").fields] == [None, None, None]
-    assert [field.value for field in asked(FILLED, CREATED, ANNOUNCED, repo="docs").fields] == [
+    assert [field.value for field in next_form(repo="Not a name").fields] == [None, None, None]
+    assert [field.value for field in next_form(FILLED, CREATED, ANNOUNCED, repo="docs").fields] == [
         None,
         "docs",
         None,
@@ -598,9 +604,9 @@ outcome = st.builds(StepOutcome, step=names, ok=st.booleans() | st.just(True), v
 @given(st.dictionaries(names, json_value, max_size=3), st.lists(outcome, max_size=8))
 @examples(60)
 def test_there_is_always_a_next_move_and_a_plan(
-    given: dict[str, JsonValue], outcomes: list[StepOutcome]
+    values: dict[str, JsonValue], outcomes: list[StepOutcome]
 ) -> None:
-    move = next_action(WORKFLOW, given, outcomes)
+    move = next_action(WORKFLOW, values, outcomes)
     assert not isinstance(move, FinishWorkflow) or move.text
     plan = build_plan_steps(WORKFLOW, outcomes)
     assert [step.step_id for step in plan] == [step.name for step in WORKFLOW.sequence]

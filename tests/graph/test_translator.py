@@ -37,7 +37,7 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.graph.translator import STREAM_MODES, Translator
-from ai_platform_engineering.runtime.runs.runs import derive_trace_id
+from ai_platform_engineering.runtime.runs.turn import derive_trace_id
 from tests.support import strategies as given_by
 from tests.support.fakes.corpora import CORPORA, Corpus, CorpusChatModel
 from tests.support.fakes.model import ScriptedChatModel

@@ -16,7 +16,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
     main,
     server_lifecycle,
 )
-from ai_platform_engineering.runtime.runs.runs import Turn as RunTurn
+from ai_platform_engineering.runtime.runs.turn import Turn as RunTurn
 from tests.support.scenarios import run_scripted_system, token, version_team
 
 

@@ -22,7 +22,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 )
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun
-from ai_platform_engineering.runtime.runs.runs import Turn as RunTurn
+from ai_platform_engineering.runtime.runs.turn import Turn as RunTurn
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Script
 from tests.support.harness import FAST

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: every kind of event, event lists in any order, and event lists as a run writes them."""
+"""Hypothesis strategies: every kind of event, event lists in any order, and event lists as a run has them."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ Strategy = st.SearchStrategy[Any]
 
 
 def examples(count: int) -> settings:
-    """So many examples, or a multiple of it for a long search: `EXAMPLES_FACTOR=50 pytest tests/a2a/test_codec.py`."""
+    """So many examples, or more for a long search: `EXAMPLES_FACTOR=50 pytest tests/a2a/test_codec.py`."""
     factor = int(os.environ.get("EXAMPLES_FACTOR", "1"))
     return settings(max_examples=count * factor, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -267,11 +267,11 @@ def numbered(events: Sequence[AnyEvent], first: int = 1) -> list[StoredEvent]:
     ]
 
 
-# --- lists as a run writes them -----------------------------------------------------------------------------------------
+# --- lists as a run writes them -----------------------------------------------------------------------------
 
 
 class _Writer:
-    """Draws a run: every message has one home, every call ends inside its delegation, and ids are used once."""
+    """Draws a run: every message has one owner, calls end inside their delegation, and ids are used once."""
 
     def __init__(self, draw: Callable[[Strategy], Any]) -> None:
         self._draw, self._ids = draw, 0
@@ -344,7 +344,10 @@ class _Writer:
         }
         knowledge = parent is None and self._draw(st.booleans())
         outcome = self._draw(st.sampled_from(get_args(ToolOutcome)))
-        progress = [ToolProgress(**call, text=said) for said in self._draw(st.lists(text, max_size=1))]
+        progress = [
+            ToolProgress(**call, text=progress_text)
+            for progress_text in self._draw(st.lists(text, max_size=1))
+        ]
         return [
             ToolStarted(**call, knowledge=knowledge, arguments=self._draw(json_object)),
             *progress,
@@ -358,7 +361,7 @@ class _Writer:
         while queues:
             queue = queues[self._draw(st.integers(0, len(queues) - 1))]
             mixed.append(queue.pop(0))
-            queues = [left for left in queues if left]
+            queues = [queue for queue in queues if queue]
         return mixed
 
     def _delegation(self) -> list[AnyEvent]:
@@ -428,7 +431,7 @@ def run_events(draw: Callable[[Strategy], Any]) -> list[AnyEvent]:
     return _Writer(draw).run()
 
 
-# --- the same words in other pieces -------------------------------------------------------------------------------------
+# --- the same words in other pieces -------------------------------------------------------------------------
 
 
 @st.composite

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
 from ai_platform_engineering.runtime.log.run_log import (
     Allowance,
@@ -20,32 +20,39 @@ from ai_platform_engineering.runtime.log.run_log import (
     PendingRequest,
     RunRow,
     StoredMarker,
-    begun,
+)
+from ai_platform_engineering.runtime.log.run_log_rules import (
+    begin_entry,
     can_settle,
     changes_requests,
+    check_epoch,
     requests_after,
     status_after,
 )
 
 
 @dataclass(slots=True)
-class _Stored:
+class _StoredRun:
     row: RunRow
     digest: str
     lasting_id: bool
     events: list[StoredEvent] = field(default_factory=list)
     markers: dict[Marker, StoredMarker] = field(default_factory=dict)
-    orders: dict[str, tuple[str, str]] = field(default_factory=dict)
+    remote_tasks: dict[str, tuple[str, str]] = field(default_factory=dict)  # by key: agent and task id
     journal: dict[str, JournalEntry] = field(default_factory=dict)
     feedback: dict[str, Feedback] = field(default_factory=dict)
-    waiting: set[asyncio.Future[None]] = field(default_factory=set)
+    waiters: set[asyncio.Future[None]] = field(default_factory=set)
+
+    @property
+    def conversation(self) -> tuple[str, str]:
+        return self.row.owner, self.row.context_id
 
 
 class MemoryLog:
-    """Keeps every run until `most` runs are held; then the oldest ended ones go."""
+    """A run log in memory. It holds at most `most` runs: then the oldest ended ones are removed."""
 
     def __init__(self, most: int = 10_000) -> None:
-        self._runs: dict[str, _Stored] = {}
+        self._runs: dict[str, _StoredRun] = {}
         self._messages: dict[tuple[str, str, str], str] = {}
         self._answers: dict[tuple[str, str, str], AnswerMessage] = {}
         self._requests: dict[str, PendingRequest] = {}
@@ -54,11 +61,12 @@ class MemoryLog:
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
         # No await in here: two equal messages at once must not both pass.
-        key = (new.owner, new.context_id if new.lasting_id else "", new.message_id)
-        known = self._runs.get(self._messages.get(key, ""))
-        if known is not None and (new.lasting_id or known.row.status == "running"):
-            if known.digest == new.digest:
-                return known.row, False
+        context_id = new.context_id if new.lasting_id else ""
+        key = (new.owner, context_id, new.message_id)
+        existing = self._runs.get(self._messages.get(key, ""))
+        if existing is not None and (new.lasting_id or existing.row.status == "running"):
+            if existing.digest == new.digest:
+                return existing.row, False
             if new.lasting_id:
                 raise MessageConflict()
         if new.run_id in self._runs:
@@ -76,174 +84,171 @@ class MemoryLog:
             created=now,
             updated=now,
         )
-        self._forget_oldest()
-        self._runs[new.run_id] = _Stored(row, new.digest, new.lasting_id)
+        self._remove_oldest()
+        run = _StoredRun(row, new.digest, new.lasting_id)
+        self._runs[new.run_id] = run
         self._messages[key] = new.run_id
-        self._store(self._runs[new.run_id], [new.started])
-        return self._runs[new.run_id].row, True
+        self._store_events(run, [new.started])
+        return run.row, True
 
     async def get(self, run_id: str) -> RunRow | None:
-        stored = self._runs.get(run_id)
-        if stored:
-            return stored.row
-        return None
+        run = self._runs.get(run_id)
+        if run is None:
+            return None
+        return run.row
 
     async def store_answer(self, answer: AnswerMessage) -> None:
-        row = self._stored(answer.run_id).row
+        row = self._find_run(answer.run_id).row
         self._answers[row.owner, row.context_id, answer.message_id] = answer
 
     async def find_answer(self, owner: str, context_id: str, message_id: str) -> AnswerMessage | None:
         return self._answers.get((owner, context_id, message_id))
 
     async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
-        rows = [stored.row for stored in self._runs.values() if stored.row.owner == owner]
-        return [row for row in reversed(rows) if context_id is None or row.context_id == context_id]
+        rows: list[RunRow] = []
+        for run in reversed(self._runs.values()):
+            if run.row.owner == owner and context_id in (None, run.row.context_id):
+                rows.append(run.row)
+        return rows
 
     async def conversations(self, owner: str) -> list[ConversationRow]:
-        found: dict[str, ConversationRow] = {}
+        conversations: dict[str, ConversationRow] = {}
         for row in await self.find_runs(owner):
-            talk = found.setdefault(
-                row.context_id, ConversationRow(owner, row.context_id, row.created, updated=row.created)
-            )
-            found[row.context_id] = replace(talk, created=row.created)
-        return list(found.values())
+            new = ConversationRow(owner, row.context_id, row.created, updated=row.created)
+            conversation = conversations.setdefault(row.context_id, new)
+            conversations[row.context_id] = replace(conversation, created=row.created)
+        return list(conversations.values())
 
     async def find_unfinished(self) -> list[RunRow]:
-        return [stored.row for stored in self._runs.values() if stored.row.status != "ended"]
+        return [run.row for run in self._runs.values() if run.row.status != "ended"]
 
     async def advance_epoch(self, run_id: str) -> int:
-        stored = self._stored(run_id)
-        stored.row = replace(stored.row, epoch=stored.row.epoch + 1)
-        return stored.row.epoch
+        run = self._find_run(run_id)
+        run.row = replace(run.row, epoch=run.row.epoch + 1)
+        return run.row.epoch
 
     async def lease(self, run_id: str, holder: str, seconds: float, *, force: bool = False) -> int | None:
-        stored, now = self._stored(run_id), datetime.now(UTC)
-        held = stored.row.lease_until is not None and stored.row.lease_until > now
-        if stored.row.status == "ended" or (held and not force):
+        run = self._find_run(run_id)
+        now = datetime.now(UTC)
+        is_leased = run.row.lease_until is not None and run.row.lease_until > now
+        if run.row.status == "ended" or (is_leased and not force):
             return None
-        stored.row = replace(
-            stored.row,
-            epoch=stored.row.epoch + 1,
-            holder=holder,
-            lease_until=now + timedelta(seconds=seconds),
-        )
-        return stored.row.epoch
+        lease_until = now + timedelta(seconds=seconds)
+        run.row = replace(run.row, epoch=run.row.epoch + 1, holder=holder, lease_until=lease_until)
+        return run.row.epoch
 
     async def append(
         self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()
     ) -> int:
-        stored = self._writable(run_id, epoch)
-        self._store(stored, events)
+        run = self._find_writable_run(run_id, epoch)
+        self._store_events(run, events)
+        last_seq = run.row.last_seq
         for marker in markers:
-            stored.markers.setdefault(
-                marker, StoredMarker(marker.ns, marker.checkpoint_id, stored.row.last_seq)
-            )
-        return stored.row.last_seq
+            run.markers.setdefault(marker, StoredMarker(marker.ns, marker.checkpoint_id, last_seq))
+        return last_seq
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
-        return self._stored(run_id).events[after : after + limit]
+        return self._find_run(run_id).events[after : after + limit]
 
     async def wait_for_event(self, run_id: str, after: int) -> None:
-        stored = self._stored(run_id)
-        while stored.row.last_seq <= after:
+        run = self._find_run(run_id)
+        while run.row.last_seq <= after:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            stored.waiting.add(waiter)
+            run.waiters.add(waiter)
             try:
                 await waiter
             finally:
-                stored.waiting.discard(waiter)
+                run.waiters.discard(waiter)
 
     async def markers(self, run_id: str) -> list[StoredMarker]:
-        return list(self._stored(run_id).markers.values())
+        return list(self._find_run(run_id).markers.values())
 
     async def find_remote_task(self, run_id: str, key: str) -> str | None:
-        found = self._stored(run_id).orders.get(key)
-        if found:
-            return found[1]
-        return None
+        remote_task = self._find_run(run_id).remote_tasks.get(key)
+        if remote_task is None:
+            return None
+        return remote_task[1]
 
     async def list_remote_tasks(self, run_id: str) -> list[tuple[str, str]]:
-        return list(self._stored(run_id).orders.values())
+        return list(self._find_run(run_id).remote_tasks.values())
 
     async def store_remote_task(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
-        self._writable(run_id, epoch).orders[key] = agent, task_id
+        self._find_writable_run(run_id, epoch).remote_tasks[key] = agent, task_id
 
     async def begin(
         self, run_id: str, epoch: int, key: str, tool: str, arguments: Mapping[str, Any], *, idempotent: bool
     ) -> JournalEntry:
-        journal = self._writable(run_id, epoch).journal
+        journal = self._find_writable_run(run_id, epoch).journal
         call = JournalEntry(key, tool, clean_json(arguments), "intent", epoch)
-        journal[key] = begun(journal.get(key), call, idempotent=idempotent)
+        journal[key] = begin_entry(journal.get(key), call, idempotent=idempotent)
         return journal[key]
 
     async def finish(
         self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
     ) -> None:
-        journal = self._writable(run_id, epoch).journal
+        journal = self._find_writable_run(run_id, epoch).journal
         if key not in journal:
             raise Refused("The call was never begun.")
         if journal[key].state in ("intent", "unknown"):
             journal[key] = replace(journal[key], state=state, outcome=clean_json(outcome))
 
     async def settle(self, run_id: str, key: str, outcome: Any, by: str) -> bool:
-        stored = self._stored(run_id)
-        entry = stored.journal.get(key)
-        if entry is None or not can_settle(entry, stored.row.status):
+        run = self._find_run(run_id)
+        entry = run.journal.get(key)
+        if entry is None or not can_settle(entry, run.row.status):
             return False
-        stored.journal[key] = replace(entry, state="done", outcome=clean_json(outcome), settled_by=by)
+        run.journal[key] = replace(entry, state="done", outcome=clean_json(outcome), settled_by=by)
         return True
 
     async def journal(self, run_id: str) -> list[JournalEntry]:
-        return list(self._stored(run_id).journal.values())
+        return list(self._find_run(run_id).journal.values())
 
     async def find_settled_calls(self, owner: str, context_id: str) -> list[tuple[str, JournalEntry]]:
-        runs = [
-            stored
-            for stored in self._runs.values()
-            if (stored.row.owner, stored.row.context_id) == (owner, context_id)
-        ]
-        return [
-            (stored.row.run_id, entry)
-            for stored in runs
-            for entry in stored.journal.values()
-            if entry.settled_by
-        ]
+        calls: list[tuple[str, JournalEntry]] = []
+        for run in self._runs.values():
+            if run.conversation != (owner, context_id):
+                continue
+            for entry in run.journal.values():
+                if entry.settled_by:
+                    calls.append((run.row.run_id, entry))
+        return calls
 
     async def request(self, request_id: str) -> PendingRequest | None:
         return self._requests.get(request_id)
 
     async def requests(self, run_id: str) -> list[PendingRequest]:
-        self._stored(run_id)
-        return self._asked(run_id)
+        self._find_run(run_id)
+        return self._requests_of(run_id)
 
     async def claim_requests(self, message: AnswerMessage, values: Mapping[str, Any], by: str) -> list[str]:
-        self._stored(message.run_id)
+        self._find_run(message.run_id)
         now = datetime.now(UTC)
-        waiting = [
-            request
-            for request in self._asked(message.run_id)
-            if request.request_id in values and request.waits(now)
-        ]
-        for request in waiting:
+        claimed: list[str] = []
+        for request in self._requests_of(message.run_id):
+            if request.request_id not in values or not request.waits(now):
+                continue
             answer = clean_json(values[request.request_id])
             self._requests[request.request_id] = replace(
                 request, status="claimed", answer=answer, by=by, at=now
             )
-        if waiting:
+            claimed.append(request.request_id)
+        if claimed:
             await self.store_answer(message)
-        return [request.request_id for request in waiting]
+        return claimed
 
     async def open_requests(self, owner: str | None = None) -> list[PendingRequest]:
-        waiting = [request for request in self._requests.values() if request.status == "pending"]
-        return [
-            request for request in waiting if owner is None or self._stored(request.run_id).row.owner == owner
-        ]
+        requests: list[PendingRequest] = []
+        for request in self._requests.values():
+            if request.status != "pending":
+                continue
+            if owner in (None, self._find_run(request.run_id).row.owner):
+                requests.append(request)
+        return requests
 
     async def allow(self, run_id: str, epoch: int, tool: str, by: str) -> None:
-        row = self._writable(run_id, epoch).row
-        self._allowances.setdefault((row.owner, row.context_id), {}).setdefault(
-            tool, Allowance(tool, by, datetime.now(UTC))
-        )
+        conversation = self._find_writable_run(run_id, epoch).conversation
+        allowances = self._allowances.setdefault(conversation, {})
+        allowances.setdefault(tool, Allowance(tool, by, datetime.now(UTC)))
 
     async def list_allowances(self, owner: str, context_id: str) -> list[Allowance]:
         return list(self._allowances.get((owner, context_id), {}).values())
@@ -252,87 +257,86 @@ class MemoryLog:
         return self._allowances.get((owner, context_id), {}).pop(tool, None) is not None
 
     async def rate(self, run_id: str, by: str, score: FeedbackScore, reason: str | None = None) -> Feedback:
-        said = self._stored(run_id).feedback[by] = Feedback(by, score, reason, datetime.now(UTC))
-        return said
+        feedback = Feedback(by, score, reason, datetime.now(UTC))
+        self._find_run(run_id).feedback[by] = feedback
+        return feedback
 
     async def feedback(self, run_id: str) -> list[Feedback]:
-        return list(self._stored(run_id).feedback.values())
+        return list(self._find_run(run_id).feedback.values())
 
     async def unrate(self, run_id: str, by: str) -> bool:
-        return self._stored(run_id).feedback.pop(by, None) is not None
+        return self._find_run(run_id).feedback.pop(by, None) is not None
 
     async def find_expired_conversations(self, older_than: datetime) -> list[tuple[str, str]]:
-        gone = self._old(older_than)
-        kept = {
-            (stored.row.owner, stored.row.context_id)
-            for run_id, stored in self._runs.items()
-            if run_id not in gone
-        }
-        old = dict.fromkeys(
-            (self._runs[run_id].row.owner, self._runs[run_id].row.context_id) for run_id in gone
-        )
-        return [conversation for conversation in old if conversation not in kept]
+        old_ids = self._find_old(older_than)
+        current = {run.conversation for run_id, run in self._runs.items() if run_id not in old_ids}
+        expired: dict[tuple[str, str], None] = {}  # a dict as an ordered set
+        for run_id in old_ids:
+            conversation = self._runs[run_id].conversation
+            if conversation not in current:
+                expired[conversation] = None
+        return list(expired)
 
     async def delete_runs(self, older_than: datetime) -> int:
-        gone = self._old(older_than)
-        self._remove(gone)
-        return len(gone)
+        old_ids = self._find_old(older_than)
+        self._remove(old_ids)
+        return len(old_ids)
 
     async def close(self) -> None:
-        """Nothing is kept anywhere."""
+        """There is nothing to store."""
 
-    def _writable(self, run_id: str, epoch: int) -> _Stored:
-        stored = self._stored(run_id)
-        if epoch != stored.row.epoch:
-            raise Fenced("The run has another owner now.")
-        if stored.row.status == "ended":
-            raise Fenced("The run has ended.")
-        return stored
+    def _find_writable_run(self, run_id: str, epoch: int) -> _StoredRun:
+        """Raises RunNotFound and Fenced."""
+        run = self._find_run(run_id)
+        check_epoch(run.row, epoch)
+        return run
 
-    def _stored(self, run_id: str) -> _Stored:
+    def _find_run(self, run_id: str) -> _StoredRun:
+        """Raises RunNotFound."""
         if run_id not in self._runs:
             raise RunNotFound(f"There is no run {run_id}.")
         return self._runs[run_id]
 
-    def _asked(self, run_id: str) -> list[PendingRequest]:
+    def _requests_of(self, run_id: str) -> list[PendingRequest]:
         return [request for request in self._requests.values() if request.run_id == run_id]
 
-    def _store(self, stored: _Stored, events: Sequence[AnyEvent]) -> None:
-        now, first = datetime.now(UTC), stored.row.last_seq + 1
-        stored.events += [StoredEvent(seq, now, event) for seq, event in enumerate(events, first)]
-        status = status_after(events, stored.row.status)
-        stored.row = replace(stored.row, last_seq=len(stored.events), status=status, updated=now)
+    def _store_events(self, run: _StoredRun, events: Sequence[AnyEvent]) -> None:
+        now = datetime.now(UTC)
+        for seq, event in enumerate(events, run.row.last_seq + 1):
+            run.events.append(StoredEvent(seq, now, event))
+        status = status_after(events, run.row.status)
+        run.row = replace(run.row, last_seq=len(run.events), status=status, updated=now)
         if changes_requests(events):
-            changed = requests_after(stored.row.run_id, events, self._asked(stored.row.run_id), now)
-            self._requests |= {request.request_id: request for request in changed}
-        waiting, stored.waiting = stored.waiting, set()
-        for waiter in waiting:
+            run_id = run.row.run_id
+            for request in requests_after(run_id, events, self._requests_of(run_id), now):
+                self._requests[request.request_id] = request
+        waiters = run.waiters
+        run.waiters = set()
+        for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _forget_oldest(self) -> None:
+    def _remove_oldest(self) -> None:
         if len(self._runs) < self._most:
             return
-        ended = [
-            run_id
-            for run_id, stored in self._runs.items()
-            if stored.row.status == "ended" and not stored.waiting
-        ]
+        ended: list[str] = []
+        for run_id, run in self._runs.items():
+            if run.row.status == "ended" and not run.waiters:
+                ended.append(run_id)
         self._remove(set(ended[: max(1, self._most // 10)]))
 
-    def _old(self, older_than: datetime) -> set[str]:
-        return {
-            run_id
-            for run_id, stored in self._runs.items()
-            if stored.row.status == "ended" and stored.row.updated < older_than
-        }
+    def _find_old(self, older_than: datetime) -> set[str]:
+        run_ids: set[str] = set()
+        for run_id, run in self._runs.items():
+            if run.row.status == "ended" and run.row.updated < older_than:
+                run_ids.add(run_id)
+        return run_ids
 
-    def _remove(self, gone: set[str]) -> None:
-        self._runs = {run_id: stored for run_id, stored in self._runs.items() if run_id not in gone}
-        self._messages = {key: run_id for key, run_id in self._messages.items() if run_id not in gone}
-        self._answers = {key: answer for key, answer in self._answers.items() if answer.run_id not in gone}
-        self._requests = {
-            key: request for key, request in self._requests.items() if request.run_id not in gone
-        }
-        left = {(stored.row.owner, stored.row.context_id) for stored in self._runs.values()}
-        self._allowances = {key: tools for key, tools in self._allowances.items() if key in left}
+    def _remove(self, run_ids: set[str]) -> None:
+        """Removes runs, with all that belongs to them."""
+        self._runs = {run_id: run for run_id, run in self._runs.items() if run_id not in run_ids}
+        self._messages = {key: run_id for key, run_id in self._messages.items() if run_id not in run_ids}
+        self._answers = {key: answer for key, answer in self._answers.items() if answer.run_id not in run_ids}
+        self._requests = {key: item for key, item in self._requests.items() if item.run_id not in run_ids}
+        remaining = {run.conversation for run in self._runs.values()}
+        self._allowances = {key: tools for key, tools in self._allowances.items() if key in remaining}

@@ -1,22 +1,15 @@
-"""The run log: what is stored of a run, the rules that every storage shares, and the interface that every storage implements."""
+"""The run log: the rows that are stored of a run, and the interface that every storage implements."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from pydantic import JsonValue
 
 from ai_platform_engineering.a2a.codec import TaskRef
-from ai_platform_engineering.core.events import (
-    AnyEvent,
-    InputRequested,
-    InputResolved,
-    RunStarted,
-    StoredEvent,
-    is_terminal,
-)
+from ai_platform_engineering.core.events import AnyEvent, InputRequested, RunStarted, StoredEvent
 
 RunStatus = Literal["running", "paused", "ended"]
 CallState = Literal["intent", "done", "unknown", "withdrawn"]
@@ -25,13 +18,13 @@ FeedbackScore = Literal["up", "down"]
 
 
 def make_thread_id(owner: str, context_id: str) -> str:
-    """The graph's thread of a conversation. The owner is part of it: a context id is free text and may be sent by anybody."""
+    """The id of a conversation's LangGraph thread. With the owner: anybody may send any id."""
     return json.dumps([owner, context_id])
 
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A message that starts a run. `digest` is of its content: the same id with other content is an error."""
+    """A run to be stored for a message. `digest` is of its content: the same id with another one is an error."""
 
     run_id: str
     context_id: str
@@ -39,12 +32,12 @@ class NewRun:
     message_id: str
     digest: str
     started: RunStarted
-    lasting_id: bool  # a message without a context of its own is recognised only while its run works
+    lasting_id: bool  # False: the message id is recognised only while the run works
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as it stands. `epoch` fences its writers: a write with an older one is refused."""
+    """The current state of a run. `epoch` fences its writers: a write with an older one is refused."""
 
     run_id: str
     context_id: str
@@ -56,7 +49,7 @@ class RunRow:
     epoch: int
     created: datetime
     updated: datetime
-    holder: str = ""  # who took the run by a lease, and until when nobody else may
+    holder: str = ""  # the process that has the lease, and until when
     lease_until: datetime | None = None
 
     @property
@@ -70,7 +63,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class AnswerMessage:
-    """A message that continued a paused run, so that it is known when it is sent again. `before` is the number before its turn."""
+    """A message that continued a paused run; stored so that it is recognised when it is sent again.
+
+    `before` is the sequence number before its turn.
+    """
 
     run_id: str
     message_id: str
@@ -80,7 +76,7 @@ class AnswerMessage:
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """The runs of an owner in one context. `updated` is when the last of them began."""
+    """A conversation: the runs of an owner in one context. `updated` is when the last of them began."""
 
     owner: str
     context_id: str
@@ -90,7 +86,7 @@ class ConversationRow:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A checkpoint of the graph, in its namespace."""
+    """A checkpoint of the graph that is stored together with events: its namespace and id."""
 
     ns: str
     checkpoint_id: str
@@ -98,7 +94,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class StoredMarker:
-    """A checkpoint, and the number of the run's last event when it was stored."""
+    """A checkpoint, and the sequence number of the run's last event when it was stored."""
 
     ns: str
     checkpoint_id: str
@@ -107,7 +103,7 @@ class StoredMarker:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A call that changes something outside: the intent is stored before it, the outcome after it."""
+    """A tool call with effects: the intent is stored before the call, the outcome after it."""
 
     key: str
     tool: str
@@ -115,17 +111,17 @@ class JournalEntry:
     state: CallState
     epoch: int
     outcome: JsonValue = None
-    settled_by: str = ""  # the person who said what became of a call with an unknown outcome
+    settled_by: str = ""  # the person who reported an unknown outcome
 
     @property
     def may_run(self) -> bool:
-        """Said by `begin`: the call is to be made. Otherwise its outcome is known, or known to be unknown."""
+        """Whether the call may be made, after `begin`; otherwise it has an outcome, or an unknown one."""
         return self.state == "intent"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """What people are asked for. The answer is claimed once, and then resolved by an event of the run."""
+    """A request to a person. One answer claims it; an event of the run then resolves it."""
 
     request_id: str
     run_id: str
@@ -140,14 +136,14 @@ class PendingRequest:
         return self.status in ("pending", "claimed")
 
     def waits(self, now: datetime) -> bool:
-        """Somebody may still answer it: it has expired when its time has come, whether that has been told or not."""
+        """Whether it can still be answered: it is pending, and not past its expiry."""
         expires_at = self.event.asked.expires_at
         return self.status == "pending" and (expires_at is None or now < expires_at)
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A tool (`agent/tool`) that a person lets run without asking, in one conversation."""
+    """A tool (`agent/tool`) that a person allowed without approvals, in one conversation."""
 
     tool: str
     by: str
@@ -156,7 +152,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """A person's last word on a run."""
+    """A person's rating of a run."""
 
     by: str
     score: FeedbackScore
@@ -165,25 +161,28 @@ class Feedback:
 
 
 class RunLog(Protocol):
-    """Where runs live. A number is given by the commit that stores the event, and readers see only stored events.
+    """The store of runs and their events. Commits assign sequence numbers; readers see only committed events.
 
-    An operation on a run that is not there raises RunNotFound. One that takes an epoch raises Fenced when the run has another
-    owner or has ended.
+    An operation on an unknown run raises RunNotFound. One that takes an epoch raises Fenced when the run has
+    another owner or has ended.
     """
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
-        """The run of the message and whether it is new; its first event is `RunStarted`. One transaction: a message sent
-        twice at once starts one run. Raises MessageConflict when the id is known with other content."""
+        """The run of the message, and whether it is new; its first event is `RunStarted`.
+
+        It is one transaction: a message sent twice at once starts one run. Raises MessageConflict when the
+        message id was used with other content.
+        """
         ...
 
     async def get(self, run_id: str) -> RunRow | None: ...
 
     async def store_answer(self, answer: AnswerMessage) -> None:
-        """Keeps an answer with its run."""
+        """Stores a message that continued its run."""
         ...
 
     async def find_answer(self, owner: str, context_id: str, message_id: str) -> AnswerMessage | None:
-        """The answer that was taken under this id."""
+        """The message that continued a run under this id."""
         ...
 
     async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
@@ -199,38 +198,40 @@ class RunLog(Protocol):
         ...
 
     async def advance_epoch(self, run_id: str) -> int:
-        """A new epoch for the run: whoever wrote it before cannot write any more."""
+        """Gives the run a new epoch, so that earlier writers are fenced, and returns it."""
         ...
 
     async def lease(self, run_id: str, holder: str, seconds: float, *, force: bool = False) -> int | None:
-        """A new epoch for the holder, or None: the run has ended, or is leased and not taken by force."""
+        """A new epoch for the holder. None when the run has ended, or is leased and `force` is not set."""
         ...
 
     async def append(
         self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()
     ) -> int:
-        """Stores the events, in the order of the calls, and returns the last number. Raises Fenced. Requests that the events
-        ask or resolve, and the markers, are part of the same commit."""
+        """Stores the events, in the order of the calls, and returns the last sequence number. Raises Fenced.
+
+        Requests that the events open or resolve, and the markers, are part of the same commit.
+        """
         ...
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
-        """The stored events above a number."""
+        """The stored events after a sequence number."""
         ...
 
     async def wait_for_event(self, run_id: str, after: int) -> None:
-        """Returns when an event above the number is stored."""
+        """Returns when an event after the sequence number is stored."""
         ...
 
     async def markers(self, run_id: str) -> list[StoredMarker]:
-        """The checkpoints of the run, as they were stored; a checkpoint keeps its first number."""
+        """The checkpoints of the run in the order they were stored; each keeps its first sequence number."""
         ...
 
     async def find_remote_task(self, run_id: str, key: str) -> str | None:
-        """The remote task that the delegation of this key has ordered."""
+        """The id of the remote task of a delegation."""
         ...
 
     async def list_remote_tasks(self, run_id: str) -> list[tuple[str, str]]:
-        """Every remote task that the run has ordered, with the agent's name."""
+        """Every remote task of the run: the agent's name and the task id."""
         ...
 
     async def store_remote_task(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
@@ -240,17 +241,17 @@ class RunLog(Protocol):
     async def begin(
         self, run_id: str, epoch: int, key: str, tool: str, arguments: Mapping[str, Any], *, idempotent: bool
     ) -> JournalEntry:
-        """Stores that a call is about to be made; see `begun`. Raises Fenced."""
+        """Stores that a call is about to be made; see `begin_entry`. Raises Fenced."""
         ...
 
     async def finish(
         self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
     ) -> None:
-        """Stores what became of a call that was begun. Raises Fenced."""
+        """Stores the outcome of a call that has begun. Raises Fenced."""
         ...
 
     async def settle(self, run_id: str, key: str, outcome: Any, by: str) -> bool:
-        """A person's word on a call with an unknown outcome. False when its outcome is known or may still come."""
+        """Stores the outcome that a person reports. False when the outcome is known or may still come."""
         ...
 
     async def journal(self, run_id: str) -> list[JournalEntry]:
@@ -258,118 +259,60 @@ class RunLog(Protocol):
         ...
 
     async def find_settled_calls(self, owner: str, context_id: str) -> list[tuple[str, JournalEntry]]:
-        """The calls of a conversation on which a person had the last word, each with its run."""
+        """The calls of a conversation whose outcome a person reported, each with its run id."""
         ...
 
     async def request(self, request_id: str) -> PendingRequest | None:
-        """The request of the run that asked last under this id."""
+        """The request with this id, of the last run that used it."""
         ...
 
     async def requests(self, run_id: str) -> list[PendingRequest]:
-        """What the run asked, answered or not, in the order in which it first did."""
+        """All requests of the run, answered or not, oldest first."""
         ...
 
     async def claim_requests(self, message: AnswerMessage, values: Mapping[str, Any], by: str) -> list[str]:
-        """The requests of the run for which this answer is the first one, and in time. The message is kept with its run when it was
-        so for any of them; all in one commit."""
+        """Claims the requests that have no answer yet and are not expired, and returns their ids.
+
+        The message is stored in the same commit when it claimed any.
+        """
         ...
 
     async def open_requests(self, owner: str | None = None) -> list[PendingRequest]:
-        """What waits for people in any run of the owner, or of anybody, oldest first."""
+        """The pending requests in all runs of the owner, or of everybody, oldest first."""
         ...
 
     async def allow(self, run_id: str, epoch: int, tool: str, by: str) -> None:
-        """Notes that a person lets the tool run without being asked again in the conversation of the run. Raises Fenced."""
+        """Stores that a tool needs no approval any more in the run's conversation. Raises Fenced."""
         ...
 
     async def list_allowances(self, owner: str, context_id: str) -> list[Allowance]:
-        """The tools that need no approval in the conversation any more."""
+        """The tools that need no approval any more in the conversation."""
         ...
 
     async def disallow(self, owner: str, context_id: str, tool: str) -> bool:
-        """Takes an allowance back. False when there is none."""
+        """Removes an allowance. False when there is none."""
         ...
 
     async def rate(self, run_id: str, by: str, score: FeedbackScore, reason: str | None = None) -> Feedback:
-        """Keeps what a person thinks of the run, in the place of what the same one has said before."""
+        """Stores a person's rating of the run; it replaces an earlier one of the same person."""
         ...
 
     async def feedback(self, run_id: str) -> list[Feedback]:
-        """What people think of the run, in the order in which they first said so."""
+        """The ratings of the run, in the order in which people first gave them."""
         ...
 
     async def unrate(self, run_id: str, by: str) -> bool:
-        """Takes a person's word back. False when there is none."""
+        """Removes a person's rating. False when there is none."""
         ...
 
     async def find_expired_conversations(self, older_than: datetime) -> list[tuple[str, str]]:
-        """The conversations (owner and context) of which `forget` would leave no run."""
+        """The conversations (owner and context id) of which `delete_runs` would leave no run."""
         ...
 
     async def delete_runs(self, older_than: datetime) -> int:
-        """Removes the runs that ended before, with all that belongs to them, and returns how many."""
+        """Deletes the runs that ended before, with all that belongs to them, and returns how many."""
         ...
 
     async def close(self) -> None:
-        """Stores what was submitted; afterwards nothing is taken any more."""
+        """Commits what was submitted; afterwards every operation is refused."""
         ...
-
-
-def status_after(events: Sequence[AnyEvent], before: RunStatus) -> RunStatus:
-    """What the events make of a run's status."""
-    status = before
-    for event in events:
-        if event.kind in ("answered", "failed", "cancelled"):
-            status = "ended"
-        elif event.kind == "paused":
-            status = "paused"
-        elif event.kind == "input_resolved":
-            status = "running"
-    return status
-
-
-def changes_requests(events: Iterable[AnyEvent]) -> bool:
-    """Whether `requests_after` has anything to do: most events ask nothing."""
-    return any(isinstance(event, InputRequested | InputResolved) or is_terminal(event) for event in events)
-
-
-def requests_after(
-    run_id: str, events: Sequence[AnyEvent], known: Iterable[PendingRequest], now: datetime
-) -> list[PendingRequest]:
-    """What the events change among the requests of the run; its end leaves none open."""
-    before = {request.request_id: request for request in known}
-    after = dict(before)
-    for event in events:
-        still_open = {key: request for key, request in after.items() if request.is_open}
-        if isinstance(event, InputRequested) and event.request_id not in still_open:
-            after[event.request_id] = PendingRequest(event.request_id, run_id, event)
-        elif isinstance(event, InputResolved) and event.request_id in still_open:
-            after[event.request_id] = _resolved(after[event.request_id], event, now)
-        elif is_terminal(event):
-            after |= {
-                key: replace(request, status="withdrawn", at=request.at or now)
-                for key, request in still_open.items()
-            }
-    return [request for key, request in after.items() if request is not before.get(key)]
-
-
-def _resolved(asked: PendingRequest, event: InputResolved, now: datetime) -> PendingRequest:
-    status: RequestStatus = event.resolution if event.resolution in ("expired", "withdrawn") else "resolved"
-    if asked.status == "claimed":
-        return replace(asked, status=status)
-    return replace(asked, status=status, answer=event.value, by=event.by, at=now)
-
-
-def begun(known: JournalEntry | None, call: JournalEntry, *, idempotent: bool) -> JournalEntry:
-    """The journal's entry when the call wants to run. It may (again) when it never began, was withdrawn, or does no harm twice;
-    a call that began and has no outcome may have taken effect."""
-    if known is None or known.state == "withdrawn" or (known.state == "intent" and idempotent):
-        return call
-    if known.state == "intent":
-        return replace(known, state="unknown")
-    return known
-
-
-def can_settle(entry: JournalEntry, status: RunStatus) -> bool:
-    """Nobody but a person will say any more what became of the call."""
-    return entry.state == "unknown" or (entry.state == "intent" and status == "ended")

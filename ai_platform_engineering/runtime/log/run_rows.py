@@ -1,4 +1,4 @@
-"""Runs and their events as rows: what the writer does inside its transaction, and how rows are read back."""
+"""Runs and their events as SQLite rows: the writes inside a transaction, and how rows are read back."""
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,21 +6,15 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, StoredEvent
 from ai_platform_engineering.runtime.log import journal_rows
-from ai_platform_engineering.runtime.log.run_log import (
-    AnswerMessage,
-    Marker,
-    NewRun,
-    RunRow,
-    changes_requests,
-    status_after,
-)
+from ai_platform_engineering.runtime.log.run_log import AnswerMessage, Marker, NewRun, RunRow
+from ai_platform_engineering.runtime.log.run_log_rules import changes_requests, check_epoch, status_after
 from ai_platform_engineering.runtime.log.sqlite_database import microseconds, moment
 
-# What belongs to a run besides its own row.
-_REMOVE = (
+# Removes what belongs to a run besides its own row, at most so many rows.
+_REMOVALS = (
     "DELETE FROM events WHERE run_id = ?1 AND seq IN (SELECT seq FROM events WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM markers WHERE rowid IN (SELECT rowid FROM markers WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM orders WHERE rowid IN (SELECT rowid FROM orders WHERE run_id = ?1 LIMIT ?2)",
@@ -40,62 +34,65 @@ EXPIRED = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Events as they will be stored. Encoded before they are submitted: what cannot be encoded must not cost a number."""
+    """Encoded events. They are encoded before the write is submitted, so that an error costs no number."""
 
     events: Sequence[AnyEvent]
     bodies: Sequence[tuple[str, str]]  # kind and JSON
 
     @classmethod
-    def of(cls, events: Iterable[AnyEvent]) -> "Batch":
-        kept = tuple(events)
-        return cls(kept, [(event.kind, EVENT_ADAPTER.dump_json(event).decode()) for event in kept])
+    def encode(cls, events: Iterable[AnyEvent]) -> "Batch":
+        batch = tuple(events)
+        bodies = [(event.kind, EVENT_ADAPTER.dump_json(event).decode()) for event in batch]
+        return cls(batch, bodies)
 
 
-def run_row(found: sqlite3.Row) -> RunRow:
+def read_run(row: sqlite3.Row) -> RunRow:
+    lease_until = None
+    if row["lease_until"] is not None:
+        lease_until = moment(row["lease_until"])
     return RunRow(
-        run_id=found["run_id"],
-        context_id=found["context_id"],
-        owner=found["owner"],
-        principal=found["principal"],
-        message_id=found["message_id"],
-        status=found["status"],
-        last_seq=found["last_seq"],
-        epoch=found["epoch"],
-        created=moment(found["created"]),
-        updated=moment(found["updated"]),
-        holder=found["holder"],
-        lease_until=None if found["lease_until"] is None else moment(found["lease_until"]),
+        run_id=row["run_id"],
+        context_id=row["context_id"],
+        owner=row["owner"],
+        principal=row["principal"],
+        message_id=row["message_id"],
+        status=row["status"],
+        last_seq=row["last_seq"],
+        epoch=row["epoch"],
+        created=moment(row["created"]),
+        updated=moment(row["updated"]),
+        holder=row["holder"],
+        lease_until=lease_until,
     )
 
 
-def numbered(found: sqlite3.Row) -> StoredEvent:
-    return StoredEvent(found["seq"], moment(found["at"]), EVENT_ADAPTER.validate_json(found["body"]))
+def read_event(row: sqlite3.Row) -> StoredEvent:
+    return StoredEvent(row["seq"], moment(row["at"]), EVENT_ADAPTER.validate_json(row["body"]))
 
 
-def existing(db: sqlite3.Connection, run_id: str) -> RunRow:
-    found = db.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    if found is None:
+def find_run(db: sqlite3.Connection, run_id: str) -> RunRow:
+    """Raises RunNotFound."""
+    row = db.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
         raise RunNotFound(f"There is no run {run_id}.")
-    return run_row(found)
+    return read_run(row)
 
 
-def writable(db: sqlite3.Connection, run_id: str, epoch: int) -> RunRow:
-    """The run, if this epoch may write it."""
-    row = existing(db, run_id)
-    if epoch != row.epoch:
-        raise Fenced("The run has another owner now.")
-    if row.status == "ended":
-        raise Fenced("The run has ended.")
-    return row
+def find_writable_run(db: sqlite3.Connection, run_id: str, epoch: int) -> RunRow:
+    """The run, if this epoch may write it. Raises RunNotFound and Fenced."""
+    run = find_run(db, run_id)
+    check_epoch(run, epoch)
+    return run
 
 
 def create(db: sqlite3.Connection, now: int, new: NewRun, batch: Batch) -> tuple[RunRow, bool]:
-    known = _run_of_message(db, new)
-    if known is not None:
-        return known, False
+    """The run of the message, and whether it is new."""
+    existing_run = _find_run_of_message(db, new)
+    if existing_run is not None:
+        return existing_run, False
     if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (new.run_id,)).fetchone():
         raise Refused("There is a task with this id already.")
-    fixed = (
+    values = (
         new.run_id,
         new.context_id,
         new.owner,
@@ -105,26 +102,26 @@ def create(db: sqlite3.Connection, now: int, new: NewRun, batch: Batch) -> tuple
         new.lasting_id,
     )
     db.execute(
-        "INSERT INTO runs(run_id, context_id, owner, principal, message_id, digest, lasting_id, status, last_seq, epoch, created, updated)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, 'running', 0, 1, ?, ?)",
-        (*fixed, now, now),
+        "INSERT INTO runs(run_id, context_id, owner, principal, message_id, digest, lasting_id,"
+        " status, last_seq, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, 'running', 0, 1, ?, ?)",
+        (*values, now, now),
     )
-    _store(db, now, existing(db, new.run_id), batch)
-    return existing(db, new.run_id), True
+    _store_events(db, now, find_run(db, new.run_id), batch)
+    return find_run(db, new.run_id), True
 
 
-def _run_of_message(db: sqlite3.Connection, new: NewRun) -> RunRow | None:
+def _find_run_of_message(db: sqlite3.Connection, new: NewRun) -> RunRow | None:
     """The run that this message started before."""
-    found = db.execute(
-        "SELECT * FROM runs WHERE owner = ?1 AND message_id = ?2 AND lasting_id = ?3 AND (context_id = ?4 OR NOT ?3)"
-        " ORDER BY number DESC LIMIT 1",
+    row = db.execute(
+        "SELECT * FROM runs WHERE owner = ?1 AND message_id = ?2 AND lasting_id = ?3"
+        " AND (context_id = ?4 OR NOT ?3) ORDER BY number DESC LIMIT 1",
         (new.owner, new.message_id, new.lasting_id, new.context_id),
     ).fetchone()
-    if found is None:
+    if row is None:
         return None
-    row = run_row(found)
-    if found["digest"] == new.digest and (new.lasting_id or row.status == "running"):
-        return row
+    run = read_run(row)
+    if row["digest"] == new.digest and (new.lasting_id or run.status == "running"):
+        return run
     if new.lasting_id:
         raise MessageConflict()
     return None
@@ -133,7 +130,8 @@ def _run_of_message(db: sqlite3.Connection, new: NewRun) -> RunRow | None:
 def append(
     db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch, markers: Sequence[Marker]
 ) -> int:
-    last = _store(db, now, writable(db, run_id, epoch), batch)
+    """Stores events and checkpoint markers, and returns the last sequence number."""
+    last = _store_events(db, now, find_writable_run(db, run_id, epoch), batch)
     if markers:
         db.executemany(
             "INSERT OR IGNORE INTO markers(run_id, ns, checkpoint_id, after_seq) VALUES (?, ?, ?, ?)",
@@ -142,94 +140,91 @@ def append(
     return last
 
 
-def _store(db: sqlite3.Connection, now: int, row: RunRow, batch: Batch) -> int:
-    at = max(now, microseconds(row.updated))  # the clock of the machine may have been set back
+def _store_events(db: sqlite3.Connection, now: int, run: RunRow, batch: Batch) -> int:
+    at = max(now, microseconds(run.updated))  # the clock of the machine may have been set back
+    numbered_bodies = enumerate(batch.bodies, run.last_seq + 1)
     db.executemany(
         "INSERT INTO events(run_id, seq, at, kind, body) VALUES (?, ?, ?, ?, ?)",
-        [
-            (row.run_id, seq, at, kind, body)
-            for seq, (kind, body) in enumerate(batch.bodies, row.last_seq + 1)
-        ],
+        [(run.run_id, seq, at, kind, body) for seq, (kind, body) in numbered_bodies],
     )
-    last = row.last_seq + len(batch.events)
+    last = run.last_seq + len(batch.events)
     db.execute(
         "UPDATE runs SET last_seq = ?, status = ?, updated = ? WHERE run_id = ?",
-        (last, status_after(batch.events, row.status), at, row.run_id),
+        (last, status_after(batch.events, run.status), at, run.run_id),
     )
     if changes_requests(batch.events):
-        journal_rows.store_requests(db, at, row.run_id, batch.events)
+        journal_rows.store_requests(db, at, run.run_id, batch.events)
     return last
 
 
-def remember(db: sqlite3.Connection, answer: AnswerMessage) -> None:
-    row = existing(db, answer.run_id)
+def store_answer(db: sqlite3.Connection, answer: AnswerMessage) -> None:
+    run = find_run(db, answer.run_id)
     db.execute(
-        "INSERT OR REPLACE INTO answers(owner, context_id, message_id, run_id, digest, before) VALUES (?, ?, ?, ?, ?, ?)",
-        (row.owner, row.context_id, answer.message_id, answer.run_id, answer.digest, answer.before),
+        "INSERT OR REPLACE INTO answers(owner, context_id, message_id, run_id, digest, before)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (run.owner, run.context_id, answer.message_id, answer.run_id, answer.digest, answer.before),
     )
 
 
 def claim_requests(
     db: sqlite3.Connection, now: int, answer: AnswerMessage, values: Mapping[str, JsonValue], by: str
 ) -> list[str]:
-    existing(db, answer.run_id)
+    """Claims requests, and stores the message when it claimed any."""
+    find_run(db, answer.run_id)
     claimed = journal_rows.claim_requests(db, now, answer.run_id, values, by)
     if claimed:
-        remember(db, answer)
+        store_answer(db, answer)
     return claimed
 
 
-def claim(db: sqlite3.Connection, run_id: str) -> int:
-    existing(db, run_id)
-    return int(
-        db.execute(
-            "UPDATE runs SET epoch = epoch + 1 WHERE run_id = ? RETURNING epoch", (run_id,)
-        ).fetchall()[0][0]
-    )
+def advance_epoch(db: sqlite3.Connection, run_id: str) -> int:
+    find_run(db, run_id)
+    statement = "UPDATE runs SET epoch = epoch + 1 WHERE run_id = ? RETURNING epoch"
+    [row] = db.execute(statement, (run_id,)).fetchall()
+    return int(row[0])
 
 
 def lease(
     db: sqlite3.Connection, now: int, run_id: str, holder: str, seconds: float, *, force: bool
 ) -> int | None:
-    existing(db, run_id)
-    given = db.execute(
+    find_run(db, run_id)
+    rows = db.execute(
         "UPDATE runs SET epoch = epoch + 1, holder = ?, lease_until = ?"
         " WHERE run_id = ? AND status <> 'ended' AND (? OR coalesce(lease_until, 0) <= ?) RETURNING epoch",
         (holder, now + round(seconds * 1_000_000), run_id, force, now),
     ).fetchall()
-    if given:
-        return int(given[0][0])
-    return None
+    if not rows:
+        return None
+    return int(rows[0][0])
 
 
 def hide_ended(db: sqlite3.Connection, older_than: int, most: int) -> int:
-    """Takes ended runs away from the readers, oldest first; returns how many."""
-    gone = db.execute(
+    """Hides ended runs from readers, oldest first; returns how many."""
+    run_ids = db.execute(
         "SELECT run_id FROM runs WHERE status = 'ended' AND updated < ? ORDER BY updated LIMIT ?",
         (older_than, most),
     ).fetchall()
-    db.executemany("INSERT INTO forgotten(run_id) VALUES (?)", gone)
-    db.executemany("DELETE FROM runs WHERE run_id = ?", gone)
-    return len(gone)
+    db.executemany("INSERT INTO forgotten(run_id) VALUES (?)", run_ids)
+    db.executemany("DELETE FROM runs WHERE run_id = ?", run_ids)
+    return len(run_ids)
 
 
 def remove_hidden(db: sqlite3.Connection, most: int) -> bool:
     """Removes at most so many rows of hidden runs; whether there may be more."""
-    left = most
+    remaining = most
     for (run_id,) in db.execute("SELECT run_id FROM forgotten LIMIT ?", (most,)).fetchall():
-        for statement in _REMOVE:
-            left -= db.execute(statement, (run_id, left)).rowcount
-            if left <= 0:
+        for statement in _REMOVALS:
+            remaining -= db.execute(statement, (run_id, remaining)).rowcount
+            if remaining <= 0:
                 return True
         db.execute("DELETE FROM forgotten WHERE run_id = ?", (run_id,))
     return False
 
 
-def give_back(db: sqlite3.Connection, most: int) -> bool:
+def vacuum(db: sqlite3.Connection, most: int) -> bool:
     """Shortens the file by at most so many free pages; whether there are more."""
     free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
     for _ in range(min(free, most)):
-        db.execute(
-            "PRAGMA incremental_vacuum(1)"
-        )  # one by one: the driver ends the statement after its first page
+        # One by one: the driver ends the statement after its first page.
+        db.execute("PRAGMA incremental_vacuum(1)")
     return free > most

@@ -1,4 +1,4 @@
-"""One SQLite file that belongs to one process: a thread that writes, one commit for all who wait, and a connection that reads."""
+"""A SQLite file of one process: a writer thread with group commit, and a connection for readers."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
-from ai_platform_engineering.runtime.log.sqlite_schema import STEPS, Step, migrate
+from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS, Migration, migrate
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection, int], T]  # in the writer's thread, with the time of the commit
+Work = Callable[[sqlite3.Connection, int], T]  # runs in the writer thread, with the time of the commit
 
-TICK = 0.005
+TICK = 0.005  # seconds
 _BUSY = 30.0  # seconds; the graph's checkpoints may be written to the same file
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -36,19 +36,23 @@ class StorageFailed(CaipeError):
 
 
 class StorageInUse(ConfigurationError):
-    """Another process has it."""
+    """Another process uses the database."""
 
 
 def microseconds(at: datetime) -> int:
+    """A time as it is stored: microseconds since 1970."""
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def moment(stored: int) -> datetime:
+    """The time of a stored value."""
     return _EPOCH + timedelta(microseconds=stored)
 
 
 @dataclass(slots=True)
 class _Operation:
+    """A submitted write, and its result."""
+
     work: Work[Any]
     future: asyncio.Future[Any]
     stored: Callable[[], None] | None
@@ -57,100 +61,113 @@ class _Operation:
 
 
 class Database:
-    """Open from the start. `commits` counts the transactions that were stored."""
+    """An open SQLite database; `commits` counts the committed transactions."""
 
-    def __init__(self, path: Path, *, tick: float = TICK, steps: Sequence[Step] = STEPS) -> None:
-        self._lock = _locked(path)
+    def __init__(
+        self, path: Path, *, tick: float = TICK, migrations: Sequence[Migration] = MIGRATIONS
+    ) -> None:
+        """`tick`: how long the writer collects operations after a commit, in seconds."""
+        self._lock_file = _acquire_lock(path)
         try:
-            self._writing, self._reading = _connected(path, steps)
+            self._writer, self._reader = _open_connections(path, migrations)
         except BaseException:
-            os.close(self._lock)
+            os.close(self._lock_file)
             raise
-        self._tick, self.commits = tick, 0
-        self._waiting: list[_Operation] = []
-        self._came = threading.Condition()
+        self._tick = tick
+        self.commits = 0
+        self._submitted: list[_Operation] = []
+        self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._write, name=f"writer of {path.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run_writer, name=f"writer of {path.name}", daemon=True)
         self._thread.start()
 
     def submit(self, work: Work[T], stored: Callable[[], None] | None = None) -> asyncio.Future[T]:
-        """What the work returned, once it is stored. `stored` is called in the loop just before, also when nobody waits any more.
-        An error of the work undoes the work alone."""
+        """The result of the work, once it is committed; an error of the work rolls back the work alone.
+
+        `stored` is called in the event loop just before, even when the future was cancelled.
+        """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        with self._came:
-            self._refuse_closed()
-            self._waiting.append(_Operation(work, future, stored))
-            self._came.notify()
+        with self._changed:
+            self._check_open()
+            self._submitted.append(_Operation(work, future, stored))
+            self._changed.notify()
         return future
 
     def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        """The rows of a short query on what is stored. All at once: an open cursor would hold its snapshot, and the file would grow."""
-        self._refuse_closed()
-        return self._reading.execute(query, values).fetchall()
+        """The rows of a short query on committed data.
+
+        They are fetched at once: an open cursor would hold its snapshot, and the file would grow.
+        """
+        self._check_open()
+        return self._reader.execute(query, values).fetchall()
 
     def close(self) -> None:
-        """Stores what was submitted, refuses the rest, and gives the file free."""
-        with self._came:
+        """Commits what was submitted, refuses anything new, and releases the file."""
+        with self._changed:
             if self._closing.is_set():
                 return
             self._closing.set()
-            self._came.notify()
+            self._changed.notify()
         self._thread.join()
-        self._reading.close()
-        self._writing.close()
-        os.close(self._lock)
+        self._reader.close()
+        self._writer.close()
+        os.close(self._lock_file)
 
-    def _refuse_closed(self) -> None:
+    def _check_open(self) -> None:
         if self._closing.is_set():
             raise StorageFailed("The storage is closed.")
 
-    def _write(self) -> None:
-        while batch := self._next():
+    def _run_writer(self) -> None:
+        while batch := self._next_batch():
             self._commit(batch)
-            for loop, operations in itertools.groupby(
-                batch, key=lambda operation: operation.future.get_loop()
-            ):
-                _tell(loop, list(operations))
-            self._closing.wait(
-                self._tick
-            )  # who comes meanwhile shares the next commit; who comes later does not wait
+            for loop, operations in itertools.groupby(batch, key=_loop_of):
+                _deliver(loop, list(operations))
+            # Operations that come meanwhile share the next commit; one that comes later does not wait.
+            self._closing.wait(self._tick)
 
-    def _next(self) -> list[_Operation]:
-        """Waits for operations. None is left when the database closes: the end."""
-        with self._came:
-            self._came.wait_for(lambda: self._waiting or self._closing.is_set())
-            batch, self._waiting = self._waiting, []
+    def _next_batch(self) -> list[_Operation]:
+        """Waits for operations; an empty batch means that the database is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._submitted or self._closing.is_set())
+            batch = self._submitted
+            self._submitted = []
             return batch
 
     def _commit(self, batch: list[_Operation]) -> None:
         now = time.time_ns() // 1000
         try:
-            self._writing.execute("BEGIN IMMEDIATE")
+            self._writer.execute("BEGIN IMMEDIATE")
             for operation in batch:
                 self._apply(operation, now)
-            self._writing.execute("COMMIT")
+            self._writer.execute("COMMIT")
             self.commits += 1
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may wait for ever or be told of what is not stored
+        except Exception as error:  # noqa: BLE001 - no caller may wait for ever
             log.error("%d operations could not be stored: %s", len(batch), error)
             with contextlib.suppress(sqlite3.Error):  # SQLite itself may have rolled back
-                self._writing.execute("ROLLBACK")
+                self._writer.execute("ROLLBACK")
             for operation in batch:
                 operation.error = StorageFailed(f"Nothing was stored: {error}.")
 
     def _apply(self, operation: _Operation, now: int) -> None:
-        self._writing.execute("SAVEPOINT operation")
+        self._writer.execute("SAVEPOINT operation")
         try:
-            operation.value = operation.work(self._writing, now)
+            operation.value = operation.work(self._writer, now)
         except sqlite3.OperationalError:
             raise  # a full disk or the like: SQLite may have undone the whole transaction
         except Exception as error:  # noqa: BLE001 - it goes to whoever submitted the work
-            self._writing.execute("ROLLBACK TO operation")
+            self._writer.execute("ROLLBACK TO operation")
             operation.error = error
-        self._writing.execute("RELEASE operation")
+        self._writer.execute("RELEASE operation")
 
 
-def _tell(loop: asyncio.AbstractEventLoop, operations: list[_Operation]) -> None:
-    def told() -> None:
+def _loop_of(operation: _Operation) -> asyncio.AbstractEventLoop:
+    return operation.future.get_loop()
+
+
+def _deliver(loop: asyncio.AbstractEventLoop, operations: list[_Operation]) -> None:
+    """Completes the futures of committed operations, in their event loop."""
+
+    def complete() -> None:
         for operation in operations:
             if operation.error is None and operation.stored is not None:
                 operation.stored()
@@ -163,17 +180,17 @@ def _tell(loop: asyncio.AbstractEventLoop, operations: list[_Operation]) -> None
                 operation.future.set_result(operation.value)
 
     try:
-        loop.call_soon_threadsafe(told)
+        loop.call_soon_threadsafe(complete)
     except RuntimeError:  # the loop has ended, and with it everyone who waited
         log.debug("nobody waits any more for %d operations", len(operations))
 
 
-def _locked(path: Path) -> int:
-    """The lock beside the file, held as long as the process lives, however it ends."""
-    beside = path.with_name(f"{path.name}.lock")
+def _acquire_lock(path: Path) -> int:
+    """Locks a file next to the database; the lock ends with the process, however that ends."""
+    lock_path = path.with_name(f"{path.name}.lock")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigurationError(
             f"The folder of the database {path} cannot be used: {error.strerror}. Set CAIPE_HOME to another."
@@ -183,40 +200,42 @@ def _locked(path: Path) -> int:
     except BlockingIOError:
         os.close(lock)
         raise StorageInUse(
-            f"The database {path} is in use by another process of this program. Stop that one, or set CAIPE_HOME to another folder."
+            f"The database {path} is in use by another process of this program. "
+            "Stop that one, or set CAIPE_HOME to another folder."
         ) from None
     return lock
 
 
-def _connected(path: Path, steps: Sequence[Step]) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """The writing and the reading connection, with the schema of today."""
+def _open_connections(
+    path: Path, migrations: Sequence[Migration]
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    """The connections of the writer and the readers, after all migrations."""
     try:
-        os.close(
-            os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        )  # what people wrote is nobody else's to read
-        writing = _connection(path)
+        # Created with 0600: nobody else may read what people wrote.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        writer = _connect(path)
     except (OSError, sqlite3.Error) as error:
         raise ConfigurationError(
             f"The database {path} cannot be opened: {error}. Set CAIPE_HOME to another folder."
         ) from None
     try:
-        writing.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts only before the first table
-        writing.execute("PRAGMA journal_mode = WAL")
-        writing.execute("PRAGMA synchronous = FULL")
-        migrate(writing, steps)
-        reading = _connection(path)
-        reading.execute("PRAGMA query_only = ON")
+        writer.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts only before the first table
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("PRAGMA synchronous = FULL")
+        migrate(writer, migrations)
+        reader = _connect(path)
+        reader.execute("PRAGMA query_only = ON")
     except BaseException as error:
-        writing.close()
+        writer.close()
         if isinstance(error, sqlite3.DatabaseError):
             raise ConfigurationError(
                 f"The database {path} cannot be used: {error}. Restore a backup, or move the file away."
             ) from error
         raise
-    return writing, reading
+    return writer, reader
 
 
-def _connection(path: Path) -> sqlite3.Connection:
-    found = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
-    found.row_factory = sqlite3.Row
-    return found
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+    connection.row_factory = sqlite3.Row
+    return connection

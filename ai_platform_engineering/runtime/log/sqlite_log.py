@@ -30,11 +30,14 @@ _SLICE = 500  # rows or pages at a time, so that removing them delays no run
 
 
 class SqliteLog:
-    """Every write is part of the next commit, in the order of the calls; reads see what is committed."""
+    """A run log in one SQLite file.
+
+    Every write is part of the next commit, in the order of the calls; reads see what is committed.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiters: dict[str, set[asyncio.Future[None]]] = {}  # by run
 
     @classmethod
     def open(cls, path: Path, *, tick: float = TICK) -> "SqliteLog":
@@ -44,182 +47,174 @@ class SqliteLog:
     async def close(self) -> None:
         await asyncio.to_thread(self._database.close)
 
-    # --- runs ---------------------------------------------------------------------------------------------------------
+    # --- runs -----------------------------------------------------------------------------------------------
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
-        batch = Batch.of([new.started])
+        batch = Batch.encode([new.started])
         return await self._database.submit(lambda db, now: run_rows.create(db, now, new, batch))
 
     async def get(self, run_id: str) -> RunRow | None:
-        found = self._database.rows("SELECT * FROM runs WHERE run_id = ?", run_id)
-        if found:
-            return run_rows.run_row(found[0])
-        return None
+        row = self._first_row("SELECT * FROM runs WHERE run_id = ?", run_id)
+        if row is None:
+            return None
+        return run_rows.read_run(row)
 
     async def store_answer(self, answer: AnswerMessage) -> None:
-        await self._database.submit(lambda db, now: run_rows.remember(db, answer))
+        await self._database.submit(lambda db, now: run_rows.store_answer(db, answer))
 
     async def find_answer(self, owner: str, context_id: str, message_id: str) -> AnswerMessage | None:
-        query = "SELECT run_id, message_id, digest, before FROM answers WHERE owner = ? AND context_id = ? AND message_id = ?"
-        found = self._database.rows(query, owner, context_id, message_id)
-        if found:
-            return AnswerMessage(*found[0])
-        return None
+        query = (
+            "SELECT run_id, message_id, digest, before FROM answers"
+            " WHERE owner = ? AND context_id = ? AND message_id = ?"
+        )
+        row = self._first_row(query, owner, context_id, message_id)
+        if row is None:
+            return None
+        return AnswerMessage(*row)
 
     async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
         if context_id is None:
-            found = self._database.rows("SELECT * FROM runs WHERE owner = ? ORDER BY number DESC", owner)
+            rows = self._database.rows("SELECT * FROM runs WHERE owner = ? ORDER BY number DESC", owner)
         else:
-            found = self._database.rows(
-                "SELECT * FROM runs WHERE owner = ? AND context_id = ? ORDER BY number DESC",
-                owner,
-                context_id,
-            )
-        return [run_rows.run_row(row) for row in found]
+            query = "SELECT * FROM runs WHERE owner = ? AND context_id = ? ORDER BY number DESC"
+            rows = self._database.rows(query, owner, context_id)
+        return list(map(run_rows.read_run, rows))
 
     async def conversations(self, owner: str) -> list[ConversationRow]:
         query = (
             "SELECT context_id, min(created) AS first, max(created) AS last FROM runs WHERE owner = ?"
             " GROUP BY context_id ORDER BY max(number) DESC"
         )
-        found = self._database.rows(query, owner)
-        return [
-            ConversationRow(owner, row["context_id"], moment(row["first"]), moment(row["last"]))
-            for row in found
-        ]
+        conversations: list[ConversationRow] = []
+        for row in self._database.rows(query, owner):
+            created = moment(row["first"])
+            updated = moment(row["last"])
+            conversations.append(ConversationRow(owner, row["context_id"], created, updated))
+        return conversations
 
     async def find_unfinished(self) -> list[RunRow]:
-        found = self._database.rows("SELECT * FROM runs WHERE status <> 'ended' ORDER BY number")
-        return [run_rows.run_row(row) for row in found]
+        rows = self._database.rows("SELECT * FROM runs WHERE status <> 'ended' ORDER BY number")
+        return list(map(run_rows.read_run, rows))
 
     async def advance_epoch(self, run_id: str) -> int:
-        return await self._database.submit(lambda db, now: run_rows.claim(db, run_id))
+        return await self._database.submit(lambda db, now: run_rows.advance_epoch(db, run_id))
 
     async def lease(self, run_id: str, holder: str, seconds: float, *, force: bool = False) -> int | None:
         return await self._database.submit(
             lambda db, now: run_rows.lease(db, now, run_id, holder, seconds, force=force)
         )
 
-    # --- events -------------------------------------------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------------------------
 
     async def append(
         self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()
     ) -> int:
-        batch, beside = Batch.of(events), tuple(markers)
+        batch = Batch.encode(events)
+        batch_markers = tuple(markers)
         return await self._database.submit(
-            lambda db, now: run_rows.append(db, now, run_id, epoch, batch, beside),
+            lambda db, now: run_rows.append(db, now, run_id, epoch, batch, batch_markers),
             stored=lambda: self._wake(run_id),
         )
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
         query = "SELECT seq, at, body FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
-        found = self._database.rows(query, run_id, after, limit)
-        if not found:
-            self._last_seq(run_id)
-        return [run_rows.numbered(row) for row in found]
+        rows = self._database.rows(query, run_id, after, limit)
+        if not rows:
+            self._last_seq(run_id)  # raises when there is no such run
+        return list(map(run_rows.read_event, rows))
 
     async def wait_for_event(self, run_id: str, after: int) -> None:
         while True:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            waiting = self._waiting.setdefault(run_id, set())
-            waiting.add(waiter)  # before the look: an event that is stored in between wakes it
+            waiters = self._waiters.setdefault(run_id, set())
+            waiters.add(waiter)  # before the check: an event that is stored in between wakes it
             try:
                 if self._last_seq(run_id) > after:
                     return
                 await waiter
             finally:
-                self._leave(run_id, waiting, waiter)
+                self._remove_waiter(run_id, waiters, waiter)
 
     async def markers(self, run_id: str) -> list[StoredMarker]:
-        return [
-            StoredMarker(*row)
-            for row in self._of_run(
-                "SELECT ns, checkpoint_id, after_seq FROM markers WHERE run_id = ? ORDER BY rowid", run_id
-            )
-        ]
+        query = "SELECT ns, checkpoint_id, after_seq FROM markers WHERE run_id = ? ORDER BY rowid"
+        return [StoredMarker(*row) for row in self._rows_of_run(query, run_id)]
 
-    # --- what a run does outside --------------------------------------------------------------------------------------
+    # --- remote tasks and the journal -----------------------------------------------------------------------
 
     async def find_remote_task(self, run_id: str, key: str) -> str | None:
-        self._last_seq(run_id)
-        found = self._database.rows("SELECT task_id FROM orders WHERE run_id = ? AND key = ?", run_id, key)
-        if found:
-            return str(found[0][0])
-        return None
+        self._last_seq(run_id)  # raises when there is no such run
+        row = self._first_row("SELECT task_id FROM orders WHERE run_id = ? AND key = ?", run_id, key)
+        if row is None:
+            return None
+        return str(row[0])
 
     async def list_remote_tasks(self, run_id: str) -> list[tuple[str, str]]:
-        return [
-            (row[0], row[1])
-            for row in self._of_run(
-                "SELECT agent, task_id FROM orders WHERE run_id = ? ORDER BY rowid", run_id
-            )
-        ]
+        query = "SELECT agent, task_id FROM orders WHERE run_id = ? ORDER BY rowid"
+        return [(row[0], row[1]) for row in self._rows_of_run(query, run_id)]
 
     async def store_remote_task(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
-        await self._database.submit(
-            lambda db, now: journal_rows.ordered(
-                db, run_rows.writable(db, run_id, epoch), key, agent, task_id
-            )
-        )
+        def store(db: sqlite3.Connection, now: int) -> None:
+            run = run_rows.find_writable_run(db, run_id, epoch)
+            journal_rows.store_remote_task(db, run, key, agent, task_id)
+
+        await self._database.submit(store)
 
     async def begin(
         self, run_id: str, epoch: int, key: str, tool: str, arguments: Mapping[str, Any], *, idempotent: bool
     ) -> JournalEntry:
         call = JournalEntry(key, tool, clean_json(arguments), "intent", epoch)
-        return await self._database.submit(
-            lambda db, now: journal_rows.begin(
-                db, run_rows.writable(db, run_id, epoch), call, idempotent=idempotent
-            )
-        )
+
+        def begin(db: sqlite3.Connection, now: int) -> JournalEntry:
+            run = run_rows.find_writable_run(db, run_id, epoch)
+            return journal_rows.begin(db, run, call, idempotent=idempotent)
+
+        return await self._database.submit(begin)
 
     async def finish(
         self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
     ) -> None:
-        plain = clean_json(outcome)
-        await self._database.submit(
-            lambda db, now: journal_rows.finish(db, run_rows.writable(db, run_id, epoch), key, state, plain)
-        )
+        json_outcome = clean_json(outcome)
+
+        def finish(db: sqlite3.Connection, now: int) -> None:
+            run = run_rows.find_writable_run(db, run_id, epoch)
+            journal_rows.finish(db, run, key, state, json_outcome)
+
+        await self._database.submit(finish)
 
     async def settle(self, run_id: str, key: str, outcome: Any, by: str) -> bool:
-        plain = clean_json(outcome)
+        json_outcome = clean_json(outcome)
         return await self._database.submit(
-            lambda db, now: journal_rows.settle(db, run_rows.existing(db, run_id), key, plain, by)
+            lambda db, now: journal_rows.settle(db, run_rows.find_run(db, run_id), key, json_outcome, by)
         )
 
     async def journal(self, run_id: str) -> list[JournalEntry]:
-        return [
-            journal_rows.call_entry(row)
-            for row in self._of_run("SELECT * FROM journal WHERE run_id = ? ORDER BY rowid", run_id)
-        ]
+        rows = self._rows_of_run("SELECT * FROM journal WHERE run_id = ? ORDER BY rowid", run_id)
+        return list(map(journal_rows.read_entry, rows))
 
     async def find_settled_calls(self, owner: str, context_id: str) -> list[tuple[str, JournalEntry]]:
         query = (
             "SELECT journal.* FROM runs JOIN journal USING (run_id)"
             " WHERE owner = ? AND context_id = ? AND settled_by <> '' ORDER BY number, journal.rowid"
         )
-        return [
-            (row["run_id"], journal_rows.call_entry(row))
-            for row in self._database.rows(query, owner, context_id)
-        ]
+        rows = self._database.rows(query, owner, context_id)
+        return [(row["run_id"], journal_rows.read_entry(row)) for row in rows]
 
-    # --- what people are asked ----------------------------------------------------------------------------------------
+    # --- requests, allowances and feedback ------------------------------------------------------------------
 
     async def request(self, request_id: str) -> PendingRequest | None:
-        found = self._database.rows("SELECT * FROM pending WHERE request_id = ?", request_id)
-        if found:
-            return journal_rows.request_row(found[0])
-        return None
+        row = self._first_row("SELECT * FROM pending WHERE request_id = ?", request_id)
+        if row is None:
+            return None
+        return journal_rows.read_request(row)
 
     async def requests(self, run_id: str) -> list[PendingRequest]:
-        return [
-            journal_rows.request_row(row)
-            for row in self._of_run("SELECT * FROM pending WHERE run_id = ? ORDER BY rowid", run_id)
-        ]
+        rows = self._rows_of_run("SELECT * FROM pending WHERE run_id = ? ORDER BY rowid", run_id)
+        return list(map(journal_rows.read_request, rows))
 
     async def claim_requests(self, message: AnswerMessage, values: Mapping[str, Any], by: str) -> list[str]:
-        plain = {request_id: clean_json(value) for request_id, value in values.items()}
+        json_values = {request_id: clean_json(value) for request_id, value in values.items()}
         return await self._database.submit(
-            lambda db, now: run_rows.claim_requests(db, now, message, plain, by)
+            lambda db, now: run_rows.claim_requests(db, now, message, json_values, by)
         )
 
     async def open_requests(self, owner: str | None = None) -> list[PendingRequest]:
@@ -227,80 +222,87 @@ class SqliteLog:
             "SELECT pending.* FROM pending JOIN runs USING (run_id)"
             " WHERE pending.status = 'pending' AND (?1 IS NULL OR owner = ?1) ORDER BY pending.rowid"
         )
-        return [journal_rows.request_row(row) for row in self._database.rows(query, owner)]
+        return list(map(journal_rows.read_request, self._database.rows(query, owner)))
 
     async def allow(self, run_id: str, epoch: int, tool: str, by: str) -> None:
-        await self._database.submit(
-            lambda db, now: journal_rows.allow(db, now, run_rows.writable(db, run_id, epoch), tool, by)
-        )
+        def allow(db: sqlite3.Connection, now: int) -> None:
+            journal_rows.allow(db, now, run_rows.find_writable_run(db, run_id, epoch), tool, by)
+
+        await self._database.submit(allow)
 
     async def list_allowances(self, owner: str, context_id: str) -> list[Allowance]:
         query = (
             "SELECT tool, allowed_by, at FROM allowances WHERE owner = ? AND context_id = ? ORDER BY rowid"
         )
-        return [
-            Allowance(row[0], row[1], moment(row[2])) for row in self._database.rows(query, owner, context_id)
-        ]
+        rows = self._database.rows(query, owner, context_id)
+        return [Allowance(row["tool"], row["allowed_by"], moment(row["at"])) for row in rows]
 
     async def disallow(self, owner: str, context_id: str, tool: str) -> bool:
         return await self._database.submit(lambda db, now: journal_rows.disallow(db, owner, context_id, tool))
 
     async def rate(self, run_id: str, by: str, score: FeedbackScore, reason: str | None = None) -> Feedback:
-        return await self._database.submit(
-            lambda db, now: journal_rows.rate(
-                db, run_rows.existing(db, run_id), Feedback(by, score, reason, moment(now))
-            )
-        )
+        def store(db: sqlite3.Connection, now: int) -> Feedback:
+            feedback = Feedback(by, score, reason, moment(now))
+            return journal_rows.store_feedback(db, run_rows.find_run(db, run_id), feedback)
+
+        return await self._database.submit(store)
 
     async def feedback(self, run_id: str) -> list[Feedback]:
-        return [
-            journal_rows.feedback_row(row)
-            for row in self._of_run("SELECT * FROM feedback WHERE run_id = ? ORDER BY rowid", run_id)
-        ]
+        rows = self._rows_of_run("SELECT * FROM feedback WHERE run_id = ? ORDER BY rowid", run_id)
+        return list(map(journal_rows.read_feedback, rows))
 
     async def unrate(self, run_id: str, by: str) -> bool:
         return await self._database.submit(
-            lambda db, now: journal_rows.unrate(db, run_rows.existing(db, run_id), by)
+            lambda db, now: journal_rows.remove_feedback(db, run_rows.find_run(db, run_id), by)
         )
 
-    # --- retention ----------------------------------------------------------------------------------------------------
+    # --- retention ------------------------------------------------------------------------------------------
 
     async def find_expired_conversations(self, older_than: datetime) -> list[tuple[str, str]]:
-        return [
-            (row["owner"], row["context_id"])
-            for row in self._database.rows(run_rows.EXPIRED, microseconds(older_than))
-        ]
+        rows = self._database.rows(run_rows.EXPIRED, microseconds(older_than))
+        return [(row["owner"], row["context_id"]) for row in rows]
 
     async def delete_runs(self, older_than: datetime) -> int:
-        """In slices: other writes go between them. What a crash leaves over is removed by the next call."""
-        count, before = 0, microseconds(older_than)
+        """Deletes in slices, with other writes between them.
+
+        The next call removes what a crash leaves over.
+        """
+        count = 0
+        before = microseconds(older_than)
         while hidden := await self._database.submit(lambda db, now: run_rows.hide_ended(db, before, _SLICE)):
             count += hidden
         while await self._database.submit(lambda db, now: run_rows.remove_hidden(db, _SLICE)):
             pass
-        await self._database.submit(lambda db, now: journal_rows.forget_allowances(db))
-        while await self._database.submit(lambda db, now: run_rows.give_back(db, _SLICE)):
+        await self._database.submit(lambda db, now: journal_rows.remove_old_allowances(db))
+        while await self._database.submit(lambda db, now: run_rows.vacuum(db, _SLICE)):
             pass
         return count
 
-    # --- readers ------------------------------------------------------------------------------------------------------
+    # --- readers --------------------------------------------------------------------------------------------
 
-    def _of_run(self, query: str, run_id: str) -> list[sqlite3.Row]:
+    def _first_row(self, query: str, *values: Any) -> sqlite3.Row | None:
+        return next(iter(self._database.rows(query, *values)), None)
+
+    def _rows_of_run(self, query: str, run_id: str) -> list[sqlite3.Row]:
+        """Raises RunNotFound."""
         self._last_seq(run_id)
         return self._database.rows(query, run_id)
 
     def _last_seq(self, run_id: str) -> int:
-        found = self._database.rows("SELECT last_seq FROM runs WHERE run_id = ?", run_id)
-        if not found:
+        """Raises RunNotFound."""
+        row = self._first_row("SELECT last_seq FROM runs WHERE run_id = ?", run_id)
+        if row is None:
             raise RunNotFound(f"There is no run {run_id}.")
-        return int(found[0][0])
+        return int(row[0])
 
     def _wake(self, run_id: str) -> None:
-        for waiter in self._waiting.pop(run_id, set()):
+        for waiter in self._waiters.pop(run_id, set()):
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _leave(self, run_id: str, waiting: set[asyncio.Future[None]], waiter: asyncio.Future[None]) -> None:
-        waiting.discard(waiter)
-        if not waiting and self._waiting.get(run_id) is waiting:
-            del self._waiting[run_id]
+    def _remove_waiter(
+        self, run_id: str, waiters: set[asyncio.Future[None]], waiter: asyncio.Future[None]
+    ) -> None:
+        waiters.discard(waiter)
+        if not waiters and self._waiters.get(run_id) is waiters:
+            del self._waiters[run_id]

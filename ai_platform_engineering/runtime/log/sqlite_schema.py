@@ -1,76 +1,80 @@
-"""The tables of the database, as the steps that lead to them. A step that was released is never changed: a new one follows it."""
+"""The schema of the database as migrations. A released migration is never changed: a new one follows it."""
 
 import sqlite3
 from collections.abc import Sequence
 
 from ai_platform_engineering.core.errors import ConfigurationError
 
-Step = Sequence[str]
+Migration = Sequence[str]
 
-# Times are microseconds since 1970, bodies are JSON. Rows of a table without a better order keep the order of their rowids.
-_FIRST: Step = (
+# Times are microseconds since 1970, bodies are JSON. Rows without another order are ordered by rowid.
+_FIRST: Migration = (
     """CREATE TABLE runs(
-        number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, context_id TEXT NOT NULL, owner TEXT NOT NULL, principal TEXT NOT NULL,
-        message_id TEXT NOT NULL, digest TEXT NOT NULL, lasting_id INTEGER NOT NULL, status TEXT NOT NULL, last_seq INTEGER NOT NULL,
-        epoch INTEGER NOT NULL, created INTEGER NOT NULL, updated INTEGER NOT NULL, holder TEXT NOT NULL DEFAULT '',
-        lease_until INTEGER)""",
+        number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, context_id TEXT NOT NULL, owner TEXT NOT
+        NULL, principal TEXT NOT NULL, message_id TEXT NOT NULL, digest TEXT NOT NULL, lasting_id INTEGER NOT
+        NULL, status TEXT NOT NULL, last_seq INTEGER NOT NULL, epoch INTEGER NOT NULL, created INTEGER NOT
+        NULL, updated INTEGER NOT NULL, holder TEXT NOT NULL DEFAULT '', lease_until INTEGER)""",
     "CREATE INDEX runs_of_owner ON runs(owner)",
     "CREATE INDEX runs_of_context ON runs(owner, context_id)",
     "CREATE INDEX runs_of_message ON runs(owner, message_id)",
     "CREATE INDEX runs_unfinished ON runs(number) WHERE status <> 'ended'",
     "CREATE INDEX runs_ended ON runs(updated) WHERE status = 'ended'",
     """CREATE TABLE events(
-        run_id TEXT NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL,
-        PRIMARY KEY(run_id, seq)) WITHOUT ROWID""",
+        run_id TEXT NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT
+        NULL, PRIMARY KEY(run_id, seq)) WITHOUT ROWID""",
     """CREATE TABLE answers(
-        owner TEXT NOT NULL, context_id TEXT NOT NULL, message_id TEXT NOT NULL, run_id TEXT NOT NULL, digest TEXT NOT NULL,
-        before INTEGER NOT NULL, PRIMARY KEY(owner, context_id, message_id))""",
+        owner TEXT NOT NULL, context_id TEXT NOT NULL, message_id TEXT NOT NULL, run_id TEXT NOT NULL, digest
+        TEXT NOT NULL, before INTEGER NOT NULL, PRIMARY KEY(owner, context_id, message_id))""",
     "CREATE INDEX answers_of_run ON answers(run_id)",
     """CREATE TABLE markers(
         run_id TEXT NOT NULL, ns TEXT NOT NULL, checkpoint_id TEXT NOT NULL, after_seq INTEGER NOT NULL,
         UNIQUE(run_id, ns, checkpoint_id))""",
-    "CREATE TABLE orders(run_id TEXT NOT NULL, key TEXT NOT NULL, task_id TEXT NOT NULL, UNIQUE(run_id, key))",
+    """CREATE TABLE orders(
+        run_id TEXT NOT NULL, key TEXT NOT NULL, task_id TEXT NOT NULL, UNIQUE(run_id, key))""",
     """CREATE TABLE journal(
-        run_id TEXT NOT NULL, key TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL, state TEXT NOT NULL,
-        epoch INTEGER NOT NULL, outcome TEXT NOT NULL, settled_by TEXT NOT NULL, UNIQUE(run_id, key))""",
+        run_id TEXT NOT NULL, key TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL, state TEXT NOT
+        NULL, epoch INTEGER NOT NULL, outcome TEXT NOT NULL, settled_by TEXT NOT NULL, UNIQUE(run_id,
+        key))""",
     """CREATE TABLE pending(
-        request_id TEXT NOT NULL UNIQUE, run_id TEXT NOT NULL, event TEXT NOT NULL, status TEXT NOT NULL, answer TEXT NOT NULL,
-        answered_by TEXT NOT NULL)""",
+        request_id TEXT NOT NULL UNIQUE, run_id TEXT NOT NULL, event TEXT NOT NULL, status TEXT NOT NULL,
+        answer TEXT NOT NULL, answered_by TEXT NOT NULL)""",
     "CREATE INDEX pending_of_run ON pending(run_id)",
     # Runs that readers do not find any more and whose rows are still being removed.
     "CREATE TABLE forgotten(run_id TEXT PRIMARY KEY) WITHOUT ROWID",
 )
 
-# Who may run what without being asked, when a request was answered, and whom a remote task was ordered from.
-_PEOPLE: Step = (
+# Tools that need no approval, when a request was answered, and the agent of a remote task.
+_ALLOWANCES: Migration = (
     "ALTER TABLE pending ADD COLUMN answered_at INTEGER",
     "CREATE INDEX pending_open ON pending(run_id) WHERE status = 'pending'",
     "ALTER TABLE orders ADD COLUMN agent TEXT NOT NULL DEFAULT ''",
     """CREATE TABLE allowances(
-        owner TEXT NOT NULL, context_id TEXT NOT NULL, tool TEXT NOT NULL, allowed_by TEXT NOT NULL, at INTEGER NOT NULL,
-        PRIMARY KEY(owner, context_id, tool))""",
+        owner TEXT NOT NULL, context_id TEXT NOT NULL, tool TEXT NOT NULL, allowed_by TEXT NOT NULL, at
+        INTEGER NOT NULL, PRIMARY KEY(owner, context_id, tool))""",
 )
 
-_FEEDBACK: Step = (
+_FEEDBACK: Migration = (
     """CREATE TABLE feedback(
-        run_id TEXT NOT NULL, said_by TEXT NOT NULL, score TEXT NOT NULL, reason TEXT, at INTEGER NOT NULL, UNIQUE(run_id, said_by))""",
+        run_id TEXT NOT NULL, said_by TEXT NOT NULL, score TEXT NOT NULL, reason TEXT, at INTEGER NOT NULL,
+        UNIQUE(run_id, said_by))""",
 )
 
-STEPS: Sequence[Step] = (_FIRST, _PEOPLE, _FEEDBACK)
+MIGRATIONS: Sequence[Migration] = (_FIRST, _ALLOWANCES, _FEEDBACK)
 
 
-def migrate(db: sqlite3.Connection, steps: Sequence[Step] = STEPS) -> None:
-    """Takes the steps that the file has not seen, each one whole or not at all."""
+def migrate(db: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Applies the migrations that the file lacks, each in one transaction."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > len(steps):
+    if version > len(migrations):
         raise ConfigurationError(
-            f"The database was written by a newer version of this program (schema {version}, this one knows {len(steps)}). "
+            "The database was written by a newer version of this program "
+            f"(schema {version}, this one knows {len(migrations)}). "
             "Start the newer version, or set CAIPE_HOME to another folder."
         )
-    for number, step in enumerate(steps[version:], version + 1):
+    for number, migration in enumerate(migrations[version:], version + 1):
         db.execute("BEGIN IMMEDIATE")
         try:
-            for statement in step:
+            for statement in migration:
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {number}")
             db.execute("COMMIT")

@@ -10,7 +10,8 @@ from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import Refused, WrongState
 from ai_platform_engineering.runtime.facts import Fact, Facts
-from ai_platform_engineering.runtime.log.run_log import JournalEntry, RunLog, RunRow, can_settle
+from ai_platform_engineering.runtime.log.run_log import JournalEntry, RunLog, RunRow
+from ai_platform_engineering.runtime.log.run_log_rules import can_settle
 from ai_platform_engineering.runtime.rest.feedback import FeedbackApi
 from ai_platform_engineering.runtime.rest.input_requests import InputRequestsApi
 from ai_platform_engineering.runtime.rest.problems import NotFound, read_json_body, with_problem_responses

@@ -12,7 +12,8 @@ from starlette.routing import Route
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.runtime.log.run_log import Feedback, FeedbackScore, RunLog, RunRow
 from ai_platform_engineering.runtime.rest.problems import NotFound, read_json_body, with_problem_responses
-from ai_platform_engineering.runtime.runs.runs import Runs, derive_trace_id
+from ai_platform_engineering.runtime.runs.runs import Runs
+from ai_platform_engineering.runtime.runs.turn import derive_trace_id
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.identity import owner_of_request, principal_of_request
 

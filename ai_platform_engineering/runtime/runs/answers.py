@@ -1,4 +1,4 @@
-"""What a message answers of the pending requests: every shape that clients send, checked against what was asked and stored."""
+"""Reads answers to pending requests from a message, in every shape that clients send, and checks them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,62 +10,62 @@ from ai_platform_engineering.core.forms import REJECT, check_form, is_declined
 from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL
 
 _RESOLUTIONS: Mapping[str, Resolution] = {"approve": "approved", "edit": "edited", "reject": "rejected"}
-_DECISIONS = {"accept": "approve", "response": "reject"}  # what older clients say
-_WHOLE = ""  # in the place of a field: the answer as a whole is wrong
+_DECISION_ALIASES = {"accept": "approve", "response": "reject"}  # what older clients send
+_WHOLE_ANSWER = ""  # in the place of a field name: the answer as a whole is wrong
 
 FieldErrors = dict[str, str]  # a sentence by field
+_Answer = tuple[str, Any]  # a request id, and the value that was sent for it
 
 
 @dataclass(slots=True)
 class ParsedAnswers:
-    """Values by request id, what is wrong by request id, and what is meant for nobody. A request with a wrong answer stays open."""
+    """The answers of a message: values and errors by request id, and sentences about what fits no request.
+
+    A request with a wrong answer stays open.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     wrong: dict[str, FieldErrors] = field(default_factory=dict)
-    stray: list[str] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
 
-    def complaints(self) -> str:
-        return " ".join(
-            [*(sentence for fields in self.wrong.values() for sentence in fields.values()), *self.stray]
-        )
+    def describe_problems(self) -> str:
+        sentences: list[str] = []
+        for errors in self.wrong.values():
+            sentences += errors.values()
+        return " ".join([*sentences, *self.unmatched])
 
 
 def is_answer(parts: Sequence[UserPart]) -> bool:
-    """The message says itself that it answers a request: it is never a question."""
-    return any(
-        isinstance(part, DataPart)
-        and isinstance(part.data, dict)
-        and isinstance(part.data.get("resume"), dict)
-        for part in parts
-    )
+    """Whether the message has a `resume` part: then it answers a request and is never a question."""
+    return any(_read_resume(part) is not None for part in parts)
 
 
 def read_request_ids(parts: Sequence[UserPart]) -> list[str]:
     """The ids of the requests that the message names."""
-    named = [
-        part.data["resume"]
-        for part in parts
-        if isinstance(part, DataPart) and is_answer([part]) and isinstance(part.data, dict)
-    ]
-    return [
-        key for resume in named if isinstance(resume, dict) and "decisions" not in resume for key in resume
-    ]
+    request_ids: list[str] = []
+    for part in parts:
+        resume = _read_resume(part)
+        if resume is not None and "decisions" not in resume:
+            request_ids += resume
+    return request_ids
 
 
-def plain_text(parts: Sequence[UserPart]) -> str:
+def join_text(parts: Sequence[UserPart]) -> str:
+    """The text parts of a message as one text."""
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart)).strip()
 
 
 def read_answers(parts: Sequence[UserPart], pending: Sequence[InputRequested]) -> ParsedAnswers:
-    found = ParsedAnswers()
-    asked = {request.request_id: request.asked for request in pending}
-    for request_id, given in _given(parts, pending, found.stray):
-        value, wrong = _checked(asked[request_id], given)
-        if wrong:
-            found.wrong[request_id] = wrong
+    """The answers of a message to the pending requests, each one checked."""
+    answers = ParsedAnswers()
+    requests = {request.request_id: request.asked for request in pending}
+    for request_id, sent_value in _match_answers(parts, pending, answers.unmatched):
+        value, errors = _check_answer(requests[request_id], sent_value)
+        if errors:
+            answers.wrong[request_id] = errors
         else:
-            found.values[request_id] = value
-    return found
+            answers.values[request_id] = value
+    return answers
 
 
 def describe_requests(pending: Sequence[InputRequested]) -> str:
@@ -73,180 +73,234 @@ def describe_requests(pending: Sequence[InputRequested]) -> str:
     return "; ".join(request.asked.describe() for request in pending)
 
 
-def find_resolution(asked: Form | Approval, value: Any) -> Resolution:
-    if not isinstance(value, Mapping) or (isinstance(asked, Form) and not is_declined(asked, value)):
+def find_resolution(request: Form | Approval, value: Any) -> Resolution:
+    """How a checked answer resolves its request."""
+    if not isinstance(value, Mapping):
+        return "answered"
+    if isinstance(request, Form) and not is_declined(request, value):
         return "answered"
     return _RESOLUTIONS.get(str(value.get("type")), "answered")
 
 
-def _given(
-    parts: Sequence[UserPart], pending: Sequence[InputRequested], stray: list[str]
-) -> Iterator[tuple[str, Any]]:
-    """What the message says to which request: by its id, by what existing clients send, or bare when one form is open alone."""
-    known = {request.request_id for request in pending}
-    forms = [request for request in pending if isinstance(request.asked, Form)]
+# --- which answer is for which request
+# --------------------------------------------------------------------------
+
+
+def _read_resume(part: UserPart) -> dict[str, Any] | None:
+    if not isinstance(part, DataPart) or not isinstance(part.data, dict):
+        return None
+    resume = part.data.get("resume")
+    if not isinstance(resume, dict):
+        return None
+    return resume
+
+
+def _forms_in(pending: Sequence[InputRequested]) -> list[InputRequested]:
+    return [request for request in pending if isinstance(request.asked, Form)]
+
+
+def _match_answers(
+    parts: Sequence[UserPart], pending: Sequence[InputRequested], unmatched: list[str]
+) -> Iterator[_Answer]:
+    """The values by request: named by id, as a list of decisions, or bare when only one form is open."""
+    pending_ids = {request.request_id for request in pending}
+    forms = _forms_in(pending)
     for part in parts:
         if not isinstance(part, DataPart) or not isinstance(part.data, dict) or is_scope_part(part):
             continue
-        named = part.data.get("resume")
-        if isinstance(named, dict) and isinstance(decisions := named.get("decisions"), list):
-            yield from _decided(decisions, pending, stray)
-            return
-        if isinstance(named, dict):
-            yield from ((request_id, value) for request_id, value in named.items() if request_id in known)
+        resume = _read_resume(part)
+        if resume is not None:
+            decisions = resume.get("decisions")
+            if isinstance(decisions, list):
+                yield from _match_decisions(decisions, pending, unmatched)
+                return
+            for request_id, value in resume.items():
+                if request_id in pending_ids:
+                    yield request_id, value
             return
         if len(forms) == 1:
             yield forms[0].request_id, part.data
             return
-    yield from _said(plain_text(parts), pending)
+    yield from _match_text(join_text(parts), pending)
 
 
-def _said(text: str, pending: Sequence[InputRequested]) -> Iterator[tuple[str, Any]]:
-    """An answer in plain words: the text for the one request that takes one, or lines `name: value` for the one form."""
-    speaking = [request for request in pending if request.asked.takes_text]
-    forms = [request for request in pending if isinstance(request.asked, Form)]
+def _match_text(text: str, pending: Sequence[InputRequested]) -> Iterator[_Answer]:
+    """A text as an answer: lines `name: value` for the only form, or the value of the only text field."""
     if not text:
         return
-    if len(forms) == 1 and isinstance(forms[0].asked, Form) and (values := _lines(text, forms[0].asked)):
-        yield forms[0].request_id, values
-    elif len(speaking) == 1 and isinstance(speaking[0].asked, Form):
-        yield speaking[0].request_id, {speaking[0].asked.fields[0].field_name: text}
+    forms = _forms_in(pending)
+    if len(forms) == 1 and isinstance(forms[0].asked, Form):
+        values = _read_lines(text, forms[0].asked)
+        if values:
+            yield forms[0].request_id, values
+            return
+    text_requests = [request for request in pending if request.asked.takes_text]
+    if len(text_requests) == 1 and isinstance(text_requests[0].asked, Form):
+        [text_field] = text_requests[0].asked.fields
+        yield text_requests[0].request_id, {text_field.field_name: text}
 
 
-def _lines(text: str, form: Form) -> dict[str, str]:
-    names = {field.field_name for field in form.fields}
-    lines = [line.partition(":") for line in text.splitlines() if line.strip()]
-    found = {name.strip(): value.strip() for name, colon, value in lines if colon and name.strip() in names}
-    if len(found) == len(lines) and not form.takes_text:
-        return found
-    return {}
+def _read_lines(text: str, form: Form) -> dict[str, str]:
+    """Lines `name: value` as the values of a form; none when any line is something else."""
+    if form.takes_text:
+        return {}
+    field_names = {field.field_name for field in form.fields}
+    values: dict[str, str] = {}
+    line_count = 0
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        line_count += 1
+        name, colon, value = line.partition(":")
+        if colon and name.strip() in field_names:
+            values[name.strip()] = value.strip()
+    if len(values) != line_count:
+        return {}
+    return values
 
 
-def _decided(
-    decisions: Sequence[Any], pending: Sequence[InputRequested], stray: list[str]
-) -> Iterator[tuple[str, Any]]:
-    """Decisions in a list: each for the first open request of its name; without a name only where nothing else can be meant."""
-    left = list(pending)
+# --- a list of decisions, as clients of LangGraph's human-in-the-loop send it
+# -----------------------------------
+
+
+def _match_decisions(
+    decisions: Sequence[Any], pending: Sequence[InputRequested], unmatched: list[str]
+) -> Iterator[_Answer]:
+    """Gives each decision to the first open request of its name; without a name only if one can be meant."""
+    open_requests = list(pending)
     for decision in decisions:
         if not isinstance(decision, dict):
-            stray.append("A decision is an object with a `type`.")
+            unmatched.append("A decision is an object with a `type`.")
             continue
-        request = _meant(decision, left, in_order=len(decisions) == len(pending))
-        if request is None:
-            stray.append(
-                f"No open request is called {_name(decision)}."
-                if _name(decision)
-                else "Say which request each decision is for."
-            )
+        request = _find_request(decision, open_requests, in_order=len(decisions) == len(pending))
+        if request is not None:
+            open_requests.remove(request)
+            yield request.request_id, _read_decision(request.asked, decision)
             continue
-        left.remove(request)
-        if isinstance(request.asked, Form):
-            values = _user_inputs(decision)
-            says_no = (
-                values is None and _DECISIONS.get(str(decision.get("type")), decision.get("type")) == REJECT
-            )
-            yield (
-                request.request_id,
-                {"type": REJECT, "message": decision.get("message")} if says_no else values or {},
-            )
+        name = _action_name(decision)
+        if name:
+            unmatched.append(f"No open request is called {name}.")
         else:
-            said = str(decision.get("type") or "")
-            arguments = _edited(decision).get("args") or _inner(decision.get("args"))
-            yield (
-                request.request_id,
-                {
-                    "type": _DECISIONS.get(said, said),
-                    "arguments": arguments,
-                    "message": decision.get("message"),
-                },
-            )
+            unmatched.append("Say which request each decision is for.")
 
 
-def _meant(
-    decision: Mapping[str, Any], left: Sequence[InputRequested], *, in_order: bool
+def _read_decision(request: Form | Approval, decision: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision as the answer that is sent under the request's id."""
+    message = decision.get("message")
+    if isinstance(request, Form):
+        values = _user_inputs(decision)
+        if (
+            values is None
+            and _DECISION_ALIASES.get(str(decision.get("type")), decision.get("type")) == REJECT
+        ):
+            return {"type": REJECT, "message": message}
+        return values or {}
+    decision_type = str(decision.get("type") or "")
+    arguments = _edited_action(decision).get("args") or _unwrap_args(decision.get("args"))
+    return {
+        "type": _DECISION_ALIASES.get(decision_type, decision_type),
+        "arguments": arguments,
+        "message": message,
+    }
+
+
+def _find_request(
+    decision: Mapping[str, Any], open_requests: Sequence[InputRequested], *, in_order: bool
 ) -> InputRequested | None:
-    name = _name(decision)
+    name = _action_name(decision)
     is_form = name == USER_INPUT_TOOL or _user_inputs(decision) is not None
-    same_kind = [request for request in left if isinstance(request.asked, Form) == is_form]
+    same_kind = [request for request in open_requests if isinstance(request.asked, Form) == is_form]
     if name and not is_form:
-        return next(
-            (
-                request
-                for request in same_kind
-                if isinstance(request.asked, Approval) and request.asked.tool == name
-            ),
-            None,
-        )
+        return _find_approval(name, same_kind)
     if in_order and not name:
-        if left and (not is_form or left[0] in same_kind):
-            return left[0]
+        if open_requests and (not is_form or open_requests[0] in same_kind):
+            return open_requests[0]
         return None
     if len(same_kind) == 1 or (in_order and same_kind):
         return same_kind[0]
     return None
 
 
-def _name(decision: Mapping[str, Any]) -> str:
-    return str(decision.get("action_name") or _edited(decision).get("name") or "")
+def _find_approval(tool: str, requests: Sequence[InputRequested]) -> InputRequested | None:
+    for request in requests:
+        if isinstance(request.asked, Approval) and request.asked.tool == tool:
+            return request
+    return None
+
+
+def _action_name(decision: Mapping[str, Any]) -> str:
+    return str(decision.get("action_name") or _edited_action(decision).get("name") or "")
 
 
 def _user_inputs(decision: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The values of a form: by name, else those that stand beside its fields."""
-    inner = _inner(decision.get("args")) or _edited(decision).get("args") or {}
-    if not isinstance(inner, dict):
+    """The values of a form: `user_inputs`, else the values inside `metadata.input_fields`."""
+    args = _unwrap_args(decision.get("args")) or _edited_action(decision).get("args") or {}
+    if not isinstance(args, dict):
         return None
-    if isinstance(values := inner.get("user_inputs"), dict):
+    values = args.get("user_inputs")
+    if isinstance(values, dict):
         return values
-    fields = (
-        (inner.get("metadata") or {}).get("input_fields") if isinstance(inner.get("metadata"), dict) else None
-    )
+    metadata = args.get("metadata")
+    if not isinstance(metadata, dict):
+        return None
+    fields = metadata.get("input_fields")
     if not isinstance(fields, list):
         return None
-    return {str(one.get("field_name")): one.get("value") for one in fields if isinstance(one, dict)}
+    return {str(field.get("field_name")): field.get("value") for field in fields if isinstance(field, dict)}
 
 
-def _inner(given: Any) -> Any:
-    if isinstance(given, dict) and isinstance(given.get("args"), dict):
-        return given["args"]
-    return given
+def _unwrap_args(args: Any) -> Any:
+    """The arguments themselves: some clients send them inside another `args`."""
+    if isinstance(args, dict) and isinstance(args.get("args"), dict):
+        return args["args"]
+    return args
 
 
-def _edited(decision: Mapping[str, Any]) -> Mapping[str, Any]:
-    edited = decision.get("edited_action")
-    if isinstance(edited, dict):
-        return edited
+def _edited_action(decision: Mapping[str, Any]) -> Mapping[str, Any]:
+    action = decision.get("edited_action")
+    if isinstance(action, dict):
+        return action
     return {}
 
 
-def _checked(asked: Form | Approval, given: Any) -> tuple[Any, FieldErrors]:
-    if isinstance(asked, Form):
-        if not isinstance(given, Mapping):
-            return None, {_WHOLE: "The answer to a form holds a value for each field by its name."}
-        if is_declined(asked, given):
-            return {
-                "type": REJECT,
-                **({"message": str(given["message"])} if given.get("message") else {}),
-            }, {}
-        return check_form(asked, given)
-    if not isinstance(given, Mapping):
-        return None, {
-            _WHOLE: f"The decision on {asked.tool} is one of {', '.join(asked.allowed)}, as `type`."
-        }
-    decision = _DECISIONS.get(str(given.get("type")), str(given.get("type")))
-    if decision not in asked.allowed:
-        return None, {"type": f"The decision on {asked.tool} is one of {', '.join(asked.allowed)}."}
-    if decision == "edit" and not isinstance(given.get("arguments"), Mapping):
-        return None, {"arguments": f"An edit of {asked.tool} needs its `arguments`."}
-    if decision == "approve" and given.get("arguments") not in (None, {}, asked.arguments):
+# --- checks
+# -----------------------------------------------------------------------------------------------------
+
+
+def _check_answer(request: Form | Approval, answer: Any) -> tuple[Any, FieldErrors]:
+    """The value to store, or what is wrong by field."""
+    if isinstance(request, Approval):
+        return _check_decision(request, answer)
+    if not isinstance(answer, Mapping):
+        return None, {_WHOLE_ANSWER: "The answer to a form holds a value for each field by its name."}
+    if not is_declined(request, answer):
+        return check_form(request, answer)
+    refusal = {"type": REJECT}
+    if answer.get("message"):
+        refusal["message"] = str(answer["message"])
+    return refusal, {}
+
+
+def _check_decision(approval: Approval, answer: Any) -> tuple[Any, FieldErrors]:
+    choices = f"The decision on {approval.tool} is one of {', '.join(approval.allowed)}"
+    if not isinstance(answer, Mapping):
+        return None, {_WHOLE_ANSWER: f"{choices}, as `type`."}
+    decision = _DECISION_ALIASES.get(str(answer.get("type")), str(answer.get("type")))
+    if decision not in approval.allowed:
+        return None, {"type": f"{choices}."}
+    if decision == "edit" and not isinstance(answer.get("arguments"), Mapping):
+        return None, {"arguments": f"An edit of {approval.tool} needs its `arguments`."}
+    if decision == "approve" and answer.get("arguments") not in (None, {}, approval.arguments):
         # An approval is of what was shown. To drop the changes silently would run what nobody decided.
-        return None, {
-            "arguments": f"An approval of {asked.tool} changes no arguments: to change them, send the type `edit`."
-        }
-    kept: dict[str, Any] = {"type": decision}
+        sentence = (
+            f"An approval of {approval.tool} changes no arguments: to change them, send the type `edit`."
+        )
+        return None, {"arguments": sentence}
+    value: dict[str, Any] = {"type": decision}
     if decision == "edit":
-        kept["arguments"] = dict(given["arguments"])
-    if given.get("message"):
-        kept["message"] = str(given["message"])
-    if given.get("always") is True and decision == "approve":
-        kept["always"] = True
-    return kept, {}
+        value["arguments"] = dict(answer["arguments"])
+    if answer.get("message"):
+        value["message"] = str(answer["message"])
+    if answer.get("always") is True and decision == "approve":
+        value["always"] = True
+    return value, {}

@@ -1,4 +1,4 @@
-"""What must still be said before a run ends, so that nothing stays open behind its last event."""
+"""The events that close what is still open in a run, written just before its last event."""
 
 from collections.abc import Iterator
 
@@ -6,9 +6,9 @@ from ai_platform_engineering.core.events import AnyEvent, InputResolved, ToolFin
 from ai_platform_engineering.core.transcript import Transcript
 
 
-def closing_events(seen: Transcript, *, answered: bool) -> Iterator[AnyEvent]:
-    """Ends what runs (whether it took effect is not known), withdraws what was asked, and settles the plan."""
-    for call in reversed(seen.running):
+def closing_events(transcript: Transcript, *, answered: bool) -> Iterator[AnyEvent]:
+    """Ends running tool calls (their outcome is unknown), withdraws open requests, and closes the plan."""
+    for call in reversed(transcript.running):
         yield ToolFinished(
             call_id=call.call_id,
             tool=call.tool,
@@ -20,7 +20,10 @@ def closing_events(seen: Transcript, *, answered: bool) -> Iterator[AnyEvent]:
             outcome="unknown",
             error="The run ended before the result arrived.",
         )
-    for request in seen.requests:
+    for request in transcript.requests:
         yield InputResolved(request_id=request.request_id, resolution="withdrawn", agent=request.agent)
-    if seen.plan is not None and (settled := seen.plan.close(answered=answered)) != seen.plan:
-        yield settled.to_event()
+    if transcript.plan is None:
+        return
+    closed_plan = transcript.plan.close(answered=answered)
+    if closed_plan != transcript.plan:
+        yield closed_plan.to_event()

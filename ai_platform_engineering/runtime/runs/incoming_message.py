@@ -11,7 +11,7 @@ BusyPolicy = Literal["enqueue", "reject", "interrupt"]
 
 @dataclass(frozen=True, slots=True)
 class IncomingMessage:
-    """A user's message as it came in, checked and readable."""
+    """A user's message, validated and parsed."""
 
     message_id: str
     parts: tuple[UserPart, ...]
@@ -19,11 +19,11 @@ class IncomingMessage:
     principal: str = ""
     context_id: str | None = None
     task_id: str | None = None  # of the run that it continues
-    run_id: str | None = None  # that a new run must have, when somebody else has given the id
+    run_id: str | None = None  # that a new run must have, when the sender has chosen the id
     seconds: float | None = None  # how long its sender will wait
-    busy: BusyPolicy | None = None  # what it wants when its conversation works on something else
-    new_question: bool = False  # no answer, whatever the conversation waits for
+    busy: BusyPolicy | None = None  # what to do when its conversation works on another question
+    new_question: bool = False  # never an answer, whatever the conversation waits for
 
-    def answer(self, row: RunRow) -> AnswerMessage:
-        """The message as one that continues a run."""
+    def to_answer(self, row: RunRow) -> AnswerMessage:
+        """The message as an answer that continues a run."""
         return AnswerMessage(row.run_id, self.message_id, hash_parts(self.parts), row.last_seq)

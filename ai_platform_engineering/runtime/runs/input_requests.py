@@ -1,8 +1,8 @@
-"""What runs ask of people: answers are claimed once, wrong ones are sent back, and what nobody answers expires without a decision."""
+"""The pending requests of runs: claimed by one answer each, reported when an answer is wrong, or expired."""
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -14,18 +14,18 @@ from ai_platform_engineering.runtime.runs.answers import (
     ParsedAnswers,
     describe_requests,
     is_answer,
-    plain_text,
+    join_text,
     read_answers,
     read_request_ids,
 )
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 
-_DROP = frozenset({"drop", "drop it", "drop them", "drop all", "start anew"})
+_DROP_WORDS = frozenset({"drop", "drop it", "drop them", "drop all", "start anew"})
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
-    """What became of an answer: the requests it was the first to answer, and what it came too late for."""
+    """What an answer achieved: the requests that it claimed, and why it came too late for others."""
 
     claimed: Sequence[str] = ()
     answers: ParsedAnswers = field(default_factory=ParsedAnswers)
@@ -33,169 +33,198 @@ class ClaimResult:
 
     @property
     def problem(self) -> str:
-        return " ".join(filter(None, (*self.late, self.answers.complaints())))
+        """Everything that is wrong with the answer, in sentences."""
+        return " ".join(filter(None, (*self.late, self.answers.describe_problems())))
 
 
 @dataclass(frozen=True, slots=True)
 class RequestsDropped:
-    """The person wants what was asked to be dropped, and to go on with what was held back meanwhile."""
+    """The person drops the requests. `held_text` is what they said while the run waited: the next question."""
 
-    held: str | None
+    held_text: str | None
 
 
 def set_expiry(event: AnyEvent, seconds: float, now: datetime) -> AnyEvent:
-    """A request with the time at which it expires; the one it brings with it counts when it is earlier."""
+    """A request with the time at which it expires; a time of its own counts when it is earlier."""
     if not isinstance(event, InputRequested) or math.isinf(seconds):
         return event
     latest = now + timedelta(seconds=seconds)
-    expires_at = min(event.asked.expires_at or latest, latest)
-    return event.model_copy(update={"asked": event.asked.model_copy(update={"expires_at": expires_at})})
+    return _with_expiry(event, min(event.asked.expires_at or latest, latest))
 
 
 class InputRequests:
-    """The pending requests of runs. Whoever calls holds the conversation's door, where it says so."""
+    """Claims, reports and expires the requests of runs.
+
+    Where a method says so, its caller holds the conversation's lock.
+    """
 
     def __init__(self, run_log: RunLog, seconds: float) -> None:
-        self._log, self._seconds = run_log, seconds
+        """`seconds`: how long a request waits before it expires."""
+        self._log = run_log
+        self._seconds = seconds
 
-    async def is_answered(self, run_id: str) -> bool:
-        """There are answers that the run has not taken in."""
+    async def has_claimed(self, run_id: str) -> bool:
+        """Whether there are answers that the run has not processed yet."""
         return any(request.status == "claimed" for request in await self._log.requests(run_id))
 
     async def claim(self, row: RunRow, message: IncomingMessage) -> ClaimResult:
-        """Claims what the message answers. What else it says wrong is noted in the run, which goes on."""
+        """Claims the requests that the message answers.
+
+        Its other answers are noted in the run, which goes on.
+        """
         requests = await self._log.requests(row.run_id)
-        waiting = [request.event for request in requests if request.waits(datetime.now(UTC))]
-        answers = read_answers(message.parts, waiting)
-        claimed = (
-            await self._log.claim_requests(message.answer(row), answers.values, message.principal)
-            if answers.values
-            else []
-        )
-        meant = {*read_request_ids(message.parts), *answers.values} - {*claimed, *answers.wrong}
-        claim = ClaimResult(
-            claimed,
-            answers,
-            await self._late(row, meant, message, nothing=not (claimed or answers.wrong or answers.stray)),
-        )
+        answers = read_answers(message.parts, _waiting_events(requests, datetime.now(UTC)))
+        claimed: list[str] = []
+        if answers.values:
+            claimed = await self._log.claim_requests(
+                message.to_answer(row), answers.values, message.principal
+            )
+        missed_ids = {*read_request_ids(message.parts), *answers.values} - {*claimed, *answers.wrong}
+        if not (missed_ids or claimed or answers.wrong or answers.unmatched) and is_answer(message.parts):
+            missed_ids = await self._find_answered(row)
+        claim = ClaimResult(claimed, answers, await self._explain_late(row, missed_ids))
         if claimed and claim.problem:
             with contextlib.suppress(Fenced):
                 await self._log.append(row.run_id, row.epoch, [Notice(code="info", text=claim.problem)])
         return claim
 
-    async def _late(
-        self, row: RunRow, meant: set[str], message: IncomingMessage, *, nothing: bool
-    ) -> list[str]:
-        """Why requests cannot be answered any more. One that has only expired is asked again instead, while its run waits."""
-        requests = {request.request_id: request for request in await self._log.requests(row.run_id)}
-        if nothing and not meant and is_answer(message.parts):  # it names none: what else could it have meant
-            meant = {
-                request_id
-                for request_id, request in requests.items()
-                if request.status in ("claimed", "resolved")
-            }
-            meant = set() if any(request.status == "pending" for request in requests.values()) else meant
-        found = [requests.get(request_id) for request_id in sorted(meant)]
-        return [
-            _too_late(one) for one in found if row.status != "paused" or one is None or not _is_expired(one)
-        ]
+    async def _find_answered(self, row: RunRow) -> set[str]:
+        """The requests that an answer without an id came too late for; none while any is pending."""
+        requests = await self._log.requests(row.run_id)
+        if any(request.status == "pending" for request in requests):
+            return set()
+        return {request.request_id for request in requests if request.status in ("claimed", "resolved")}
 
-    async def answer_back(
+    async def _explain_late(self, row: RunRow, request_ids: Iterable[str]) -> list[str]:
+        """Why requests cannot be answered any more.
+
+        An expired one is asked again instead, while its run waits.
+        """
+        requests = {request.request_id: request for request in await self._log.requests(row.run_id)}
+        sentences: list[str] = []
+        for request_id in sorted(request_ids):
+            request = requests.get(request_id)
+            if row.status == "paused" and request is not None and _is_expired(request):
+                continue
+            sentences.append(_describe_late(request))
+        return sentences
+
+    async def report_problem(
         self, row: RunRow, message: IncomingMessage, claim: ClaimResult
     ) -> RequestsDropped | None:
-        """Says what is wrong with a message that answered nothing; the run waits on. The caller holds the conversation's door."""
-        text = plain_text(message.parts)
-        named = read_request_ids(message.parts)
+        """Pauses the run again with what is wrong with a message that claimed nothing.
+
+        The caller holds the conversation's lock.
+        """
+        text = join_text(message.parts)
+        is_text = not is_answer(message.parts)
+        held_text = await self._read_held_text(row)
+        if is_text and text.lower().strip(" .!\"'") in _DROP_WORDS:
+            return RequestsDropped(held_text)
         now = datetime.now(UTC)
         requests = await self._log.requests(row.run_id)
-        if text.lower().strip(" .!\"'") in _DROP and not is_answer(message.parts):
-            return RequestsDropped(await self._held(row))
-        waiting = [request.event for request in requests if request.waits(now)]
-        renewed = self._renewed(
-            [one for one in requests if _is_expired(one) and (one.request_id in named or not waiting)],
-            requests,
-            now,
-        )
-        pending = [*waiting, *renewed]
-        said = text if not claim.answers.wrong and not is_answer(message.parts) else ""
-        held = "\n\n".join(filter(None, (await self._held(row), said))) or None
-        events: list[AnyEvent] = [*renewed, self._paused(claim, pending, renewed, held)]
-        await self._log.store_answer(message.answer(row))
-        await self._log.append(row.run_id, row.epoch, [*_expiries(requests, now), *events])
+        waiting = _waiting_events(requests, now)
+        named_ids = read_request_ids(message.parts)
+        renewed: list[InputRequested] = []
+        for request in requests:
+            if _is_expired(request) and (request.request_id in named_ids or not waiting):
+                renewed += self._renew(request, requests, now)
+        if is_text and not claim.answers.wrong:
+            held_text = "\n\n".join(filter(None, (held_text, text))) or None
+        paused = self._paused_event(claim, waiting, renewed, held_text)
+        await self._log.store_answer(message.to_answer(row))
+        await self._log.append(row.run_id, row.epoch, [*_expiry_events(requests, now), *renewed, paused])
         return None
 
-    def _paused(
+    def _paused_event(
         self,
         claim: ClaimResult,
-        pending: Sequence[InputRequested],
+        waiting: Sequence[InputRequested],
         renewed: Sequence[InputRequested],
-        held: str | None,
+        held_text: str | None,
     ) -> Paused:
-        ids = tuple(request.request_id for request in pending)
+        pending = [*waiting, *renewed]
         if renewed:
             text = f"It had expired and is asked again: {describe_requests(renewed)}."
-        elif problem := claim.problem:
-            text = f"I still need your input: {problem} Answer the request, or cancel the task."
+        elif claim.problem:
+            text = f"I still need your input: {claim.problem} Answer the request, or cancel the task."
         else:
             text = f"I still need your input: {describe_requests(pending)}."
-        if held is not None:
+        if held_text is not None:
             them = "it" if len(pending) == 1 else "them"
             text += f' Answer {them}, or send "drop" to drop {them} and start anew with what you said.'
-        return Paused(text=text, requests=ids, wrong=claim.answers.wrong, held=held)
+        return Paused(text=text, requests=_ids_of(pending), wrong=claim.answers.wrong, held=held_text)
 
-    def _renewed(
-        self, gone: Sequence[PendingRequest], known: Sequence[PendingRequest], now: datetime
+    def _renew(
+        self, request: PendingRequest, requests: Sequence[PendingRequest], now: datetime
     ) -> list[InputRequested]:
-        """The same questions under new ids: whoever answers the old one late does not answer the new one by accident."""
-        ids = {request.request_id for request in known}
-        again = [one.event.model_copy(update={"request_id": next_request_id(one.request_id)}) for one in gone]
-        bare = [
-            one.model_copy(update={"asked": one.asked.model_copy(update={"expires_at": None})})
-            for one in again
-        ]
-        return [
-            event
-            for one in bare
-            if one.request_id not in ids
-            and isinstance(event := set_expiry(one, self._seconds, now), InputRequested)
-        ]
+        """The same request under a new id, unless it was renewed before.
 
-    async def _held(self, row: RunRow) -> str | None:
-        held: str | None = None
+        The id is new so that a late answer to the old request does not answer the new one by accident.
+        """
+        new_id = next_request_id(request.request_id)
+        if any(other.request_id == new_id for other in requests):
+            return []
+        event = request.event.model_copy(update={"request_id": new_id})
+        renewed = set_expiry(_with_expiry(event, None), self._seconds, now)
+        if not isinstance(renewed, InputRequested):
+            return []
+        return [renewed]
+
+    async def _read_held_text(self, row: RunRow) -> str | None:
+        """What was said while the run waited, and was no answer."""
+        held_text: str | None = None
         after = 0
         while items := await self._log.read(row.run_id, after):
             after = items[-1].seq
             for item in items:
-                held = item.event.held or held if isinstance(item.event, Paused) else held
-        return held
+                if isinstance(item.event, Paused) and item.event.held:
+                    held_text = item.event.held
+        return held_text
 
-    # --- expiry -------------------------------------------------------------------------------------------------------
+    # --- expiry
+    # -------------------------------------------------------------------------------------------------
 
-    async def overdue(self) -> list[str]:
-        """The runs with requests whose time has come and that nobody has told of it."""
+    async def find_overdue_runs(self) -> list[str]:
+        """The ids of runs with requests that are past their expiry and are still marked as pending."""
         now = datetime.now(UTC)
-        return list(
-            dict.fromkeys(
-                request.run_id for request in await self._log.open_requests() if not request.waits(now)
-            )
-        )
+        open_requests = await self._log.open_requests()
+        return list(dict.fromkeys(request.run_id for request in open_requests if not request.waits(now)))
 
-    async def tell_expired(self, run_id: str) -> None:
-        """An expired request is no decision: the run waits until it is asked again. The caller holds the conversation's door."""
-        row, now = await self._log.get(run_id), datetime.now(UTC)
-        if row is None or row.status != "paused" or await self.is_answered(run_id):
+    async def expire(self, run_id: str) -> None:
+        """Marks overdue requests as expired. That is no decision: the run waits until they are asked again.
+
+        The caller holds the conversation's lock.
+        """
+        now = datetime.now(UTC)
+        row = await self._log.get(run_id)
+        if row is None or row.status != "paused" or await self.has_claimed(run_id):
             return
         requests = await self._log.requests(run_id)
-        gone = _expiries(requests, now)
-        if not gone:
+        overdue = [request.event for request in requests if _is_overdue(request, now)]
+        if not overdue:
             return
-        left = tuple(request.request_id for request in requests if request.waits(now))
-        what = describe_requests([request.event for request in requests if _is_overdue(request, now)])
-        text = f"Nobody answered in time: {what}. Nothing was decided. Send a message to be asked again, or cancel the task."
+        text = (
+            f"Nobody answered in time: {describe_requests(overdue)}. Nothing was decided. "
+            "Send a message to be asked again, or cancel the task."
+        )
+        waiting = _waiting_events(requests, now)
+        paused = Paused(text=text, requests=_ids_of(waiting), held=await self._read_held_text(row))
         with contextlib.suppress(Fenced):
-            await self._log.append(
-                run_id, row.epoch, [*gone, Paused(text=text, requests=left, held=await self._held(row))]
-            )
+            await self._log.append(run_id, row.epoch, [*_expiry_events(requests, now), paused])
+
+
+def _with_expiry(event: InputRequested, expires_at: datetime | None) -> InputRequested:
+    request = event.asked.model_copy(update={"expires_at": expires_at})
+    return event.model_copy(update={"asked": request})
+
+
+def _ids_of(events: Sequence[InputRequested]) -> tuple[str, ...]:
+    return tuple(event.request_id for event in events)
+
+
+def _waiting_events(requests: Sequence[PendingRequest], now: datetime) -> list[InputRequested]:
+    return [request.event for request in requests if request.waits(now)]
 
 
 def _is_overdue(request: PendingRequest, now: datetime) -> bool:
@@ -206,24 +235,26 @@ def _is_expired(request: PendingRequest) -> bool:
     return request.status == "expired" or _is_overdue(request, datetime.now(UTC))
 
 
-def _expiries(requests: Sequence[PendingRequest], now: datetime) -> list[InputResolved]:
-    overdue = [request for request in requests if _is_overdue(request, now)]
-    return [
-        InputResolved(request_id=one.request_id, resolution="expired", agent=one.event.agent)
-        for one in overdue
-    ]
+def _expiry_events(requests: Sequence[PendingRequest], now: datetime) -> list[InputResolved]:
+    events: list[InputResolved] = []
+    for request in requests:
+        if _is_overdue(request, now):
+            agent = request.event.agent
+            events.append(InputResolved(request_id=request.request_id, resolution="expired", agent=agent))
+    return events
 
 
-def _too_late(request: PendingRequest | None) -> str:
+def _describe_late(request: PendingRequest | None) -> str:
+    """Why the request takes no answer any more."""
     if request is None:
         return "There is no such request in this task."
-    what, at = request.event.asked.describe(), f" at {request.at:%Y-%m-%d %H:%M:%S} UTC" if request.at else ""
+    description = request.event.asked.describe()
+    subject = description[:1].upper() + description[1:]
+    at = ""
+    if request.at:
+        at = f" at {request.at:%Y-%m-%d %H:%M:%S} UTC"
     if request.status in ("claimed", "resolved"):
-        return f"{_capital(what)} was already answered by {request.by or 'somebody'}{at}."
+        return f"{subject} was already answered by {request.by or 'somebody'}{at}."
     if _is_expired(request):
-        return f"{_capital(what)} has expired; nothing was decided."
-    return f"{_capital(what)} is not asked any more: it was withdrawn{at}."
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+        return f"{subject} has expired; nothing was decided."
+    return f"{subject} is not asked any more: it was withdrawn{at}."

@@ -37,7 +37,7 @@ MODEL = Book(
 
 
 async def threads(storage: Storage) -> set[str]:
-    return {found.config["configurable"]["thread_id"] async for found in storage.saver.alist(None)}
+    return {checkpoint.config["configurable"]["thread_id"] async for checkpoint in storage.saver.alist(None)}
 
 
 async def is_kept(storage: Storage, context_id: str) -> bool:
@@ -80,13 +80,13 @@ async def test_the_server_cleans_when_it_starts(tmp_path: Path) -> None:
     model = ScriptedChatModel(script=MODEL)
     async with supervisor_on(in_folder(tmp_path), model) as client:
         over = await client.ask("Is it?")
-    kept = in_folder(tmp_path, RETENTION_DAYS=AT_ONCE)
-    await kept.open()
+    storage = in_folder(tmp_path, RETENTION_DAYS=AT_ONCE)
+    await storage.open()
     async with asyncio.timeout(30):
-        while await kept.log.get(over.task_id) is not None:  # noqa: ASYNC110 - nothing tells of what is removed
+        while await storage.log.get(over.task_id) is not None:  # noqa: ASYNC110 - a removal sends no signal
             await asyncio.sleep(0.01)
-    assert await threads(kept) == set(), "the state goes before the runs that say where it is"
-    await kept.aclose()
+    assert await threads(storage) == set(), "the state goes before the runs that say where it is"
+    await storage.aclose()
 
 
 async def test_facts_are_not_a_matter_of_retention(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_facts_are_not_a_matter_of_retention(tmp_path: Path) -> None:
     await storage.aclose()
 
 
-# --- the log's part ---------------------------------------------------------------------------------------------------
+# --- the log's part -----------------------------------------------------------------------------------------
 
 
 async def run(log: RunLog, context: str, *last: Any, owner: str = "ann") -> RunRow:
@@ -140,11 +140,11 @@ async def test_a_conversation_has_expired_when_all_its_runs_have(
 class Unwilling(InMemorySaver):
     """A database that does not answer the first time."""
 
-    asked = 0
+    calls = 0
 
     async def adelete_thread(self, thread_id: str) -> None:
-        self.asked += 1
-        if self.asked == 1:
+        self.calls += 1
+        if self.calls == 1:
             raise ConnectionError("away")
         await super().adelete_thread(thread_id)
 
@@ -157,5 +157,5 @@ async def test_a_thread_that_could_not_be_removed_is_removed_the_next_time(tmp_p
     with pytest.raises(ConnectionError):
         await storage.clean()
     assert await storage.log.get(row.run_id) is not None, "nobody would know the thread any more"
-    assert (await storage.clean(), database.asked) == (1, 2)
+    assert (await storage.clean(), database.calls) == (1, 2)
     await storage.aclose()

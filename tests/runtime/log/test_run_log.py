@@ -1,4 +1,4 @@
-"""What every storage of runs must do, tried through the interface alone; a new storage joins by a line in `STORAGES`."""
+"""What every storage of the run log must do; a new storage joins by a line in `STORAGES`."""
 
 import asyncio
 import random
@@ -118,21 +118,21 @@ def texts(items: list[StoredEvent]) -> list[str]:
     return [item.event.text for item in items if isinstance(item.event, Notice)]
 
 
-# --- creating ---------------------------------------------------------------------------------------------------------
+# --- creating -----------------------------------------------------------------------------------------------
 
 
 async def test_a_new_run_begins_with_its_question_as_number_one(log: RunLog) -> None:
-    wanted = new_run(text="Which version?")
-    row, is_new = await log.create(wanted)
+    new = new_run(text="Which version?")
+    row, is_new = await log.create(new)
     assert is_new
     assert (row.run_id, row.context_id, row.owner, row.message_id) == (
-        wanted.run_id,
-        wanted.context_id,
+        new.run_id,
+        new.context_id,
         "ann",
-        wanted.message_id,
+        new.message_id,
     )
     assert (row.principal, row.status, row.last_seq) == ("principal of ann", "running", 1)
-    assert [(item.seq, item.event) for item in await log.read(row.run_id)] == [(1, wanted.started)]
+    assert [(item.seq, item.event) for item in await log.read(row.run_id)] == [(1, new.started)]
     assert await log.get(row.run_id) == row
 
 
@@ -198,7 +198,7 @@ async def test_a_message_without_a_context_never_finds_the_run_of_somebody_else(
     assert first.run_id != second.run_id
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
+# --- numbers ------------------------------------------------------------------------------------------------
 
 
 async def test_numbers_have_no_gap_and_begin_at_one(log: RunLog) -> None:
@@ -214,11 +214,11 @@ async def test_numbers_have_no_gap_and_begin_at_one(log: RunLog) -> None:
 
 
 async def test_runs_are_numbered_each_for_itself(log: RunLog) -> None:
-    one, two = await created(log), await created(log)
-    await log.append(one.run_id, one.epoch, [noted("one")])
-    await log.append(two.run_id, two.epoch, [noted("two")])
-    assert [(item.seq, texts([item])) for item in await log.read(one.run_id)] == [(1, []), (2, ["one"])]
-    assert [(item.seq, texts([item])) for item in await log.read(two.run_id)] == [(1, []), (2, ["two"])]
+    first, second = await created(log), await created(log)
+    await log.append(first.run_id, first.epoch, [noted("one")])
+    await log.append(second.run_id, second.epoch, [noted("two")])
+    assert [(item.seq, texts([item])) for item in await log.read(first.run_id)] == [(1, []), (2, ["one"])]
+    assert [(item.seq, texts([item])) for item in await log.read(second.run_id)] == [(1, []), (2, ["two"])]
 
 
 async def test_writes_at_once_get_numbers_without_gap_and_stay_together(log: RunLog) -> None:
@@ -245,7 +245,7 @@ async def test_the_time_of_an_event_never_goes_back(log: RunLog) -> None:
     assert (now.created, now.updated) == (row.created, times[-1])
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
 async def test_reading_begins_after_a_number_and_ends_at_a_limit(log: RunLog) -> None:
@@ -260,19 +260,19 @@ async def test_reading_begins_after_a_number_and_ends_at_a_limit(log: RunLog) ->
 async def test_a_long_run_is_read_in_pages(log: RunLog) -> None:
     row = await created(log)
     await log.append(row.run_id, row.epoch, [noted(number) for number in range(999)])
-    found: list[StoredEvent] = []
-    while page := await log.read(row.run_id, len(found)):
+    events: list[StoredEvent] = []
+    while page := await log.read(row.run_id, len(events)):
         assert len(page) <= 256
-        found += page
-    assert [item.seq for item in found] == list(range(1, 1001))
+        events += page
+    assert [item.seq for item in events] == list(range(1, 1001))
 
 
 async def test_what_was_read_does_not_change_when_more_is_stored(log: RunLog) -> None:
     row = await created(log)
     before = await log.read(row.run_id)
-    kept = list(before)
+    events = list(before)
     await log.append(row.run_id, row.epoch, [noted("more")])
-    assert before == kept
+    assert before == events
 
 
 async def test_an_unknown_run_is_not_there(log: RunLog) -> None:
@@ -298,12 +298,12 @@ def test_a_reader_sees_the_stored_events_in_order_whenever_it_begins(
     storage: Storage, batches: list[list[str]], readers: list[int]
 ) -> None:
     async def follow(log: RunLog, run_id: str, after: int) -> list[StoredEvent]:
-        found: list[StoredEvent] = []
-        while not (found and isinstance(found[-1].event, Answered)):
+        events: list[StoredEvent] = []
+        while not (events and isinstance(events[-1].event, Answered)):
             await log.wait_for_event(run_id, after)
-            found += await log.read(run_id, after, limit=3)
-            after = found[-1].seq
-        return found
+            events += await log.read(run_id, after, limit=3)
+            after = events[-1].seq
+        return events
 
     async def scenario() -> None:
         log = storage()
@@ -316,15 +316,15 @@ def test_a_reader_sees_the_stored_events_in_order_whenever_it_begins(
         await log.append(row.run_id, row.epoch, [ENDINGS[0]])
         stored = [item for start in range(0, last, 256) for item in await log.read(row.run_id, start)]
         assert [item.seq for item in stored] == list(range(1, last + 1))
-        for after, found in zip(
+        for after, events in zip(
             readers, await asyncio.wait_for(asyncio.gather(*following), WAIT), strict=True
         ):
-            assert found == stored[after % last :]
+            assert events == stored[after % last :]
 
     asyncio.run(scenario())
 
 
-# --- waking -----------------------------------------------------------------------------------------------------------
+# --- waking -------------------------------------------------------------------------------------------------
 
 
 async def test_a_reader_is_woken_by_the_next_event_and_then_finds_it(log: RunLog) -> None:
@@ -375,7 +375,7 @@ async def test_a_reader_that_goes_away_harms_neither_the_writer_nor_other_reader
     await asyncio.wait_for(stays, WAIT)
 
 
-# --- fencing ----------------------------------------------------------------------------------------------------------
+# --- fencing ------------------------------------------------------------------------------------------------
 
 
 async def test_a_claim_gives_a_new_epoch_and_refuses_the_old_one(log: RunLog) -> None:
@@ -437,7 +437,7 @@ async def test_a_refused_write_wakes_nobody_and_takes_no_number(log: RunLog) -> 
     await asyncio.wait_for(waiting, WAIT)
 
 
-# --- status -----------------------------------------------------------------------------------------------------------
+# --- status -------------------------------------------------------------------------------------------------
 
 
 async def test_the_status_follows_the_events(log: RunLog) -> None:
@@ -469,7 +469,7 @@ async def test_a_request_that_is_withdrawn_by_the_end_leaves_the_run_ended(log: 
     assert now.status == "ended"
 
 
-# --- finding ----------------------------------------------------------------------------------------------------------
+# --- finding ------------------------------------------------------------------------------------------------
 
 
 async def test_an_owner_finds_the_own_runs_newest_first(log: RunLog) -> None:
@@ -496,9 +496,13 @@ async def test_the_conversations_of_an_owner_are_listed_by_their_newest_run(log:
     await created(log, context="b")
     await created(log, owner="bob", context="c")
     last = await created(log, context="a")
-    found = await log.conversations("ann")
-    assert [talk.context_id for talk in found] == ["a", "b"]
-    assert (found[0].owner, found[0].created, found[0].updated) == ("ann", first.created, last.created)
+    conversations = await log.conversations("ann")
+    assert [talk.context_id for talk in conversations] == ["a", "b"]
+    assert (conversations[0].owner, conversations[0].created, conversations[0].updated) == (
+        "ann",
+        first.created,
+        last.created,
+    )
     assert await log.conversations("nobody") == []
 
 
@@ -520,7 +524,7 @@ async def test_a_run_is_not_created_over_another_one(log: RunLog) -> None:
     assert len(await log.read(row.run_id)) == 1
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- answers ------------------------------------------------------------------------------------------------
 
 
 async def test_an_answer_is_recalled_by_its_owner_and_context_alone(log: RunLog) -> None:
@@ -534,7 +538,7 @@ async def test_an_answer_is_recalled_by_its_owner_and_context_alone(log: RunLog)
         await log.store_answer(AnswerMessage("nothing", "m2", "digest", 1))
 
 
-# --- markers ----------------------------------------------------------------------------------------------------------
+# --- markers ------------------------------------------------------------------------------------------------
 
 
 async def test_a_marker_says_after_which_number_its_checkpoint_was_stored(log: RunLog) -> None:
@@ -558,7 +562,7 @@ async def test_a_refused_write_leaves_no_marker(log: RunLog) -> None:
     assert await log.markers(row.run_id) == []
 
 
-# --- leases -----------------------------------------------------------------------------------------------------------
+# --- leases -------------------------------------------------------------------------------------------------
 
 
 async def test_a_leased_run_is_taken_by_force_alone(log: RunLog) -> None:
@@ -597,7 +601,7 @@ async def test_an_ended_run_is_leased_to_nobody(log: RunLog) -> None:
         await log.lease("nothing", "one", 3600)
 
 
-# --- orders -----------------------------------------------------------------------------------------------------------
+# --- orders -------------------------------------------------------------------------------------------------
 
 
 async def test_a_remote_order_is_kept_for_its_run_and_key(log: RunLog) -> None:
@@ -625,7 +629,7 @@ async def test_all_orders_of_a_run_are_listed_with_their_agents(log: RunLog) -> 
         await log.list_remote_tasks("nothing")
 
 
-# --- the journal ------------------------------------------------------------------------------------------------------
+# --- the journal --------------------------------------------------------------------------------------------
 
 
 async def begin(log: RunLog, row: RunRow, *, idempotent: bool = False) -> JournalEntry:
@@ -734,7 +738,7 @@ async def test_what_json_cannot_say_is_kept_as_text(log: RunLog) -> None:
     assert await log.journal(row.run_id) == [entry]
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------
 
 
 def asks(*request_ids: str) -> list[AnyEvent]:
@@ -771,7 +775,7 @@ async def claimed(
     log: RunLog, row: RunRow, *request_ids: str, by: str = "ann", message_id: str = "answer"
 ) -> list[str]:
     return await log.claim_requests(
-        message(row, message_id), {one: {"answer": one} for one in request_ids}, by
+        message(row, message_id), {request_id: {"answer": request_id} for request_id in request_ids}, by
     )
 
 
@@ -786,27 +790,31 @@ async def test_of_forty_answers_at_once_one_is_taken(log: RunLog) -> None:
     await log.append(row.run_id, row.epoch, asks("r"))
     values = [({"r": {"answer": number}}, f"person {number}") for number in range(40)]
     claims = await asyncio.gather(*(log.claim_requests(message(row, by), value, by) for value, by in values))
-    (winner,) = [number for number, taken in enumerate(claims) if taken]
+    (winner,) = [number for number, claimed_ids in enumerate(claims) if claimed_ids]
     assert claims[winner] == ["r"]
     assert await answer_of(log, "r") == ("claimed", {"answer": winner}, f"person {winner}")
-    kept = [
+    message_numbers = [
         number
         for number, (_, by) in enumerate(values)
         if await log.find_answer(row.owner, row.context_id, by)
     ]
-    assert kept == [winner], "a message that claimed nothing is not remembered"
+    assert message_numbers == [winner], "a message that claimed nothing is not remembered"
 
 
 async def test_of_forty_answers_to_several_requests_each_request_takes_one(log: RunLog) -> None:
     row, ids = await created(log), ["r1", "r2", "r3"]
     await log.append(row.run_id, row.epoch, asks(*ids))
-    picks = [random.sample(ids, random.randint(1, 3)) for _ in range(37)] + [[one] for one in ids]
+    picks = [random.sample(ids, random.randint(1, 3)) for _ in range(37)] + [
+        [request_id] for request_id in ids
+    ]
     claims = await asyncio.gather(
         *(claimed(log, row, *pick, message_id=f"m{number}") for number, pick in enumerate(picks))
     )
-    assert sorted(one for taken in claims for one in taken) == ids
-    kept = [number for number in range(40) if await log.find_answer(row.owner, row.context_id, f"m{number}")]
-    assert kept == [number for number, taken in enumerate(claims) if taken]
+    assert sorted(request_id for claimed_ids in claims for request_id in claimed_ids) == ids
+    message_numbers = [
+        number for number in range(40) if await log.find_answer(row.owner, row.context_id, f"m{number}")
+    ]
+    assert message_numbers == [number for number, claimed_ids in enumerate(claims) if claimed_ids]
 
 
 async def test_an_answer_says_when_it_was_given_and_by_whom(log: RunLog) -> None:
@@ -838,7 +846,7 @@ async def test_only_what_still_waits_is_claimed(log: RunLog) -> None:
     assert await claimed(log, row, "r1", by="ann") == ["r1"]
     assert await claimed(log, row, "r1", "r2", by="bob", message_id="second") == ["r2"]
     assert await claimed(log, row, "r1", "r2", by="eve", message_id="third") == []
-    assert [await answer_of(log, one) for one in ("r1", "r2")] == [
+    assert [await answer_of(log, request_id) for request_id in ("r1", "r2")] == [
         ("claimed", {"answer": "r1"}, "ann"),
         ("claimed", {"answer": "r2"}, "bob"),
     ]
@@ -925,24 +933,24 @@ async def test_the_end_of_a_run_withdraws_what_it_asked(log: RunLog) -> None:
 
 
 async def test_what_waits_for_people_is_listed_oldest_first(log: RunLog) -> None:
-    one, two, bobs = await created(log), await created(log), await created(log, owner="bob")
+    first, second, bobs = await created(log), await created(log), await created(log, owner="bob")
     assert await log.open_requests() == []
-    await log.append(two.run_id, two.epoch, [until(BEFORE, "a")])
-    await log.append(one.run_id, one.epoch, asks("b", "c", "d"))
+    await log.append(second.run_id, second.epoch, [until(BEFORE, "a")])
+    await log.append(first.run_id, first.epoch, asks("b", "c", "d"))
     await log.append(bobs.run_id, bobs.epoch, asks("e"))
-    await claimed(log, one, "c")
-    await log.append(one.run_id, one.epoch, [InputResolved(request_id="d", resolution="expired")])
-    found = await log.open_requests()
-    assert [(request.run_id, request.request_id) for request in found] == [
-        (two.run_id, "a"),
-        (one.run_id, "b"),
+    await claimed(log, first, "c")
+    await log.append(first.run_id, first.epoch, [InputResolved(request_id="d", resolution="expired")])
+    requests = await log.open_requests()
+    assert [(request.run_id, request.request_id) for request in requests] == [
+        (second.run_id, "a"),
+        (first.run_id, "b"),
         (bobs.run_id, "e"),
     ]
     assert [request.request_id for request in await log.open_requests("ann")] == ["a", "b"], (
         "one whose time has come is still to be told"
     )
     assert [request.request_id for request in await log.open_requests("bob")] == ["e"]
-    await log.append(two.run_id, two.epoch, [ENDINGS[2]])
+    await log.append(second.run_id, second.epoch, [ENDINGS[2]])
     assert [request.request_id for request in await log.open_requests("ann")] == ["b"]
 
 
@@ -961,7 +969,7 @@ async def test_a_refused_write_asks_nothing(log: RunLog) -> None:
     assert await log.request("r") is None
 
 
-# --- allowances -------------------------------------------------------------------------------------------------------
+# --- allowances ---------------------------------------------------------------------------------------------
 
 
 async def test_a_tool_is_allowed_in_its_conversation_until_it_is_taken_back(log: RunLog) -> None:
@@ -970,17 +978,18 @@ async def test_a_tool_is_allowed_in_its_conversation_until_it_is_taken_back(log:
     await log.allow(row.run_id, row.epoch, "jira/create", "ann")
     await log.allow(row.run_id, row.epoch, "argocd/sync", "ann")
     await log.allow(row.run_id, row.epoch, "jira/create", "bob")
-    found = await log.list_allowances("ann", "context")
-    assert [(one.tool, one.by) for one in found] == [("jira/create", "ann"), ("argocd/sync", "ann")], (
-        "the first word counts"
-    )
-    assert all(began <= one.at <= datetime.now(UTC) for one in found)
+    allowances = await log.list_allowances("ann", "context")
+    assert [(allowance.tool, allowance.by) for allowance in allowances] == [
+        ("jira/create", "ann"),
+        ("argocd/sync", "ann"),
+    ], "the first word counts"
+    assert all(began <= allowance.at <= datetime.now(UTC) for allowance in allowances)
     for owner, context in (("bob", "context"), ("ann", "another")):
         assert await log.list_allowances(owner, context) == []
         assert not await log.disallow(owner, context, "jira/create")
     assert await log.disallow("ann", "context", "jira/create")
     assert not await log.disallow("ann", "context", "jira/create")
-    assert [one.tool for one in await log.list_allowances("ann", "context")] == ["argocd/sync"]
+    assert [allowance.tool for allowance in await log.list_allowances("ann", "context")] == ["argocd/sync"]
 
 
 async def test_what_is_allowed_holds_for_the_next_run_of_the_conversation(log: RunLog) -> None:
@@ -988,7 +997,7 @@ async def test_what_is_allowed_holds_for_the_next_run_of_the_conversation(log: R
     await log.allow(first.run_id, first.epoch, "jira/create", "ann")
     await log.append(first.run_id, first.epoch, [ENDINGS[0]])
     await created(log)
-    assert [one.tool for one in await log.list_allowances("ann", "context")] == ["jira/create"]
+    assert [allowance.tool for allowance in await log.list_allowances("ann", "context")] == ["jira/create"]
 
 
 async def test_an_old_owner_or_an_ended_run_allows_nothing(log: RunLog) -> None:
@@ -1006,35 +1015,35 @@ async def test_an_old_owner_or_an_ended_run_allows_nothing(log: RunLog) -> None:
         await log.allow("nothing", 1, "t", "ann")
 
 
-# --- retention --------------------------------------------------------------------------------------------------------
+# --- retention ----------------------------------------------------------------------------------------------
 
 
 async def test_ended_runs_are_forgotten_with_all_that_belongs_to_them(log: RunLog) -> None:
-    gone, working, paused = (
+    ended_run, working, paused = (
         await created(log, message="m", context="old"),
         await created(log),
         await created(log),
     )
-    await log.append(gone.run_id, gone.epoch, asks("r"), [Marker("", "c")])
-    await log.store_answer(AnswerMessage(gone.run_id, "m2", "digest", 1))
-    await begin(log, gone)
-    await log.store_remote_task(gone.run_id, gone.epoch, "k", "jira", "remote")
-    await log.allow(gone.run_id, gone.epoch, "jira/create", "ann")
+    await log.append(ended_run.run_id, ended_run.epoch, asks("r"), [Marker("", "c")])
+    await log.store_answer(AnswerMessage(ended_run.run_id, "m2", "digest", 1))
+    await begin(log, ended_run)
+    await log.store_remote_task(ended_run.run_id, ended_run.epoch, "k", "jira", "remote")
+    await log.allow(ended_run.run_id, ended_run.epoch, "jira/create", "ann")
     await log.allow(working.run_id, working.epoch, "jira/create", "ann")
-    await log.append(gone.run_id, gone.epoch, [ENDINGS[0]])
+    await log.append(ended_run.run_id, ended_run.epoch, [ENDINGS[0]])
     await log.append(paused.run_id, paused.epoch, [*asks("r2"), Paused(text="?")])
-    assert await log.delete_runs(gone.created) == 0
-    assert await log.get(gone.run_id) is not None
+    assert await log.delete_runs(ended_run.created) == 0
+    assert await log.get(ended_run.run_id) is not None
     assert await log.delete_runs(LATER) == 1
-    assert await log.get(gone.run_id) is None
+    assert await log.get(ended_run.run_id) is None
     assert (await log.request("r"), await log.find_answer("ann", "old", "m2")) == (None, None)
     assert await log.list_allowances("ann", "old") == []
-    assert [one.tool for one in await log.list_allowances("ann", "context")] == ["jira/create"]
+    assert [allowance.tool for allowance in await log.list_allowances("ann", "context")] == ["jira/create"]
     for attempt in (
-        log.read(gone.run_id),
-        log.journal(gone.run_id),
-        log.markers(gone.run_id),
-        log.find_remote_task(gone.run_id, "k"),
+        log.read(ended_run.run_id),
+        log.journal(ended_run.run_id),
+        log.markers(ended_run.run_id),
+        log.find_remote_task(ended_run.run_id, "k"),
     ):
         with pytest.raises(RunNotFound):
             await attempt
@@ -1053,7 +1062,7 @@ async def test_a_conversation_stays_while_it_has_runs(log: RunLog) -> None:
     assert [row.run_id for row in await log.find_runs("ann", "talk")] == [working.run_id]
 
 
-# --- forgetting (storages with a bound) -------------------------------------------------------------------------------
+# --- forgetting (storages with a bound) ---------------------------------------------------------------------
 
 
 async def ended(log: RunLog, **how: Any) -> str:
@@ -1064,10 +1073,10 @@ async def ended(log: RunLog, **how: Any) -> str:
 
 async def test_at_the_bound_the_oldest_ended_run_is_forgotten() -> None:
     log = MemoryLog(most=3)
-    gone, kept, working = await ended(log), await ended(log), (await created(log)).run_id
+    old_run, recent_run, working = await ended(log), await ended(log), (await created(log)).run_id
     newest = await created(log)
-    assert await log.get(gone) is None
-    assert [row.run_id for row in await log.find_runs("ann")] == [newest.run_id, working, kept]
+    assert await log.get(old_run) is None
+    assert [row.run_id for row in await log.find_runs("ann")] == [newest.run_id, working, recent_run]
 
 
 async def test_runs_that_work_or_wait_for_people_are_never_forgotten() -> None:

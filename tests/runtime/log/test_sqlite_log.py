@@ -1,4 +1,4 @@
-"""The run log on SQLite: what survives a kill, who may open the file, whom a commit serves, and that it does what the other one does."""
+"""The run log on SQLite: kills, locks, group commits, migrations, and the same results as in memory."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import AnswerMessage, Marker, NewRun, RunLog, RunRow
 from ai_platform_engineering.runtime.log.sqlite_database import Database, StorageFailed
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
-from ai_platform_engineering.runtime.log.sqlite_schema import STEPS
+from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS
 from tests.conftest import ROOT
 from tests.support.strategies import EVENTS, examples
 
@@ -89,16 +89,16 @@ ANSWERED = Answered(text="Done.", trace_id="t")
 
 
 async def everything(log: RunLog, run_id: str = "run") -> list[StoredEvent]:
-    found: list[StoredEvent] = []
-    while page := await log.read(run_id, len(found)):
-        found += page
-    return found
+    events: list[StoredEvent] = []
+    while page := await log.read(run_id, len(events)):
+        events += page
+    return events
 
 
-# --- the file ---------------------------------------------------------------------------------------------------------
+# --- the file -----------------------------------------------------------------------------------------------
 
 
-async def held(log: RunLog) -> list[Any]:
+async def read_run_data(log: RunLog) -> list[Any]:
     """What is kept of the run."""
     by_run = (log.get, log.markers, log.journal, log.requests, log.list_remote_tasks)
     return [
@@ -109,10 +109,10 @@ async def held(log: RunLog) -> list[Any]:
 
 
 async def test_what_was_stored_is_there_after_opening_the_file_again(path: Path) -> None:
-    asked = InputRequested(request_id="r", asked=Form(response="Which?"))
+    request = InputRequested(request_id="r", asked=Form(response="Which?"))
     async with opened(path) as log:
         row = await created(log)
-        await log.append("run", row.epoch, [noted("a"), asked], [Marker("ns", "c1")])
+        await log.append("run", row.epoch, [noted("a"), request], [Marker("ns", "c1")])
         await log.store_remote_task("run", row.epoch, "k", "jira", "remote")
         await log.allow("run", row.epoch, "jira/create", "ann")
         await log.begin("run", row.epoch, "call", "delete", {"n": 1}, idempotent=False)
@@ -120,10 +120,10 @@ async def test_what_was_stored_is_there_after_opening_the_file_again(path: Path)
             AnswerMessage("run", "m2", "d2", 3), {"r": {"answer": "blue"}}, "ann"
         ) == ["r"]
         await log.lease("run", "me", 3600)
-        before = await held(log)
+        before = await read_run_data(log)
     async with opened(path) as log:
-        assert await held(log) == before
-        assert [(one.status, one.answer, one.by) for one in await log.requests("run")] == [
+        assert await read_run_data(log) == before
+        assert [(request.status, request.answer, request.by) for request in await log.requests("run")] == [
             ("claimed", {"answer": "blue"}, "ann")
         ]
         assert await log.find_remote_task("run", "k") == "remote"
@@ -138,13 +138,13 @@ async def test_what_was_stored_is_there_after_opening_the_file_again(path: Path)
 async def test_the_file_survives_the_loss_of_power_and_is_for_its_owner_alone(path: Path) -> None:
     database = Database(path)
 
-    def asked(db: sqlite3.Connection, _: int) -> list[Any]:
+    def read_pragmas(db: sqlite3.Connection, _: int) -> list[Any]:
         return [
             db.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "synchronous", "auto_vacuum")
         ]
 
-    assert await database.submit(asked) == ["wal", 2, 2]
+    assert await database.submit(read_pragmas) == ["wal", 2, 2]
     assert [stat.S_IMODE(file.stat().st_mode) for file in sorted(path.parent.iterdir())] == [0o600] * 4
     database.close()
 
@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_be_made_is_refused_with_a_sentence(tmp_path: Path)
         SqliteLog.open(tmp_path / "folder.db")
 
 
-# --- one process ------------------------------------------------------------------------------------------------------
+# --- one process --------------------------------------------------------------------------------------------
 
 CHILD = """
 import asyncio, sys
@@ -180,7 +180,8 @@ from tests.runtime.log.test_sqlite_log import created
 async def write(log, run_id):
     row = await created(log, run_id)
     for number in range(1_000_000):
-        last = await log.append(run_id, row.epoch, [Notice(code="info", text=f"{number}.{part}") for part in range(number % 3 + 1)])
+        events = [Notice(code="info", text=f"{number}.{part}") for part in range(number % 3 + 1)]
+        last = await log.append(run_id, row.epoch, events)
         print(run_id, last, number, flush=True)
 
 async def main():
@@ -197,7 +198,7 @@ asyncio.run(main())
 async def child(
     path: Path, runs: int, environment: dict[str, str]
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Another process that has the file open and writes so many runs, telling every number that it was given."""
+    """Another process that has the file open, writes so many runs, and prints every sequence number."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -244,7 +245,7 @@ async def test_the_file_is_opened_once_in_a_process_too_and_is_free_when_closed(
 async def test_after_a_kill_every_number_that_was_told_is_stored_and_none_is_missing(
     path: Path, lines: int, guarded_environment: dict[str, str]
 ) -> None:
-    told: dict[str, dict[int, int]] = {}
+    reported: dict[str, dict[int, int]] = {}
     async with child(path, 5, guarded_environment) as process:
         assert process.stdout is not None
         heard = [await asyncio.wait_for(process.stdout.readline(), WAIT) for _ in range(lines)]
@@ -253,32 +254,34 @@ async def test_after_a_kill_every_number_that_was_told_is_stored_and_none_is_mis
     for line in heard:
         if line.endswith(b"\n"):
             run_id, last, number = line.decode().split()
-            told.setdefault(run_id, {})[int(last)] = int(number)
+            reported.setdefault(run_id, {})[int(last)] = int(number)
     async with opened(path) as log:
         for row in await log.find_unfinished():
             items = await everything(log, row.run_id)
             assert [item.seq for item in items] == list(range(1, row.last_seq + 1))
-            found = {item.seq: item.event.text for item in items if isinstance(item.event, Notice)}
-            for last, number in told.get(row.run_id, {}).items():
+            texts = {item.seq: item.event.text for item in items if isinstance(item.event, Notice)}
+            for last, number in reported.get(row.run_id, {}).items():
                 size = number % 3 + 1
-                assert [found[last - size + 1 + part] for part in range(size)] == [
+                assert [texts[last - size + 1 + part] for part in range(size)] == [
                     f"{number}.{part}" for part in range(size)
                 ]
-            whole = [f"{number}.{part}" for number in range(row.last_seq) for part in range(number % 3 + 1)]
-            assert list(found.values()) == whole[: len(found)], (
+            expected_texts = [
+                f"{number}.{part}" for number in range(row.last_seq) for part in range(number % 3 + 1)
+            ]
+            assert list(texts.values()) == expected_texts[: len(texts)], (
                 "a call's events are stored together, in order"
             )
-            assert len(found) in {
+            assert len(texts) in {
                 sum(n % 3 + 1 for n in range(count)) for count in range(row.last_seq + 1)
             }, "and whole"
             assert (
                 await log.append(row.run_id, await log.advance_epoch(row.run_id), [noted("on")])
                 == row.last_seq + 1
             )
-        assert told.keys() <= {row.run_id for row in await log.find_unfinished()}
+        assert reported.keys() <= {row.run_id for row in await log.find_unfinished()}
 
 
-# --- versions ---------------------------------------------------------------------------------------------------------
+# --- versions -----------------------------------------------------------------------------------------------
 
 STEP_NEXT = (
     "ALTER TABLE runs ADD COLUMN title TEXT NOT NULL DEFAULT ''",
@@ -294,51 +297,50 @@ def version(path: Path) -> int:
 def test_an_empty_file_takes_every_step(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
-    Database(path, steps=(*STEPS, STEP_NEXT)).close()
-    assert version(path) == len(STEPS) + 1
+    Database(path, migrations=(*MIGRATIONS, STEP_NEXT)).close()
+    assert version(path) == len(MIGRATIONS) + 1
 
 
 async def test_a_file_of_the_version_before_keeps_what_it_has(path: Path) -> None:
     async with opened(path) as log:
         row = await created(log)
-    database = Database(path, steps=(*STEPS, STEP_NEXT))
-    assert [tuple(found) for found in database.rows("SELECT run_id, title FROM runs")] == [
-        ("run", "run_started")
-    ]
+    database = Database(path, migrations=(*MIGRATIONS, STEP_NEXT))
+    assert [tuple(row) for row in database.rows("SELECT run_id, title FROM runs")] == [("run", "run_started")]
     log = SqliteLog(database)
     assert await log.get("run") == row
     assert await log.append("run", row.epoch, [noted("on")]) == 2
     await log.close()
-    assert version(path) == len(STEPS) + 1
+    assert version(path) == len(MIGRATIONS) + 1
 
 
 async def test_requests_and_orders_of_the_first_version_are_there_in_this_one(path: Path) -> None:
-    first = Database(path, steps=STEPS[:1])
+    first = Database(path, migrations=MIGRATIONS[:1])
     row = await created(SqliteLog(first))
     await first.submit(lambda db, now: _as_the_first_version_stored(db))
     first.close()
     assert version(path) == 1
     async with opened(path) as log:
         assert await log.get("run") == row
-        found = {
-            one.request_id: (one.status, one.answer, one.by, one.at) for one in await log.requests("run")
+        requests = {
+            request.request_id: (request.status, request.answer, request.by, request.at)
+            for request in await log.requests("run")
         }
-        assert found == {"open": ("pending", None, "", None), "done": ("resolved", {"a": 1}, "ann", None)}
+        assert requests == {"open": ("pending", None, "", None), "done": ("resolved", {"a": 1}, "ann", None)}
         assert (await log.find_remote_task("run", "k"), await log.list_remote_tasks("run")) == (
             "remote",
             [("", "remote")],
         )
         assert await log.list_allowances("ann", "talk") == []
-        assert [one.request_id for one in await log.open_requests("ann")] == ["open"]
+        assert [request.request_id for request in await log.open_requests("ann")] == ["open"]
         assert await log.claim_requests(
             AnswerMessage("run", "m2", "d2", 1), {"open": {"b": 2}, "done": {}}, "bob"
         ) == ["open"]
         await log.store_remote_task("run", row.epoch, "k", "jira", "remote-2")
         await log.allow("run", row.epoch, "jira/create", "ann")
-        before = await held(log)
-    assert version(path) == len(STEPS)
+        before = await read_run_data(log)
+    assert version(path) == len(MIGRATIONS)
     async with opened(path) as log:
-        assert await held(log) == before
+        assert await read_run_data(log) == before
 
 
 def _as_the_first_version_stored(db: sqlite3.Connection) -> None:
@@ -361,26 +363,26 @@ async def test_a_step_that_breaks_changes_nothing(path: Path) -> None:
     async with opened(path) as log:
         await created(log)
     with pytest.raises(ConfigurationError, match="cannot be used"):
-        Database(path, steps=(*STEPS, (*STEP_NEXT, "CREATE TABLE runs(x)")))
-    assert version(path) == len(STEPS)
+        Database(path, migrations=(*MIGRATIONS, (*STEP_NEXT, "CREATE TABLE runs(x)")))
+    assert version(path) == len(MIGRATIONS)
     async with opened(path) as log:
         assert [item.seq for item in await log.read("run")] == [1]
-    database = Database(path, steps=(*STEPS, STEP_NEXT))
+    database = Database(path, migrations=(*MIGRATIONS, STEP_NEXT))
     assert database.rows("SELECT title FROM runs")
     database.close()
 
 
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
-    Database(path, steps=(*STEPS, STEP_NEXT)).close()
+    Database(path, migrations=(*MIGRATIONS, STEP_NEXT)).close()
     for _ in range(2):
         with pytest.raises(
             ConfigurationError, match=r"newer version.*Start the newer version, or set CAIPE_HOME"
         ):
             SqliteLog.open(path)
-    assert version(path) == len(STEPS) + 1
+    assert version(path) == len(MIGRATIONS) + 1
 
 
-# --- commits ----------------------------------------------------------------------------------------------------------
+# --- commits ------------------------------------------------------------------------------------------------
 
 
 async def test_one_commit_serves_all_who_wait(path: Path) -> None:
@@ -470,14 +472,14 @@ async def test_on_a_full_disk_nobody_gets_a_number_and_what_was_given_stays(path
     log = SqliteLog(database)
     rows = [await created(log, f"run-{number}") for number in range(3)]
     await database.submit(lambda db, _: db.execute("PRAGMA max_page_count = 60").fetchall())
-    given: dict[str, int] = {}
+    last_numbers: dict[str, int] = {}
     waiting = asyncio.create_task(log.wait_for_event("run-0", 10_000))
     for _ in range(200):
         writes = (log.append(row.run_id, row.epoch, [noted("x" * 1500)]) for row in rows)
         outcomes = await asyncio.gather(*writes, return_exceptions=True)
         if any(isinstance(outcome, BaseException) for outcome in outcomes):
             break
-        given = {
+        last_numbers = {
             row.run_id: outcome
             for row, outcome in zip(rows, outcomes, strict=True)
             if isinstance(outcome, int)
@@ -486,12 +488,12 @@ async def test_on_a_full_disk_nobody_gets_a_number_and_what_was_given_stays(path
         pytest.fail("the disk was never full")
     assert [type(outcome) for outcome in outcomes] == [StorageFailed] * 3
     assert "full" in str(outcomes[0])
-    assert {row.run_id: row.last_seq for row in await log.find_runs("ann")} == given
+    assert {row.run_id: row.last_seq for row in await log.find_runs("ann")} == last_numbers
     await database.submit(lambda db, _: db.execute("PRAGMA max_page_count = 100000").fetchall())
     for row in rows:
-        assert await log.append(row.run_id, row.epoch, [noted("room again")]) == given[row.run_id] + 1
+        assert await log.append(row.run_id, row.epoch, [noted("room again")]) == last_numbers[row.run_id] + 1
         assert [item.seq for item in await everything(log, row.run_id)] == list(
-            range(1, given[row.run_id] + 2)
+            range(1, last_numbers[row.run_id] + 2)
         )
     waiting.cancel()
     await log.close()
@@ -528,17 +530,17 @@ async def test_a_reader_that_is_behind_reads_everything_while_more_is_written(pa
         row = await created(log)
 
         async def follow() -> list[int]:
-            found: list[int] = []
-            while len(found) < 301:
-                await log.wait_for_event("run", len(found))
-                found += [item.seq for item in await log.read("run", len(found), limit=1)]
-            return found
+            numbers: list[int] = []
+            while len(numbers) < 301:
+                await log.wait_for_event("run", len(numbers))
+                numbers += [item.seq for item in await log.read("run", len(numbers), limit=1)]
+            return numbers
 
         readers = [asyncio.create_task(follow()) for _ in range(3)]
         for number in range(100):
             await log.append("run", row.epoch, [noted(number)] * 3)
-        for found in await asyncio.wait_for(asyncio.gather(*readers), WAIT):
-            assert found == list(range(1, 302))
+        for numbers in await asyncio.wait_for(asyncio.gather(*readers), WAIT):
+            assert numbers == list(range(1, 302))
 
 
 async def test_a_write_whose_caller_is_gone_is_stored_and_wakes_readers_and_harms_nobody(path: Path) -> None:
@@ -584,7 +586,7 @@ async def test_times_do_not_go_back_when_the_clock_does(path: Path) -> None:
     await log.close()
 
 
-# --- the end ----------------------------------------------------------------------------------------------------------
+# --- the end ------------------------------------------------------------------------------------------------
 
 
 async def test_closing_stores_what_was_submitted_and_then_refuses(path: Path) -> None:
@@ -607,7 +609,7 @@ async def test_closing_stores_what_was_submitted_and_then_refuses(path: Path) ->
         assert len(await log.read("run")) == 21
 
 
-# --- retention --------------------------------------------------------------------------------------------------------
+# --- retention ----------------------------------------------------------------------------------------------
 
 
 async def test_forgetting_goes_in_slices_between_which_others_write(path: Path) -> None:
@@ -628,7 +630,7 @@ async def test_forgetting_goes_in_slices_between_which_others_write(path: Path) 
     assert await forgetting == 3
     assert database.commits - before >= 3 * 1200 // 500
     assert written > 3
-    assert [tuple(found) for found in database.rows("SELECT DISTINCT run_id FROM events")] == [("run",)]
+    assert [tuple(row) for row in database.rows("SELECT DISTINCT run_id FROM events")] == [("run",)]
     assert database.rows("SELECT * FROM forgotten") == []
     assert database.rows("PRAGMA page_count")[0][0] < pages / 2, "the file has given its room back"
     await log.close()
@@ -649,13 +651,14 @@ async def test_a_crash_while_forgetting_leaves_no_half_run_and_the_next_time_rem
     async with opened(path) as log:
         assert await log.delete_runs(LATER) == 0
     with contextlib.closing(sqlite3.connect(path)) as db:
-        left = db.execute(
-            "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM events), (SELECT count(*) FROM forgotten)"
+        row_counts = db.execute(
+            "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM events),"
+            " (SELECT count(*) FROM forgotten)"
         ).fetchone()
-    assert left == (0, 0, 0)
+    assert row_counts == (0, 0, 0)
 
 
-# --- the same as in memory --------------------------------------------------------------------------------------------
+# --- the same as in memory ----------------------------------------------------------------------------------
 
 runs_: st.SearchStrategy[str] = st.sampled_from(["a", "b", "c"])
 epochs: st.SearchStrategy[int] = st.sampled_from([1, 1, 1, 2, 3])
@@ -730,7 +733,7 @@ operations: st.SearchStrategy[Call] = st.one_of(
 )
 
 
-async def seen(log: RunLog) -> list[Any]:
+async def read_all(log: RunLog) -> list[Any]:
     """All that can be read of the log."""
     looks: list[Callable[[], Any]] = [
         lambda: log.find_runs("ann"),
@@ -758,10 +761,10 @@ async def seen(log: RunLog) -> list[Any]:
             lambda run_id=run_id: log.read(run_id, 2, 3),
             lambda run_id=run_id: log.find_remote_task(run_id, "k1"),
         ]
-    return [await told(look()) for look in looks]
+    return [await outcome_of(look()) for look in looks]
 
 
-async def told(pending: Any) -> Any:
+async def outcome_of(pending: Any) -> Any:
     """What was returned or raised, without the times."""
     try:
         return timeless(await pending)
@@ -790,9 +793,11 @@ def test_any_operations_have_the_same_effect_as_in_memory(calls: list[Call]) -> 
         memory = MemoryLog()
         async with opened(Path(folder) / "caipe.db", tick=0) as stored:
             for name, values, named in [("create", (new_run("a", message="m0"),), {}), *calls]:
-                wanted, found = [await told(getattr(log, name)(*values, **named)) for log in (memory, stored)]
-                assert found == wanted, name
-                assert await seen(stored) == await seen(memory), name
+                expected, actual = [
+                    await outcome_of(getattr(log, name)(*values, **named)) for log in (memory, stored)
+                ]
+                assert actual == expected, name
+                assert await read_all(stored) == await read_all(memory), name
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(scenario(folder))

@@ -39,10 +39,10 @@ async def test_a_conversation_keeps_its_last_state_and_little_more(tmp_path: Pat
     file = tmp_path / "supervisor" / "checkpoints.db"
     with closing(sqlite3.connect(file)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        ((kept,),) = db.execute("SELECT sum(length(checkpoint)) FROM checkpoints").fetchall()
+        ((stored_bytes,),) = db.execute("SELECT sum(length(checkpoint)) FROM checkpoints").fetchall()
         assert db.execute("SELECT count(*) FROM checkpoints").fetchone() == (1,)
-    assert kept > 6 * len(long)
-    assert file.stat().st_size < kept + SPARE + 100_000
+    assert stored_bytes > 6 * len(long)
+    assert file.stat().st_size < stored_bytes + SPARE + 100_000
 
 
 async def test_forgetting_gives_many_pages_back_in_a_commit(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import Feedback, RunLog
 from ai_platform_engineering.runtime.log.sqlite_database import Database
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
-from ai_platform_engineering.runtime.log.sqlite_schema import STEPS
+from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS
 from tests.runtime.log.test_sqlite_log import LATER, created
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Say, Script, Turn
@@ -226,7 +226,7 @@ async def test_a_log_forgets_feedback_with_its_run(log: RunLog) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_file_from_before_there_was_feedback_takes_it(tmp_path: Path, version: int) -> None:
     path = tmp_path / "caipe.db"
-    older = Database(path, steps=STEPS[:version])
+    older = Database(path, migrations=MIGRATIONS[:version])
     row = await created(SqliteLog(older))
     assert older.rows("SELECT name FROM sqlite_master WHERE name = 'feedback'") == []
     older.close()

@@ -1,4 +1,4 @@
-"""A message to a conversation that works: queued, refused or let through, by setting and per message, over a restart as well."""
+"""A message to a busy conversation: queued, refused or interrupting, by setting and per message."""
 
 import asyncio
 import contextlib
@@ -33,9 +33,9 @@ class Talk:
 
     async def send(self, text: str, dialect: Dialect = V10, busy: Any = None, **more: Any) -> dict[str, Any]:
         """The whole answer to a message that does not wait."""
-        wanted = {} if busy is None else {"metadata": {"caipe.when_busy": busy}}
+        metadata = {} if busy is None else {"metadata": {"caipe.when_busy": busy}}
         return await self.client.call(
-            dialect.send, {**dialect.message(text, **TALK, **wanted, **more), **dialect.at_once}
+            dialect.send, {**dialect.message(text, **TALK, **metadata, **more), **dialect.at_once}
         )
 
     async def sent(self, text: str, dialect: Dialect = V10, busy: Any = None, **more: Any) -> str:
@@ -47,7 +47,7 @@ class Talk:
         await self.waiting.started.wait()
         return task_id
 
-    async def whole(self, task_id: str) -> ReceivedStream:
+    async def read_whole_task(self, task_id: str) -> ReceivedStream:
         """Everything of a task, once it has ended."""
         async with reading(self.client, V10, task_id, "0") as (reader,):
             pass
@@ -61,7 +61,7 @@ class Talk:
         }
 
     @property
-    def asked(self) -> list[str]:
+    def model_questions(self) -> list[str]:
         """What the model was asked, in order; a question that it worked on in two steps is there twice."""
         return [request.last_user for request in self.model.requests]
 
@@ -91,8 +91,8 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path if request.param == "sqlite" else None
 
 
-def positions(seen: ReceivedStream) -> list[str]:
-    return [event.text for event in seen.events if isinstance(event, Notice) and event.code == "queue"]
+def positions(stream: ReceivedStream) -> list[str]:
+    return [event.text for event in stream.events if isinstance(event, Notice) and event.code == "queue"]
 
 
 def queued(number: int) -> str:
@@ -101,7 +101,7 @@ def queued(number: int) -> str:
     )
 
 
-# --- enqueue -----------------------------------------------------------------------------------------------------------------
+# --- enqueue ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("setting", ["", "Enqueue"], ids=["default", "set"])
@@ -111,17 +111,17 @@ async def test_questions_are_queued_with_their_position_and_answered_in_order(
     async with talking(home, WHEN_BUSY=setting) as talk:
         first = await talk.busy()
         rest = [await talk.sent(text) for text in ("two", "three", "four")]
-        assert talk.asked == ["Wait."]
+        assert talk.model_questions == ["Wait."]
         talk.waiting.released.set()
-        seen = [await talk.whole(task_id) for task_id in (first, *rest)]
-    assert [positions(one) for one in seen] == [[], [queued(1)], [queued(2)], [queued(3)]]
-    assert [one.answer for one in seen] == [
+        streams = [await talk.read_whole_task(task_id) for task_id in (first, *rest)]
+    assert [positions(stream) for stream in streams] == [[], [queued(1)], [queued(2)], [queued(3)]]
+    assert [stream.answer for stream in streams] == [
         "You said Wait.",
         "You said two",
         "You said three",
         "You said four",
     ]
-    assert talk.asked == ["Wait.", "Wait.", "two", "three", "four"]
+    assert talk.model_questions == ["Wait.", "Wait.", "two", "three", "four"]
     assert [message.text for message in talk.model.requests[-1].messages if message.role == "user"] == [
         "Wait.",
         "two",
@@ -138,7 +138,7 @@ async def test_another_conversation_is_not_held_up(home: Path | None) -> None:
         assert (await talk.tasks())[first] == "working"
 
 
-# --- reject ------------------------------------------------------------------------------------------------------------------
+# --- reject -------------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -148,13 +148,13 @@ async def test_a_question_is_refused_and_nothing_of_it_is_stored(home: Path | No
         refused = await talk.send("Next.", dialect, messageId="next")
         assert await talk.tasks() == {first: "working"}
         talk.waiting.released.set()
-        assert (await talk.whole(first)).answer == "You said Wait."
-        again = await talk.whole(await talk.sent("Next.", dialect, messageId="next"))
+        assert (await talk.read_whole_task(first)).answer == "You said Wait."
+        again = await talk.read_whole_task(await talk.sent("Next.", dialect, messageId="next"))
     assert refused["error"]["code"] == REFUSED
     assert refused["error"]["message"].startswith("The conversation works on another question.")
     assert again.answer == "You said Next."
     assert positions(again) == []
-    assert talk.asked == ["Wait.", "Wait.", "Next."]
+    assert talk.model_questions == ["Wait.", "Wait.", "Next."]
 
 
 @both_versions
@@ -181,35 +181,35 @@ async def test_of_questions_at_once_one_is_worked_on(home: Path | None) -> None:
     assert sorted(answer.get("error", {}).get("code", 0) for answer in answers) == [REFUSED] * 7 + [0]
 
 
-# --- interrupt ---------------------------------------------------------------------------------------------------------------
+# --- interrupt ----------------------------------------------------------------------------------------------
 
 
 async def test_the_new_question_stops_what_works_and_what_waits(home: Path | None) -> None:
     async with talking(home, key="secret", WHEN_BUSY="interrupt") as talk:
         first = await talk.busy()
         second = await talk.sent("two", busy="enqueue")
-        third = await talk.whole(await talk.sent("three"))
-        stopped = [await talk.whole(task_id) for task_id in (first, second)]
+        third = await talk.read_whole_task(await talk.sent("three"))
+        stopped = [await talk.read_whole_task(task_id) for task_id in (first, second)]
         principal = next(event.principal for event in stopped[0].events if event.kind == "run_started")
     assert talk.waiting.cancelled.is_set()
-    assert [one.last.state for one in stopped] == ["canceled", "canceled"]
-    assert [event.by for one in stopped for event in one.events if isinstance(event, Cancelled)] == [
+    assert [stream.last.state for stream in stopped] == ["canceled", "canceled"]
+    assert [event.by for stream in stopped for event in stream.events if isinstance(event, Cancelled)] == [
         principal,
         principal,
     ]
     assert principal
     assert third.answer == "You said three"
     assert positions(third) == []
-    assert talk.asked == ["Wait.", "three"]
+    assert talk.model_questions == ["Wait.", "three"]
 
 
 async def test_a_conversation_that_rests_has_nothing_to_stop(home: Path | None) -> None:
     async with talking(home, WHEN_BUSY="interrupt") as talk:
-        seen = [await talk.whole(await talk.sent(text)) for text in ("one", "two")]
-    assert [one.answer for one in seen] == ["You said one", "You said two"]
+        streams = [await talk.read_whole_task(await talk.sent(text)) for text in ("one", "two")]
+    assert [stream.answer for stream in streams] == ["You said one", "You said two"]
 
 
-# --- per message ---------------------------------------------------------------------------------------------------------------
+# --- per message --------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -220,7 +220,7 @@ async def test_a_message_says_for_itself_what_it_wants(dialect: Dialect, setting
         refused = await talk.send("no", dialect, busy="reject")
         second = await talk.sent("two", dialect, busy="enqueue")
         assert await talk.tasks() == {second: "working", first: "working"}
-        third = await talk.whole(await talk.sent("three", dialect, busy="interrupt"))
+        third = await talk.read_whole_task(await talk.sent("three", dialect, busy="interrupt"))
         states = await talk.tasks()
     assert refused["error"]["code"] == REFUSED
     assert (states[first], states[second]) == ("canceled", "canceled")
@@ -237,14 +237,14 @@ async def test_a_value_that_is_none_is_told(dialect: Dialect, value: Any) -> Non
     assert "caipe.when_busy is one of enqueue, reject and interrupt." in answer["error"]["message"]
 
 
-# --- repeats -------------------------------------------------------------------------------------------------------------------
+# --- repeats ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("setting", ["reject", "interrupt"])
 async def test_a_repeated_message_finds_its_task_and_stops_nothing(home: Path | None, setting: str) -> None:
     async with talking(home, WHEN_BUSY=setting) as talk:
         before = await talk.sent("Before.", messageId="before")
-        await talk.whole(before)
+        await talk.read_whole_task(before)
         first = await talk.busy(messageId="first")
         second = await talk.sent("two", messageId="second", busy="enqueue")
         again = [
@@ -254,13 +254,13 @@ async def test_a_repeated_message_finds_its_task_and_stops_nothing(home: Path | 
         ]
         states = await talk.tasks()
         talk.waiting.released.set()
-        answers = [(await talk.whole(task_id)).answer for task_id in (first, second)]
+        answers = [(await talk.read_whole_task(task_id)).answer for task_id in (first, second)]
     assert again == [first, second, before]
     assert states == {second: "working", first: "working", before: "completed"}
     assert answers == ["You said Wait.", "You said two"]
 
 
-# --- over a restart ------------------------------------------------------------------------------------------------------------
+# --- over a restart -----------------------------------------------------------------------------------------
 
 
 async def read_until(client: Client, task_id: str, text: str) -> list[Frame]:
@@ -277,18 +277,20 @@ async def test_a_queue_survives_a_restart_in_order(tmp_path: Path) -> None:
     texts = ("one", "two", "three", "four")
     async with talking(tmp_path, script=Script(Turn(Say("Half "), Hang()))) as talk:
         tasks = [await talk.sent(text) for text in texts]
-        said = ("Half", queued(1), queued(2), queued(3))
+        notices = ("Half", queued(1), queued(2), queued(3))
         before = [
-            await read_until(talk.client, task_id, text) for task_id, text in zip(tasks, said, strict=True)
+            await read_until(talk.client, task_id, text) for task_id, text in zip(tasks, notices, strict=True)
         ]
     async with talking(tmp_path) as after:
-        seen = [await after.whole(task_id) for task_id in tasks]
-        added = await after.whole(await after.sent("five"))
-    assert talk.asked == ["one"]
-    assert after.asked == [*texts, "five"]
-    assert [one.answer for one in [*seen, added]] == [f"You said {text}" for text in (*texts, "five")]
-    assert [positions(one) for one in seen] == [[], [queued(1)], [queued(2)], [queued(3)]]
-    for old, now in zip(before, seen, strict=True):
+        streams = [await after.read_whole_task(task_id) for task_id in tasks]
+        added = await after.read_whole_task(await after.sent("five"))
+    assert talk.model_questions == ["one"]
+    assert after.model_questions == [*texts, "five"]
+    assert [stream.answer for stream in [*streams, added]] == [
+        f"You said {text}" for text in (*texts, "five")
+    ]
+    assert [positions(stream) for stream in streams] == [[], [queued(1)], [queued(2)], [queued(3)]]
+    for old, now in zip(before, streams, strict=True):
         assert [frame.raw for frame in now.frames[: len(old)]] == [frame.raw for frame in old]
     users = [message.text for message in after.model.requests[-1].messages if message.role == "user"]
     assert users == [*texts, "five"]

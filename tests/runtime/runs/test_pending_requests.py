@@ -1,4 +1,4 @@
-"""Several requests of one run, answered by several people, twice, out of order, in words, too late, and over a restart of the server."""
+"""Several requests of one run, answered by several people, twice, out of order, too late, after a restart."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ REFUSED = -32004
 PAST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-# --- what asks, and what it was told ----------------------------------------------------------------------------------
+# --- what asks, and what it was told ------------------------------------------------------------------------
 
 
 def form(title: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Desk:
         # It asks and changes nothing: when it is cut off in the middle, it runs again after a restart.
         return StructuredTool.from_function(coroutine=ask, name=name, metadata={"effect": "read"})
 
-    def told(self, name: str) -> list[list[Any]]:
+    def received_by(self, name: str) -> list[list[Any]]:
         return [answers for tool, answers in self.received if tool == name]
 
 
@@ -94,7 +94,7 @@ def delegates(*names: str, tools: Sequence[str] = ()) -> Script:
     return Script(Turn(*(Call(name) for name in tools), *tasks), Turn(Say("All done.")))
 
 
-# --- who asks and answers ---------------------------------------------------------------------------------------------
+# --- who asks and answers -----------------------------------------------------------------------------------
 
 
 async def send(
@@ -113,7 +113,7 @@ async def say(
     )
 
 
-async def whole(client: Client, task_id: str, *, pauses: int = 100) -> ReceivedStream:
+async def read_whole_task(client: Client, task_id: str, *, pauses: int = 100) -> ReceivedStream:
     """The task from its beginning to its end, over so many pauses."""
     frames: list[Frame] = []
     while not frames or (
@@ -126,8 +126,8 @@ async def whole(client: Client, task_id: str, *, pauses: int = 100) -> ReceivedS
 
 
 async def stored(client: Client, task_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = (await client.call(V10.get, {"id": task_id}))["result"]
-    return found
+    task: dict[str, Any] = (await client.call(V10.get, {"id": task_id}))["result"]
+    return task
 
 
 def waits_for(task: dict[str, Any]) -> int:
@@ -140,28 +140,28 @@ def answers(**values: Any) -> dict[str, Any]:
     return V10.data({"resume": values})
 
 
-def events(seen: ReceivedStream) -> list[AnyEvent]:
+def events(stream: ReceivedStream) -> list[AnyEvent]:
     """What happened after the first frame: that is the task as it was."""
-    return ReceivedStream(seen.frames[1:]).events
+    return ReceivedStream(stream.frames[1:]).events
 
 
-def requests(seen: ReceivedStream) -> dict[str, str]:
+def requests(stream: ReceivedStream) -> dict[str, str]:
     """The ids of what was asked, by its name."""
     return {
         event.asked.describe(): event.request_id
-        for event in events(seen)
+        for event in events(stream)
         if isinstance(event, InputRequested)
     }
 
 
-def resolved(seen: ReceivedStream) -> list[tuple[str, str]]:
+def resolved(stream: ReceivedStream) -> list[tuple[str, str]]:
     return [
-        (event.request_id, event.resolution) for event in events(seen) if isinstance(event, InputResolved)
+        (event.request_id, event.resolution) for event in events(stream) if isinstance(event, InputResolved)
     ]
 
 
-def pause(seen: ReceivedStream) -> Paused:
-    last = seen.events[-1]
+def pause(stream: ReceivedStream) -> Paused:
+    last = stream.events[-1]
     assert isinstance(last, Paused)
     return last
 
@@ -179,13 +179,13 @@ async def at_two_windows(
     headers = {"Authorization": f"Bearer {KEY}"}
     model = ScriptedChatModel(script=script)
     async with (
-        supervisor_on(in_folder(folder), model, tools=tools, agents=agents, key=KEY) as one,
+        supervisor_on(in_folder(folder), model, tools=tools, agents=agents, key=KEY) as first,
         httpx.AsyncClient(timeout=30, verify=PLAIN, headers=headers) as http,
     ):
-        yield one, Client(one.url, http)
+        yield first, Client(first.url, http)
 
 
-# --- five at once -----------------------------------------------------------------------------------------------------
+# --- five at once -------------------------------------------------------------------------------------------
 
 FIVE: dict[str, tuple[str, dict[str, Any]]] = {  # tool: what it is called when it asks, and its answer
     "one": ("Question one", {"answer": "first"}),
@@ -206,10 +206,10 @@ class Answered:
     late: str
 
     async def again(self, client: Client, task_id: str) -> None:
-        known = await send(
+        reply = await send(
             client, answers(**{self.request_id: self.value}), contextId="talk", messageId=self.counts
         )
-        assert V10.sent(known)["id"] == task_id
+        assert V10.sent(reply)["id"] == task_id
         too_late = await send(
             client, answers(**{self.request_id: self.value}), contextId="talk", messageId=self.late
         )
@@ -217,11 +217,11 @@ class Answered:
 
 
 async def answer_thrice(
-    one: Client, two: Client, task_id: str, request_id: str, value: dict[str, Any]
+    first: Client, second: Client, task_id: str, request_id: str, value: dict[str, Any]
 ) -> Answered:
     """From two windows at once: a message, the same again, and another with the same content."""
     mine, other = str(uuid.uuid4()), str(uuid.uuid4())
-    sent = [(one, mine), (two, mine), (two, other)]
+    sent = [(first, mine), (second, mine), (second, other)]
     random.shuffle(sent)
     replies = await asyncio.gather(
         *(
@@ -229,9 +229,9 @@ async def answer_thrice(
             for client, message in sent
         )
     )
-    taken = {message for (_, message), reply in zip(sent, replies, strict=True) if "result" in reply}
-    assert len(taken) == 1
-    (counts,) = taken
+    accepted = {message for (_, message), reply in zip(sent, replies, strict=True) if "result" in reply}
+    assert len(accepted) == 1
+    (counts,) = accepted
     for (_, message), reply in zip(sent, replies, strict=True):
         if message == counts:
             assert V10.sent(reply)["id"] == task_id
@@ -255,72 +255,82 @@ async def test_five_requests_answered_twice_out_of_order_over_a_restart_are_each
     github = agent("github", calls("five"), desk.tool("five", decision("five")))
     crew: dict[str, Any] = {"tools": own, "agents": [jira, github]}
     script, order = delegates("jira", "github", tools=("one", "two")), random.sample(sorted(FIVE), 5)
-    given: list[Answered] = []
+    answers: list[Answered] = []
 
-    async with at_two_windows(tmp_path, script, **crew) as (one, two):
-        seen = await say(one, "Do it all.", contextId="talk")
-        asked = requests(seen)
-        assert set(asked) == {title for title, _ in FIVE.values()}
-        assert set(pause(seen).requests) == set(asked.values())
+    async with at_two_windows(tmp_path, script, **crew) as (first, second):
+        paused = await say(first, "Do it all.", contextId="talk")
+        request_ids = requests(paused)
+        assert set(request_ids) == {title for title, _ in FIVE.values()}
+        assert set(pause(paused).requests) == set(request_ids.values())
         for name in order[:2]:
             title, value = FIVE[name]
-            given.append(await answer_thrice(one, two, seen.task_id, asked[title], value))
+            answers.append(await answer_thrice(first, second, paused.task_id, request_ids[title], value))
         if quiet:
             await eventually(
-                lambda: stored(one, seen.task_id),
+                lambda: stored(first, paused.task_id),
                 lambda task: len(desk.received) == 2 and waits_for(task) == 3,
             )
 
-    async with at_two_windows(tmp_path, script, **crew) as (one, two):
-        for old in given:
-            await old.again(two, seen.task_id)
+    async with at_two_windows(tmp_path, script, **crew) as (first, second):
+        for old in answers:
+            await old.again(second, paused.task_id)
         rest = [FIVE[name] for name in order[2:]]
-        given += await asyncio.gather(
-            *(answer_thrice(one, two, seen.task_id, asked[title], value) for title, value in rest)
+        answers += await asyncio.gather(
+            *(
+                answer_thrice(first, second, paused.task_id, request_ids[title], value)
+                for title, value in rest
+            )
         )
-        done = await whole(one, seen.task_id)
-        for old in given:
-            await old.again(one, seen.task_id)
-        listed = (await one.call("ListTasks", {}))["result"]["tasks"]
+        done = await read_whole_task(first, paused.task_id)
+        for old in answers:
+            await old.again(first, paused.task_id)
+        listed = (await first.call("ListTasks", {}))["result"]["tasks"]
 
     assert done.answer == "All done."
     if quiet:
         assert Counter(name for name, _ in desk.received) == Counter(list(FIVE))
     for name, (_, value) in FIVE.items():
-        got = desk.told(name)
+        got = desk.received_by(name)
         assert got
         assert [{key: answer[key] for key in value} for (answer,) in got] == [value] * len(got)
-    assert Counter(request_id for request_id, _ in resolved(done)) == Counter(asked.values())
+    assert Counter(request_id for request_id, _ in resolved(done)) == Counter(request_ids.values())
     assert dict(resolved(done)) == {
-        asked["Question one"]: "answered",
-        asked["a decision on two"]: "approved",
-        asked["a decision on three"]: "edited",
-        asked["Question four"]: "answered",
-        asked["a decision on five"]: "rejected",
+        request_ids["Question one"]: "answered",
+        request_ids["a decision on two"]: "approved",
+        request_ids["a decision on three"]: "edited",
+        request_ids["Question four"]: "answered",
+        request_ids["a decision on five"]: "rejected",
     }
-    assert [task["id"] for task in listed] == [seen.task_id]
+    assert [task["id"] for task in listed] == [paused.task_id]
 
 
 async def test_a_waiting_task_holds_each_of_its_requests_until_it_is_answered(tmp_path: Path) -> None:
     desk = Desk()
     tools = [desk.tool("one", words("Question one")), desk.tool("two", decision("two"))]
     async with at_two_windows(tmp_path, calls("one", "two"), tools=tools) as (client, _):
-        seen = await say(client, "Do it.", contextId="talk")
-        shown = [frame.artifact["parts"][0]["data"] for frame in seen.named("UserInputMetaData")]
+        paused = await say(client, "Do it.", contextId="talk")
+        artifacts = [frame.artifact["parts"][0]["data"] for frame in paused.named("UserInputMetaData")]
     async with at_two_windows(tmp_path, calls("one", "two"), tools=tools) as (client, _):
-        task = await stored(client, seen.task_id)
+        task = await stored(client, paused.task_id)
         assert V10.state(task) == "input-required"
         assert [
-            one["parts"][0]["data"] for one in task["artifacts"] if one["name"] == "UserInputMetaData"
-        ] == shown
-    assert {one["request_id"] for one in shown} == set(requests(seen).values())
-    assert [(one.get("user_input"), one.get("approval")) for one in shown] == [(True, None), (None, True)]
+            artifact["parts"][0]["data"]
+            for artifact in task["artifacts"]
+            if artifact["name"] == "UserInputMetaData"
+        ] == artifacts
+    assert {data["request_id"] for data in artifacts} == set(requests(paused).values())
+    assert [(data.get("user_input"), data.get("approval")) for data in artifacts] == [
+        (True, None),
+        (None, True),
+    ]
     assert all(
-        datetime.fromisoformat(one["expires_at"]) > datetime.now(UTC) for one in shown if "expires_at" in one
+        datetime.fromisoformat(data["expires_at"]) > datetime.now(UTC)
+        for data in artifacts
+        if "expires_at" in data
     )
 
 
-# --- a place that asks twice ------------------------------------------------------------------------------------------
+# --- a place that asks twice --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["supervisor", "agent"])
@@ -333,18 +343,18 @@ async def test_the_repeat_of_an_answer_never_reaches_the_next_question(
     crew: dict[str, Any] = {"agents": [agent("jira", calls("ask"), tool)]} if inside else {"tools": [tool]}
     script = delegates("jira") if inside else calls("ask")
     async with at_two_windows(tmp_path, script, **crew) as (client, _):
-        seen = await say(client, "Do it.", contextId="talk")
-        (first_id,) = requests(seen).values()
-        given = Answered(first_id, {"answer": "first"}, "m-1", "m-2")
-        more = await say(client, answers(**{first_id: given.value}), contextId="talk", messageId="m-1")
+        paused = await say(client, "Do it.", contextId="talk")
+        (first_id,) = requests(paused).values()
+        answer = Answered(first_id, {"answer": "first"}, "m-1", "m-2")
+        more = await say(client, answers(**{first_id: answer.value}), contextId="talk", messageId="m-1")
         ((_, second_id),) = requests(more).items()
-        await given.again(client, seen.task_id)
-        assert (desk.received, V10.state(await stored(client, seen.task_id))) == ([], "input-required")
+        await answer.again(client, paused.task_id)
+        assert (desk.received, V10.state(await stored(client, paused.task_id))) == ([], "input-required")
     async with at_two_windows(tmp_path, script, **crew) as (client, _):
-        await given.again(client, seen.task_id)
-        assert (desk.received, V10.state(await stored(client, seen.task_id))) == ([], "input-required")
+        await answer.again(client, paused.task_id)
+        assert (desk.received, V10.state(await stored(client, paused.task_id))) == ([], "input-required")
         last = await say(client, answers(**{second_id: {"answer": "second"}}), contextId="talk")
-        await given.again(client, seen.task_id)
+        await answer.again(client, paused.task_id)
     assert first_id != second_id
     assert pause(more).requests == (second_id,)
     assert last.answer == "All done."
@@ -382,22 +392,22 @@ async def test_an_answer_that_was_taken_before_a_crash_is_not_taken_for_the_next
     monkeypatch.setattr(storage.log, "asked", [], raising=False)
     monkeypatch.setattr(storage.log, "dying", dying := asyncio.Event(), raising=False)
     async with supervisor_on(storage, ScriptedChatModel(script=script), key=KEY, **crew) as client:
-        seen = await say(client, "Do it.", contextId="talk")
-        (first_id,) = requests(seen).values()
+        paused = await say(client, "Do it.", contextId="talk")
+        (first_id,) = requests(paused).values()
         await send(client, answers(**{first_id: {"answer": "first"}}), contextId="talk")
         await asyncio.wait_for(dying.wait(), 10)
     async with at_two_windows(tmp_path, script, **crew) as (client, _):
-        both = await whole(client, seen.task_id, pauses=2)
-        asked = [event.request_id for event in events(both) if isinstance(event, InputRequested)]
-        assert asked == [first_id, asked[-1]], [event.kind for event in events(both)]
-        second_id = asked[-1]
+        both = await read_whole_task(client, paused.task_id, pauses=2)
+        request_ids = [event.request_id for event in events(both) if isinstance(event, InputRequested)]
+        assert request_ids == [first_id, request_ids[-1]], [event.kind for event in events(both)]
+        second_id = request_ids[-1]
         assert desk.received == []
         last = await say(client, answers(**{second_id: {"answer": "second"}}), contextId="talk")
     assert last.answer == "All done."
     assert desk.received == [("ask", [{"answer": "first"}, {"answer": "second"}])]
 
 
-# --- while the run works ----------------------------------------------------------------------------------------------
+# --- while the run works ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["goes on", "restarts"])
@@ -410,21 +420,21 @@ async def test_an_answer_while_the_run_works_on_another_is_applied_when_that_is_
         client, _ = await stack.enter_async_context(
             at_two_windows(tmp_path, calls("first", "second"), tools=tools)
         )
-        seen = await say(client, "Do it.", contextId="talk")
-        asked = requests(seen)
-        await send(client, answers(**{asked["First"]: {"answer": "a"}}), contextId="talk")
+        paused = await say(client, "Do it.", contextId="talk")
+        request_ids = requests(paused)
+        await send(client, answers(**{request_ids["First"]: {"answer": "a"}}), contextId="talk")
         await asyncio.wait_for(desk.reached.wait(), 10)
         meanwhile = await send(
             client,
-            answers(**{asked["a decision on second"]: {"type": "approve"}}),
+            answers(**{request_ids["a decision on second"]: {"type": "approve"}}),
             contextId="talk",
             messageId="m",
         )
         late = await send(
-            client, answers(**{asked["a decision on second"]: {"type": "reject"}}), contextId="talk"
+            client, answers(**{request_ids["a decision on second"]: {"type": "reject"}}), contextId="talk"
         )
-        unclear = await send(client, "And?", taskId=seen.task_id)
-        assert V10.sent(meanwhile)["id"] == seen.task_id
+        unclear = await send(client, "And?", taskId=paused.task_id)
+        assert V10.sent(meanwhile)["id"] == paused.task_id
         assert refusal(late).startswith("A decision on second was already answered by ")
         assert "is working" in refusal(unclear)
         assert desk.received == []
@@ -436,22 +446,22 @@ async def test_an_answer_while_the_run_works_on_another_is_applied_when_that_is_
             assert V10.sent(
                 await send(
                     client,
-                    answers(**{asked["a decision on second"]: {"type": "approve"}}),
+                    answers(**{request_ids["a decision on second"]: {"type": "approve"}}),
                     contextId="talk",
                     messageId="m",
                 )
             )
         desk.released.set()
-        done = await whole(client, seen.task_id)
+        done = await read_whole_task(client, paused.task_id)
     assert done.answer == "All done."
     assert Counter(name for name, _ in desk.received) == Counter(["first", "second"])
-    assert desk.told("second")[0][0]["type"] == "approve"
+    assert desk.received_by("second")[0][0]["type"] == "approve"
     assert Counter(resolved(done)) == Counter(
-        [(asked["First"], "answered"), (asked["a decision on second"], "approved")]
+        [(request_ids["First"], "answered"), (request_ids["a decision on second"], "approved")]
     )
 
 
-# --- in words ---------------------------------------------------------------------------------------------------------
+# --- in words -----------------------------------------------------------------------------------------------
 
 ECHO = Turn(Say("You said {{user}}"))
 
@@ -474,13 +484,13 @@ async def test_a_sentence_answers_the_one_request_that_takes_words(dialect: Dial
         desk.tool("decide", decision("decide")),
     ]
     async with supervisor(calls("free", "form", "decide"), tools=tools) as client:
-        seen = await say(client, "Create it.", dialect=dialect)
-        asked = requests(seen)
-        more = await say(client, "Make it blue.", dialect=dialect, contextId=seen.context_id)
-    assert more.task_id == seen.task_id
-    assert resolved(more) == [(asked["Free"], "answered")]
+        paused = await say(client, "Create it.", dialect=dialect)
+        request_ids = requests(paused)
+        more = await say(client, "Make it blue.", dialect=dialect, contextId=paused.context_id)
+    assert more.task_id == paused.task_id
+    assert resolved(more) == [(request_ids["Free"], "answered")]
     assert desk.received == [("free", [{"answer": "Make it blue."}])]
-    assert set(pause(more).requests) == {asked["Form"], asked["a decision on decide"]}
+    assert set(pause(more).requests) == {request_ids["Form"], request_ids["a decision on decide"]}
 
 
 @both_versions
@@ -495,24 +505,24 @@ async def test_a_sentence_that_answers_nothing_is_held_until_the_requests_are_dr
         else [desk.tool("one", details("One")), desk.tool("two", decision("two"))]
     )
     async with supervisor(asks_once("one", "two"), tools=tools) as client:
-        seen = await say(client, "Create it.", dialect=dialect)
-        asked = requests(seen)
-        unclear = await say(client, "What is the weather?", dialect=dialect, taskId=seen.task_id)
-        dropped = await say(client, "Drop", dialect=dialect, contextId=seen.context_id, messageId="d")
-        again = await say(client, "Drop", dialect=dialect, contextId=seen.context_id, messageId="d")
-        old = await whole(client, seen.task_id)
-    held = pause(unclear)
-    assert (unclear.task_id, held.held, set(held.requests)) == (
-        seen.task_id,
+        paused = await say(client, "Create it.", dialect=dialect)
+        request_ids = requests(paused)
+        unclear = await say(client, "What is the weather?", dialect=dialect, taskId=paused.task_id)
+        dropped = await say(client, "Drop", dialect=dialect, contextId=paused.context_id, messageId="d")
+        again = await say(client, "Drop", dialect=dialect, contextId=paused.context_id, messageId="d")
+        old = await read_whole_task(client, paused.task_id)
+    pause_event = pause(unclear)
+    assert (unclear.task_id, pause_event.held, set(pause_event.requests)) == (
+        paused.task_id,
         "What is the weather?",
-        set(asked.values()),
+        set(request_ids.values()),
     )
-    assert held.text.startswith("I still need your input: ")
+    assert pause_event.text.startswith("I still need your input: ")
     assert 'or send "drop"' in unclear.last.status_text
-    assert (dropped.answer, dropped.context_id) == ("You said What is the weather?", seen.context_id)
-    assert again.task_id == dropped.task_id != seen.task_id
+    assert (dropped.answer, dropped.context_id) == ("You said What is the weather?", paused.context_id)
+    assert again.task_id == dropped.task_id != paused.task_id
     assert old.last.state == "canceled"
-    assert Counter(resolved(old)) == Counter((request_id, "withdrawn") for request_id in asked.values())
+    assert Counter(resolved(old)) == Counter((request_id, "withdrawn") for request_id in request_ids.values())
     assert desk.received == []
 
 
@@ -520,13 +530,13 @@ async def test_a_sentence_that_answers_nothing_is_held_until_the_requests_are_dr
 async def test_dropped_requests_without_a_sentence_start_nothing(dialect: Dialect) -> None:
     desk = Desk()
     async with supervisor(asks_once("one"), tools=[desk.tool("one", decision("one"))]) as client:
-        seen = await say(client, "Create it.", dialect=dialect)
-        dropped = await say(client, '"drop it."', dialect=dialect, contextId=seen.context_id, messageId="d")
-        again = V10.sent(await send(client, '"drop it."', contextId=seen.context_id, messageId="d"))
+        paused = await say(client, "Create it.", dialect=dialect)
+        dropped = await say(client, '"drop it."', dialect=dialect, contextId=paused.context_id, messageId="d")
+        again = V10.sent(await send(client, '"drop it."', contextId=paused.context_id, messageId="d"))
         listed = (await client.call("ListTasks", {}))["result"]["tasks"]
-        fresh = await say(client, "Hello", dialect=dialect, contextId=seen.context_id)
-    assert (dropped.task_id, dropped.last.state) == (seen.task_id, "canceled")
-    assert [task["id"] for task in listed] == [again["id"]] == [seen.task_id]
+        fresh = await say(client, "Hello", dialect=dialect, contextId=paused.context_id)
+    assert (dropped.task_id, dropped.last.state) == (paused.task_id, "canceled")
+    assert [task["id"] for task in listed] == [again["id"]] == [paused.task_id]
     assert fresh.answer == "You said Hello"
     assert desk.received == []
 
@@ -536,15 +546,17 @@ async def test_what_was_held_survives_wrong_answers_and_more_sentences() -> None
     async with supervisor(
         asks_once("one", "two"), tools=[desk.tool("one", details("One")), desk.tool("two", decision("two"))]
     ) as client:
-        seen = await say(client, "Create it.")
-        asked = requests(seen)
-        await say(client, "What is the weather?", contextId=seen.context_id)
-        await say(client, answers(**{asked["One"]: {"name": "NOT GOOD"}}), contextId=seen.context_id)
+        paused = await say(client, "Create it.")
+        request_ids = requests(paused)
+        await say(client, "What is the weather?", contextId=paused.context_id)
+        await say(client, answers(**{request_ids["One"]: {"name": "NOT GOOD"}}), contextId=paused.context_id)
         await say(
-            client, answers(**{asked["a decision on two"]: {"type": "approve"}}), contextId=seen.context_id
+            client,
+            answers(**{request_ids["a decision on two"]: {"type": "approve"}}),
+            contextId=paused.context_id,
         )
-        await say(client, "And tomorrow?", contextId=seen.context_id)
-        dropped = await say(client, "drop", contextId=seen.context_id)
+        await say(client, "And tomorrow?", contextId=paused.context_id)
+        dropped = await say(client, "drop", contextId=paused.context_id)
     assert dropped.answer == "You said What is the weather?\n\nAnd tomorrow?"
     assert [name for name, _ in desk.received] == ["two"]
 
@@ -557,22 +569,26 @@ async def test_a_wrong_answer_names_each_field_of_each_request_and_decides_nothi
         desk.tool("decide", decision("decide", allowed=["approve", "reject"])),
     ]
     async with supervisor(calls("form", "decide"), tools=tools) as client:
-        seen = await say(client, "Create it.", dialect=dialect)
-        the_form, the_decision = (requests(seen)[name] for name in ("Form", "a decision on decide"))
+        paused = await say(client, "Create it.", dialect=dialect)
+        the_form, the_decision = (requests(paused)[name] for name in ("Form", "a decision on decide"))
         wrong = {
             the_form: {"name": "NOT GOOD", "size": 0, "colour": "red"},
             the_decision: {"type": "edit", "arguments": {}},
         }
-        told = await say(client, dialect.data({"resume": wrong}), dialect=dialect, contextId=seen.context_id)
+        reply = await say(
+            client, dialect.data({"resume": wrong}), dialect=dialect, contextId=paused.context_id
+        )
         half = {the_form: {"name": "good"}, the_decision: {"type": "approve"}}
-        partly = await say(client, dialect.data({"resume": half}), dialect=dialect, contextId=seen.context_id)
+        partly = await say(
+            client, dialect.data({"resume": half}), dialect=dialect, contextId=paused.context_id
+        )
         done = await say(
             client,
             dialect.data({"resume": {the_form: {"name": "good", "size": 2}}}),
             dialect=dialect,
-            taskId=seen.task_id,
+            taskId=paused.task_id,
         )
-    assert pause(told).wrong == {
+    assert pause(reply).wrong == {
         the_form: {
             "name": "Name must have the form [a-z]+.",
             "size": "Size must be at least 1.",
@@ -580,9 +596,9 @@ async def test_a_wrong_answer_names_each_field_of_each_request_and_decides_nothi
         },
         the_decision: {"type": "The decision on decide is one of approve, reject."},
     }
-    for sentences in pause(told).wrong.values():
-        assert all(sentence in told.last.status_text for sentence in sentences.values())
-    assert resolved(told) == []
+    for sentences in pause(reply).wrong.values():
+        assert all(sentence in reply.last.status_text for sentence in sentences.values())
+    assert resolved(reply) == []
     assert resolved(partly) == [(the_decision, "approved")]
     assert "Size is required." in partly.raw.decode(), "what else was wrong is told as well"
     assert pause(partly).requests == (the_form,)
@@ -590,7 +606,7 @@ async def test_a_wrong_answer_names_each_field_of_each_request_and_decides_nothi
     assert Counter(name for name, _ in desk.received) == Counter(["form", "decide"])
 
 
-# --- too late ---------------------------------------------------------------------------------------------------------
+# --- too late -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["goes on", "restarts"])
@@ -601,8 +617,8 @@ async def test_an_expired_request_is_no_denial_and_is_asked_again_under_another_
     tools = [desk.tool("delete", decision("delete", expires_at=PAST))]
     async with contextlib.AsyncExitStack() as stack:
         client, _ = await stack.enter_async_context(at_two_windows(tmp_path, calls("delete"), tools=tools))
-        seen = await say(client, "Delete it.", contextId="talk")
-        (old_id,) = requests(seen).values()
+        paused = await say(client, "Delete it.", contextId="talk")
+        (old_id,) = requests(paused).values()
         late = await say(client, answers(**{old_id: {"type": "approve"}}), contextId="talk", messageId="late")
         assert (desk.received, late.last.state) == ([], "input-required")
         if restarts:
@@ -615,9 +631,9 @@ async def test_an_expired_request_is_no_denial_and_is_asked_again_under_another_
             client, answers(**{old_id: {"type": "approve"}}), contextId="talk", messageId="late"
         )
         other = await say(client, answers(**{old_id: {"type": "approve"}}), contextId="talk")
-        assert (V10.sent(again)["id"], desk.received) == (seen.task_id, [])
+        assert (V10.sent(again)["id"], desk.received) == (paused.task_id, [])
         done = await say(client, answers(**{new_id: {"type": "approve"}}), contextId="talk")
-        all_of_it = await whole(client, seen.task_id)
+        all_of_it = await read_whole_task(client, paused.task_id)
     assert old_id != new_id
     assert pause(late).requests == pause(other).requests == (new_id,)
     assert late.last.status_text == "It had expired and is asked again: a decision on delete."
@@ -636,19 +652,19 @@ async def test_a_request_that_nobody_answers_in_time_is_told_as_expired_and_deci
     async with supervisor(
         calls("delete"), tools=[desk.tool("delete", decision("delete"))], env=env
     ) as client:
-        seen = await say(client, "Delete it.", dialect=dialect)
-        (request_id,) = requests(seen).values()
+        paused = await say(client, "Delete it.", dialect=dialect)
+        (request_id,) = requests(paused).values()
         more = ReceivedStream(
             [
                 frame
                 async for frame in client.open(
-                    dialect.subscribe, {"id": seen.task_id}, Last_Event_ID=str(seen.last.id)
+                    dialect.subscribe, {"id": paused.task_id}, Last_Event_ID=str(paused.last.id)
                 )
             ]
         )
-        task = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
-    shown = seen.named("UserInputMetaData")[0].artifact["parts"][0]["data"]
-    assert datetime.fromisoformat(shown["expires_at"]) < datetime.now(UTC)
+        task = (await client.call(dialect.get, {"id": paused.task_id}))["result"]
+    data = paused.named("UserInputMetaData")[0].artifact["parts"][0]["data"]
+    assert datetime.fromisoformat(data["expires_at"]) < datetime.now(UTC)
     assert [
         (event.request_id, event.resolution) for event in more.events if isinstance(event, InputResolved)
     ] == [(request_id, "expired")]
@@ -665,17 +681,17 @@ async def test_any_message_has_what_expired_asked_again_and_loses_nothing() -> N
     async with supervisor(
         asks_once("delete"), tools=[desk.tool("delete", decision("delete", expires_at=PAST))]
     ) as client:
-        seen = await say(client, "Create and delete it.")
-        more = await say(client, "Are you there?", contextId=seen.context_id)
-        dropped = await say(client, "drop", contextId=seen.context_id)
-    ((old_id,), (new_id,)) = requests(seen).values(), requests(more).values()
+        paused = await say(client, "Create and delete it.")
+        more = await say(client, "Are you there?", contextId=paused.context_id)
+        dropped = await say(client, "drop", contextId=paused.context_id)
+    ((old_id,), (new_id,)) = requests(paused).values(), requests(more).values()
     assert old_id != new_id
     assert pause(more).requests == (new_id,)
     assert dropped.answer == "You said Are you there?"
     assert desk.received == []
 
 
-# --- whose it is ------------------------------------------------------------------------------------------------------
+# --- whose it is --------------------------------------------------------------------------------------------
 
 
 async def test_a_request_is_answered_by_its_owner_alone() -> None:
@@ -683,10 +699,10 @@ async def test_a_request_is_answered_by_its_owner_alone() -> None:
     async with two_users(
         ScriptedChatModel(script=calls("delete")), desk.tool("delete", decision("delete"))
     ) as (ann, bob):
-        seen = await say(ann, "Delete it.", contextId="talk")
-        (request_id,) = requests(seen).values()
+        paused = await say(ann, "Delete it.", contextId="talk")
+        (request_id,) = requests(paused).values()
         approval = answers(**{request_id: {"type": "approve"}})
-        by_task = await send(bob, approval, taskId=seen.task_id)
+        by_task = await send(bob, approval, taskId=paused.task_id)
         by_context, by_id = await send(bob, approval, contextId="talk"), await send(bob, approval)
         assert desk.received == []
         done = await say(ann, approval, contextId="talk")
@@ -701,7 +717,7 @@ async def test_a_request_is_answered_by_its_owner_alone() -> None:
     assert refusal(late).endswith(" UTC.")
 
 
-# --- elsewhere --------------------------------------------------------------------------------------------------------
+# --- elsewhere ----------------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
@@ -726,13 +742,13 @@ async def test_cancelling_a_run_that_waits_for_a_remote_agents_request_cancels_i
         there = Client(running.url, http)
         async with contextlib.AsyncExitStack() as stack:
             client = await stack.enter_async_context(with_a_far_agent(tmp_path, running))
-            seen = await say(client, "Delete it.", contextId="talk")
-            (request_id,) = requests(seen).values()
+            paused = await say(client, "Delete it.", contextId="talk")
+            (request_id,) = requests(paused).values()
             if restarts:
                 await stack.aclose()
                 client = await stack.enter_async_context(with_a_far_agent(tmp_path, running))
             (before,) = (await there.call("ListTasks", {}))["result"]["tasks"]
-            cancelled = (await client.call(V10.cancel, {"id": seen.task_id}))["result"]
+            cancelled = (await client.call(V10.cancel, {"id": paused.task_id}))["result"]
             (after,) = (await there.call("ListTasks", {}))["result"]["tasks"]
             late = await send(client, answers(**{request_id: {"type": "approve"}}), contextId="talk")
     assert [V10.state(task) for task in (before, cancelled, after)] == [

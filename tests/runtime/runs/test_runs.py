@@ -41,12 +41,13 @@ from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun, PendingRequest, RunRow
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter
-from ai_platform_engineering.runtime.runs.runs import Runs, Turn
+from ai_platform_engineering.runtime.runs.runs import Runs
+from ai_platform_engineering.runtime.runs.turn import Turn
 
 WAIT = 10  # seconds after which a wait that never ends is a failure
 NEVER = 3600.0
 
-# --- the writer -------------------------------------------------------------------------------------------------------
+# --- the writer ---------------------------------------------------------------------------------------------
 
 
 class SlowLog(MemoryLog):
@@ -105,12 +106,12 @@ def deltas(events: Sequence[AnyEvent]) -> list[tuple[str, int, str]]:
 
 
 async def test_the_first_delta_of_a_message_is_stored_at_once() -> None:
-    log, one, two = MemoryLog(), Speaker("one"), Speaker("two")
+    log, first, second = MemoryLog(), Speaker("one"), Speaker("two")
     row = await new_row(log)
     out = writer(log, row)
-    await out.write(one.say("Hel"))
+    await out.write(first.say("Hel"))
     assert deltas(await written(log, row)) == [("one", 0, "Hel")]
-    await out.write(two.say("Al"))
+    await out.write(second.say("Al"))
     assert deltas(await written(log, row)) == [("one", 0, "Hel"), ("two", 0, "Al")]
 
 
@@ -286,18 +287,18 @@ def test_joined_text_is_the_sum_of_what_was_written(
             Speaker(str(number), f"agent-{number}", f"call-{number}" if number else None)
             for number in range(3)
         ]
-        given: list[AnyEvent] = []
+        events: list[AnyEvent] = []
         for number, text in steps:
-            given.append(Notice(code="info", text=text) if number is None else speakers[number].say(text))
-            await out.write(given[-1])
-            if isinstance(given[-1], Notice):
+            events.append(Notice(code="info", text=text) if number is None else speakers[number].say(text))
+            await out.write(events[-1])
+            if isinstance(events[-1], Notice):
                 stored = await written(log, row)
-                assert fold(stored) == fold(given), "before another event everything said is stored"
+                assert fold(stored) == fold(events), "before another event everything said is stored"
             await asyncio.sleep(0)
         await out.close()
         stored = await written(log, row)
-        assert fold(stored) == fold(given)
-        assert len(stored) <= len(given)
+        assert fold(stored) == fold(events)
+        assert len(stored) <= len(events)
         for speaker in speakers:
             pieces = [
                 event
@@ -312,7 +313,7 @@ def test_joined_text_is_the_sum_of_what_was_written(
     asyncio.run(scenario())
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
+# --- runs ---------------------------------------------------------------------------------------------------
 
 Behaviour = Callable[[Turn], Awaitable[None]]
 
@@ -392,12 +393,14 @@ class Stage:
 
     async def _drive(self, turn: Turn) -> None:
         """A question by its text, a stretch that goes on with answers by theirs."""
-        asked = [part.text for part in turn.parts if isinstance(part, TextPart)]
+        questions = [part.text for part in turn.parts if isinstance(part, TextPart)]
         self._claimed = [
             request for request in await self.log.requests(turn.row.run_id) if request.status == "claimed"
         ]
-        answers = [answer["answer"] for one in self._claimed if isinstance(answer := one.answer, dict)]
-        text = " ".join(str(one) for one in (answers if turn.resumes else asked))
+        answers = [
+            answer["answer"] for request in self._claimed if isinstance(answer := request.answer, dict)
+        ]
+        text = " ".join(str(piece) for piece in (answers if turn.resumes else questions))
         self.driven.append(text)
         self._started.setdefault(text, asyncio.Event()).set()
         await self._parts.get(text, self.answer)(turn)
@@ -411,22 +414,24 @@ class Stage:
     def pause_for(self, *request_ids: str, expires_at: datetime | None = None) -> Behaviour:
         async def behaviour(turn: Turn) -> None:
             await self.take_in(turn)
-            known = {one.request_id for one in await self.log.requests(turn.row.run_id)}
-            asked = Form(response="Which?", fields=(InputField(field_name="answer"),), expires_at=expires_at)
+            stored_ids = {request.request_id for request in await self.log.requests(turn.row.run_id)}
+            form = Form(response="Which?", fields=(InputField(field_name="answer"),), expires_at=expires_at)
             asks = [
-                InputRequested(request_id=request_id, asked=asked)
+                InputRequested(request_id=request_id, asked=form)
                 for request_id in request_ids
-                if request_id not in known
+                if request_id not in stored_ids
             ]
             await self.write(turn, *asks, Paused(text="Which?", requests=request_ids))
 
         return behaviour
 
     async def take_in(self, turn: Turn) -> None:
-        for one in self._claimed:
+        for request in self._claimed:
             await self.write(
                 turn,
-                InputResolved(request_id=one.request_id, resolution="answered", by=one.by, value=one.answer),
+                InputResolved(
+                    request_id=request.request_id, resolution="answered", by=request.by, value=request.answer
+                ),
             )
 
     async def resume(self, turn: Turn) -> None:
@@ -497,13 +502,13 @@ async def test_a_queued_question_says_how_many_are_before_it() -> None:
     for row in (second, third):
         await asyncio.wait_for(stage.log.wait_for_event(row.run_id, 1), WAIT)
     gate.set()
-    said = {
+    texts = {
         row.run_id: [event.text for event in await stage.end(row) if isinstance(event, Notice)]
         for row in (first, second, third)
     }
-    assert said[first.run_id] == []
-    assert said[second.run_id] == ["Queued: 1 question of this conversation before this one."]
-    assert said[third.run_id] == ["Queued: 2 questions of this conversation before this one."]
+    assert texts[first.run_id] == []
+    assert texts[second.run_id] == ["Queued: 1 question of this conversation before this one."]
+    assert texts[third.run_id] == ["Queued: 2 questions of this conversation before this one."]
 
 
 async def test_a_question_that_has_its_answer_is_before_nobody_while_it_puts_its_things_away() -> None:
@@ -519,10 +524,10 @@ async def test_a_question_that_has_its_answer_is_before_nobody_while_it_puts_its
     await asyncio.wait_for(stage.log.wait_for_event(third.run_id, 1), WAIT)
     assert stage.driven == ["one"]
     gate.set()
-    said = [
+    texts = [
         [event.text for event in await stage.end(row) if isinstance(event, Notice)] for row in (second, third)
     ]
-    assert said == [[], ["Queued: 1 question of this conversation before this one."]]
+    assert texts == [[], ["Queued: 1 question of this conversation before this one."]]
 
 
 async def test_other_conversations_and_other_owners_are_not_held_up() -> None:
@@ -567,8 +572,8 @@ async def test_a_message_to_a_conversation_that_waits_for_people_continues_the_r
     await stage.end(first)
     assert (await stage.ask("blue")).run_id == first.run_id
     await stage.started("blue")
-    seen = [item.event.kind async for item in stage.runs.follow(first.run_id, after=3)]
-    assert seen == ["input_resolved", "answered"]
+    kinds = [item.event.kind async for item in stage.runs.follow(first.run_id, after=3)]
+    assert kinds == ["input_resolved", "answered"]
 
 
 async def test_the_question_of_a_paused_run_sent_again_is_no_answer() -> None:
@@ -631,10 +636,10 @@ async def test_a_run_of_somebody_else_is_not_there() -> None:
     with pytest.raises(RunNotFound):
         await stage.ask("two", task=row.run_id, owner="bob")
     assert await stage.runs.find_runs("bob") == []
-    assert [found.run_id for found in await stage.runs.find_runs("ann")] == [row.run_id]
+    assert [run.run_id for run in await stage.runs.find_runs("ann")] == [row.run_id]
 
 
-# --- cancelling -------------------------------------------------------------------------------------------------------
+# --- cancelling ---------------------------------------------------------------------------------------------
 
 
 async def test_cancelling_stops_the_work_and_lets_the_next_question_in() -> None:
@@ -760,11 +765,11 @@ async def test_work_that_ignores_its_cancel_cannot_write_while_the_end_is_being_
     class HeldCancel(MemoryLog):
         """A commit of the cancel that takes as long as the test wants."""
 
-        held, free = asyncio.Event(), asyncio.Event()
+        blocked, free = asyncio.Event(), asyncio.Event()
 
         async def append(self, run_id: str, epoch: int, events: Sequence[AnyEvent]) -> int:
             if any(isinstance(event, Cancelled) for event in events):
-                self.held.set()
+                self.blocked.set()
                 await self.free.wait()
             return await super().append(run_id, epoch, events)
 
@@ -774,7 +779,7 @@ async def test_work_that_ignores_its_cancel_cannot_write_while_the_end_is_being_
     async def stubborn(turn: Turn) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        await log.held.wait()
+        await log.blocked.wait()
         try:
             await stage.write(turn, Notice(code="info", text="still here"))
             outcome.set_result("stored")
@@ -802,13 +807,15 @@ async def test_of_many_cancels_and_an_answer_at_once_one_is_stored() -> None:
 
         stage.on("one", work)
         row = await stage.ask("one")
-        told = await asyncio.gather(*(stage.runs.cancel(row.run_id, by=str(number)) for number in range(5)))
+        cancelled = await asyncio.gather(
+            *(stage.runs.cancel(row.run_id, by=str(number)) for number in range(5))
+        )
         ending = endings(await stage.end(row))
         assert len(ending) == 1
-        assert told.count(True) == (1 if ending == ["cancelled"] else 0)
+        assert cancelled.count(True) == (1 if ending == ["cancelled"] else 0)
 
 
-# --- what runs ask of people ------------------------------------------------------------------------------------------
+# --- what runs ask of people --------------------------------------------------------------------------------
 
 
 async def test_an_answer_that_comes_while_the_run_works_is_taken_in_when_it_pauses() -> None:
@@ -839,10 +846,10 @@ class LaggingLog(MemoryLog):
     """A log from which the work of a run learns a moment later how things were."""
 
     async def requests(self, run_id: str) -> list[PendingRequest]:
-        found, task = await super().requests(run_id), asyncio.current_task()
+        requests, task = await super().requests(run_id), asyncio.current_task()
         for _ in range(6 if task is not None and task.get_name().startswith("run:") else 0):
             await asyncio.sleep(0)
-        return found
+        return requests
 
 
 @pytest.mark.parametrize("steps", range(24))
@@ -881,12 +888,12 @@ async def test_of_many_answers_at_once_one_is_taken_and_the_others_are_told_whos
     row = await stage.ask("one")
     await stage.end(row)
     results = await asyncio.gather(*(stage.tell(r=colour) for colour in people), return_exceptions=True)
-    taken = [colour for colour, result in zip(people, results, strict=True) if isinstance(result, RunRow)]
+    winners = [colour for colour, result in zip(people, results, strict=True) if isinstance(result, RunRow)]
     refused = [str(result) for result in results if isinstance(result, WrongState)]
-    assert (len(taken), len(refused)) == (1, 9)
+    assert (len(winners), len(refused)) == (1, 9)
     assert {text.partition(" at ")[0] for text in refused} == {"Which was already answered by ann"}
     assert endings(await stage.end_of(row, 3)) == ["answered"]
-    assert stage.driven == ["one", *taken]
+    assert stage.driven == ["one", *winners]
 
 
 async def test_an_answer_without_a_context_is_known_when_it_comes_again() -> None:
@@ -912,7 +919,7 @@ async def test_a_request_of_somebody_else_is_not_known() -> None:
     with pytest.raises(WrongState, match="no request of this conversation is known"):
         await stage.tell(owner="bob", r="blue")
     assert await stage.events(row) == before
-    assert [one.status for one in await stage.log.requests(row.run_id)] == ["pending"]
+    assert [request.status for request in await stage.log.requests(row.run_id)] == ["pending"]
 
 
 async def test_a_request_whose_time_has_come_is_told_once_and_decides_nothing() -> None:
@@ -927,39 +934,39 @@ async def test_a_request_whose_time_has_come_is_told_once_and_decides_nothing() 
     assert (resolved.resolution, resolved.value, resolved.by) == ("expired", None, "")
     assert isinstance(paused, Paused)
     assert paused.requests == ()
-    assert (
-        paused.text
-        == "Nobody answered in time: Which. Nothing was decided. Send a message to be asked again, or cancel the task."
+    assert paused.text == (
+        "Nobody answered in time: Which. Nothing was decided. "
+        "Send a message to be asked again, or cancel the task."
     )
     await stage.runs.expire()
     assert await stage.events(row) == events
     assert stage.driven == ["one"]
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["told", "not told yet"])
-async def test_a_late_answer_is_no_answer_and_has_the_question_asked_again(told: bool) -> None:
+@pytest.mark.parametrize("expired", [True, False], ids=["told", "not told yet"])
+async def test_a_late_answer_is_no_answer_and_has_the_question_asked_again(expired: bool) -> None:
     stage = Stage(request_seconds=NEVER)
     stage.on("one", stage.pause_for("r", expires_at=datetime(2000, 1, 1, tzinfo=UTC)))
     stage.on("blue", stage.resume)
     row = await stage.ask("one")
     await stage.end(row)
-    if told:
+    if expired:
         await stage.runs.expire()
     await stage.tell(r="blue")
     events = await stage.events(row)
-    asked, paused = events[-2:]
+    request, paused = events[-2:]
     assert [event.resolution for event in events if isinstance(event, InputResolved)] == ["expired"]
-    assert isinstance(asked, InputRequested)
+    assert isinstance(request, InputRequested)
     assert isinstance(paused, Paused)
-    assert asked.request_id != "r"
-    assert paused.requests == (asked.request_id,)
-    assert asked.asked.expires_at is not None
-    assert asked.asked.expires_at > datetime.now(UTC)
+    assert request.request_id != "r"
+    assert paused.requests == (request.request_id,)
+    assert request.asked.expires_at is not None
+    assert request.asked.expires_at > datetime.now(UTC)
     assert stage.driven == ["one"]
     await stage.tell(r="blue")  # the old id is of no use
     assert stage.driven == ["one"]
     assert len([event for event in await stage.events(row) if isinstance(event, InputRequested)]) == 2
-    await stage.tell(**{asked.request_id: "blue"})
+    await stage.tell(**{request.request_id: "blue"})
     assert endings(await stage.end_of(row, len(await stage.events(row)))) == ["answered"]
     assert stage.driven == ["one", "blue"]
 
@@ -977,31 +984,34 @@ async def test_cancelling_a_run_that_waits_hands_the_cancellation_down() -> None
     assert stage.abandoned == [waits.run_id], "whoever works hands it down itself"
 
 
-@pytest.mark.parametrize("held", ["And the weather?", None])
-async def test_a_dropped_request_is_withdrawn_and_what_was_held_is_asked_anew(held: str | None) -> None:
+@pytest.mark.parametrize("held_text", ["And the weather?", None])
+async def test_a_dropped_request_is_withdrawn_and_what_was_held_is_asked_anew(held_text: str | None) -> None:
     stage = Stage()
     stage.on("one", stage.pause_for("r1", "r2"))
     first = await stage.ask("one")
     await stage.end(first)
-    if held:
-        await stage.ask(held)
+    if held_text:
+        await stage.ask(held_text)
         last = (await stage.events(first))[-1]
         assert isinstance(last, Paused)
-        assert (last.held, last.requests) == (held, ("r1", "r2"))
+        assert (last.held, last.requests) == (held_text, ("r1", "r2"))
     dropped = await stage.ask("Drop them!", id="d")
     again = await stage.ask("Drop them!", id="d")
-    assert endings(await stage.end_of(first, 4 + bool(held))) == ["cancelled"]
-    assert [one.status for one in await stage.log.requests(first.run_id)] == ["withdrawn", "withdrawn"]
+    assert endings(await stage.end_of(first, 4 + bool(held_text))) == ["cancelled"]
+    assert [request.status for request in await stage.log.requests(first.run_id)] == [
+        "withdrawn",
+        "withdrawn",
+    ]
     assert again.run_id == dropped.run_id
-    if held:
+    if held_text:
         assert dropped.run_id != first.run_id
         assert endings(await stage.end(dropped)) == ["answered"]
     else:
         assert dropped.run_id == first.run_id
-    assert stage.driven == ["one", held] if held else stage.driven == ["one"]
+    assert stage.driven == ["one", held_text] if held_text else stage.driven == ["one"]
 
 
-# --- drivers that misbehave -------------------------------------------------------------------------------------------
+# --- drivers that misbehave ---------------------------------------------------------------------------------
 
 
 async def test_a_driver_that_ends_without_an_end_gives_a_failed_run() -> None:
@@ -1090,7 +1100,7 @@ async def test_a_driver_that_raises_after_its_end_changes_nothing() -> None:
     assert endings(await stage.events(first)) == ["answered"]
 
 
-# --- readers ----------------------------------------------------------------------------------------------------------
+# --- readers ------------------------------------------------------------------------------------------------
 
 
 async def test_a_run_outlives_its_reader() -> None:
@@ -1124,7 +1134,7 @@ async def test_a_reader_may_begin_anywhere_and_ends_with_the_turn() -> None:
         )
 
 
-# --- shutting down ----------------------------------------------------------------------------------------------------
+# --- shutting down ------------------------------------------------------------------------------------------
 
 
 async def test_closing_ends_what_works_and_what_waits_and_no_reader_hangs() -> None:
@@ -1162,7 +1172,7 @@ async def test_closing_leaves_ended_and_paused_runs_as_they_are() -> None:
     assert [await stage.events(done), await stage.events(paused)] == before
 
 
-# --- after a crash ----------------------------------------------------------------------------------------------------
+# --- after a crash ------------------------------------------------------------------------------------------
 
 
 async def test_a_message_that_died_with_the_process_is_taken_when_it_is_sent_again() -> None:
@@ -1226,21 +1236,21 @@ async def test_the_next_process_goes_on_with_what_the_last_one_left_in_its_order
     await before.started("one")
 
     after = Stage(before.log)
-    taken: list[Turn] = []
+    turns: list[Turn] = []
 
     async def go_on(turn: Turn) -> None:
-        taken.append(turn)
+        turns.append(turn)
         await after.answer(turn)
 
     after.on("one", go_on)
     after.on("two", go_on)
     assert await after.runs.recover() == 2
     assert endings(await after.end(first)) == endings(await after.end(second)) == ["answered"]
-    assert [(turn.row.run_id, turn.takes_over, turn.resumes) for turn in taken] == [
+    assert [(turn.row.run_id, turn.takes_over, turn.resumes) for turn in turns] == [
         (first.run_id, True, False),
         (second.run_id, True, False),
     ]
-    assert all(turn.row.epoch > row.epoch for turn, row in zip(taken, (first, second), strict=True))
+    assert all(turn.row.epoch > row.epoch for turn, row in zip(turns, (first, second), strict=True))
     with pytest.raises(Fenced):
         await before.log.append(first.run_id, first.epoch, [Notice(code="info", text="late")])
     gate.set()  # whoever was left behind writes nothing more

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.runtime.log.sqlite_schema import Step, migrate
+from ai_platform_engineering.runtime.log.sqlite_schema import Migration, migrate
 
 # Times are microseconds since 1970. The numbers of documents, chunks and vectors are never used twice, so that an index beside this
 # file that is older or newer never takes one thing for another. A chunk's text is empty (NULL) where it is what the document has
 # from `start` to `stop`.
-_FIRST: Step = (
+_FIRST: Migration = (
     """CREATE TABLE datasources(
         name TEXT PRIMARY KEY, location TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL, options TEXT NOT NULL,
         refreshed INTEGER) WITHOUT ROWID""",

@@ -42,7 +42,7 @@ from ai_platform_engineering.runtime.checkpoints.fenced_saver import (
 )
 from ai_platform_engineering.runtime.log.run_log import PendingRequest, RunLog, RunRow
 from ai_platform_engineering.runtime.runs.answers import find_resolution
-from ai_platform_engineering.runtime.runs.runs import Turn
+from ai_platform_engineering.runtime.runs.turn import Turn
 from ai_platform_engineering.skills_middleware.mas_registry import MultiAgentSystem, set_mas_instance
 
 _RECOVERY = "The server was restarted; the run goes on where it was."

@@ -37,7 +37,8 @@ from ai_platform_engineering.runtime.runs.closing_events import closing_events
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 from ai_platform_engineering.runtime.runs.input_requests import set_expiry
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter
-from ai_platform_engineering.runtime.runs.runs import Runs, Turn
+from ai_platform_engineering.runtime.runs.runs import Runs
+from ai_platform_engineering.runtime.runs.turn import Turn
 from ai_platform_engineering.utils.a2a_common.base_langgraph_agent_executor import BaseLangGraphAgentExecutor
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,88 @@
+"""The rules that every storage of the run log shares: pure functions of rows and events."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from ai_platform_engineering.core.errors import Fenced
+from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, is_terminal
+from ai_platform_engineering.runtime.log.run_log import (
+    JournalEntry,
+    PendingRequest,
+    RequestStatus,
+    RunRow,
+    RunStatus,
+)
+
+
+def check_epoch(row: RunRow, epoch: int) -> None:
+    """Fencing: raises Fenced when this epoch may not write the run any more."""
+    if epoch != row.epoch:
+        raise Fenced("The run has another owner now.")
+    if row.status == "ended":
+        raise Fenced("The run has ended.")
+
+
+def status_after(events: Sequence[AnyEvent], before: RunStatus) -> RunStatus:
+    """The status of a run after the events."""
+    status = before
+    for event in events:
+        if event.kind in ("answered", "failed", "cancelled"):
+            status = "ended"
+        elif event.kind == "paused":
+            status = "paused"
+        elif event.kind == "input_resolved":
+            status = "running"
+    return status
+
+
+def changes_requests(events: Iterable[AnyEvent]) -> bool:
+    """Whether `requests_after` has anything to do: most events concern no request."""
+    return any(isinstance(event, InputRequested | InputResolved) or is_terminal(event) for event in events)
+
+
+def requests_after(
+    run_id: str, events: Sequence[AnyEvent], requests: Iterable[PendingRequest], now: datetime
+) -> list[PendingRequest]:
+    """The requests of the run that the events change; the end of the run leaves none open."""
+    before = {request.request_id: request for request in requests}
+    after = dict(before)
+    for event in events:
+        open_requests = {key: request for key, request in after.items() if request.is_open}
+        if isinstance(event, InputRequested) and event.request_id not in open_requests:
+            after[event.request_id] = PendingRequest(event.request_id, run_id, event)
+        elif isinstance(event, InputResolved) and event.request_id in open_requests:
+            after[event.request_id] = _resolve(after[event.request_id], event, now)
+        elif is_terminal(event):
+            for key, request in open_requests.items():
+                after[key] = replace(request, status="withdrawn", at=request.at or now)
+    return [request for key, request in after.items() if request is not before.get(key)]
+
+
+def _resolve(request: PendingRequest, event: InputResolved, now: datetime) -> PendingRequest:
+    status: RequestStatus = "resolved"
+    if event.resolution in ("expired", "withdrawn"):
+        status = event.resolution
+    if request.status == "claimed":
+        return replace(request, status=status)
+    return replace(request, status=status, answer=event.value, by=event.by, at=now)
+
+
+def begin_entry(stored: JournalEntry | None, call: JournalEntry, *, idempotent: bool) -> JournalEntry:
+    """The journal entry of a call that is about to be made.
+
+    It may be made (again) when it never began, was withdrawn, or is idempotent. A call that began and has no
+    outcome may have taken effect: its outcome is unknown.
+    """
+    if stored is None or stored.state == "withdrawn":
+        return call
+    if stored.state != "intent":
+        return stored
+    if idempotent:
+        return call
+    return replace(stored, state="unknown")
+
+
+def can_settle(entry: JournalEntry, status: RunStatus) -> bool:
+    """Whether only a person can still say what the outcome of the call was."""
+    return entry.state == "unknown" or (entry.state == "intent" and status == "ended")

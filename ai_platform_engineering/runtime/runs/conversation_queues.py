@@ -1,0 +1,72 @@
+"""The queue of each conversation: its runs work one at a time, in the order they came."""
+
+import asyncio
+from weakref import WeakValueDictionary
+
+from ai_platform_engineering.core.events import Notice
+from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
+
+ConversationKey = tuple[str, str]  # owner and context id
+
+
+class ConversationQueues:
+    """The queues of all conversations, and a lock for each: whoever accepts a message holds it."""
+
+    def __init__(self, run_log: RunLog) -> None:
+        self._log = run_log
+        self._queues: dict[ConversationKey, list[str]] = {}
+        self._changes: dict[ConversationKey, asyncio.Condition] = {}
+        self._locks: WeakValueDictionary[ConversationKey, asyncio.Lock] = WeakValueDictionary()
+
+    def lock(self, owner: str, context_id: str) -> asyncio.Lock:
+        """The lock of a conversation."""
+        return self._locks.setdefault((owner, context_id), asyncio.Lock())
+
+    def add(self, row: RunRow) -> None:
+        """Puts the run at the end of its conversation's queue."""
+        self._queues.setdefault(_key_of(row), []).append(row.run_id)
+
+    async def wait_until_first(self, row: RunRow, *, notify: bool) -> None:
+        """Returns when every run before this one has left the queue. With `notify` its readers are told."""
+        key = _key_of(row)
+        queue = self._queues.get(key, [])
+        if row.run_id not in queue or queue[0] == row.run_id:
+            return
+        if notify:
+            await self._notify(row, queue[: queue.index(row.run_id)])
+        change = self._changes.setdefault(key, asyncio.Condition())
+        async with change:
+            await change.wait_for(lambda: self._queues.get(key, [row.run_id])[0] == row.run_id)
+
+    async def _notify(self, row: RunRow, earlier_runs: list[str]) -> None:
+        ahead = 0
+        for run_id in earlier_runs:
+            earlier = await self._log.get(run_id)
+            # A run that has ended and is cleaning up is waited for, too, but nobody need know.
+            if earlier is not None and earlier.status != "ended":
+                ahead += 1
+        if ahead == 0:
+            return
+        questions = "question" if ahead == 1 else "questions"
+        text = f"Queued: {ahead} {questions} of this conversation before this one."
+        await self._log.append(row.run_id, row.epoch, [Notice(code="queue", text=text)])
+
+    async def remove(self, row: RunRow) -> None:
+        """Takes the run out of its queue, and lets the next one work."""
+        key = _key_of(row)
+        queue = self._queues.get(key, [])
+        if row.run_id in queue:
+            queue.remove(row.run_id)
+        if not queue:
+            self._queues.pop(key, None)
+        change = self._changes.get(key)
+        if change is None:
+            return
+        async with change:
+            change.notify_all()
+        if not queue:
+            self._changes.pop(key, None)
+
+
+def _key_of(row: RunRow) -> ConversationKey:
+    return row.owner, row.context_id

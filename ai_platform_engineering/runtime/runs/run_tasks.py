@@ -1,0 +1,155 @@
+"""The asyncio tasks that execute runs: one task for each run that works, whoever waits for it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from ai_platform_engineering.core.errors import Fenced
+from ai_platform_engineering.core.events import AnyEvent, Failed
+from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
+from ai_platform_engineering.runtime.runs.closing_events import closing_events
+from ai_platform_engineering.runtime.runs.conversation_queues import ConversationQueues
+from ai_platform_engineering.runtime.runs.input_requests import InputRequests
+from ai_platform_engineering.runtime.runs.run_reader import load_transcript
+from ai_platform_engineering.runtime.runs.turn import Turn, TurnRunner, derive_trace_id
+
+log = logging.getLogger(__name__)
+
+_NO_END = "The run ended without an answer. Trying again may help."
+
+MakeLastEvent = Callable[[str, str | None], AnyEvent]  # from the trace id and the unfinished text
+
+
+class RunTasks:
+    """Starts, wakes and stops the tasks of runs, and writes the end of a run that has none."""
+
+    def __init__(
+        self,
+        run_log: RunLog,
+        run_turn: TurnRunner,
+        requests: InputRequests,
+        queues: ConversationQueues,
+        cancel_grace: float,
+    ) -> None:
+        self._log = run_log
+        self._run_turn = run_turn
+        self._requests = requests
+        self._queues = queues
+        self._grace = cancel_grace
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._woken: set[str] = set()  # runs whose task must look again for answers before it ends
+
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._tasks
+
+    @property
+    def run_ids(self) -> list[str]:
+        """The runs that have a task."""
+        return list(self._tasks)
+
+    def start(self, turn: Turn) -> None:
+        """Starts a task for the run: it waits for its place in the queue, then runs the turn."""
+        run_id = turn.row.run_id
+        task = asyncio.create_task(self._work(turn), name=f"run:{run_id}")
+        self._tasks[run_id] = task
+        task.add_done_callback(lambda done: self._remove(run_id, done))
+
+    def wake(self, turn: Turn) -> None:
+        """Lets the run's task process new answers before it ends; starts one when there is none."""
+        if turn.row.run_id in self._tasks:
+            self._woken.add(turn.row.run_id)
+        else:
+            self.start(turn)
+
+    async def wait(self, run_id: str) -> None:
+        """Returns when the run has no task any more."""
+        task = self._tasks.get(run_id)
+        if task is not None:
+            await asyncio.wait({task})
+
+    async def wait_for_all(self, seconds: float) -> None:
+        """Waits for all tasks, at most so long."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=seconds)
+
+    async def stop(self, run_id: str) -> None:
+        """Cancels the run's task, and waits a moment for it."""
+        task = self._tasks.get(run_id)
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=self._grace)
+
+    async def fail(self, row: RunRow, message: str, code: str = "internal") -> None:
+        """Ends the run with a failure."""
+        await self.end(
+            row,
+            lambda trace_id, partial: Failed(message=message, code=code, trace_id=trace_id, partial=partial),
+        )
+
+    async def end(self, row: RunRow, make_last_event: MakeLastEvent) -> bool:
+        """Writes the end under a new epoch: a task that ignores its cancellation cannot write any more.
+
+        False when the run has ended already.
+        """
+        epoch = await self._log.advance_epoch(row.run_id)
+        transcript = await load_transcript(self._log, row.run_id)
+        last = make_last_event(derive_trace_id(row.run_id), transcript.unfinished_text())
+        with contextlib.suppress(Fenced):
+            await self._log.append(row.run_id, epoch, [*closing_events(transcript, answered=False), last])
+            await self._queues.remove(row)
+            return True
+        return False
+
+    def _remove(self, run_id: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(run_id) is task:
+            del self._tasks[run_id]
+
+    async def _work(self, first_turn: Turn) -> None:
+        run_id = first_turn.row.run_id
+        try:
+            await self._queues.wait_until_first(first_turn.row, notify=not first_turn.takes_over)
+            turn: Turn | None = first_turn
+            while turn is not None:
+                await self._run_turn(turn)
+                await self._fail_unended(turn)
+                turn = await self._next_turn(turn)
+        except Fenced:
+            log.info("run %s has another owner or has ended; its work stops", run_id)
+        except Exception as error:  # noqa: BLE001 - no reader waits for a run whose work has broken
+            log.error("run %s: its work broke: %s", run_id, format_traceback(error))
+            await self._fail_unended(first_turn)
+        finally:
+            row = await self._log.get(run_id)
+            if row is None or row.status == "ended":
+                await self._queues.remove(first_turn.row)
+
+    async def _next_turn(self, turn: Turn) -> Turn | None:
+        """The next turn of a run that paused and has answers already.
+
+        Without one, the task is unregistered at once: nothing may be awaited between the last look and that.
+        """
+        run_id = turn.row.run_id
+        while True:
+            self._woken.discard(run_id)
+            row = await self._log.get(run_id)
+            if row is not None and row.status == "paused" and await self._requests.has_claimed(run_id):
+                return replace(turn, row=row, parts=(), resumes=True, takes_over=False)
+            if run_id not in self._woken:
+                self._tasks.pop(run_id, None)
+                return None
+
+    async def _fail_unended(self, turn: Turn) -> None:
+        """Fails a run whose turn is over and has neither ended nor paused it.
+
+        After a cancellation, whoever cancelled writes the end.
+        """
+        task = asyncio.current_task()
+        row = await self._log.get(turn.row.run_id)
+        if row is None or (task is not None and task.cancelling()):
+            return
+        wrote_nothing = row.last_seq == turn.row.last_seq
+        if row.status == "running" or (row.status == "paused" and wrote_nothing):
+            await self.fail(row, _NO_END)
