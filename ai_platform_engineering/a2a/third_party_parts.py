@@ -9,7 +9,7 @@ from typing import Any
 from a2a.types import Artifact, Message, Part, Role
 from google.protobuf.json_format import MessageToDict
 
-from ai_platform_engineering.a2a.protobuf_numbers import restore_integers
+from ai_platform_engineering.a2a.protobuf_values import restore_integers
 from ai_platform_engineering.core.events import clean_text
 
 _WHO = r"(?:[^\s:*][^:*\n]{0,80}:\s+)??"

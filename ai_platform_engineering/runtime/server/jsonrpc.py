@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from ai_platform_engineering.a2a.protobuf_numbers import restore_integers
+from ai_platform_engineering.a2a.protobuf_values import restore_integers
 from ai_platform_engineering.core.events import clean_json
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
