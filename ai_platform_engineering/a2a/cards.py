@@ -20,7 +20,9 @@ _MAX_CARD_BYTES = 1024 * 1024
 
 
 def events_extension(tools: Sequence[str] = ()) -> AgentExtension:
-    """The extension of our agents. `tools` are the names of the agent's tools; a supervisor chooses agents by them."""
+    """The extension of our agents.
+
+    `tools` are the names of the agent's tools; a supervisor chooses agents by them."""
     extension = AgentExtension(
         uri=EVENTS_EXTENSION, description="Every frame carries the whole event as JSON, and its number."
     )
@@ -92,8 +94,8 @@ def _parse_card(body: bytes, url: str) -> AgentCard:
 def _use_configured_host(card: AgentCard, url: str) -> AgentCard:
     """The card with its JSON-RPC interfaces only, all of them on the configured host.
 
-    Behind a proxy or in a container cards name other hosts, and a card must not lead us, and our token, to a host
-    that nobody configured."""
+    Behind a proxy or in a container cards name other hosts, and a card must not lead us, and our token, to a
+    host that nobody configured."""
     configured = httpx.URL(url)
     interfaces = [
         interface for interface in card.supported_interfaces if interface.protocol_binding == "JSONRPC"

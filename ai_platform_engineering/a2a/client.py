@@ -1,4 +1,4 @@
-"""A2A client for servers of ours: sends messages, follows and cancels tasks; yields each event of a run once, in order."""
+"""A2A client for our servers: sends messages, follows and cancels tasks; yields each event once, in order."""
 
 import asyncio
 import base64
@@ -60,7 +60,7 @@ class CredentialsRefused(RequestRefused):
 class OutgoingMessage:
     """A message to an agent.
 
-    With `task_id` it answers the requests of that task. `scope` bounds the run: its agents, and instructions for it."""
+    With `task_id` it answers requests of that task. `scope` bounds the run: its agents and instructions."""
 
     message_id: str
     text: str = ""
@@ -168,8 +168,8 @@ class A2AClient:
     ) -> AsyncIterator[AnyEvent]:
         """Answers requests of the conversation's task, by request id.
 
-        Yields the task from its beginning, up to the end of the turn in which the answers were accepted or sent
-        back: a task that was still working may pause before it reads them."""
+        Yields the task from its beginning, up to the end of the turn in which the answers were accepted or
+        sent back: a task that was still working may pause before it reads them."""
         assert conversation.task_id is not None
         conversation.reset_cursor()
         message = OutgoingMessage(
@@ -200,7 +200,7 @@ class A2AClient:
             yield event
 
     async def find_task_id(self, message: OutgoingMessage) -> str | None:
-        """The task of a message that may have arrived: the server recognizes the message id when it is sent again."""
+        """The task of a message that may have arrived; the server recognizes a repeated message id."""
         conversation = ClientConversation()
         params = {"message": _message_to_json(message)}
         stream = self._stream("SendStreamingMessage", params, conversation)
@@ -226,10 +226,10 @@ class A2AClient:
     async def _follow(
         self, method: str, params: Mapping[str, Any], conversation: ClientConversation
     ) -> AsyncIterator[AnyEvent]:
-        """Yields the events of a stream until the turn ends; reconnects with the cursor when the stream breaks.
+        """Yields the events of a stream until the turn ends; reconnects with the cursor if it breaks.
 
-        The run goes on without a reader. A message that may have arrived is sent again under its id, which the
-        server recognizes."""
+        The run goes on without a reader. A message that may have arrived is sent again under its id, which
+        the server recognizes."""
         failures = 0
         maybe_sent = False
         is_answer = conversation.task_id is not None
@@ -294,7 +294,7 @@ class A2AClient:
                         yield event
 
     async def _check_stream(self, response: httpx.Response) -> None:
-        """Raises for a response that is no event stream: HTTPStatusError of a gateway, else RequestRefused."""
+        """Raises HTTPStatusError for a gateway error, and RequestRefused for what is no event stream."""
         if response.status_code in _GATEWAY_ERRORS:
             response.raise_for_status()
         if not response.headers.get("content-type", "").startswith("text/event-stream"):

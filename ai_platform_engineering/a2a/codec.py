@@ -58,8 +58,8 @@ TOOL_END = "tool_notification_end"
 PLAN = "execution_plan_update"
 USER_INPUT = "UserInputMetaData"
 
-# Metadata of frames. An event is one JSON string, and its sequence number a string: a protobuf Struct would turn
-# 3 into 3.0 and lose the order of keys.
+# Metadata of frames. An event is one JSON string, and its sequence number a string: a protobuf Struct would
+# turn 3 into 3.0 and lose the order of keys.
 EVENT_KEY = "caipe.event"
 SEQ_KEY = "caipe.seq"
 EVENTS_KEY = "caipe.events"  # of a snapshot: all its events, with joined deltas
@@ -82,7 +82,7 @@ SCOPE_PART = (
 
 Frame = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
-# The one field of an event that is sent in the frame's text part and not in its JSON, so that no text is sent twice.
+# The field of an event that is sent in the frame's text part and not in its JSON: no text is sent twice.
 _TEXT_FIELD = {"text_delta": "text", "answered": "text", "failed": "partial", "cancelled": "partial"}
 _TOOL_STATUS = {"ok": "completed", "error": "failed", "unknown": "unknown"}
 _PAYLOADS = ("task", "statusUpdate", "artifactUpdate", "message")  # of a streaming response in protocol 1.0
@@ -242,7 +242,7 @@ def user_message(ref: TaskRef, event: RunStarted) -> Message:
     )
 
 
-# --- frames ---------------------------------------------------------------------------------------------------
+# --- frames -------------------------------------------------------------------------------------------------
 
 
 def _submitted_task(ref: TaskRef, item: StoredEvent, event: RunStarted) -> Task:
@@ -384,7 +384,7 @@ def _terminal_status(
 def _unanswered(
     ref: TaskRef, item: StoredEvent, event: Failed | Cancelled, state: TaskState, text: str
 ) -> list[Frame]:
-    """The frames of a run that ended without an answer: its partial result, if there is one, and its status."""
+    """The frames of a run that ended without an answer: its partial result, if any, and its status."""
     if event.partial:
         return [
             _result_artifact(ref, item, event, PARTIAL_RESULT),
@@ -422,7 +422,7 @@ def _encode_part(part: TextPart | DataPart | FilePart) -> Part:
             return Part(raw=part.text.encode(), filename=part.name, media_type=part.media_type)
 
 
-# --- our event as JSON ----------------------------------------------------------------------------------------
+# --- our event as JSON --------------------------------------------------------------------------------------
 
 
 def _event_to_json(event: AnyEvent, *, omit_text: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Frames as JSON of protocol 1.0 or 0.3, with a prepared envelope for text deltas, which are most of a stream."""
+"""Frames as JSON of protocol 1.0 or 0.3; text deltas, most of a stream, are rendered with an envelope."""
 
 import json
 from collections.abc import Callable

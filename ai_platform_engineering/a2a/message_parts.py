@@ -36,13 +36,16 @@ TEXT_TYPES = (
     "application/sql",
 )
 _SCOPE_EXPECTED = (
-    f'{SCOPE_PART} is an object in a data part of its own, once: {{"agents": a list of names, or null for all, '
+    f"{SCOPE_PART} is an object in a data part of its own, once: "
+    '{"agents": a list of names, or null for all, '
     f'"instructions": a text of at most {LONGEST_INSTRUCTIONS} characters, or null}}.'
 )
 
 
 def read_parts(message: Message, max_file_bytes: int) -> tuple[UserPart, ...]:
-    """The user's parts. Raises Refused for a message without a question and UnsupportedPart for other parts."""
+    """The user's parts.
+
+    Raises Refused for a message without a question and UnsupportedPart for other parts."""
     parts = tuple(_read_part(part, max_file_bytes) for part in message.parts)
     _check_scope(parts)
     if not any(_has_content(part) for part in parts):
@@ -173,7 +176,8 @@ def _read_file(part: A2APart, max_file_bytes: int) -> FilePart:
         text = "\x00"
     if "\x00" in text or (media_type and not media_type.startswith(TEXT_TYPES)):
         raise UnsupportedPart(
-            f"The file {name} ({media_type or 'unknown type'}) is not a text file; only UTF-8 text can be read."
+            f"The file {name} ({media_type or 'unknown type'}) is not a text file; "
+            "only UTF-8 text can be read."
         )
     return FilePart(name=name, media_type=media_type or "text/plain", text=text)
 

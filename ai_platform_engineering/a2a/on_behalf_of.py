@@ -1,4 +1,4 @@
-"""On behalf of: the headers in which a client that speaks for others names the person and the conversation's owner."""
+"""On behalf of: the headers that name the person a client speaks for, and the conversation's owner."""
 
 import re
 import unicodedata

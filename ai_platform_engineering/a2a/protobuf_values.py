@@ -1,4 +1,4 @@
-"""JSON values in protobuf's `Value` and back: what protobuf cannot hold becomes text, integral doubles become integers."""
+"""JSON values as protobuf's `Value`, which cannot hold all of them, and back, with integers restored."""
 
 import json
 from typing import Any

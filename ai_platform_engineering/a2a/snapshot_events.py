@@ -8,7 +8,7 @@ MessageKey = tuple[str, int]  # message id, and how often it was discarded befor
 
 
 def join_deltas(items: Sequence[StoredEvent]) -> list[StoredEvent]:
-    """Joins each message's deltas into one, at the place of the first; a discarded message becomes an empty one."""
+    """Joins each message's deltas into one, at the place of the first; a discarded message becomes empty."""
     texts = _join_texts(items)
     joined: list[StoredEvent] = []
     emitted: set[MessageKey] = set()

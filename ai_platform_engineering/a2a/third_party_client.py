@@ -1,4 +1,4 @@
-"""A2A client for third-party servers of protocol 1.0 or 0.3: sends, follows by polling, cancels; yields our events."""
+"""A2A client for third-party servers of protocol 1.0 or 0.3: sends, polls and cancels; yields our events."""
 
 import asyncio
 import contextlib
@@ -81,7 +81,7 @@ class ThirdPartyClient:
         poll: float = 1.0,
         max_failures: int = 5,
     ) -> None:
-        """`idle_timeout` is for a stream without an event and for a poll; without streaming there is no limit."""
+        """`idle_timeout` is for a silent stream and for a poll, not for an agent without streaming."""
         self._agent = agent
         self._token = token
         self._idle_timeout = idle_timeout
@@ -173,7 +173,7 @@ class ThirdPartyClient:
         conversation: ClientConversation,
         refusal: RequestRefused | None = None,
     ) -> AsyncIterator[AnyEvent]:
-        """Yields the events of a task by polling it; with `refusal`, which is raised if it has not ended, once."""
+        """Polls the task and yields its events; a `refusal` is raised if the task has not ended."""
         failures = 0
         while not reader.ended:
             request = GetTaskRequest(id=reader.task_id)
@@ -197,8 +197,8 @@ class ThirdPartyClient:
     def _call_context(self, read_timeout: float | None) -> ClientCallContext:
         timeout: Any = httpx.Timeout(read_timeout, connect=self._connect_timeout, pool=self._connect_timeout)
         headers = bearer_headers(self._token)
-        # Not validated: the field is declared as a number, but is passed to httpx as it is, and a connection needs
-        # a limit of its own.
+        # Not validated: the field is declared as a number, but is passed to httpx as it is, and a connection
+        # needs a limit of its own.
         return ClientCallContext.model_construct(state={}, timeout=timeout, service_parameters=headers)
 
     def _translate_error(
@@ -284,7 +284,7 @@ def _build_data_part(data: Any) -> Part:
 
 
 def _clear_pause(frame: StreamResponse) -> None:
-    """Sets a paused task to working: the first frame after an answer may show it as before the answer arrived."""
+    """Sets a paused task to working: the first frame after an answer may show the state before it."""
     if frame.HasField("task") and frame.task.status.state in PAUSED_STATES:
         frame.task.status.state = TaskState.TASK_STATE_WORKING
         frame.task.status.ClearField("message")

@@ -1,4 +1,4 @@
-"""Messages of a third-party agent as its readers see them: texts that grow, are replaced and end, told as events."""
+"""Messages of a third-party agent: texts that grow, are replaced and end, as text events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,7 +138,7 @@ class ThirdPartyMessages:
         return remove_whitespace(self.text(self._latest_key)) == remove_whitespace(text)
 
     def contains(self, text: str, prefix: str) -> bool:
-        """Whether the text was shown: as whole messages in a row, or as the end of one whose key has the prefix."""
+        """Whether the text was shown: as whole messages in a row, or as the end of one with the prefix."""
         if any(shown_text.rstrip().endswith(text.strip()) for shown_text in self.texts(prefix)):
             return True
         searched = remove_whitespace(text)

@@ -1,4 +1,4 @@
-"""Reader of a third-party A2A server's frames: turns them into our events, each text once and with one answer."""
+"""Reader of a third-party server's A2A frames: yields our events, each text once, and one answer."""
 
 import hashlib
 from collections.abc import Iterable
@@ -54,7 +54,9 @@ ENDED_STATES = (
 
 
 class ThirdPartyReader:
-    """Reads the frames of one turn of one task. When `ended` is true, `closing_events` gives the last events."""
+    """Reads the frames of one turn of one task.
+
+    When `ended` is true, `closing_events` gives the last events."""
 
     def __init__(self, agent: str) -> None:
         self.task_id: str | None = None
@@ -98,7 +100,7 @@ class ThirdPartyReader:
                 return []
 
     def closing_events(self) -> list[AnyEvent]:
-        """The events that end the turn, once: texts not shown yet, ends of messages and calls, the outcome."""
+        """The last events of the turn, once: texts not shown yet, ends of messages and calls, the outcome."""
         if not self.ended or self._closed:
             return []
         self._closed = True
@@ -121,7 +123,7 @@ class ThirdPartyReader:
             case _:
                 return self._fail(end_text or f"The agent {self._agent} failed and did not say why.")
 
-    # --- frames -----------------------------------------------------------------------------------------------
+    # --- frames ---------------------------------------------------------------------------------------------
 
     def _set_ids(self, task_id: str, context_id: str) -> None:
         self.task_id = task_id or self.task_id
@@ -250,7 +252,7 @@ class ThirdPartyReader:
             if size + len(text) <= MAX_TEXT_LENGTH:
                 self._data_texts.setdefault(key, []).append(text)
 
-    # --- texts ------------------------------------------------------------------------------------------------
+    # --- texts ----------------------------------------------------------------------------------------------
 
     def _id_base(self, name: str) -> str:
         if self.task_id:
@@ -269,7 +271,9 @@ class ThirdPartyReader:
         return [*events, *self._messages.append(self._narration_key, id_base, text)]
 
     def _end_narration(self) -> list[AnyEvent]:
-        """Ends the narration. It stays open until something follows: the last one may turn out to be the answer."""
+        """Ends the narration.
+
+        It stays open until something follows: the last one may turn out to be the answer."""
         return self._messages.end(self._narration_key, "narration")
 
     def _show(self, text: str, key: str) -> list[AnyEvent]:
@@ -283,7 +287,7 @@ class ThirdPartyReader:
         new_key = self._messages.new_id(f"{key}:")
         return [*events, *self._messages.append(new_key, self._id_base(key), text)]
 
-    # --- the end of the turn ----------------------------------------------------------------------------------
+    # --- the end of the turn --------------------------------------------------------------------------------
 
     def _complete(self) -> list[AnyEvent]:
         answer_texts = self._find_answer_texts()

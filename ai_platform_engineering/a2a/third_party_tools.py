@@ -1,4 +1,4 @@
-"""Tool calls of a third-party agent, which tells of them in lines of text such as "🔧 Calling tool: search"."""
+"""Tool calls of a third-party agent, parsed from lines of text such as "🔧 Calling tool: search"."""
 
 import re
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class ThirdPartyToolCalls:
         self._running: list[tuple[str, str]] = []  # call id, tool
 
     def read_notifications(self, text: str) -> list[ToolNotification]:
-        """The notifications in a status text; none if a line may be plain speech and its tool is not running."""
+        """The notifications in a status text; none if a line may be prose and its tool is not running."""
         notifications = parse_tool_notifications(text)
         running = {tool.casefold() for _, tool in self._running}
         for notification in notifications:

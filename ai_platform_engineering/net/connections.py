@@ -48,9 +48,9 @@ class SystemConnector:
 class UrlChecker:
     """Checks which URLs may be fetched (against SSRF). It does not connect.
 
-    With a proxy of the environment the proxy looks the name up again. So the name is looked up and checked here
-    first, and what cannot be looked up here is refused, unless private networks are allowed: then there is little
-    left to protect."""
+    With a proxy of the environment the proxy looks the name up again. So the name is looked up and checked
+    here first, and what cannot be looked up here is refused, unless private networks are allowed: then there
+    is little left to protect."""
 
     def __init__(self, *, allow_private: bool = False, connector: Connector | None = None) -> None:
         self._allow_private = allow_private
@@ -87,7 +87,7 @@ class UrlChecker:
 
 
 class _PinnedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to fixed IP addresses, whatever the host: a second look-up could give others (DNS rebinding)."""
+    """Connects to fixed IP addresses, whatever the host: a second look-up could differ (DNS rebinding)."""
 
     def __init__(self, connector: Connector, addresses: Sequence[IPAddress], seconds: float) -> None:
         self._connector = connector
@@ -143,7 +143,7 @@ async def open_pool(
     tls: Callable[[], ssl.SSLContext],
     seconds: float,
 ) -> httpcore.AsyncConnectionPool:
-    """A connection pool for the checked IP addresses, or for the proxy, which the operator configured and is trusted.
+    """A connection pool for the checked IP addresses, or for the proxy, which the operator trusts.
 
     TLS still verifies the host name."""
     proxy = find_proxy(target, tls)

@@ -1,4 +1,4 @@
-"""The `git` program in a restricted environment: fetches one commit into a bare repository and reads its files.
+"""The `git` program, restricted: fetches one commit into a bare repository and reads its files.
 
 Nothing is checked out, so no hook, filter, submodule or link of the repository ever has an effect."""
 
@@ -98,7 +98,7 @@ class GitRepository:
             self._environment["GIT_SSL_CAINFO"] = certificates
 
     async def fetch(self, url: str, ref: str, *, protocol: str, settings: Mapping[str, str]) -> str:
-        """Fetches the newest commit of a branch or tag, without history, and returns its id; over `protocol` only."""
+        """Fetches the newest commit of a branch or tag over `protocol`, without history; returns its id."""
         if not (self._folder / "HEAD").exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             await self._run("init", "--bare", "--quiet", "--template=", str(self._folder), inside=False)

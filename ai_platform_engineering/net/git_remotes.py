@@ -1,4 +1,4 @@
-"""Remote git repositories: their addresses as people write them, and the check of the host that git connects to."""
+"""Remote git repositories: parsed from addresses that people write, with a check of the host."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,9 @@ _GITHUB_PAGES = frozenset(  # first path segments on github.com that are no owne
 
 @dataclass(frozen=True, slots=True)
 class GitRemote:
-    """A remote repository. `protocol` is the only one that git may use; `page` is the repository's web page."""
+    """A remote repository.
+
+    `protocol` is the only one that git may use; `page` is the repository's web page."""
 
     url: str
     protocol: str
@@ -36,7 +38,9 @@ class GitRemote:
 
 
 def parse_remote(location: str) -> GitRemote | None:
-    """The repository at a location; None if it is no repository's. Raises FetchRefused for an unsafe address."""
+    """The repository at a location; None if it is no repository's.
+
+    Raises FetchRefused for an unsafe address."""
     text = location.strip().removeprefix("git+")
     if match := _SCP_ADDRESS.fullmatch(text):
         return _ssh_remote(match["user"], match["host"], "", match["path"])

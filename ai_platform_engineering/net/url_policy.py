@@ -66,7 +66,9 @@ class FetchRefused(CaipeError):
 
 
 class FetchFailed(CaipeError):
-    """Fetching the URL failed; the text is for a model or a person. `status` is that of the server's answer, if any."""
+    """Fetching the URL failed; the text is for a model or a person.
+
+    `status` is that of the server's answer, if any."""
 
     code = "fetch_failed"
     retryable = True
@@ -142,7 +144,7 @@ def check_name(target: ParsedUrl, *, allow_private: bool) -> None:
 
 
 def check_addresses(target: ParsedUrl, addresses: tuple[IPAddress, ...], *, allow_private: bool) -> None:
-    """Refuses a host if one of its addresses is not allowed: one public among private ones would be a trap."""
+    """Refuses a host if any of its addresses is not allowed, even if others are."""
     if not all(is_allowed_address(address, allow_private=allow_private) for address in addresses):
         raise _private_network_error(target)
 
@@ -165,7 +167,7 @@ def _is_public(address: IPAddress) -> bool:
 
 
 def _unwrap_ipv4(address: IPAddress) -> IPAddress:
-    """The IPv4 address in a mapped or NAT64 one; else the address without its scope, a name of this machine's."""
+    """The IPv4 address in a mapped or NAT64 one; else the address without its scope."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:

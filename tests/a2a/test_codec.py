@@ -1,4 +1,5 @@
-"""Events on the wire: what a client of ours reads back, and what a foreign client sees, in both protocol versions."""
+"""Events on the wire: what a client of ours reads back, and what a foreign client sees, in both protocol
+versions."""
 
 import json
 from datetime import UTC, datetime
@@ -86,7 +87,7 @@ def strictly_parsed(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-# --- there and back ---------------------------------------------------------------------------------------------------
+# --- there and back -----------------------------------------------------------------------------------------
 
 
 def test_every_kind_has_a_strategy() -> None:
@@ -249,7 +250,7 @@ def test_the_prepared_envelope_of_a_delta_gives_the_same_json_as_the_slow_way(
             assert json.loads(fast) == json.loads(frame_to_json(frame, is_v03=is_v03))
 
 
-# --- frames: how many, in which order, with which numbers -------------------------------------------------------------
+# --- frames: how many, in which order, with which numbers ---------------------------------------------------
 
 STEP = PlanStep(step_id="step-1", title="Find tickets", agent="jira", status="in_progress")
 FRAMES: list[tuple[AnyEvent, list[str]]] = [
@@ -392,7 +393,7 @@ def test_the_task_event_holds_the_question_as_it_was_asked() -> None:
     assert (working["taskId"], working["contextId"]) == ("task-1", "context-1")
 
 
-# --- words on the wire ------------------------------------------------------------------------------------------------
+# --- words on the wire --------------------------------------------------------------------------------------
 
 DELEGATED: dict[str, Any] = {"call_id": "c1", "tool": "argocd", "delegates": True}
 INNER: dict[str, Any] = {
@@ -470,7 +471,7 @@ def test_the_plan_is_also_drawn_as_text() -> None:
     ]
 
 
-# --- artifacts --------------------------------------------------------------------------------------------------------
+# --- artifacts ----------------------------------------------------------------------------------------------
 
 
 def open_metadata(found: dict[str, Any]) -> dict[str, Any]:
@@ -708,7 +709,7 @@ def test_a_pause_says_what_is_asked(is_v03: bool) -> None:
     assert status["status"]["message"]["parts"][0]["text"] == "Which repository?"
 
 
-# --- forms and approvals ----------------------------------------------------------------------------------------------
+# --- forms and approvals ------------------------------------------------------------------------------------
 
 REPO = InputField(
     field_name="repo",
@@ -816,7 +817,7 @@ def test_every_request_has_an_artifact_of_its_own() -> None:
     assert one != other
 
 
-# --- snapshots --------------------------------------------------------------------------------------------------------
+# --- snapshots ----------------------------------------------------------------------------------------------
 
 
 def reread(events: list[AnyEvent], *, is_v03: bool) -> list[AnyEvent]:
@@ -893,7 +894,8 @@ def test_a_snapshot_sends_no_text_of_a_message_twice(events: list[AnyEvent]) -> 
 
 
 def foreign_view(events: list[AnyEvent], *, is_v03: bool) -> dict[str, Any]:
-    """What a client that knows nothing of us has after the frames: artifacts by append and replace, and the last status."""
+    """What a client that knows nothing of us has after the frames: artifacts by append and replace, and the
+    last status."""
     artifacts: dict[str, Any] = {}
     state, history = None, []
     renderer = FrameRenderer(REF, is_v03=is_v03)

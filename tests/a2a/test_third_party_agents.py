@@ -1,4 +1,5 @@
-"""Agents that this project did not write, of protocol 1.0 and 0.3, as processes with the SDKs' stock servers; and broken ones."""
+"""Agents that this project did not write, of protocol 1.0 and 0.3, as processes with the SDKs' stock servers;
+and broken ones."""
 
 import asyncio
 import contextlib
@@ -115,7 +116,8 @@ class Server:
         return [call["method"] for call in calls if call["authorization"] == f"Bearer {authorization}"]
 
     async def called(self, authorization: str, times: int) -> None:
-        """Waits until so many calls have come; the far end is another process, which has no event to wait for."""
+        """Waits until so many calls have come; the far end is another process, which has no event to wait
+        for."""
         while len(await self.methods(authorization)) < times:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -190,7 +192,7 @@ def fact() -> str:
     return f"Version {uuid.uuid4().hex[:8]} is deployed."
 
 
-# --- what agents say ---------------------------------------------------------------------------------------------------
+# --- what agents say ----------------------------------------------------------------------------------------
 
 
 async def test_an_answer_in_artifacts_is_streamed_and_is_the_answer(server: Server) -> None:
@@ -369,7 +371,7 @@ async def test_a_question_of_the_agent_is_answered_after_a_restart_of_the_superv
     ]
 
 
-# --- what goes wrong ---------------------------------------------------------------------------------------------------
+# --- what goes wrong ----------------------------------------------------------------------------------------
 
 
 async def test_a_dropped_stream_is_polled_to_the_right_text(server: Server) -> None:
@@ -470,7 +472,8 @@ async def test_a_cancelled_task_ends_the_stream(server: Server) -> None:
 
 
 async def test_an_agent_that_breaks_is_no_success(server: Server, version: str) -> None:
-    """The newer server says that the task failed; the older one leaves it as it was, and whoever asked waits as long as he likes."""
+    """The newer server says that the task failed; the older one leaves it as it was, and whoever asked waits
+    as long as he likes."""
     token, events = uuid.uuid4().hex, []
 
     async def listen(client: ThirdPartyClient) -> None:
@@ -501,7 +504,7 @@ async def test_errors_of_the_protocol_are_refusals(server: Server) -> None:
             await heard(client.send(order("Well?", task_id="no-such-task"), ClientConversation()))
 
 
-# --- servers that are none ---------------------------------------------------------------------------------------------
+# --- servers that are none ----------------------------------------------------------------------------------
 
 
 def card_of(url: str, protocol: str, streaming: bool) -> AgentCard:
@@ -566,7 +569,8 @@ async def test_what_is_not_a2a_is_refused_in_words(protocol: str, streaming: boo
     async with odd(NOT_A2A[what], protocol, streaming=streaming) as client:
         with pytest.raises((RequestRefused, Unreachable)) as raised:
             await heard(client.send(order("Well?"), ClientConversation()))
-    # The SDK's reader of 0.3 streams leaves out frames that say nothing; then the stream is one that ended too early.
+    # The SDK's reader of 0.3 streams leaves out frames that say nothing; then the stream is one that ended
+    # too early.
     skipped = protocol == "0.3" and streaming and what in ("nothing", "other words")
     assert isinstance(raised.value, Unreachable) if skipped else "did not answer in A2A" in str(raised.value)
     assert str(raised.value).startswith("The agent argocd ")

@@ -1,4 +1,5 @@
-"""Frames of agents that are not ours, as a reader of the run sees them: each text once, one answer, no exception."""
+"""Frames of agents that are not ours, as a reader of the run sees them: each text once, one answer, no
+exception."""
 
 from typing import Any
 
@@ -576,7 +577,7 @@ def test_a_flood_in_a_result_is_cut() -> None:
     assert sum(len(span.text) for span in transcript.spans) <= 1_000_000 + len("\n[Output truncated]")
 
 
-# --- whatever comes ----------------------------------------------------------------------------------------------------
+# --- whatever comes -----------------------------------------------------------------------------------------
 
 ODD = [
     "",
@@ -699,7 +700,8 @@ distinct = st.lists(
 def test_no_text_is_seen_twice(
     said: list[str], cuts: list[int], result: str, repeated: bool, snapshots: bool, lost: int
 ) -> None:
-    """An agent that narrates, streams its answer, repeats it as a result and in its last status, over a line that breaks."""
+    """An agent that narrates, streams its answer, repeats it as a result and in its last status, over a line
+    that breaks."""
     *narration, answer = said
     frames = [says(text, text) for text in narration]
     pieces, rest = [], answer

@@ -1,4 +1,5 @@
-"""Behind a company's proxy and with a company's CA: models and servers are reached, and without the CA the reason is readable."""
+"""Behind a company's proxy and with a company's CA: models and servers are reached, and without the CA the
+reason is readable."""
 
 import itertools
 import os
@@ -32,7 +33,8 @@ def fake(provider: str) -> Any:
 
 
 def model_of(provider: str, address: str) -> dict[str, str]:
-    """The settings of the model; the timeout differs each time, since LangChain keeps a client per timeout for the whole process."""
+    """The settings of the model; the timeout differs each time, since LangChain keeps a client per timeout
+    for the whole process."""
     prefix, timeout = provider.upper(), f"70.{next(_COUNT):06}"
     given = {f"{prefix}_BASE_URL": address, f"{prefix}_API_KEY": "test-key"}
     return {"LLM_MODEL": f"{provider}:scripted", "LLM_TIMEOUT_SECONDS": timeout, **given}

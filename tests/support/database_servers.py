@@ -40,7 +40,8 @@ class DatabaseServers:
 
     @cached_property
     def postgres(self) -> str:
-        """PostgreSQL of the system, else of the package with its binaries; as root under a user of its own."""
+        """PostgreSQL of the system, else of the package with its binaries; as root under a user of its
+        own."""
         return self._postgres(postgres_programs())
 
     @cached_property

@@ -1,4 +1,5 @@
-"""The two protocol versions side by side: what a method is called, how a message is written, where a task is found."""
+"""The two protocol versions side by side: what a method is called, how a message is written, where a task is
+found."""
 
 import uuid
 from dataclasses import dataclass

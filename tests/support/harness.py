@@ -88,7 +88,8 @@ async def supervisor(
     env: Mapping[str, str] | None = None,
     skills: SkillCatalog | None = None,
 ) -> AsyncIterator["Client"]:
-    """The real supervisor with a scripted (or given) model behind the real A2A server, and a client for its wire."""
+    """The real supervisor with a scripted (or given) model behind the real A2A server, and a client for its
+    wire."""
     chosen = ScriptedChatModel(script=model) if isinstance(model, Script) else model
     app = create_app(
         Settings.from_variables({**FAST, **(env or {})}),
@@ -266,7 +267,8 @@ class ReceivedStream:
 
     @property
     def streamed_texts(self) -> list[str]:
-        """The supervisor's texts as a client of the wire joins them: one per artifact, replaced when not appended."""
+        """The supervisor's texts as a client of the wire joins them: one per artifact, replaced when not
+        appended."""
         return joined(self.named("streaming_result"))
 
     @property

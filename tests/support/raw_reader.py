@@ -1,4 +1,5 @@
-"""A reader whose line drops after so many bytes of the raw response, wherever that is: in the head, in a chunk, in a character."""
+"""A reader whose line drops after so many bytes of the raw response, wherever that is: in the head, in a
+chunk, in a character."""
 
 import asyncio
 import json

@@ -34,7 +34,7 @@ SETUP_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The checkpointer and store of a graph; `problem` says why they are in memory although a database is configured."""
+    """The checkpointer and store of a graph; `problem` says why memory replaces the configured database."""
 
     saver: BaseCheckpointSaver[Any]
     store: BaseStore
@@ -61,7 +61,7 @@ class Checkpoints:
 async def open_checkpoints(
     settings: StorageSettings, home: Path, *, limit: float = FIRST_ANSWER_SECONDS
 ) -> Checkpoints:
-    """Opens the configured database; if it does not answer within `limit` seconds, memory is used, with a warning."""
+    """Opens the configured database; memory, with a warning, if it does not answer in `limit` seconds."""
     choice = _set_default_path(choose_checkpoint_database(settings), home)
     store_choice = _set_default_path(choose_store_database(settings), home)
     options = BackendOptions(limit, settings.ttl_minutes)
@@ -104,7 +104,7 @@ async def _open_backend(
         return backend
     except ConfigurationError:
         raise
-    # Five client libraries have no common base class; the text may quote the address, so only the type is told.
+    # Five client libraries have no common base class; only the type is told: a text may quote the address.
     except Exception as error:  # noqa: BLE001
         raise _Unavailable(f"{choice.label} cannot be used ({type(error).__name__}).") from None
 

@@ -36,7 +36,7 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DatabaseChoice:
-    """A backend, its address (empty for the backend's default), and the environment variable that names it."""
+    """A backend, its address (empty: the backend's default), and the environment variable that sets it."""
 
     backend: Backend
     address: str = field(default="", repr=False)

@@ -1,4 +1,4 @@
-"""Checkpoints and store in Redis or Valkey: RedisSaver on a server with search and JSON modules, else ValkeySaver."""
+"""Checkpoints and store in Redis or Valkey: RedisSaver if the server has modules, else ValkeySaver."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -76,7 +76,7 @@ def _import_any_client() -> Any:
 
 
 def _open_client(library: Any, choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack) -> Any:
-    """A client that waits for a free connection: the savers' own pools fail when many conversations run at once."""
+    """A client that waits for a free connection: the savers' own pools fail under many conversations."""
     try:
         pool = library.BlockingConnectionPool.from_url(
             choice.address,

@@ -1,4 +1,4 @@
-"""RedisSaver: LangGraph's saver for Redis with modules, corrected: a thread's history leaves out its sub-graphs."""
+"""RedisSaver: LangGraph's saver for Redis with modules, corrected."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,7 +14,7 @@ _MAX_RESULTS = 10_000
 
 
 class RedisSaver(AsyncRedisSaver):
-    """LangGraph's saver with an exact `alist`, and pruning."""
+    """LangGraph's saver with pruning; the history of a thread leaves out its sub-graphs."""
 
     async def alist(
         self,

@@ -17,7 +17,7 @@ if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('ZREM', KEYS[2], ARGV[2]) 
 
 
 class RedisStore(BaseStore):
-    """A store with a hash for each namespace; searches read the namespaces below a prefix into an InMemoryStore.
+    """A store with a hash for each namespace; a search loads namespaces into an InMemoryStore.
 
     Namespaces match by whole labels, and errors of the server are raised."""
 

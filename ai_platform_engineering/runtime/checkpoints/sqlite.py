@@ -13,7 +13,8 @@ from ai_platform_engineering.runtime.checkpoints.database_choice import Database
 
 _DELETE_OLDER = """DELETE FROM checkpoints WHERE thread_id = ? AND EXISTS (
     SELECT 1 FROM checkpoints newer WHERE newer.thread_id = checkpoints.thread_id
-    AND newer.checkpoint_ns = checkpoints.checkpoint_ns AND newer.checkpoint_id > checkpoints.checkpoint_id)"""
+    AND newer.checkpoint_ns = checkpoints.checkpoint_ns
+    AND newer.checkpoint_id > checkpoints.checkpoint_id)"""
 _DELETE_SUBGRAPHS = "DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns <> ''"
 _DELETE_ORPHANED_WRITES = """DELETE FROM writes WHERE thread_id = ? AND NOT EXISTS (
     SELECT 1 FROM checkpoints kept WHERE kept.thread_id = writes.thread_id
@@ -47,7 +48,7 @@ async def open_sqlite(choice: DatabaseChoice, options: BackendOptions, stack: As
 
 
 async def _shrink_file(connection: aiosqlite.Connection) -> None:
-    """Frees unused pages: every step of a turn stores the whole conversation, so most of the file is free after it."""
+    """Frees unused pages: each step of a turn stores the whole conversation, so most pages are unused."""
     ((free_pages,),) = await connection.execute_fetchall("PRAGMA freelist_count")
     if free_pages > _SPARE_PAGES:
         # As a script: the driver ends a single statement after its first step, and each step frees one page.

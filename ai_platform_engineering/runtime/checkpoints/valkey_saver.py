@@ -22,7 +22,7 @@ class ValkeySaver(AsyncValkeySaver):  # type: ignore[misc]
     client: Any
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        # The library reads a lost connection as "no checkpoint": a conversation would start again over its own history.
+        # The library reads a lost connection as "no checkpoint": a conversation would lose its history.
         thread_id = str(config["configurable"]["thread_id"])
         namespace = config["configurable"].get("checkpoint_ns", "")
         checkpoint_id = get_checkpoint_id(config)
@@ -60,7 +60,7 @@ class ValkeySaver(AsyncValkeySaver):  # type: ignore[misc]
         return stored_config
 
     async def adelete_thread(self, thread_id: str) -> None:
-        # The library searches keys by a pattern: slow on a full server, and a thread named `*` would match all.
+        # The library searches keys by a pattern: slow on a full server, and a thread `*` would match all.
         for namespace in await self._list_namespaces(thread_id):
             await self._delete_namespace(thread_id, namespace)
         await self._delete_namespace(thread_id, "")

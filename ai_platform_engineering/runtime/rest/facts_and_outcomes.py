@@ -34,8 +34,8 @@ class OutcomeReport(BaseModel):
     note: str = Field("", max_length=2000)
 
     def to_journal(self, tool: str, by: str) -> dict[str, str]:
-        """The report as an outcome of the journal; `content` and `status` are the tool's result if a model repeats the
-        call."""
+        """The report as an outcome of the journal; `content` and `status` are the tool's result if a model
+        repeats the call."""
         if self.outcome == "done":
             status = "success"
             content = f"{by} says that {tool} took effect. {self.note}"

@@ -1,4 +1,4 @@
-"""REST routes for requests (forms and approvals) and for allowances, the tools that need no approval any more."""
+"""REST routes for requests (forms and approvals) and for allowances (tools that need no approval)."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -59,7 +59,7 @@ def with_problem_responses(handler: Handler) -> Handler:
         except Refused as error:
             return ProblemResponse.of(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:  # noqa: BLE001 - the text may hold a secret and stays in the log
-            # Imported late: a command that serves routes in its own process does not wait for the graph's libraries.
+            # Imported late: commands that serve routes themselves do not wait for the graph's libraries.
             from ai_platform_engineering.core.tracebacks import format_traceback
 
             log.error("%s %s failed: %s", request.method, request.url.path, format_traceback(error))

@@ -1,4 +1,4 @@
-"""The ASGI application of an agent: A2A, agent cards, probes and further routes; and the server that runs it."""
+"""The ASGI application of an agent (A2A, agent cards, probes, further routes), and its server."""
 
 import asyncio
 import contextlib
@@ -57,8 +57,8 @@ def create_a2a_app(
 ) -> App:
     """The application of an agent; `card` is called for each request of the card.
 
-    `starting` is called before the first request is served, `stopping` ends the runs at shutdown, and `closing` is
-    called last."""
+    `starting` is called before the first request is served, `stopping` ends the runs at shutdown, and
+    `closing` is called last."""
     streams = OpenStreams(runs, settings.keep_alive)
     handler = LogRequestHandler(runs, max_file_bytes=settings.max_file_bytes, streams=streams)
     dispatcher = Dispatcher(handler, streams, max_request_bytes=settings.max_request_bytes)
@@ -162,8 +162,7 @@ class Server(uvicorn.Server):
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """The server's socket, bound before anything else is built: a port in use is reported at once, and port 0 gets its
-    number."""
+    """The server's socket, bound first: a port in use is reported at once, and port 0 gets its number."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)

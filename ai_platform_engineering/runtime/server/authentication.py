@@ -24,7 +24,7 @@ _NOT_FOR_OTHERS = (
 
 
 def check_exposure(settings: ServerSettings) -> None:
-    """Refuses to listen beyond loopback without authentication, unless allowed, and equal keys for both purposes."""
+    """Refuses to listen beyond loopback without authentication, unless allowed, and two equal keys."""
     if settings.delegate_key is not None and settings.delegate_key == settings.shared_key:
         raise ConfigurationError(
             "A2A_AUTH_DELEGATE_KEY is the same as A2A_AUTH_SHARED_KEY, "
@@ -40,7 +40,7 @@ def check_exposure(settings: ServerSettings) -> None:
 
 
 class HostCheckMiddleware:
-    """Checks Host and Origin, so that a web page cannot reach a server on loopback by a name of its own (DNS rebinding)."""
+    """Checks Host and Origin, so that no web page reaches a server on loopback (DNS rebinding)."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
@@ -62,7 +62,7 @@ class HostCheckMiddleware:
         await self._app(scope, receive, send)
 
     def _is_probe(self, path: str) -> bool:
-        """Whether it is a probe over the network: those use the server's IP address, which no list of names holds."""
+        """Whether it is a probe over the network, which uses an IP address that is not in the allowed hosts."""
         return path in _PROBE_PATHS and not self._settings.loopback
 
     def _find_refusal_reason(self, headers: Headers) -> str | None:
@@ -123,7 +123,7 @@ class BearerAuthMiddleware:
             scope["auth"] = AuthCredentials(["authenticated"])
         if USER_HEADER not in headers and OWNER_HEADER not in headers:
             return None
-        # Without keys anybody may name anybody, but not replace a user whom an outer application has verified.
+        # Without keys anybody may name anybody, but not replace a user that an outer application verified.
         is_unverified = self._trusts_anybody and "user" not in scope
         if user != DELEGATE_USER and not is_unverified:
             return AsciiJSONResponse({"error": "forbidden", "message": _NOT_FOR_OTHERS}, 403)
@@ -158,7 +158,9 @@ def _read_on_behalf_of_user(headers: Headers) -> OnBehalfOfUser:
 
 
 def _is_open(scope: Scope) -> bool:
-    """Whether the path needs no key. Cards only at the root: below mounted routes a file may have any name."""
+    """Whether the path needs no key.
+
+    Cards only at the root: below mounted routes a file may have any name."""
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     return scope["path"] in _PROBE_PATHS or path.startswith(("/.well-known/", "/v1/.well-known/"))
 

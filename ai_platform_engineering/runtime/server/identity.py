@@ -1,4 +1,4 @@
-"""The principal of a request (who speaks) and its owner (of the conversations that it uses); mostly the same."""
+"""The principal of a request (who speaks) and the owner of its conversations; mostly the same."""
 
 from a2a.server.context import ServerCallContext
 from starlette.requests import Request

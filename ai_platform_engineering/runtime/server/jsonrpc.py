@@ -1,6 +1,6 @@
-"""JSON-RPC dispatcher at one URL for protocol 1.0 and 0.3: the SDK's, with our streaming and our error responses.
+"""JSON-RPC dispatcher for protocol 1.0 and 0.3: the SDK's, with our streaming and error responses.
 
-The overridden methods are not public API of the SDK, so its version is pinned and each has a contract test.
+The overridden methods are no public API of the SDK, so its version is pinned and each has a contract test.
 """
 
 import json
@@ -126,7 +126,10 @@ class Dispatcher(JsonRpcDispatcher):
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in _JSON_TYPES:
             return PlainTextResponse("Unsupported media type: send application/json.\n", 415)
         if not await self._read_body(request):
-            reason = f"The request is larger than {self._max_bytes} bytes. Send less, or raise A2A_MAX_REQUEST_BYTES."
+            reason = (
+                f"The request is larger than {self._max_bytes} bytes. "
+                "Send less, or raise A2A_MAX_REQUEST_BYTES."
+            )
             error = {"code": _INVALID_REQUEST, "message": reason}
             return AsciiJSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 413)
         try:
@@ -172,7 +175,7 @@ class Dispatcher(JsonRpcDispatcher):
 
 
 def _parse_json(raw: bytes) -> Any:
-    """Parses strict JSON in UTF-8; a lone surrogate (half an emoji) becomes U+FFFD, since UTF-8 cannot hold it."""
+    """Parses strict JSON in UTF-8; a lone surrogate becomes U+FFFD, since UTF-8 cannot hold it."""
     text = raw.decode("utf-8-sig")
     body = json.loads(text, parse_constant=_reject_number, parse_float=_parse_finite_float)
     if "\\ud" in text.lower():

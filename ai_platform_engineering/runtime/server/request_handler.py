@@ -64,7 +64,7 @@ class LogRequestHandler(RequestHandler):
         self._max_file_bytes = max_file_bytes
         self._streams = streams
 
-    # --- opening of streams -----------------------------------------------------------------------------------
+    # --- opening of streams ---------------------------------------------------------------------------------
 
     @validate_request_params
     async def open_message(self, params: SendMessageRequest, context: ServerCallContext) -> StreamStart:
@@ -100,7 +100,7 @@ class LogRequestHandler(RequestHandler):
             return StreamStart(row, *cursor)
         return StreamStart(row, row.last_seq, snapshot=True)
 
-    # --- methods of the protocol ------------------------------------------------------------------------------
+    # --- methods of the protocol ----------------------------------------------------------------------------
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
         start = await self.open_message(params, context)
@@ -170,7 +170,7 @@ class LogRequestHandler(RequestHandler):
     ) -> None:
         _refuse_push_notifications()
 
-    # --- helpers ----------------------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------
 
     def _read_message(self, message: Message, context: ServerCallContext) -> IncomingMessage:
         return IncomingMessage(

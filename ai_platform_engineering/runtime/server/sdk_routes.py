@@ -1,4 +1,4 @@
-"""Imports of the SDK's route classes without FastAPI, which it would import if installed: a tenth of the start-up time."""
+"""Imports the SDK's route classes without FastAPI, which would take a tenth of the start-up time."""
 
 import sys
 from typing import Any

@@ -37,10 +37,10 @@ class StreamStart:
 
 
 def parse_cursor(value: str | None, last: int) -> tuple[int, int] | None:
-    """The sequence number after which a reader goes on, and the frames of the next event that it has received.
+    """The sequence number after which a reader goes on, and how many later frames it has received.
 
-    `12` is after event 12; `12.1` means that one frame of event 12 was received. None for what is no cursor of ours,
-    whose run has `last` as its last sequence number."""
+    `12` is after event 12; `12.1` means that one frame of event 12 was received. None for what is no cursor
+    of ours, whose run has `last` as its last sequence number."""
     seq, dot, frame_number = (value or "").partition(".")
     if not _is_number(seq):
         return None
@@ -91,7 +91,7 @@ class OpenStreams:
 
 
 class LogStream(Response):
-    """A streaming response from the run log: reads the events after its cursor, sends them in batches, and waits.
+    """A streaming response from the run log: sends the events after its cursor in batches, and waits.
 
     There is no queue, so a slow reader loses nothing."""
 

@@ -16,7 +16,9 @@ _PAGE_SIZE = 50
 
 
 def build_task_page(params: ListTasksRequest, tasks: Sequence[tuple[datetime, Task]]) -> ListTasksResponse:
-    """The page of the tasks that match the request. The page token is a position, which stays valid when tasks change."""
+    """The page of the tasks that match the request.
+
+    The page token is a position, which stays valid when tasks change."""
     size = params.page_size if params.HasField("page_size") else _PAGE_SIZE
     entries: list[tuple[ListTasksCursor, Task]] = []
     for updated, task in tasks:

@@ -129,7 +129,7 @@ class A2ARemoteAgentConnectTool(BaseTool):
         conversation: ClientConversation,
         message: OutgoingMessage | None = None,
     ) -> AsyncIterator[AnyEvent]:
-        """The events; the remote task is cancelled when the reader stops, and the card is fetched again after an error."""
+        """Yields the events; cancels the remote task when the reader stops, drops the client after an error."""
         try:
             async for event in events:
                 yield event

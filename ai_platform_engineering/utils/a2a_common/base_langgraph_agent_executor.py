@@ -11,7 +11,7 @@ from ai_platform_engineering.core.events import Cancelled, StoredEvent
 
 
 class BaseLangGraphAgentExecutor(AgentExecutor):
-    """An executor for programs that embed an agent with the SDK: puts the events of `open` on the SDK's queue."""
+    """An SDK executor for programs that embed an agent: puts the events of `open` on the SDK's queue."""
 
     def __init__(self) -> None:
         self._cancelling: set[str] = set()

@@ -1,4 +1,5 @@
-"""One suite over every checkpointer and store, on real servers: what is put stays, and pruning keeps what is needed."""
+"""One suite over every checkpointer and store, on real servers: what is put stays, and pruning keeps what is
+needed."""
 
 import asyncio
 import logging

@@ -1,4 +1,5 @@
-"""What people think of a run: each one's last word, kept with the run, shown to whom the run belongs, and theirs to take back."""
+"""What people think of a run: each one's last word, kept with the run, shown to whom the run belongs, and
+theirs to take back."""
 
 import asyncio
 import json
@@ -51,7 +52,7 @@ def words(given: list[dict[str, Any]]) -> list[tuple[str, str, str | None]]:
     return [(one["by"], one["score"], one["reason"]) for one in given]
 
 
-# --- over HTTP ---------------------------------------------------------------------------------------------------------------
+# --- over HTTP ----------------------------------------------------------------------------------------------
 
 
 async def test_each_persons_last_word_is_kept_with_the_trace_of_the_run() -> None:
@@ -173,7 +174,7 @@ async def test_a_client_that_acts_for_people_gives_their_feedback() -> None:
             await api("DELETE", path)
 
 
-# --- in the run log ----------------------------------------------------------------------------------------------------------
+# --- in the run log -----------------------------------------------------------------------------------------
 
 LOGS: dict[str, Callable[[Path], RunLog]] = {
     "memory": lambda _: MemoryLog(),

@@ -1,4 +1,5 @@
-"""`/v1/requests` and `/v1/conversations/…/allowances`: what waits for people, what became of it, and what needs no approval any more."""
+"""`/v1/requests` and `/v1/conversations/…/allowances`: what waits for people, what became of it, and what
+needs no approval any more."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

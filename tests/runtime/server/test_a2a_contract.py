@@ -1,4 +1,5 @@
-"""The A2A methods of both protocol versions on one port: what a client that knows only the protocol may rely on."""
+"""The A2A methods of both protocol versions on one port: what a client that knows only the protocol may rely
+on."""
 
 import json
 from typing import Any
@@ -26,7 +27,7 @@ def events_of(result: dict[str, Any]) -> list[AnyEvent]:
     return [event for _, event in decode(result)]
 
 
-# --- sending ------------------------------------------------------------------------------------------------------------
+# --- sending ------------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -99,7 +100,7 @@ async def test_a_follow_up_with_the_context_goes_on_with_the_conversation(dialec
     assert [message.text for message in model.requests[-1].messages] == ["one", "You said one.", "two"]
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ async def test_a_list_that_cannot_be_made_is_refused(wrong: dict[str, Any]) -> N
         assert (await client.call("ListTasks", wrong))["error"]["code"] == -32602
 
 
-# --- cancelling ---------------------------------------------------------------------------------------------------------
+# --- cancelling ---------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -220,7 +221,7 @@ async def test_a_cancelled_task_is_canceled_in_the_answer_and_afterwards(dialect
     assert cancelled["status"] == stored["status"]
 
 
-# --- the wire -----------------------------------------------------------------------------------------------------------
+# --- the wire -----------------------------------------------------------------------------------------------
 
 
 async def test_the_curl_line_of_the_documents_gives_events_in_their_shapes() -> None:

@@ -200,7 +200,8 @@ async def test_a_paused_task_can_be_cancelled(dialect: Dialect) -> None:
 
 
 async def _until_cancelled(client: Client, dialect: Dialect, task_id: str) -> Any:
-    """A second window on a paused task: it stays open, and sees the cancel that comes after its first frame."""
+    """A second window on a paused task: it stays open, and sees the cancel that comes after its first
+    frame."""
     cancelled = False
     async for frame in client.open(dialect.subscribe, {"id": task_id}):
         if not cancelled:

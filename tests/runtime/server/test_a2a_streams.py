@@ -1,4 +1,5 @@
-"""Following a run again: from every cursor exactly the rest, in the same bytes, however many read and whoever comes late."""
+"""Following a run again: from every cursor exactly the rest, in the same bytes, however many read and whoever
+comes late."""
 
 import asyncio
 import contextlib
@@ -80,7 +81,7 @@ def raw(frames: list[Frame]) -> list[bytes]:
     return [frame.raw for frame in frames]
 
 
-# --- from a cursor ------------------------------------------------------------------------------------------------------
+# --- from a cursor ------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -149,7 +150,7 @@ async def test_a_dropped_stream_and_its_rest_are_the_whole_stream(dialect: Diale
     assert ReceivedStream(whole).answer == waiting.answer
 
 
-# --- without a cursor -----------------------------------------------------------------------------------------------------
+# --- without a cursor ---------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -204,7 +205,7 @@ async def test_versions_share_their_cursors() -> None:
     ]
 
 
-# --- many readers ---------------------------------------------------------------------------------------------------------
+# --- many readers -------------------------------------------------------------------------------------------
 
 
 async def test_a_reader_that_does_not_read_holds_nobody_and_gets_everything_later() -> None:
@@ -237,7 +238,7 @@ def _unchunked(response: bytes) -> bytes:
     return body
 
 
-# --- leaving ----------------------------------------------------------------------------------------------------------------
+# --- leaving ------------------------------------------------------------------------------------------------
 
 
 @both_versions

@@ -27,7 +27,7 @@ from tests.support.processes import run_command
 YES = Script(Turn(Say("Yes.")))
 CARDS = (".well-known/agent-card.json", ".well-known/agent.json", "v1/.well-known/agent-card.json")
 
-# --- listening --------------------------------------------------------------------------------------------------------------
+# --- listening ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ async def test_the_command_refuses_the_network_in_a_sentence() -> None:
     assert len(done.err.splitlines()) == 1
 
 
-# --- the key ----------------------------------------------------------------------------------------------------------------
+# --- the key ------------------------------------------------------------------------------------------------
 
 
 async def test_with_a_key_a_call_needs_it() -> None:
@@ -128,7 +128,7 @@ def test_a_wrong_setting_is_reported_without_the_key() -> None:
     assert key not in repr(Settings.from_variables({"A2A_AUTH_SHARED_KEY": key}))
 
 
-# --- names ------------------------------------------------------------------------------------------------------------------
+# --- names --------------------------------------------------------------------------------------------------
 
 FOREIGN_HOSTS = [
     "evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0:8000", "192.168.0.7",
@@ -236,7 +236,7 @@ async def test_beyond_this_machine_the_key_decides_and_names_only_when_they_are_
         assert await status(client, "tools", Host="localhost", Authorization=f"Bearer {key}") == 403
 
 
-# --- owners -----------------------------------------------------------------------------------------------------------------
+# --- owners -------------------------------------------------------------------------------------------------
 
 
 class Named:

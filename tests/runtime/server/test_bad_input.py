@@ -1,4 +1,5 @@
-"""Bad input gets the protocol's error, in words that say nothing of the inside, and leaves the server healthy."""
+"""Bad input gets the protocol's error, in words that say nothing of the inside, and leaves the server
+healthy."""
 
 import base64
 import json
@@ -67,7 +68,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-# --- not a request --------------------------------------------------------------------------------------------------------
+# --- not a request ------------------------------------------------------------------------------------------
 
 NOT_JSON = {
     "nothing": b"",
@@ -176,7 +177,7 @@ async def test_what_a_refused_request_says_is_not_logged(
     assert "Traceback" not in caplog.text
 
 
-# --- messages that say nothing or too much ----------------------------------------------------------------------------------
+# --- messages that say nothing or too much ------------------------------------------------------------------
 
 
 @both_versions
@@ -301,7 +302,7 @@ async def test_long_ids_are_only_ids(dialect: Dialect) -> None:
         assert answer["id"] == number
 
 
-# --- files ------------------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------------
 
 
 def encoded(content: bytes) -> str:
@@ -374,7 +375,7 @@ async def test_a_file_whose_content_is_broken_is_refused(dialect: Dialect) -> No
         assert code_of(response) in (-32602, -32005)
 
 
-# --- what breaks inside -------------------------------------------------------------------------------------------------------
+# --- what breaks inside -------------------------------------------------------------------------------------
 
 
 @both_versions

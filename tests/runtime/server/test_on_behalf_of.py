@@ -1,4 +1,5 @@
-"""A client that speaks for others: who may, whose conversations they see, and under whose name what they do is kept."""
+"""A client that speaks for others: who may, whose conversations they see, and under whose name what they do
+is kept."""
 
 import secrets
 from typing import Any
@@ -59,7 +60,7 @@ async def get(client: Client, path: str) -> httpx.Response:
     return await client.http.get(client.url + path, headers=client.headers)
 
 
-# --- one conversation, several people --------------------------------------------------------------------------------------
+# --- one conversation, several people -----------------------------------------------------------------------
 
 
 @both_versions
@@ -118,7 +119,7 @@ async def test_any_name_comes_through(name: str) -> None:
     assert (started(seen).principal, started(seen).owner) == (name, name[::-1])
 
 
-# --- under whose name --------------------------------------------------------------------------------------------------------
+# --- under whose name ---------------------------------------------------------------------------------------
 
 
 async def test_a_stop_names_who_stopped() -> None:
@@ -214,7 +215,7 @@ async def test_a_run_that_somebody_else_answers_keeps_the_facts_of_who_asked() -
     assert "tea" in notes(model.requests[-1])[0]
 
 
-# --- who may -----------------------------------------------------------------------------------------------------------------
+# --- who may ------------------------------------------------------------------------------------------------
 
 
 async def test_the_shared_key_does_not_speak_for_others() -> None:
@@ -361,7 +362,7 @@ def test_the_key_is_in_no_text() -> None:
     assert key not in repr(Settings.from_variables({"A2A_AUTH_DELEGATE_KEY": key}))
 
 
-# --- the client --------------------------------------------------------------------------------------------------------------
+# --- the client ---------------------------------------------------------------------------------------------
 
 
 async def test_a_client_acts_for_people_over_a2a_and_rest() -> None:

@@ -1,4 +1,5 @@
-"""Lines that drop anywhere, five hundred times: with the last number or with none, a reader has what an uninterrupted one has."""
+"""Lines that drop anywhere, five hundred times: with the last number or with none, a reader has what an
+uninterrupted one has."""
 
 import asyncio
 import contextlib
@@ -45,7 +46,8 @@ ODD = (
 
 
 class Conversation:
-    """A supervisor with a plan, parallel agents, texts that begin anew, odd characters, and a tool that holds the run in its middle."""
+    """A supervisor with a plan, parallel agents, texts that begin anew, odd characters, and a tool that holds
+    the run in its middle."""
 
     def __init__(self) -> None:
         self.waiting = BlockingScenario()
@@ -89,7 +91,8 @@ class Conversation:
 
 @dataclass(slots=True)
 class Stage:
-    """A run that is held in its middle, on a server; what was stored until then ends with the number `held`."""
+    """A run that is held in its middle, on a server; what was stored until then ends with the number
+    `held`."""
 
     url: str
     client: Client
@@ -154,7 +157,7 @@ class Drops:
         return int(math.exp(self._random.uniform(0, math.log(size))))
 
 
-# --- with a cursor -----------------------------------------------------------------------------------------------------------
+# --- with a cursor ------------------------------------------------------------------------------------------
 
 
 Open = Callable[..., Awaitable[PartialResponse]]
@@ -243,7 +246,7 @@ async def test_a_message_sent_again_by_who_has_everything_is_an_empty_stream(
     assert (again.frames, again.plain, again.dropped) == ([], b"", False)
 
 
-# --- without one ---------------------------------------------------------------------------------------------------------------
+# --- without one --------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -312,7 +315,7 @@ async def test_without_a_number_a_reader_gets_a_snapshot_that_names_one_and_what
     assert any(task.result().frames for task in live)
 
 
-# --- slow readers ----------------------------------------------------------------------------------------------------------------
+# --- slow readers -------------------------------------------------------------------------------------------
 
 
 class Counted:

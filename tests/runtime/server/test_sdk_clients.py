@@ -1,4 +1,5 @@
-"""The SDK's own halves against ours: its client on our server, and our executor under its stock handler and routes."""
+"""The SDK's own halves against ours: its client on our server, and our executor under its stock handler and
+routes."""
 
 import asyncio
 import contextlib
