@@ -128,12 +128,15 @@ async def check_remote(
     Without them git would look the name up again, and could get other addresses."""
     if remote.protocol == "file":
         return {}
-    over_http = remote.protocol != "ssh"
+    is_ssh = remote.protocol == "ssh"
+    checked_url = remote.url
+    if is_ssh:
+        checked_url = f"https://{remote.host}/"  # the check knows http and https only
     try:
-        target, addresses = await check_url(remote.url if over_http else f"https://{remote.host}/")
+        target, addresses = await check_url(checked_url)
     except (FetchRefused, FetchFailed) as error:
         raise SourceUnavailable(str(error)) from None
-    if not over_http or target.address is not None or not addresses:
+    if is_ssh or target.address is not None or not addresses:
         return {}
     pinned = ",".join(_format_address(address) for address in addresses)
     return {"http.curloptResolve": f"{target.host}:{target.port}:{pinned}"}

@@ -93,7 +93,9 @@ class ParsedUrl:
 
     @property
     def authority(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = self.host
+        if ":" in host:
+            host = f"[{host}]"
         if self.port == DEFAULT_PORTS[self.scheme]:
             return host
         return f"{host}:{self.port}"
@@ -156,8 +158,10 @@ def is_allowed_address(address: IPAddress, *, allow_private: bool) -> bool:
         return False
     if _is_public(address):
         return True
+    if not allow_private:
+        return False
     private_networks = _PRIVATE_4 if address.version == 4 else _PRIVATE_6
-    return allow_private and any(address in network for network in private_networks)
+    return any(address in network for network in private_networks)
 
 
 def _is_public(address: IPAddress) -> bool:
@@ -188,26 +192,30 @@ def _split_port(netloc: str) -> tuple[str, str]:
 def _parse_port(text: str, scheme: str) -> int:
     if not text:
         return DEFAULT_PORTS[scheme]
-    port = int(text) if _PORT.fullmatch(text) else 0
-    if not 0 < port < 65536:
-        raise FetchRefused("The port in the address is not a number from 1 to 65535.")
-    return port
+    if _PORT.fullmatch(text) and 0 < int(text) < 65536:
+        return int(text)
+    raise FetchRefused("The port in the address is not a number from 1 to 65535.")
 
 
 def _parse_host(text: str) -> tuple[str, IPAddress | None]:
     if text.startswith("["):
         return _parse_ipv6(text[1:-1])
-    try:
-        name = text if text.isascii() else idna.encode(text, uts46=True).decode("ascii")
-    except (idna.IDNAError, UnicodeError):
-        raise _no_host_error() from None
-    name = name.lower().removesuffix(".")
+    if not text.isascii():
+        text = _encode_idna(text)
+    name = text.lower().removesuffix(".")
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
         return _parse_ipv4(name)
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         raise _no_host_error()
     return name, None
+
+
+def _encode_idna(name: str) -> str:
+    try:
+        return idna.encode(name, uts46=True).decode("ascii")
+    except (idna.IDNAError, UnicodeError):
+        raise _no_host_error() from None
 
 
 def _parse_ipv4(name: str) -> tuple[str, IPAddress]:

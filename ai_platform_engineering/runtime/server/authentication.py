@@ -62,7 +62,7 @@ class HostCheckMiddleware:
         await self._app(scope, receive, send)
 
     def _is_probe(self, path: str) -> bool:
-        """Whether it is a probe over the network, which uses an IP address that is not in the allowed hosts."""
+        """Whether it is a probe over the network, which uses an IP address as its Host."""
         return path in _PROBE_PATHS and not self._settings.loopback
 
     def _find_refusal_reason(self, headers: Headers) -> str | None:

@@ -129,7 +129,7 @@ class A2ARemoteAgentConnectTool(BaseTool):
         conversation: ClientConversation,
         message: OutgoingMessage | None = None,
     ) -> AsyncIterator[AnyEvent]:
-        """Yields the events; cancels the remote task when the reader stops, drops the client after an error."""
+        """Yields the events; cancels the remote task when the reader stops; drops the client on errors."""
         try:
             async for event in events:
                 yield event

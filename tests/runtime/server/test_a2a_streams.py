@@ -218,7 +218,10 @@ async def test_a_reader_that_does_not_read_holds_nobody_and_gets_everything_late
         narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         narrow.connect((host, int(port)))
         reader, writer = await asyncio.open_connection(sock=narrow, limit=1024)
-        head = f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        head = (
+            f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
         writer.write(head.encode() + body)
         await writer.drain()
         seen = ReceivedStream([frame async for frame in client.open(V03.stream, task)])
@@ -254,7 +257,10 @@ async def test_a_client_that_leaves_stops_nothing_and_logs_no_error(
             {"jsonrpc": "2.0", "id": "1", "method": dialect.stream, "params": dialect.message("Wait.")}
         ).encode()
         version = "" if dialect.old else "A2A-Version: 1.0\r\n"
-        head = f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{version}Content-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{version}"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
         writer.write(head.encode() + body)
         await reader.readuntil(b"tool_notification_start")
         (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]

@@ -131,7 +131,8 @@ def test_a_wrong_setting_is_reported_without_the_key() -> None:
 # --- names --------------------------------------------------------------------------------------------------
 
 FOREIGN_HOSTS = [
-    "evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0:8000", "192.168.0.7",
+    "evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0:8000",
+    "192.168.0.7",
     "[2001:db8::1]:80", "localhost@evil.example", "[::1", "1270.0.0.1",
 ]  # fmt: skip
 OUR_HOSTS = [

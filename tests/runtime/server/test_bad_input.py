@@ -21,7 +21,8 @@ MEGABYTE = 1024 * 1024
 
 # What a Python program says of itself: none of it belongs into an answer.
 INSIDE = (
-    "Traceback", 'File "', ".py", "Error(", "Exception", "NoneType", "object is not", "<class", "google.protobuf", "pydantic",
+    "Traceback", 'File "', ".py", "Error(", "Exception", "NoneType", "object is not", "<class", "google.protobuf",
+    "pydantic",
     "parseError", "utf-8' codec", "expected string or bytes", "dict)", "set()", "recursion",
 )  # fmt: skip
 
@@ -97,11 +98,14 @@ async def test_what_is_not_json_is_a_parse_error() -> None:
 
 
 NOT_A_REQUEST = {
-    "a number": "3", "a string": '"x"', "null": "null", "true": "true", "an empty list": "[]", "an empty object": "{}",
+    "a number": "3", "a string": '"x"', "null": "null", "true": "true", "an empty list": "[]",
+    "an empty object": "{}",
     "a batch": f"[{request('tasks/get', params={'id': 'x'})},{request('tasks/get', params={'id': 'x'})}]",
     "no method": '{"jsonrpc":"2.0","id":1}',
-    "an empty method": request(""), "a number as method": request(3), "a list as method": request(["message/send"]),
-    "params are text": request("message/send", params="x"), "params are a number": request("SendMessage", params=3),
+    "an empty method": request(""), "a number as method": request(3),
+    "a list as method": request(["message/send"]),
+    "params are text": request("message/send", params="x"),
+    "params are a number": request("SendMessage", params=3),
     "a fraction as id": '{"jsonrpc":"2.0","id":1.5,"method":"tasks/get","params":{"id":"x"}}',
     "an object as id": '{"jsonrpc":"2.0","id":{},"method":"tasks/get","params":{"id":"x"}}',
     "true as id": '{"jsonrpc":"2.0","id":true,"method":"tasks/get","params":{"id":"x"}}',
@@ -136,10 +140,13 @@ async def test_missing_and_wrong_parameters_are_invalid_params(dialect: Dialect)
     message = dialect.message("x")["message"]
     wrong: list[Any] = [
         ..., None, [], [1], {}, {"message": None}, {"message": []}, {"message": 3}, {"message": {}},
-        {"message": {**message, "parts": "x"}}, {"message": {**message, "parts": {}}}, {"message": {**message, "parts": [3]}},
+        {"message": {**message, "parts": "x"}}, {"message": {**message, "parts": {}}},
+        {"message": {**message, "parts": [3]}},
         {"message": {**message, "messageId": {"a": 1}}}, {"message": {**message, "messageId": None}},
-        {"message": {**message, "role": "boss"}}, {"message": {**message, "contextId": ["c"]}}, {"message": {**message, "taskId": 3}},
-        {"message": message, "configuration": 3}, {"message": message, "configuration": {"historyLength": "many"}},
+        {"message": {**message, "role": "boss"}}, {"message": {**message, "contextId": ["c"]}},
+        {"message": {**message, "taskId": 3}},
+        {"message": message, "configuration": 3},
+        {"message": message, "configuration": {"historyLength": "many"}},
         {"message": message, "configuration": {"historyLength": -1}},
     ]  # fmt: skip
     async with healthy() as client:

@@ -379,7 +379,10 @@ async def unread(
     reader, writer = await asyncio.open_connection(sock=narrow, limit=1024)
     stack.callback(writer.close)
     body = json.dumps({"jsonrpc": "2.0", "id": "1", "method": V10.stream, "params": params})
-    head = f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nA2A-Version: 1.0\r\nContent-Length: {len(body)}\r\n"
+    head = (
+        f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nA2A-Version: 1.0\r\n"
+        f"Content-Length: {len(body)}\r\n"
+    )
     writer.write(f"{head}Connection: close\r\n\r\n{body}".encode())
     begun = await reader.readuntil(b"id: 1\n")
     return reader, narrow.getsockname()[1], begun
