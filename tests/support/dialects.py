@@ -75,8 +75,8 @@ both_versions = pytest.mark.parametrize("dialect", [V03, V10], ids=str)
 
 def artifact(task: dict[str, Any], name: str) -> dict[str, Any]:
     """The one artifact of this name in a task."""
-    (found,) = [one for one in task.get("artifacts") or () if one["name"] == name]
-    return dict(found)
+    (named_artifact,) = [one for one in task.get("artifacts") or () if one["name"] == name]
+    return dict(named_artifact)
 
 
 def text_of(found: dict[str, Any]) -> str:

@@ -212,11 +212,11 @@ class Client:
 
 async def read_frames(response: httpx.Response) -> AsyncIterator[Frame]:
     """Server-sent events from raw bytes; comments are skipped."""
-    held = b""
+    buffer = b""
     async for piece in response.aiter_bytes():
-        held += piece
-        while b"\n\n" in held:
-            raw, _, held = held.partition(b"\n\n")
+        buffer += piece
+        while b"\n\n" in buffer:
+            raw, _, buffer = buffer.partition(b"\n\n")
             fields = dict(line.split(b": ", 1) for line in raw.split(b"\n") if not line.startswith(b":"))
             if b"data" in fields:
                 number = fields[b"id"].decode() if b"id" in fields else None

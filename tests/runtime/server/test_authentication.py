@@ -314,8 +314,8 @@ async def test_a_pending_request_is_not_answered_by_somebody_else() -> None:
         )
     )
     async with two_users(ScriptedChatModel(script=script), form_tool()) as (ann, bob):
-        asked = await ann.ask("Create a repo.", contextId="shared")
-        assert asked.last.state == "input-required"
+        stream = await ann.ask("Create a repo.", contextId="shared")
+        assert stream.last.state == "input-required"
         answer = ReceivedStream(
             [
                 frame
@@ -324,7 +324,7 @@ async def test_a_pending_request_is_not_answered_by_somebody_else() -> None:
                 )
             ]
         )
-        still = (await ann.call(V10.get, {"id": asked.task_id}))["result"]
-    assert answer.task_id != asked.task_id
+        still = (await ann.call(V10.get, {"id": stream.task_id}))["result"]
+    assert answer.task_id != stream.task_id
     assert json.loads(answer.answer.removeprefix("You said ")) == {"repo": "evil"}
     assert V10.state(still) == "input-required"

@@ -21,8 +21,8 @@ MEGABYTE = 1024 * 1024
 
 # What a Python program says of itself: none of it belongs into an answer.
 INSIDE = (
-    "Traceback", 'File "', ".py", "Error(", "Exception", "NoneType", "object is not", "<class", "google.protobuf",
-    "pydantic",
+    "Traceback", 'File "', ".py", "Error(", "Exception", "NoneType", "object is not", "<class",
+    "google.protobuf", "pydantic",
     "parseError", "utf-8' codec", "expected string or bytes", "dict)", "set()", "recursion",
 )  # fmt: skip
 
@@ -152,8 +152,8 @@ async def test_missing_and_wrong_parameters_are_invalid_params(dialect: Dialect)
     async with healthy() as client:
         for params in wrong:
             for method in (dialect.send, dialect.stream):
-                given = {} if params is ... else {"params": params}
-                assert (params, code_of(await post(client, request(method, **given), dialect))) == (
+                params_field = {} if params is ... else {"params": params}
+                assert (params, code_of(await post(client, request(method, **params_field), dialect))) == (
                     params,
                     -32602,
                 )
@@ -327,10 +327,10 @@ async def test_a_text_file_reaches_the_model(dialect: Dialect, media_type: str |
         file = dialect.file(encoded(f"value: {value} ü\n".encode()), "notes.yaml", media_type)
         task = dialect.sent(await client.call(dialect.send, dialect.message("What is in it?", file)))
     assert dialect.state(task) == "completed"
-    told = model.requests[0].last_user
-    assert told.startswith("What is in it?")
-    assert "notes.yaml" in told
-    assert f"value: {value} ü" in told
+    last_user_text = model.requests[0].last_user
+    assert last_user_text.startswith("What is in it?")
+    assert "notes.yaml" in last_user_text
+    assert f"value: {value} ü" in last_user_text
 
 
 REFUSED_FILES: dict[str, tuple[bytes, str | None, str]] = {

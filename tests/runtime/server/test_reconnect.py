@@ -181,8 +181,8 @@ async def read_with_drops(
 ) -> list[Frame]:
     """Everything that a reader has in the end whose line drops so many times."""
     frames: list[Frame] = []
-    for left in range(times, -1, -1):
-        most = drops.somewhere(size) if left else None
+    for remaining in range(times, -1, -1):
+        most = drops.somewhere(size) if remaining else None
         cursor = frames[-1].id if frames else "0"
         if arrived is not None and cursor == held:
             arrived.set()
@@ -266,8 +266,8 @@ class Restored:
 async def read_without_cursor(
     stage: Stage, dialect: Dialect, drops: Drops, arrived: asyncio.Event
 ) -> Restored:
-    for left in range(5, -1, -1):
-        most = drops.somewhere(2 * stage.size) if left else None
+    for remaining in range(5, -1, -1):
+        most = drops.somewhere(2 * stage.size) if remaining else None
         mark = f"id: {stage.held}\n".encode()
         piece = await read_partial(
             stage.url, dialect.subscribe, {"id": stage.task_id}, most=most, mark=mark, seen=arrived
@@ -352,15 +352,15 @@ async def test_who_does_not_read_holds_nobody_and_costs_little(kept: bool, tmp_p
     ):
         params = V10.message("Much.", messageId="m", contextId="c")
         slow, port, begun = await unread(stack, url, params)
-        seen = ReceivedStream([frame async for frame in Client(url, http).open(V10.stream, params)])
-        assert seen.answer == "".join(pieces)  # the run is over, and this reader has everything
+        stream = ReceivedStream([frame async for frame in Client(url, http).open(V10.stream, params)])
+        assert stream.answer == "".join(pieces)  # the run is over, and this reader has everything
         waiting = sum(app.given[port])
         later = unchunked((begun + await slow.read()).partition(b"\r\n\r\n")[2])
         again = await read_partial(
-            url, V10.subscribe, {"id": seen.task_id}, "0"
+            url, V10.subscribe, {"id": stream.task_id}, "0"
         )  # has all of it before it at once
-    assert later == b"".join(frame.raw + b"\n\n" for frame in seen.frames)
-    assert [frame.raw for frame in again.frames] == [frame.raw for frame in seen.frames]
+    assert later == b"".join(frame.raw + b"\n\n" for frame in stream.frames)
+    assert [frame.raw for frame in again.frames] == [frame.raw for frame in stream.frames]
     assert len(later) > 6_000_000
     assert waiting < 500_000
     *_, sent = app.given.values()
