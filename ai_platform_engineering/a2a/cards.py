@@ -1,4 +1,4 @@
-"""Agent cards: fetched, checked, and with addresses that lead to the host that was configured."""
+"""Agent cards: fetched, checked, and with URLs on the configured host only."""
 
 import asyncio
 import json
@@ -12,16 +12,17 @@ from google.protobuf.json_format import ParseError
 from ai_platform_engineering.a2a.client import Unreachable, bearer_headers
 from ai_platform_engineering.core.errors import AgentUnavailable
 
-EVENTS_EXTENSION = (
-    "urn:caipe:events:1"  # the stream carries our events and numbers: it can be followed from a cursor
-)
-_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
+# The agent's stream carries our events and sequence numbers, so it can be followed from a cursor.
+EVENTS_EXTENSION = "urn:caipe:events:1"
+_CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
 TOKEN_HINT = "Check <NAME>_AGENT_TOKEN or AGENT_TOKEN."
-_MOST = 1024 * 1024
+_MAX_CARD_BYTES = 1024 * 1024
 
 
 def events_extension(tools: Sequence[str] = ()) -> AgentExtension:
-    """`tools` are the names of those that the agent has, as far as it knows: a supervisor chooses agents by them."""
+    """The extension of our agents.
+
+    `tools` are the names of the agent's tools; a supervisor chooses agents by them."""
     extension = AgentExtension(
         uri=EVENTS_EXTENSION, description="Every frame carries the whole event as JSON, and its number."
     )
@@ -31,7 +32,7 @@ def events_extension(tools: Sequence[str] = ()) -> AgentExtension:
 
 
 def read_tool_names(card: AgentCard) -> tuple[str, ...]:
-    """The names of the agent's tools, when it is one of ours and knows them."""
+    """The names of the agent's tools, if its card has our extension and lists them."""
     for extension in card.capabilities.extensions:
         if extension.uri == EVENTS_EXTENSION and "tools" in extension.params.fields:
             return tuple(value.string_value for value in extension.params.fields["tools"].list_value.values)
@@ -43,18 +44,19 @@ def has_events_extension(card: AgentCard) -> bool:
 
 
 async def fetch_card(url: str, http: httpx.AsyncClient, *, token: str | None, timeout: float) -> AgentCard:
-    """The card of the agent at an address. Raises Unreachable when nobody is there, AgentUnavailable when it is no agent."""
+    """Fetches the card of the agent at a URL.
+
+    Raises Unreachable when nothing answers, AgentUnavailable when the answer is no agent's."""
     status = 0
-    for path in _PATHS:
+    for path in _CARD_PATHS:
         try:
-            async with asyncio.timeout(
-                timeout
-            ):  # the whole of it: HTTP's own timeout is for a pause, and never ends a drip
-                status, body = await _get(f"{url}{path}", http, token=token, timeout=timeout)
+            # For the whole response: HTTP's own timeout is for a pause, and never ends a slow drip of bytes.
+            async with asyncio.timeout(timeout):
+                status, body = await _fetch(f"{url}{path}", http, token=token, timeout=timeout)
         except (httpx.HTTPError, TimeoutError) as error:
             raise Unreachable(f"{url} cannot be reached ({type(error).__name__}).", accepted=False) from None
         if status == 200:
-            return _with_our_host(_parsed(body, url), url)
+            return _use_configured_host(_parse_card(body, url), url)
         if status in (401, 403):
             raise AgentUnavailable(f"{url} refused our credentials ({status}). {TOKEN_HINT}")
     if status >= 500:
@@ -62,22 +64,24 @@ async def fetch_card(url: str, http: httpx.AsyncClient, *, token: str | None, ti
     raise AgentUnavailable(f"{url} is no A2A agent: it has no card (HTTP {status}).")
 
 
-async def _get(url: str, http: httpx.AsyncClient, *, token: str | None, timeout: float) -> tuple[int, bytes]:
-    """The status and the body, read no further than a card may reach."""
+async def _fetch(
+    url: str, http: httpx.AsyncClient, *, token: str | None, timeout: float
+) -> tuple[int, bytes]:
+    """The status and the body, which is read no further than the size limit of a card."""
     body = bytearray()
     async with http.stream(
         "GET", url, headers=bearer_headers(token), timeout=timeout, follow_redirects=False
     ) as response:
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > _MOST:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > _MAX_CARD_BYTES:
                 break
     return response.status_code, bytes(body)
 
 
-def _parsed(body: bytes, url: str) -> AgentCard:
+def _parse_card(body: bytes, url: str) -> AgentCard:
     try:
-        if len(body) > _MOST:
+        if len(body) > _MAX_CARD_BYTES:
             raise ValueError("too large")
         card = parse_agent_card(json.loads(body))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ParseError):
@@ -87,23 +91,32 @@ def _parsed(body: bytes, url: str) -> AgentCard:
     return card
 
 
-def _with_our_host(card: AgentCard, url: str) -> AgentCard:
-    """The card with addresses on the configured host only: behind a proxy or in a container cards name other ones, and a card
-    must not lead us, and our token, to a host that nobody configured."""
-    ours = httpx.URL(url)
-    kept = [interface for interface in card.supported_interfaces if interface.protocol_binding == "JSONRPC"]
-    for interface in kept:
-        given = httpx.URL(interface.url) if _is_address(interface.url) else ours
-        if given.host != ours.host:
-            given = given.copy_with(scheme=ours.scheme, host=ours.host, port=ours.port)
-        interface.url = str(given)
+def _use_configured_host(card: AgentCard, url: str) -> AgentCard:
+    """The card with its JSON-RPC interfaces only, all of them on the configured host.
+
+    Behind a proxy or in a container cards name other hosts, and a card must not lead us, and our token, to a
+    host that nobody configured."""
+    configured = httpx.URL(url)
+    interfaces = [
+        interface for interface in card.supported_interfaces if interface.protocol_binding == "JSONRPC"
+    ]
+    for interface in interfaces:
+        interface_url = _parse_absolute_url(interface.url) or configured
+        if interface_url.host != configured.host:
+            interface_url = interface_url.copy_with(
+                scheme=configured.scheme, host=configured.host, port=configured.port
+            )
+        interface.url = str(interface_url)
     del card.supported_interfaces[:]
-    card.supported_interfaces.extend(kept)
+    card.supported_interfaces.extend(interfaces)
     return card
 
 
-def _is_address(text: str) -> bool:
+def _parse_absolute_url(text: str) -> httpx.URL | None:
     try:
-        return httpx.URL(text).host != ""
+        url = httpx.URL(text)
     except (httpx.InvalidURL, TypeError):
-        return False
+        return None
+    if not url.host:
+        return None
+    return url

@@ -1,4 +1,4 @@
-"""The A2A client for servers of ours: ask, follow and cancel; gives back the events of the run, once each, in order."""
+"""A2A client for our servers: sends messages, follows and cancels tasks; yields each event once, in order."""
 
 import asyncio
 import base64
@@ -14,6 +14,7 @@ import httpx
 
 from ai_platform_engineering.a2a.codec import SCOPE_PART, decode
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
+from ai_platform_engineering.a2a.sse_frames import read_sse_frames
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import (
     AnyEvent,
@@ -25,14 +26,17 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.settings import is_loopback
 
-_VERSION = {"A2A-Version": "1.0"}
-_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
-_GATEWAY = (502, 503, 504)  # said by what stands before a server that is away for a moment
-_MAX_SAID = 300
+_VERSION_HEADER = {"A2A-Version": "1.0"}
+_RETRY_DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0)  # seconds
+_GATEWAY_ERRORS = (502, 503, 504)  # from a proxy in front of a server that is away for a moment
+_MAX_REFUSAL_LENGTH = 300
+_NOT_CONNECTED = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
 class Unreachable(CaipeError):
-    """The server cannot be reached, or broke off. `accepted` says whether it has the message: None means that nobody knows."""
+    """The server cannot be reached, or the connection broke.
+
+    `accepted` says whether the server has the message; None means that nobody knows."""
 
     code = "unreachable"
     retryable = True
@@ -49,12 +53,14 @@ class RequestRefused(CaipeError):
 
 
 class CredentialsRefused(RequestRefused):
-    """The server does not let us in."""
+    """The server refused our credentials (HTTP 401 or 403)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message to an agent. With `task_id` it answers what the task asked. `scope` bounds the run: its agents, and instructions for it."""
+    """A message to an agent.
+
+    With `task_id` it answers requests of that task. `scope` bounds the run: its agents and instructions."""
 
     message_id: str
     text: str = ""
@@ -68,33 +74,38 @@ class OutgoingMessage:
 
 @dataclass(slots=True)
 class ClientConversation:
-    """What the client must remember between questions, and of the task it follows now."""
+    """The client's state of a conversation: its context id, and the task and cursor that it follows now."""
 
     context_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     task_id: str | None = None
     last_event_id: str | None = None
     seq: int = 0
-    seq_at_send: int = (
-        0  # what the task had come to when it was sent a message; everything above is what came of it
-    )
-    on_task_id: Callable[[str], Awaitable[None]] | None = (
-        None  # is told the task's id when it is known, before anything else happens
-    )
+    # The task's last sequence number when a message was sent to it; events above it are the message's effect.
+    seq_at_send: int = 0
+    # Called once with the task's id, as soon as it is known and before any event is yielded.
+    on_task_id: Callable[[str], Awaitable[None]] | None = None
 
     async def set_task_id(self, task_id: str | None) -> None:
         self.task_id = task_id
         if task_id is not None and self.on_task_id is not None:
-            tell, self.on_task_id = self.on_task_id, None
-            await tell(task_id)
+            callback = self.on_task_id
+            self.on_task_id = None
+            await callback(task_id)
+
+    def reset_cursor(self) -> None:
+        """Forgets what was read of the task, so that it is yielded from its beginning."""
+        self.last_event_id = None
+        self.seq = 0
+        self.seq_at_send = 0
 
 
 def create_http_client(url: str, **options: Any) -> httpx.AsyncClient:
-    """The HTTP client for a server; a proxy of the environment is for the way out, not for this machine."""
+    """An HTTP client for a server; a proxy of the environment is never used for loopback addresses."""
     return httpx.AsyncClient(trust_env=not is_loopback(httpx.URL(url).host), **options)
 
 
 def bearer_headers(token: str | None) -> dict[str, str]:
-    """The header that carries a token, where there is one."""
+    """The Authorization header with the token; no header without one."""
     if token:
         return {"Authorization": f"Bearer {token}"}
     return {}
@@ -112,17 +123,23 @@ class A2AClient:
         connect_timeout: float = 10.0,
         idle_timeout: float = 60.0,
     ) -> None:
-        """`idle_timeout` is for a stream that falls silent: the server sends a keep-alive every 15 s."""
+        """`idle_timeout` ends a stream without any bytes: the server sends a keep-alive every 15 s."""
         self._url = url
         self._http = http
         self._token = token
         self._timeout = httpx.Timeout(idle_timeout, connect=connect_timeout)
-        self._headers = {**_VERSION, **bearer_headers(token)}
+        self._headers = {**_VERSION_HEADER, **bearer_headers(token)}
 
     def on_behalf_of(self, user: str, owner: str | None = None) -> "A2AClient":
-        """The same client for a person, in conversations of the owner or of the person's own. The token must be one that may do so."""
+        """The same client that speaks for a person, in conversations of the owner or of the person's own.
+
+        The token must be one that may speak on behalf of others."""
         client = copy.copy(self)
-        client._headers = {**_VERSION, **bearer_headers(self._token), **on_behalf_of_headers(user, owner)}
+        client._headers = {
+            **_VERSION_HEADER,
+            **bearer_headers(self._token),
+            **on_behalf_of_headers(user, owner),
+        }
         return client
 
     @property
@@ -135,238 +152,253 @@ class A2AClient:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What says whose requests they are; for requests beside A2A."""
+        """The headers that authenticate a request and name its user; REST requests send them too."""
         return self._headers
 
-    async def ask(self, text: str, talk: ClientConversation) -> AsyncIterator[AnyEvent]:
-        """Sends a question and yields what happens until it is answered or needs input."""
-        talk.task_id = None
-        talk.last_event_id = None
-        talk.seq = 0
-        talk.seq_at_send = 0
-        async for event in self.send(
-            OutgoingMessage(str(uuid.uuid4()), text, context_id=talk.context_id), talk
-        ):
+    async def ask(self, text: str, conversation: ClientConversation) -> AsyncIterator[AnyEvent]:
+        """Sends a question and yields events until it is answered or needs input."""
+        conversation.task_id = None
+        conversation.reset_cursor()
+        message = OutgoingMessage(str(uuid.uuid4()), text, context_id=conversation.context_id)
+        async for event in self.send(message, conversation):
             yield event
 
-    async def answer(self, given: Mapping[str, Any], talk: ClientConversation) -> AsyncIterator[AnyEvent]:
-        """Answers what the task of the conversation asked, by request id. Yields the task from its beginning, up to the end of the turn
-        in which the answers were taken in or sent back: a task that was still at work may pause before it comes to them."""
-        assert talk.task_id is not None
-        talk.last_event_id = None
-        talk.seq = 0
-        talk.seq_at_send = 0
-        events = self.send(
-            OutgoingMessage(str(uuid.uuid4()), data={"resume": dict(given)}, task_id=talk.task_id), talk
+    async def answer(
+        self, answers: Mapping[str, Any], conversation: ClientConversation
+    ) -> AsyncIterator[AnyEvent]:
+        """Answers requests of the conversation's task, by request id.
+
+        Yields the task from its beginning, up to the end of the turn in which the answers were accepted or
+        sent back: a task that was still working may pause before it reads them."""
+        assert conversation.task_id is not None
+        conversation.reset_cursor()
+        message = OutgoingMessage(
+            str(uuid.uuid4()), data={"resume": dict(answers)}, task_id=conversation.task_id
         )
-        taken = False
-        while not taken:
+        events = self.send(message, conversation)
+        resolved = False
+        while not resolved:
             async for event in events:
                 yield event
-                taken = (
-                    taken or is_terminal(event) or _takes(event, given, sent_back=talk.seq > talk.seq_at_send)
-                )
-            events = self.follow(talk.task_id, talk)
+                is_new = conversation.seq > conversation.seq_at_send
+                if is_terminal(event) or _resolves_answers(event, answers, is_new=is_new):
+                    resolved = True
+            events = self.follow(conversation.task_id, conversation)
 
-    async def send(self, order: OutgoingMessage, talk: ClientConversation) -> AsyncIterator[AnyEvent]:
-        """Sends a message and yields what happens above the conversation's number, until the turn ends."""
-        async for event in self._follow("SendStreamingMessage", {"message": _message(order)}, talk):
+    async def send(
+        self, message: OutgoingMessage, conversation: ClientConversation
+    ) -> AsyncIterator[AnyEvent]:
+        """Sends a message and yields events above the conversation's sequence number, until the turn ends."""
+        params = {"message": _message_to_json(message)}
+        async for event in self._follow("SendStreamingMessage", params, conversation):
             yield event
 
-    async def follow(self, task_id: str, talk: ClientConversation) -> AsyncIterator[AnyEvent]:
-        """Yields what happens in a task, from the cursor on."""
-        talk.task_id = task_id
-        async for event in self._follow("SubscribeToTask", {"id": task_id}, talk):
+    async def follow(self, task_id: str, conversation: ClientConversation) -> AsyncIterator[AnyEvent]:
+        """Yields the events of a task after the conversation's cursor."""
+        conversation.task_id = task_id
+        async for event in self._follow("SubscribeToTask", {"id": task_id}, conversation):
             yield event
 
-    async def find_task_id(self, order: OutgoingMessage) -> str | None:
-        """The task of a message that may have arrived: sent again under its id, it names the one it has."""
-        talk = ClientConversation()
-        async with contextlib.aclosing(
-            self._stream("SendStreamingMessage", {"message": _message(order)}, talk)
-        ) as events:
+    async def find_task_id(self, message: OutgoingMessage) -> str | None:
+        """The task of a message that may have arrived; the server recognizes a repeated message id."""
+        conversation = ClientConversation()
+        params = {"message": _message_to_json(message)}
+        stream = self._stream("SendStreamingMessage", params, conversation)
+        async with contextlib.aclosing(stream) as events:
             await anext(events, None)
-        return talk.task_id
+        return conversation.task_id
 
     async def cancel(self, task_id: str) -> None:
         await self.call("CancelTask", {"id": task_id})
 
     async def call(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """One request, one answer."""
+        """The result of one JSON-RPC request without a stream."""
         try:
-            response = await self._http.post(self._url, json=_request(method, params), headers=self._headers)
+            response = await self._http.post(
+                self._url, json=_build_request(method, params), headers=self._headers
+            )
         except httpx.HTTPError as error:
             raise Unreachable(
-                f"{self._url} cannot be reached ({type(error).__name__}).", accepted=_accepted(error)
+                f"{self._url} cannot be reached ({type(error).__name__}).", accepted=_was_accepted(error)
             ) from None
-        return self._result(self._body(response))
+        return self._read_result(self._read_body(response))
 
     async def _follow(
-        self, method: str, params: Mapping[str, Any], talk: ClientConversation
+        self, method: str, params: Mapping[str, Any], conversation: ClientConversation
     ) -> AsyncIterator[AnyEvent]:
-        failures, sent = 0, False
-        answers, before = talk.task_id is not None, talk.seq
+        """Yields the events of a stream until the turn ends; reconnects with the cursor if it breaks.
+
+        The run goes on without a reader. A message that may have arrived is sent again under its id, which
+        the server recognizes."""
+        failures = 0
+        maybe_sent = False
+        is_answer = conversation.task_id is not None
+        first_seq = conversation.seq
         while True:
-            problem, accepted = "ended the stream early", True
+            problem = "ended the stream early"
+            accepted = True
             try:
-                async for event in self._stream(method, params, talk):
+                async for event in self._stream(method, params, conversation):
                     failures = 0
                     yield event
-                    if ends_turn(event) and talk.seq > talk.seq_at_send:
+                    if ends_turn(event) and conversation.seq > conversation.seq_at_send:
                         return
             except httpx.HTTPError as error:
-                problem, accepted = f"cannot be reached ({_reason(error)})", _accepted(error) is not False
-                silent = (
-                    isinstance(error, httpx.TimeoutException) and talk.task_id is None
-                )  # who says nothing at all is not asked again
-                failures = len(_PAUSES) if silent else failures
-            # The stream broke off or ended without an end: the run goes on, come back with the number. A message that may have
-            # arrived is sent again under its id, which the server knows.
-            sent = sent or accepted
-            if not sent or failures >= len(_PAUSES):
+                problem = f"cannot be reached ({_describe_error(error)})"
+                accepted = _was_accepted(error) is not False
+                if isinstance(error, httpx.TimeoutException) and conversation.task_id is None:
+                    failures = len(_RETRY_DELAYS)  # a server that never answered is not asked again
+            maybe_sent = maybe_sent or accepted
+            if not maybe_sent or failures >= len(_RETRY_DELAYS):
                 raise Unreachable(
-                    f"{self._url} {problem}.", accepted=True if talk.task_id else None if sent else False
+                    f"{self._url} {problem}.", accepted=_acceptance(conversation.task_id, maybe_sent)
                 )
-            await asyncio.sleep(_PAUSES[failures])
+            await asyncio.sleep(_RETRY_DELAYS[failures])
             failures += 1
-            # An answer counts as taken only when something came of it: a task that goes on waiting says nothing for ever.
-            if talk.task_id is not None and (not answers or talk.seq > max(before, talk.seq_at_send)):
-                method, params = "SubscribeToTask", {"id": talk.task_id}
+            # An answer was accepted only when events followed it: a task that goes on waiting sends none.
+            has_effect = conversation.seq > max(first_seq, conversation.seq_at_send)
+            if conversation.task_id is not None and (has_effect or not is_answer):
+                method = "SubscribeToTask"
+                params = {"id": conversation.task_id}
 
     async def _stream(
-        self, method: str, params: Mapping[str, Any], talk: ClientConversation
+        self, method: str, params: Mapping[str, Any], conversation: ClientConversation
     ) -> AsyncGenerator[AnyEvent]:
+        """Yields the new events of one streaming request; ends early at a gap in the sequence numbers."""
         headers = {**self._headers, "Accept": "text/event-stream"}
-        if talk.last_event_id:
-            headers["Last-Event-ID"] = talk.last_event_id
-        request = _request(method, params)
-        last = talk.seq if talk.last_event_id else None
+        last_seq: int | None = None
+        if conversation.last_event_id:
+            headers["Last-Event-ID"] = conversation.last_event_id
+            last_seq = conversation.seq
+        request = _build_request(method, params)
         async with self._http.stream(
             "POST", self._url, json=request, headers=headers, timeout=self._timeout
         ) as response:
-            if response.status_code in _GATEWAY:
-                response.raise_for_status()
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                await response.aread()
-                self._result(self._body(response))
-                raise RequestRefused(f"{self._url} did not answer with a stream.")
-            async for number, data in _frames(response):
-                result, events = self._decoded(data)
-                is_snapshot = "task" in result  # which joins events, so its numbers have gaps
-                if events and not is_snapshot and last is not None and events[0][0] > last + 1:
-                    return  # a frame was lost on the way: come back with the number of the last one before it
-                await talk.set_task_id(talk.task_id or _task_id(result))
-                talk.last_event_id = number or talk.last_event_id
+            await self._check_stream(response)
+            async for event_id, data in read_sse_frames(response):
+                result, events = self._decode_frame(data)
+                is_snapshot = "task" in result  # it joins events, so its sequence numbers have gaps
+                if events and not is_snapshot and last_seq is not None and events[0][0] > last_seq + 1:
+                    return  # a frame was lost: reconnect with the number of the last one before it
+                await conversation.set_task_id(conversation.task_id or _read_task_id(result))
+                conversation.last_event_id = event_id or conversation.last_event_id
                 if is_snapshot:
-                    last = None
+                    last_seq = None
                 elif events:
-                    last = events[-1][0]
+                    last_seq = events[-1][0]
                 if is_snapshot and events and method == "SendStreamingMessage":
-                    talk.seq_at_send = events[-1][0]
+                    conversation.seq_at_send = events[-1][0]
                 for seq, event in events:
-                    if seq > talk.seq:  # a snapshot may repeat what was seen
-                        talk.seq = seq
+                    if seq > conversation.seq:  # a snapshot may repeat events that were yielded before
+                        conversation.seq = seq
                         yield event
 
-    def _decoded(self, data: str) -> tuple[dict[str, Any], list[tuple[int, AnyEvent]]]:
+    async def _check_stream(self, response: httpx.Response) -> None:
+        """Raises HTTPStatusError for a gateway error, and RequestRefused for what is no event stream."""
+        if response.status_code in _GATEWAY_ERRORS:
+            response.raise_for_status()
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            await response.aread()
+            self._read_result(self._read_body(response))
+            raise RequestRefused(f"{self._url} did not answer with a stream.")
+
+    def _decode_frame(self, data: str) -> tuple[dict[str, Any], list[tuple[int, AnyEvent]]]:
         try:
-            result = self._result(json.loads(data))
+            result = self._read_result(json.loads(data))
             return result, decode(result)
         except (ValueError, KeyError, TypeError, AttributeError):  # a validation error is a ValueError
             raise RequestRefused(f"{self._url} sent something that is not A2A.") from None
 
-    def _body(self, response: httpx.Response) -> Any:
+    def _read_body(self, response: httpx.Response) -> Any:
         if response.status_code in (401, 403):
-            said = self._refusal(
-                f"The server refused the request ({response.status_code}): {response.text.strip()}"
-            )
-            raise CredentialsRefused(str(said))
+            reason = f"The server refused the request ({response.status_code}): {response.text.strip()}"
+            raise CredentialsRefused(self._clean_refusal(reason))
         try:
             return response.json()
         except ValueError:
-            raise self._not_a2a(f" (HTTP {response.status_code})") from None
+            raise RequestRefused(f"The server's answer is not A2A (HTTP {response.status_code}).") from None
 
-    def _result(self, body: Any) -> dict[str, Any]:
+    def _read_result(self, body: Any) -> dict[str, Any]:
+        """The `result` of a JSON-RPC response. Raises RequestRefused for an error."""
         match body:
-            case {"error": {"message": str(said)}} if said:
-                raise self._refusal(said)
-            case {"error": str(), "message": str(said)} if said:
-                raise self._refusal(said)
+            case {"error": {"message": str(reason)}} if reason:
+                raise RequestRefused(self._clean_refusal(reason))
+            case {"error": str(), "message": str(reason)} if reason:
+                raise RequestRefused(self._clean_refusal(reason))
             case {"error": error} if error:
-                raise self._refusal(f"The server refused the request: {error}")
+                raise RequestRefused(self._clean_refusal(f"The server refused the request: {error}"))
             case {"result": dict(result)}:
                 return result
             case _:
-                raise self._not_a2a()
+                raise RequestRefused("The server's answer is not A2A.")
 
-    def _not_a2a(self, more: str = "") -> RequestRefused:
-        return RequestRefused(f"The server's answer is not A2A{more}.")
+    def _clean_refusal(self, reason: str) -> str:
+        """The server's own words, cut, without our token: a server may repeat what it was sent."""
+        if self._token:
+            reason = reason.replace(self._token, "…")
+        return reason[:_MAX_REFUSAL_LENGTH]
 
-    def _refusal(self, said: str) -> RequestRefused:
-        """A server's own words, which may repeat what it was sent."""
-        return RequestRefused((said.replace(self._token, "…") if self._token else said)[:_MAX_SAID])
 
-
-def _takes(event: AnyEvent, given: Mapping[str, Any], *, sent_back: bool) -> bool:
-    """The event says what became of the answers."""
+def _resolves_answers(event: AnyEvent, answers: Mapping[str, Any], *, is_new: bool) -> bool:
+    """Whether the event says that the answers were accepted, or sent back as wrong."""
     if isinstance(event, InputResolved):
-        return event.request_id in given
-    return sent_back and isinstance(event, Paused) and not event.wrong.keys().isdisjoint(given)
+        return event.request_id in answers
+    return is_new and isinstance(event, Paused) and not event.wrong.keys().isdisjoint(answers)
 
 
-async def _frames(response: httpx.Response) -> AsyncIterator[tuple[str | None, str]]:
-    number: str | None = None
-    data: list[str] = []
-    async for line in response.aiter_lines():
-        if line.startswith("id:"):
-            number = line[3:].strip()
-        elif line.startswith("data:"):
-            data.append(line[5:].lstrip())
-        elif not line and data:
-            yield number, "\n".join(data)
-            data = []
-
-
-def _reason(error: httpx.HTTPError) -> str:
+def _describe_error(error: httpx.HTTPError) -> str:
     if isinstance(error, httpx.HTTPStatusError):
         return f"HTTP {error.response.status_code}"
     return type(error).__name__
 
 
-def _accepted(error: httpx.HTTPError) -> bool | None:
-    """Whether a request that failed can have arrived: without a connection it has not."""
-    if isinstance(
-        error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.UnsupportedProtocol
-    ):
+def _was_accepted(error: httpx.HTTPError) -> bool | None:
+    """Whether a request that failed can have arrived: without a connection it has not, else nobody knows."""
+    if isinstance(error, _NOT_CONNECTED):
         return False
     return None
 
 
-def _message(order: OutgoingMessage) -> dict[str, Any]:
-    parts: list[dict[str, Any]] = [{"text": order.text}] if order.text else []
-    parts += [_file(one) for one in order.files]
-    if order.data is not None:
-        parts.append({"data": order.data})
-    if order.scope is not None:
-        parts.append({"data": {SCOPE_PART: dict(order.scope)}})
-    ids = {"contextId": order.context_id, "taskId": order.task_id}
-    more = {name: value for name, value in {**ids, "metadata": dict(order.metadata)}.items() if value}
-    return {"messageId": order.message_id, "role": "ROLE_USER", "parts": parts, **more}
+def _acceptance(task_id: str | None, maybe_sent: bool) -> bool | None:
+    if task_id:
+        return True
+    if maybe_sent:
+        return None
+    return False
 
 
-def _file(given: FilePart) -> dict[str, Any]:
+def _message_to_json(message: OutgoingMessage) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = []
+    if message.text:
+        parts.append({"text": message.text})
+    parts += [_file_to_json(file) for file in message.files]
+    if message.data is not None:
+        parts.append({"data": message.data})
+    if message.scope is not None:
+        parts.append({"data": {SCOPE_PART: dict(message.scope)}})
+    fields: dict[str, Any] = {"messageId": message.message_id, "role": "ROLE_USER", "parts": parts}
+    if message.context_id:
+        fields["contextId"] = message.context_id
+    if message.task_id:
+        fields["taskId"] = message.task_id
+    if message.metadata:
+        fields["metadata"] = dict(message.metadata)
+    return fields
+
+
+def _file_to_json(file: FilePart) -> dict[str, Any]:
     return {
-        "raw": base64.b64encode(given.text.encode()).decode(),
-        "filename": given.name,
-        "mediaType": given.media_type,
+        "raw": base64.b64encode(file.text.encode()).decode(),
+        "filename": file.name,
+        "mediaType": file.media_type,
     }
 
 
-def _request(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def _build_request(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": str(uuid.uuid4()), "method": method, "params": params}
 
 
-def _task_id(result: Mapping[str, Any]) -> str | None:
+def _read_task_id(result: Mapping[str, Any]) -> str | None:
     task = result.get("task")
     if isinstance(task, dict) and task.get("id"):
         return str(task["id"])

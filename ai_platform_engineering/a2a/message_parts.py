@@ -1,11 +1,13 @@
-"""A2A message parts -> our parts: text, data, and text files within a limit; everything else is refused with a reason."""
+"""A user's A2A message: its parts (text, data, text files within a limit) and its metadata.
+
+Parts of other kinds are refused with a reason."""
 
 import hashlib
 import json
 from typing import Any, Literal
 
 from a2a.types import Message
-from a2a.types import Part as WirePart
+from a2a.types import Part as A2APart
 from google.protobuf.json_format import MessageToDict
 from pydantic import ValidationError
 
@@ -17,7 +19,7 @@ from ai_platform_engineering.a2a.codec import (
     TIMEOUT_KEY,
     WORKFLOW_PART,
 )
-from ai_platform_engineering.a2a.protobuf_numbers import restore_integers
+from ai_platform_engineering.a2a.protobuf_values import restore_integers
 from ai_platform_engineering.core.errors import Refused, UnsupportedPart
 from ai_platform_engineering.core.events import PARTS_ADAPTER, DataPart, FilePart, TextPart
 from ai_platform_engineering.core.run_scope import LONGEST_INSTRUCTIONS, SCOPE_KEY, RunScope
@@ -34,52 +36,53 @@ TEXT_TYPES = (
     "application/sql",
 )
 _SCOPE_EXPECTED = (
-    f'{SCOPE_PART} is an object in a data part of its own, once: {{"agents": a list of names, or null for all, '
+    f"{SCOPE_PART} is an object in a data part of its own, once: "
+    '{"agents": a list of names, or null for all, '
     f'"instructions": a text of at most {LONGEST_INSTRUCTIONS} characters, or null}}.'
 )
 
 
 def read_parts(message: Message, max_file_bytes: int) -> tuple[UserPart, ...]:
-    """The user's parts; raises Refused when there is nothing to answer and UnsupportedPart for what cannot be read."""
-    parts = tuple(_read(part, max_file_bytes) for part in message.parts)
+    """The user's parts.
+
+    Raises Refused for a message without a question and UnsupportedPart for other parts."""
+    parts = tuple(_read_part(part, max_file_bytes) for part in message.parts)
     _check_scope(parts)
-    if not any(
-        part.text.strip() if isinstance(part, TextPart) else not is_scope_part(part) for part in parts
-    ):
+    if not any(_has_content(part) for part in parts):
         raise Refused("The message is empty: send a text part, a data part or a text file.")
     return parts
 
 
 def read_timeout(message: Message) -> float | None:
     """How many seconds the sender will wait; None when it did not say."""
-    said = (
-        message.metadata.fields[TIMEOUT_KEY].number_value if TIMEOUT_KEY in message.metadata.fields else 0.0
-    )
-    if said > 0:
-        return said
+    if TIMEOUT_KEY not in message.metadata.fields:
+        return None
+    seconds = message.metadata.fields[TIMEOUT_KEY].number_value
+    if seconds > 0:
+        return seconds
     return None
 
 
 def is_new_question(message: Message) -> bool:
-    """The sender says that the message is no answer to what the conversation waits for."""
+    """Whether the sender says that the message is no answer to a pending request of the conversation."""
     return (
         NEW_QUESTION_KEY in message.metadata.fields and message.metadata.fields[NEW_QUESTION_KEY].bool_value
     )
 
 
 def read_busy_policy(message: Message) -> Literal["enqueue", "reject", "interrupt"] | None:
-    """What the sender wants when the conversation works on another question; None when it did not say."""
+    """What to do while the conversation works on another question; None when the sender did not say."""
     if BUSY_KEY not in message.metadata.fields:
         return None
     match message.metadata.fields[BUSY_KEY].string_value:  # empty for what is no text
-        case ("enqueue" | "reject" | "interrupt") as said:
-            return said
+        case ("enqueue" | "reject" | "interrupt") as policy:
+            return policy
         case _:
             raise Refused(f"{BUSY_KEY} is one of enqueue, reject and interrupt.")
 
 
 def hash_parts(parts: tuple[UserPart, ...]) -> str:
-    """The content's fingerprint; canonical JSON, so that it is the same in every process."""
+    """A digest of the content, from canonical JSON, so that it is the same in every process."""
     canonical = json.dumps(
         PARTS_ADAPTER.dump_python(parts, mode="json"), sort_keys=True, separators=(",", ":")
     )
@@ -87,55 +90,70 @@ def hash_parts(parts: tuple[UserPart, ...]) -> str:
 
 
 def render_prompt(parts: tuple[UserPart, ...]) -> str:
-    """The parts as one text for the model, without what is meant for the program."""
-    told = "\n\n".join(_words(part) for part in parts if not read_metadata((part,)))
-    return told or f"Run the workflow {read_metadata(parts).get('workflow', {}).get('name', '')}."
+    """The parts as one text for the model, without message metadata."""
+    prompt = "\n\n".join(_render_part(part) for part in parts if not read_metadata((part,)))
+    if prompt:
+        return prompt
+    workflow = read_metadata(parts).get("workflow", {})
+    return f"Run the workflow {workflow.get('name', '')}."
 
 
 def read_metadata(parts: tuple[UserPart, ...]) -> dict[str, Any]:
-    """What a message asks of the program itself: one tool to be called, a workflow to be started, the bounds of its run."""
-    found: dict[str, Any] = {}
+    """The message metadata in data parts: a direct tool call, a workflow to start, the scope of the run."""
+    metadata: dict[str, Any] = {}
     for part in parts:
-        if isinstance(part, DataPart) and isinstance(part.data, dict):
-            if isinstance(call := part.data.get(CALL_PART), dict):
-                found["call"] = call
-            if isinstance(name := part.data.get(WORKFLOW_PART), str):
-                found["workflow"] = {"name": name, "values": part.data.get("values") or {}}
-            if isinstance(scope := part.data.get(SCOPE_PART), dict):
-                found[SCOPE_KEY] = scope
-    return found
+        data = _data_fields(part)
+        call = data.get(CALL_PART)
+        if isinstance(call, dict):
+            metadata["call"] = call
+        workflow = data.get(WORKFLOW_PART)
+        if isinstance(workflow, str):
+            metadata["workflow"] = {"name": workflow, "values": data.get("values") or {}}
+        scope = data.get(SCOPE_PART)
+        if isinstance(scope, dict):
+            metadata[SCOPE_KEY] = scope
+    return metadata
 
 
 def is_scope_part(part: UserPart) -> bool:
-    """The part bounds a run; it asks and answers nothing."""
-    return isinstance(part, DataPart) and isinstance(part.data, dict) and SCOPE_PART in part.data
+    """Whether the part bounds a run; it is neither a question nor an answer."""
+    return SCOPE_PART in _data_fields(part)
+
+
+def _data_fields(part: UserPart) -> dict[str, Any]:
+    """The fields of a data part that is an object; empty for other parts."""
+    if isinstance(part, DataPart) and isinstance(part.data, dict):
+        return part.data
+    return {}
+
+
+def _has_content(part: UserPart) -> bool:
+    if isinstance(part, TextPart):
+        return bool(part.text.strip())
+    return not is_scope_part(part)
 
 
 def _check_scope(parts: tuple[UserPart, ...]) -> None:
     """Raises Refused: a restriction that is not understood must not be dropped."""
-    given = [
-        part.data
-        for part in parts
-        if is_scope_part(part) and isinstance(part, DataPart) and isinstance(part.data, dict)
-    ]
-    if not given:
+    scope_parts = [_data_fields(part) for part in parts if is_scope_part(part)]
+    if not scope_parts:
         return
-    if len(given) > 1 or len(given[0]) > 1:
+    if len(scope_parts) > 1 or len(scope_parts[0]) > 1:
         raise Refused(_SCOPE_EXPECTED)
     try:
-        RunScope.model_validate(given[0][SCOPE_PART])
+        RunScope.model_validate(scope_parts[0][SCOPE_PART])
     except ValidationError:
         raise Refused(_SCOPE_EXPECTED) from None
 
 
-def _read(part: WirePart, max_file_bytes: int) -> UserPart:
+def _read_part(part: A2APart, max_file_bytes: int) -> UserPart:
     match part.WhichOneof("content"):
         case "text":
             return TextPart(text=part.text)
         case "data":
             return DataPart(data=restore_integers(MessageToDict(part.data)))
         case "raw":
-            return _file(part, max_file_bytes)
+            return _read_file(part, max_file_bytes)
         case "url":
             raise UnsupportedPart(
                 "Files by address are not fetched. Send the text itself, or attach the file with its content."
@@ -144,25 +162,27 @@ def _read(part: WirePart, max_file_bytes: int) -> UserPart:
             raise Refused("A part of the message has no content.")
 
 
-def _file(part: WirePart, max_file_bytes: int) -> FilePart:
+def _read_file(part: A2APart, max_file_bytes: int) -> FilePart:
     name = part.filename or "file"
     if len(part.raw) > max_file_bytes:
         raise UnsupportedPart(
-            f"The file {name} has {len(part.raw)} bytes; at most {max_file_bytes} can be read. Send the part that matters."
+            f"The file {name} has {len(part.raw)} bytes; at most {max_file_bytes} can be read. "
+            "Send the part that matters."
         )
-    known = part.media_type.partition(";")[0].strip().lower()
+    media_type = part.media_type.partition(";")[0].strip().lower()
     try:
         text = part.raw.decode()
     except UnicodeDecodeError:
         text = "\x00"
-    if "\x00" in text or (known and not known.startswith(TEXT_TYPES)):
+    if "\x00" in text or (media_type and not media_type.startswith(TEXT_TYPES)):
         raise UnsupportedPart(
-            f"The file {name} ({known or 'unknown type'}) is not a text file; only UTF-8 text can be read."
+            f"The file {name} ({media_type or 'unknown type'}) is not a text file; "
+            "only UTF-8 text can be read."
         )
-    return FilePart(name=name, media_type=known or "text/plain", text=text)
+    return FilePart(name=name, media_type=media_type or "text/plain", text=text)
 
 
-def _words(part: UserPart) -> str:
+def _render_part(part: UserPart) -> str:
     match part:
         case TextPart():
             return part.text

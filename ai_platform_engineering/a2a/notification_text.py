@@ -1,4 +1,4 @@
-"""The words on the wire: what a foreign client shows a person. Written here, never read back."""
+"""Texts of tool, plan and source notifications, for clients that show text only. Never parsed by us."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from ai_platform_engineering.core.events import (
     ToolStarted,
 )
 
-_WORD = re.compile(r"(^|[_\-\s])([a-z])")
+_WORD_START = re.compile(r"(^|[_\-\s])([a-z])")
 _MARKS: dict[StepStatus, str] = {
     "pending": "⏳",
     "in_progress": "🔄",
@@ -24,41 +24,43 @@ _MARKS: dict[StepStatus, str] = {
 
 def title_case(name: str) -> str:
     """`version_service__version` as `Version_Service__Version`."""
-    return _WORD.sub(lambda found: found[1] + found[2].upper(), name)
+    return _WORD_START.sub(lambda match: match[1] + match[2].upper(), name)
 
 
 def tool_started(event: ToolStarted) -> str:
-    what = (
-        f"Calling Agent {title_case(event.tool)}..."
-        if event.delegates
-        else f"Calling tool: {title_case(event.tool)}"
-    )
-    return f"🔧 {title_case(event.agent)}: {what}\n"
+    tool = title_case(event.tool)
+    action = f"Calling Agent {tool}..." if event.delegates else f"Calling tool: {tool}"
+    return f"🔧 {title_case(event.agent)}: {action}\n"
 
 
 def tool_finished(event: ToolFinished) -> str:
-    mark, verb = ("✅", "completed") if event.outcome == "ok" else ("❌", "failed")
-    what = title_case(event.tool) if event.delegates else f"Tool {title_case(event.tool)}"
-    return f"{mark} {title_case(event.agent)}: {what} {verb}\n"
+    tool = title_case(event.tool)
+    if not event.delegates:
+        tool = f"Tool {tool}"
+    if event.outcome == "ok":
+        return f"✅ {title_case(event.agent)}: {tool} completed\n"
+    return f"❌ {title_case(event.agent)}: {tool} failed\n"
 
 
 def plan(event: PlanUpdated) -> str:
-    lines = [f"{_MARKS[step.status]} {_tag(step.agent)}{step.title}" for step in event.steps]
+    lines = [f"{_MARKS[step.status]} {_agent_tag(step.agent)}{step.title}" for step in event.steps]
     return "\n".join([f"⟦🎯 Execution Plan: {event.title}⟧", *lines]) + "\n"
 
 
 def format_sources(citations: Sequence[Citation]) -> str:
-    """The sources of an answer, by their numbers."""
-    lines = [
-        f"[{number}] {one.title}{f' <{one.url}>' if one.url else ''}"
-        for number, one in enumerate(citations, 1)
-    ]
-    if lines:
-        return "\n".join(["Sources:", *lines])
-    return ""
+    """The numbered sources of an answer; empty without citations."""
+    if not citations:
+        return ""
+    lines = ["Sources:"]
+    for number, citation in enumerate(citations, 1):
+        line = f"[{number}] {citation.title}"
+        if citation.url:
+            line += f" <{citation.url}>"
+        lines.append(line)
+    return "\n".join(lines)
 
 
-def _tag(agent: str) -> str:
+def _agent_tag(agent: str) -> str:
     if agent in ("", SUPERVISOR):
         return ""
     return f"[{title_case(agent)}] "

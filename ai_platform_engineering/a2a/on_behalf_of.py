@@ -1,4 +1,4 @@
-"""Speaking for others: the headers in which a client that may do so names the person, and the owner of the conversation."""
+"""On behalf of: the headers that name the person a client speaks for, and the conversation's owner."""
 
 import re
 import unicodedata
@@ -11,16 +11,16 @@ USER_HEADER = "X-CAIPE-User"
 OWNER_HEADER = "X-CAIPE-Owner"
 LONGEST_NAME = 300  # characters
 
-_ENCODED = re.compile(r"(?:[\x20-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
-_CONTROLS = ("Cc", "Zl", "Zp")  # whatever breaks a line
+_PERCENT_ENCODED = re.compile(r"(?:[\x20-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
+_LINE_BREAKING_CATEGORIES = ("Cc", "Zl", "Zp")
 
 
 def on_behalf_of_headers(user: str, owner: str | None = None) -> dict[str, str]:
-    """The headers of a request that is made for the user, in a conversation of the owner or of the user's own."""
-    return {
-        USER_HEADER: quote(user, safe=""),
-        **({OWNER_HEADER: quote(owner, safe="")} if owner is not None else {}),
-    }
+    """The headers of a request for the user, in a conversation of the owner or of the user's own."""
+    headers = {USER_HEADER: quote(user, safe="")}
+    if owner is not None:
+        headers[OWNER_HEADER] = quote(owner, safe="")
+    return headers
 
 
 def read_name_header(header: str, values: Sequence[str]) -> str | None:
@@ -29,7 +29,7 @@ def read_name_header(header: str, values: Sequence[str]) -> str | None:
         return None
     if len(values) > 1:
         raise Refused(f"{header} is sent {len(values)} times. Send it once.")
-    if not _ENCODED.fullmatch(values[0]):
+    if not _PERCENT_ENCODED.fullmatch(values[0]):
         raise Refused(f"{header} is not percent-encoded: write a name in UTF-8 and encode what is not ASCII.")
     try:
         name = unquote(values[0], errors="strict")
@@ -39,6 +39,6 @@ def read_name_header(header: str, values: Sequence[str]) -> str | None:
         raise Refused(f"{header} is empty.")
     if len(name) > LONGEST_NAME:
         raise Refused(f"{header} has {len(name)} characters, and {LONGEST_NAME} are the most.")
-    if any(unicodedata.category(one) in _CONTROLS for one in name):
+    if any(unicodedata.category(character) in _LINE_BREAKING_CATEGORIES for character in name):
         raise Refused(f"{header} holds control characters.")
     return name

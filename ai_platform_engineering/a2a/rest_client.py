@@ -1,4 +1,4 @@
-"""Requests to a server's own routes, beside A2A."""
+"""REST client for a server's own routes, which are not part of A2A."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -8,18 +8,17 @@ import httpx
 
 from ai_platform_engineering.a2a.client import A2AClient, RequestRefused, Unreachable
 
-RestApi = Callable[
-    ..., Awaitable[Any]
-]  # (method, path, body=None) -> JSON; raises Unreachable or RequestRefused
+# (method, path, body=None) -> JSON; raises Unreachable or RequestRefused.
+RestApi = Callable[..., Awaitable[Any]]
 
 
 def rest_api_at(http: httpx.AsyncClient, address: str, headers: Mapping[str, str] | None = None) -> RestApi:
-    """The routes of the server at the address."""
+    """The REST routes of the server at the address."""
     return partial(_request, http, address, dict(headers or {}))
 
 
 def rest_api_for_client(client: A2AClient) -> RestApi:
-    """The routes of the client's server, for whom the client speaks."""
+    """The REST routes of the client's server, with the client's headers."""
     return rest_api_at(client.http, client.url, client.headers)
 
 
@@ -35,14 +34,16 @@ async def _request(
         response = await http.request(method, f"{address.rstrip('/')}{path}", json=body, headers=headers)
     except httpx.HTTPError as error:
         raise Unreachable(f"{address} cannot be reached ({type(error).__name__}).") from None
-    said = _json(response)
+    response_body = _read_json(response)
     if response.is_success:
-        return said
-    detail = (said.get("detail") or said.get("message")) if isinstance(said, dict) else None
+        return response_body
+    detail = None
+    if isinstance(response_body, dict):
+        detail = response_body.get("detail") or response_body.get("message")
     raise RequestRefused(str(detail or f"{address} has no answer to this (HTTP {response.status_code})."))
 
 
-def _json(response: httpx.Response) -> Any:
+def _read_json(response: httpx.Response) -> Any:
     try:
         return response.json()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The A2A client for servers that are not ours, of protocol 1.0 or 0.3: asks, follows by polling, cancels; gives back our events."""
+"""A2A client for third-party servers of protocol 1.0 or 0.3: sends, polls and cancels; yields our events."""
 
 import asyncio
 import contextlib
@@ -34,14 +34,14 @@ from ai_platform_engineering.a2a.client import (
     Unreachable,
     bearer_headers,
 )
-from ai_platform_engineering.a2a.third_party_reader import PAUSED, ThirdPartyReader
+from ai_platform_engineering.a2a.third_party_reader import PAUSED_STATES, ThirdPartyReader
 from ai_platform_engineering.core.events import AnyEvent, clean_json, clean_text
 
 for _name in ("a2a.client", "a2a.compat", "a2a.utils"):  # below WARNING the SDK logs whole requests
     logging.getLogger(_name).setLevel(logging.WARNING)
 
-_LONGEST_PAUSE = 30.0
-_MAX_MESSAGE = 300
+_MAX_POLL_DELAY = 30.0  # seconds
+_MAX_REFUSAL_LENGTH = 300
 _NOT_SENT = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -49,7 +49,7 @@ _NOT_SENT = (
     httpx.UnsupportedProtocol,
     httpx.ProxyError,
 )
-# What the SDK lets through when a body is JSON but not A2A, or no JSON at all.
+# Exceptions that leave the SDK when a body is JSON but not A2A, or no JSON at all.
 _NOT_A2A = (
     httpx.HTTPError,
     httpx.InvalidURL,
@@ -61,11 +61,13 @@ _NOT_A2A = (
     AttributeError,
     RecursionError,
 )
-_PASSING = (408, 425, 429)  # the same request may be answered later
+_RETRYABLE_STATUSES = (408, 425, 429)  # the same request may be answered later
 
 
 class ThirdPartyClient:
-    """Never sends a message twice. A stream that breaks off is followed by polling: no second subscription loses or repeats text."""
+    """A2A client for one third-party agent. It never sends a message twice.
+
+    A stream that breaks is followed by polling: no second subscription loses or repeats text."""
 
     def __init__(
         self,
@@ -79,190 +81,210 @@ class ThirdPartyClient:
         poll: float = 1.0,
         max_failures: int = 5,
     ) -> None:
-        """`idle_timeout` is for a stream without an event and for a poll; an agent that does not stream may take its time."""
-        self._agent, self._token = agent, token
-        self._idle = idle_timeout
-        self._connect = connect_timeout
-        self._poll = poll
+        """`idle_timeout` is for a silent stream and for a poll, not for an agent without streaming."""
+        self._agent = agent
+        self._token = token
+        self._idle_timeout = idle_timeout
+        self._connect_timeout = connect_timeout
+        self._poll_delay = poll
         self._max_failures = max_failures
-        self._streams = card.capabilities.streaming
+        self._can_stream = card.capabilities.streaming
         try:
             self._client = ClientFactory(ClientConfig(httpx_client=http)).create(card)
         except ValueError:
             raise RequestRefused(f"The agent {agent} offers no way to speak to it that we know.") from None
 
-    async def send(self, order: OutgoingMessage, talk: ClientConversation) -> AsyncIterator[AnyEvent]:
-        """Sends a message and yields what happens until the agent has answered, failed or asked."""
-        reader, broken = ThirdPartyReader(self._agent), None
-        talk.task_id = order.task_id
+    async def send(
+        self, message: OutgoingMessage, conversation: ClientConversation
+    ) -> AsyncIterator[AnyEvent]:
+        """Sends a message and yields events until the agent has answered, failed or asked for input."""
+        reader = ThirdPartyReader(self._agent)
+        stream_error: Unreachable | RequestRefused | None = None
+        conversation.task_id = message.task_id
         try:
-            async with contextlib.aclosing(self._frames(order)) as frames:
+            async with contextlib.aclosing(self._stream_frames(message)) as frames:
                 async for frame in frames:
-                    events = self._read(reader, frame, talk)
-                    await talk.set_task_id(talk.task_id)
+                    events = self._read_frame(reader, frame, conversation)
+                    await conversation.set_task_id(conversation.task_id)
                     for event in events:
                         yield event
                     if reader.ended:
                         break
         except (Unreachable, RequestRefused) as error:
-            broken = error
+            stream_error = error
         if reader.task_id is None and not reader.ended:
-            raise broken or Unreachable(f"The agent {self._agent} ended its stream without a word.")
-        # An error in the middle of a stream is the server's last word, unless the task has ended all the same.
-        async for event in self._polled(
-            reader, talk, refusal=broken if isinstance(broken, RequestRefused) else None
-        ):
+            raise stream_error or Unreachable(f"The agent {self._agent} ended its stream without a word.")
+        # A protocol error in the middle of a stream is final, unless the task has ended all the same.
+        refusal = stream_error if isinstance(stream_error, RequestRefused) else None
+        async for event in self._poll_until_end(reader, conversation, refusal=refusal):
             yield event
 
-    async def follow(self, task_id: str, talk: ClientConversation) -> AsyncIterator[AnyEvent]:
-        """Yields what is known of a task, and what happens in it until its end."""
+    async def follow(self, task_id: str, conversation: ClientConversation) -> AsyncIterator[AnyEvent]:
+        """Yields the events of a task from its beginning until its end."""
         reader = ThirdPartyReader(self._agent)
-        reader.task_id = talk.task_id = task_id
-        async for event in self._polled(reader, talk):
+        reader.task_id = task_id
+        conversation.task_id = task_id
+        async for event in self._poll_until_end(reader, conversation):
             yield event
 
     async def cancel(self, task_id: str) -> None:
+        request = CancelTaskRequest(id=task_id)
         try:
-            await self._client.cancel_task(CancelTaskRequest(id=task_id), context=self._context(self._idle))
+            await self._client.cancel_task(request, context=self._call_context(self._idle_timeout))
         except (A2AError, *_NOT_A2A) as error:
-            raise self._problem(error) from None
+            raise self._translate_error(error) from None
 
-    def _read(
-        self, reader: ThirdPartyReader, frame: StreamResponse, talk: ClientConversation
+    def _read_frame(
+        self, reader: ThirdPartyReader, frame: StreamResponse, conversation: ClientConversation
     ) -> list[AnyEvent]:
         events = reader.read(frame)
-        talk.task_id, talk.context_id = reader.task_id or talk.task_id, reader.context_id or talk.context_id
+        conversation.task_id = reader.task_id or conversation.task_id
+        conversation.context_id = reader.context_id or conversation.context_id
         return events
 
-    async def _frames(self, order: OutgoingMessage) -> AsyncGenerator[StreamResponse]:
-        """The server's frames; raises Unreachable, also after a long silence, and RequestRefused."""
-        request, first = SendMessageRequest(message=_message(order)), True
-        stream = self._client.send_message(request, context=self._context(None))
+    async def _stream_frames(self, message: OutgoingMessage) -> AsyncGenerator[StreamResponse]:
+        """The server's frames. Raises Unreachable, also after the idle timeout, and RequestRefused."""
+        request = SendMessageRequest(message=_build_message(message))
+        stream = self._client.send_message(request, context=self._call_context(None))
+        idle_timeout = self._idle_timeout if self._can_stream else None
+        may_repeat_pause = self._can_stream and bool(message.task_id)
         try:
             while True:
-                async with asyncio.timeout(self._idle if self._streams else None):
+                async with asyncio.timeout(idle_timeout):
                     frame = await anext(stream, None)
                 if frame is None:
                     return
-                yield _resumed(frame) if first and order.task_id and self._streams else frame
-                first = False
+                if may_repeat_pause:
+                    _clear_pause(frame)
+                    may_repeat_pause = False
+                yield frame
         except TimeoutError:
             raise Unreachable(f"The agent {self._agent} fell silent.") from None
         except (A2AError, *_NOT_A2A) as error:
-            raise self._problem(error) from None
+            raise self._translate_error(error) from None
         finally:
-            if (close := getattr(stream, "aclose", None)) is not None:
+            close = getattr(stream, "aclose", None)
+            if close is not None:
                 await close()
 
-    async def _polled(
-        self, reader: ThirdPartyReader, talk: ClientConversation, refusal: RequestRefused | None = None
+    async def _poll_until_end(
+        self,
+        reader: ThirdPartyReader,
+        conversation: ClientConversation,
+        refusal: RequestRefused | None = None,
     ) -> AsyncIterator[AnyEvent]:
+        """Polls the task and yields its events; a `refusal` is raised if the task has not ended."""
         failures = 0
         while not reader.ended:
+            request = GetTaskRequest(id=reader.task_id)
             try:
-                task = await self._client.get_task(
-                    GetTaskRequest(id=reader.task_id), context=self._context(self._idle)
-                )
+                task = await self._client.get_task(request, context=self._call_context(self._idle_timeout))
             except (A2AError, *_NOT_A2A) as error:
                 failures += 1
                 if failures >= self._max_failures:
-                    raise self._problem(error, accepted=True) from None
+                    raise self._translate_error(error, accepted=True) from None
             else:
                 failures = 0
-                for event in self._read(reader, StreamResponse(task=task), talk):
+                for event in self._read_frame(reader, StreamResponse(task=task), conversation):
                     yield event
                 if refusal is not None and not reader.ended:
                     raise refusal
             if not reader.ended:
-                await asyncio.sleep(min(self._poll * 2**failures, _LONGEST_PAUSE))
+                await asyncio.sleep(min(self._poll_delay * 2**failures, _MAX_POLL_DELAY))
         for event in reader.closing_events():
             yield event
 
-    def _context(self, read: float | None) -> ClientCallContext:
-        timeout: Any = httpx.Timeout(read, connect=self._connect, pool=self._connect)
+    def _call_context(self, read_timeout: float | None) -> ClientCallContext:
+        timeout: Any = httpx.Timeout(read_timeout, connect=self._connect_timeout, pool=self._connect_timeout)
         headers = bearer_headers(self._token)
-        # Not validated: the field is declared as a number, but goes to httpx as it is, and the connection has a limit of its own.
+        # Not validated: the field is declared as a number, but is passed to httpx as it is, and a connection
+        # needs a limit of its own.
         return ClientCallContext.model_construct(state={}, timeout=timeout, service_parameters=headers)
 
-    def _problem(self, error: BaseException, *, accepted: bool | None = None) -> Unreachable | RequestRefused:
-        """The SDK's error in our words; the texts of transports may hold addresses and are left out."""
-        cause, who = error.__cause__, f"The agent {self._agent}"
+    def _translate_error(
+        self, error: BaseException, *, accepted: bool | None = None
+    ) -> Unreachable | RequestRefused:
+        """The SDK's error as one of ours, without the texts of transports, which may hold addresses."""
+        cause = error.__cause__
         if isinstance(cause, httpx.HTTPStatusError):
-            return self._status_problem(cause.response, accepted)
+            return self._translate_status(cause.response, accepted)
         if isinstance(cause, httpx.RequestError):
-            if accepted is not None:
-                sent = accepted
-            elif isinstance(cause, _NOT_SENT):
-                sent = False
-            else:
-                sent = None
-            return Unreachable(f"{who} cannot be reached ({type(cause).__name__}).", accepted=sent)
+            if accepted is None and isinstance(cause, _NOT_SENT):
+                accepted = False
+            return self._unreachable(cause, accepted)
         if isinstance(error, httpx.HTTPError):
-            return Unreachable(f"{who} cannot be reached ({type(error).__name__}).", accepted=accepted)
-        if code := JSON_RPC_ERROR_CODE_MAP.get(type(error)) if isinstance(error, A2AError) else None:
-            return self._refusal(code, str(error))
-        if (
-            isinstance(error, A2AClientError)
-            and cause is None
-            and not error.message.startswith(("Invalid JSON-RPC", "SSE stream error"))
-        ):
+            return self._unreachable(error, accepted)
+        if isinstance(error, A2AError):
+            code = JSON_RPC_ERROR_CODE_MAP.get(type(error))
+            if code:
+                return self._refusal(code, str(error))
+        if isinstance(error, A2AClientError) and cause is None and _is_server_message(error.message):
             return self._refusal(None, error.message)
-        return RequestRefused(f"{who} did not answer in A2A.")
+        return RequestRefused(f"The agent {self._agent} did not answer in A2A.")
 
-    def _status_problem(
+    def _unreachable(self, error: httpx.HTTPError, accepted: bool | None) -> Unreachable:
+        return Unreachable(
+            f"The agent {self._agent} cannot be reached ({type(error).__name__}).", accepted=accepted
+        )
+
+    def _translate_status(
         self, response: httpx.Response, accepted: bool | None
     ) -> Unreachable | RequestRefused:
         status = response.status_code
         with contextlib.suppress(ValueError, httpx.ResponseNotRead):
-            body: Any = response.json()
-            if (
-                isinstance(body, dict)
-                and isinstance(problem := body.get("error"), dict)
-                and "message" in problem
-            ):
-                return self._refusal(problem.get("code"), str(problem["message"]))
+            match response.json():
+                case {"error": {"message": message, **error}}:
+                    return self._refusal(error.get("code"), str(message))
+                case _:
+                    pass
         if status in (401, 403):
             return CredentialsRefused(f"The agent {self._agent} refused our credentials (HTTP {status}).")
-        if status >= 500 or status in _PASSING:
+        if status >= 500 or status in _RETRYABLE_STATUSES:
             return Unreachable(
                 f"The agent {self._agent} cannot answer now (HTTP {status}).", accepted=accepted
             )
         return RequestRefused(f"The agent {self._agent} did not answer in A2A (HTTP {status}).")
 
     def _refusal(self, code: Any, message: str) -> RequestRefused:
-        said = clean_text(" ".join(message.split()))
-        said = (said.replace(self._token, "…") if self._token else said)[:_MAX_MESSAGE]
+        reason = clean_text(" ".join(message.split()))
+        if self._token:
+            reason = reason.replace(self._token, "…")
+        suffix = f" ({code})" if isinstance(code, int) else ""
         return RequestRefused(
-            f"The agent {self._agent} refused the request{f' ({code})' if isinstance(code, int) else ''}: {said}"
+            f"The agent {self._agent} refused the request{suffix}: {reason[:_MAX_REFUSAL_LENGTH]}"
         )
 
 
-def _message(order: OutgoingMessage) -> Message:
+def _is_server_message(text: str) -> bool:
+    """Whether an error's text is from the server and not from the SDK."""
+    return not text.startswith(("Invalid JSON-RPC", "SSE stream error"))
+
+
+def _build_message(outgoing: OutgoingMessage) -> Message:
     message = Message(
-        message_id=order.message_id,
+        message_id=outgoing.message_id,
         role=Role.ROLE_USER,
-        context_id=order.context_id or "",
-        task_id=order.task_id or "",
+        context_id=outgoing.context_id or "",
+        task_id=outgoing.task_id or "",
     )
-    if order.text:
-        message.parts.append(Part(text=clean_text(order.text)))
-    if order.data is not None:
-        message.parts.append(_data_part(clean_json(order.data)))
-    if order.metadata:
-        message.metadata.update({name: clean_json(value) for name, value in order.metadata.items()})
+    if outgoing.text:
+        message.parts.append(Part(text=clean_text(outgoing.text)))
+    if outgoing.data is not None:
+        message.parts.append(_build_data_part(clean_json(outgoing.data)))
+    if outgoing.metadata:
+        message.metadata.update({name: clean_json(value) for name, value in outgoing.metadata.items()})
     return message
 
 
-def _data_part(data: Any) -> Part:
+def _build_data_part(data: Any) -> Part:
     try:
         return Part(data=ParseDict(data, Value()))
     except NotProtobuf:  # nested deeper than protobuf goes
         return Part(text=json.dumps(data))
 
 
-def _resumed(frame: StreamResponse) -> StreamResponse:
-    """The first frame after an answer; a task that still waits in it is shown as it was before the answer came."""
-    if frame.HasField("task") and frame.task.status.state in PAUSED:
+def _clear_pause(frame: StreamResponse) -> None:
+    """Sets a paused task to working: the first frame after an answer may show the state before it."""
+    if frame.HasField("task") and frame.task.status.state in PAUSED_STATES:
         frame.task.status.state = TaskState.TASK_STATE_WORKING
         frame.task.status.ClearField("message")
-    return frame

@@ -1,4 +1,4 @@
-"""How a checked address is reached: look-up, connection, and the proxy of the environment."""
+"""Connections to checked URLs: DNS look-up, TCP, and the proxy of the environment."""
 
 import asyncio
 import ipaddress
@@ -13,6 +13,7 @@ import httpcore
 
 from ai_platform_engineering.core.settings import is_loopback
 from ai_platform_engineering.net.url_policy import (
+    DEFAULT_PORTS,
     FetchFailed,
     FetchRefused,
     IPAddress,
@@ -24,47 +25,55 @@ from ai_platform_engineering.net.url_policy import (
 
 
 class Connector(Protocol):
-    """The way to the network; whatever is fetched goes through it."""
+    """DNS and TCP for everything that is fetched; tests replace it."""
 
     async def addresses(self, name: str) -> tuple[IPAddress, ...]:
-        """All addresses of a name. Raises OSError."""
+        """All IP addresses of a host name. Raises OSError."""
 
     async def connect(self, address: IPAddress, port: int) -> httpcore.AsyncNetworkStream:
         """Raises OSError, or an error of httpcore."""
 
 
 class SystemConnector:
-    """Names as this machine knows them, and plain TCP."""
+    """The DNS resolver of this machine, and plain TCP."""
 
     async def addresses(self, name: str) -> tuple[IPAddress, ...]:
-        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        return tuple(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
+        entries = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        return tuple(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in entries))
 
     async def connect(self, address: IPAddress, port: int) -> httpcore.AsyncNetworkStream:
         return await httpcore.AnyIOBackend().connect_tcp(str(address), port)
 
 
 class UrlChecker:
-    """Says where may be connected to. Nothing is connected to here.
+    """Checks which URLs may be fetched (against SSRF). It does not connect.
 
-    With a proxy of the environment the proxy looks the name up again. So the name is looked up and checked here first, and what
-    cannot be looked up here is refused, unless private networks are allowed: then there is little left to protect."""
+    With a proxy of the environment the proxy looks the name up again. So the name is looked up and checked
+    here first, and what cannot be looked up here is refused, unless private networks are allowed: then there
+    is little left to protect."""
 
     def __init__(self, *, allow_private: bool = False, connector: Connector | None = None) -> None:
-        self._allow_private, self._connector = allow_private, connector or SystemConnector()
+        self._allow_private = allow_private
+        self._connector = connector or SystemConnector()
 
     async def check(self, url: str) -> tuple[ParsedUrl, tuple[IPAddress, ...]]:
-        """An address that may be reached, and where; no addresses: only the proxy knows them. Raises FetchRefused and FetchFailed."""
+        """A URL that may be fetched, and its host's IP addresses; none if only the proxy can look them up.
+
+        Raises FetchRefused and FetchFailed."""
         target = parse_url(url)
         check_name(target, allow_private=self._allow_private)
-        found = (target.address,) if target.address is not None else await self._look_up(target)
-        check_addresses(target, found, allow_private=self._allow_private)
-        return target, found
+        if target.address is not None:
+            addresses: tuple[IPAddress, ...] = (target.address,)
+        else:
+            addresses = await self._look_up(target)
+        check_addresses(target, addresses, allow_private=self._allow_private)
+        return target, addresses
 
     async def _look_up(self, target: ParsedUrl) -> tuple[IPAddress, ...]:
         try:
-            if found := await self._connector.addresses(target.host):
-                return found
+            addresses = await self._connector.addresses(target.host)
+            if addresses:
+                return addresses
         except (OSError, UnicodeError, ValueError):
             pass
         if find_proxy(target) is None:
@@ -72,12 +81,13 @@ class UrlChecker:
         if self._allow_private:
             return ()
         raise FetchRefused(
-            f"{target.host} cannot be looked up here, only by the proxy, so it cannot be checked and is not fetched."
+            f"{target.host} cannot be looked up here, only by the proxy, "
+            "so it cannot be checked and is not fetched."
         )
 
 
-class _Dialler(httpcore.AsyncNetworkBackend):
-    """Connects to given addresses, whatever name is asked for: a second look-up could give others."""
+class _PinnedBackend(httpcore.AsyncNetworkBackend):
+    """Connects to fixed IP addresses, whatever the host: a second look-up could differ (DNS rebinding)."""
 
     def __init__(self, connector: Connector, addresses: Sequence[IPAddress], seconds: float) -> None:
         self._connector = connector
@@ -94,9 +104,8 @@ class _Dialler(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         for address in self._addresses:
             try:
-                async with asyncio.timeout(
-                    self._seconds / len(self._addresses)
-                ):  # a silent one leaves time for the next
+                # An address that does not answer leaves time for the next.
+                async with asyncio.timeout(self._seconds / len(self._addresses)):
                     return await self._connector.connect(address, port)
             except (OSError, httpcore.ConnectError, httpcore.ConnectTimeout):  # TimeoutError is an OSError
                 continue
@@ -104,20 +113,27 @@ class _Dialler(httpcore.AsyncNetworkBackend):
 
 
 def find_proxy(target: ParsedUrl, tls: Callable[[], ssl.SSLContext] | None = None) -> httpcore.Proxy | None:
-    """The proxy of the environment for this address; one is for the way out, not for this machine."""
+    """The proxy of the environment for this URL; none for loopback hosts and those that it exempts."""
     if is_loopback(target.host) or proxy_bypass(f"{target.host}:{target.port}"):
         return None
-    known = getproxies()
-    given = known.get(target.scheme) or known.get("all")
-    if not given:
+    proxies = getproxies()
+    proxy_url = proxies.get(target.scheme) or proxies.get("all")
+    if not proxy_url:
         return None
-    parts = urlsplit(given if "://" in given else f"http://{given}")
+    if "://" not in proxy_url:
+        proxy_url = f"http://{proxy_url}"
+    parts = urlsplit(proxy_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise FetchRefused("The proxy that is configured for this address is not an http or https proxy.")
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    port = parts.port or DEFAULT_PORTS[parts.scheme]
+    auth = None
+    if parts.username:
+        auth = (unquote(parts.username), unquote(parts.password or ""))
+    ssl_context = None
+    if tls and parts.scheme == "https":
+        ssl_context = tls()
     url = httpcore.URL(scheme=parts.scheme.encode(), host=parts.hostname.encode(), port=port, target=b"/")
-    return httpcore.Proxy(url, auth=auth, ssl_context=tls() if tls and parts.scheme == "https" else None)
+    return httpcore.Proxy(url, auth=auth, ssl_context=ssl_context)
 
 
 async def open_pool(
@@ -127,16 +143,18 @@ async def open_pool(
     tls: Callable[[], ssl.SSLContext],
     seconds: float,
 ) -> httpcore.AsyncConnectionPool:
-    """A pool that connects to the checked addresses, or to the proxy, whose address is the operator's word. TLS still asks for the name."""
+    """A connection pool for the checked IP addresses, or for the proxy, which the operator trusts.
+
+    TLS still verifies the host name."""
     proxy = find_proxy(target, tls)
     if proxy is not None:
-        addresses = await _found(proxy.url.host.decode(), connector)
-    backend = _Dialler(connector, addresses, seconds)
-    context = tls() if target.scheme == "https" else None  # reading the certificates takes its time
+        addresses = await _look_up_host(proxy.url.host.decode(), connector)
+    backend = _PinnedBackend(connector, addresses, seconds)
+    context = tls() if target.scheme == "https" else None  # reading the certificates is slow
     return httpcore.AsyncConnectionPool(context, proxy=proxy, max_connections=1, network_backend=backend)
 
 
-async def _found(host: str, connector: Connector) -> tuple[IPAddress, ...]:
+async def _look_up_host(host: str, connector: Connector) -> tuple[IPAddress, ...]:
     try:
         return (ipaddress.ip_address(host),)
     except ValueError:

@@ -1,5 +1,6 @@
-"""The `git` program, kept on a short lead: it fetches one commit into a bare repository and hands out its files. Nothing is checked out,
-so no hook, filter, submodule or link of the repository ever has an effect."""
+"""The `git` program, restricted: fetches one commit into a bare repository and reads its files.
+
+Nothing is checked out, so no hook, filter, submodule or link of the repository ever has an effect."""
 
 import asyncio
 import contextlib
@@ -13,20 +14,11 @@ from pathlib import Path
 from ai_platform_engineering.core.errors import SourceUnavailable
 
 # What git needs of our environment: not our keys, and no configuration, which could name programs to run.
-_KEPT = (
-    *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SSH_AUTH_SOCK", "SYSTEMROOT"),
-    *(
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "ALL_PROXY",
-        "NO_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "all_proxy",
-        "no_proxy",
-    ),
-)
-_OURS = {
+_PASSED_VARIABLES = (
+    "PATH HOME USER LOGNAME TMPDIR SSH_AUTH_SOCK SYSTEMROOT "
+    "HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy"
+).split()
+_FIXED_VARIABLES = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -35,7 +27,7 @@ _OURS = {
     "GIT_LFS_SKIP_SMUDGE": "1",
     "LC_ALL": "C",
 }
-_SETTINGS = {
+_GIT_CONFIG = {
     "core.hooksPath": os.devnull,
     "core.askPass": "",
     "core.fsmonitor": "false",
@@ -48,22 +40,43 @@ _SETTINGS = {
     "gc.autoDetach": "false",
     "maintenance.autoDetach": "false",
 }
-_REASONS = (
-    (r"could not read (user|pass)|authentication failed|terminal prompts disabled|\b40[13]\b", "it does not exist, or needs credentials"),
-    (r"permission denied|publickey|host key verification", "ssh was not let in; the host must be known and a key must be loaded"),
+_FAILURE_REASONS = (
+    (
+        r"could not read (user|pass)|authentication failed|terminal prompts disabled|\b40[13]\b",
+        "it does not exist, or needs credentials",
+    ),
+    (
+        r"permission denied|publickey|host key verification",
+        "ssh was not let in; the host must be known and a key must be loaded",
+    ),
     (r"couldn't find remote ref|not our ref|unadvertised object", "it has no such branch, tag or commit"),
     (r"redirect|error: 30\d", "its address redirects; give the one it leads to"),
     (r"dubious ownership", "it belongs to another user of this machine"),
-    (r"not found|does not exist|does not appear to be a git repository|\b404\b", "there is no repository at this address"),
+    (
+        r"not found|does not exist|does not appear to be a git repository|\b404\b",
+        "there is no repository at this address",
+    ),
     (r"certificate|ssl", "its certificate is not trusted here"),
-    (r"could not resolve|failed to connect|timed out|unable to access|connection", "its server cannot be reached"),
-)  # fmt: skip
-_HEAD = "refs/caipe/head"
+    (
+        r"could not resolve|failed to connect|timed out|unable to access|connection",
+        "its server cannot be reached",
+    ),
+)
+_HEAD_REF = "refs/caipe/head"
+_FETCH = (
+    "fetch",
+    "--quiet",
+    "--depth=1",
+    "--no-tags",
+    "--no-recurse-submodules",
+    "--force",
+    "--no-write-fetch-head",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class GitTreeEntry:
-    """A file of a commit; `kind` is blob, link or submodule."""
+    """A file of a commit, from `git ls-tree`; `kind` is blob, link or submodule."""
 
     kind: str
     object_id: str
@@ -72,47 +85,43 @@ class GitTreeEntry:
 
 
 class GitRepository:
-    """One bare repository in a folder of ours."""
+    """A bare git repository in a folder of ours."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str], *, seconds: float = 900.0) -> None:
-        self._folder, self._seconds = folder, seconds
+        self._folder = folder
+        self._seconds = seconds
         self._program = shutil.which("git", path=variables.get("PATH"))
+        passed = {name: variables[name] for name in _PASSED_VARIABLES if name in variables}
+        self._environment = {**passed, **_FIXED_VARIABLES}
         certificates = variables.get("SSL_CERT_FILE")
-        self._environment = {name: variables[name] for name in _KEPT if name in variables} | _OURS
         if certificates:
             self._environment["GIT_SSL_CAINFO"] = certificates
 
     async def fetch(self, url: str, ref: str, *, protocol: str, settings: Mapping[str, str]) -> str:
-        """Brings the newest commit of a branch or tag, alone, and gives its id. Only `protocol` is spoken."""
+        """Fetches the newest commit of a branch or tag over `protocol`, without history; returns its id."""
         if not (self._folder / "HEAD").exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             await self._run("init", "--bare", "--quiet", "--template=", str(self._folder), inside=False)
-        wanted = (
-            "fetch",
-            "--quiet",
-            "--depth=1",
-            "--no-tags",
-            "--no-recurse-submodules",
-            "--force",
-            "--no-write-fetch-head",
-        )
-        await self._run(*wanted, "--", url, f"+{ref}:{_HEAD}", settings=settings, protocol=protocol)
-        return (await self._run("rev-parse", "--verify", f"{_HEAD}^{{commit}}")).decode().strip()
+        await self._run(*_FETCH, "--", url, f"+{ref}:{_HEAD_REF}", settings=settings, protocol=protocol)
+        commit = await self._run("rev-parse", "--verify", f"{_HEAD_REF}^{{commit}}")
+        return commit.decode().strip()
 
-    async def entries(self, commit: str, below: str) -> list[GitTreeEntry]:
-        listed = await self._run(
-            "ls-tree", "-r", "-z", "-l", "--full-tree", "--", commit, *((below,) if below else ())
-        )
-        return [_entry(line) for line in listed.split(b"\0") if line]
+    async def entries(self, commit: str, folder: str) -> list[GitTreeEntry]:
+        """The files of a commit, below the folder if one is named."""
+        arguments = ["ls-tree", "-r", "-z", "-l", "--full-tree", "--", commit]
+        if folder:
+            arguments.append(folder)
+        output = await self._run(*arguments)
+        return [_parse_entry(line) for line in output.split(b"\0") if line]
 
     @contextlib.asynccontextmanager
     async def reader(self) -> AsyncIterator["GitBlobReader"]:
-        """Hands out contents by object id, from one process."""
+        """A reader of file contents by object id, over one `git cat-file` process."""
         process = await self._start("cat-file", "--batch", stdin=asyncio.subprocess.PIPE)
         try:
             yield GitBlobReader(process)
         finally:
-            await _end(process)
+            await _kill_process(process)
 
     async def _run(
         self,
@@ -124,16 +133,15 @@ class GitRepository:
         process = await self._start(*arguments, inside=inside, settings=settings, protocol=protocol)
         try:
             async with asyncio.timeout(self._seconds):
-                out, said = await process.communicate()
+                output, errors = await process.communicate()
         except TimeoutError:
             raise SourceUnavailable(f"git did not finish within {self._seconds:g} seconds.") from None
         finally:
-            await _end(process)
+            await _kill_process(process)
         if process.returncode:
-            raise SourceUnavailable(
-                f"The repository cannot be read: {_reason(said.decode('utf-8', 'replace'))}."
-            )
-        return out
+            reason = _describe_failure(errors.decode("utf-8", "replace"))
+            raise SourceUnavailable(f"The repository cannot be read: {reason}.")
+        return output
 
     async def _start(
         self,
@@ -145,19 +153,20 @@ class GitRepository:
     ) -> asyncio.subprocess.Process:
         if self._program is None:
             raise SourceUnavailable("The program git is not installed, or not on the PATH.")
-        chosen = [
-            part
-            for name, value in {**_SETTINGS, **(settings or {})}.items()
-            for part in ("-c", f"{name}={value}")
-        ]
-        place = [f"--git-dir={self._folder}"] if inside else []
+        command = [self._program]
+        for name, value in {**_GIT_CONFIG, **(settings or {})}.items():
+            command += ["-c", f"{name}={value}"]
+        if inside:
+            command.append(f"--git-dir={self._folder}")
+        stderr = asyncio.subprocess.DEVNULL  # with a pipe on stdin nobody reads it
+        if stdin == asyncio.subprocess.DEVNULL:
+            stderr = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
-            *(self._program, *chosen, *place, *arguments),
+            *command,
+            *arguments,
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE
-            if stdin == asyncio.subprocess.DEVNULL
-            else asyncio.subprocess.DEVNULL,
+            stderr=stderr,
             env={**self._environment, "GIT_ALLOW_PROTOCOL": protocol},
             cwd=self._folder,
         )
@@ -165,17 +174,19 @@ class GitRepository:
 
 @dataclass(frozen=True, slots=True)
 class GitBlobReader:
+    """Reads the contents of files from a `git cat-file --batch` process."""
+
     process: asyncio.subprocess.Process
 
     async def read(self, object_id: str) -> bytes:
-        """Raises SourceUnavailable."""
+        """The content of an object. Raises SourceUnavailable."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
             self.process.stdin.write(f"{object_id}\n".encode())
             await self.process.stdin.drain()
-            head = (await self.process.stdout.readuntil(b"\n")).split()
-            content = await self.process.stdout.readexactly(int(head[2]) + 1)
+            header = (await self.process.stdout.readuntil(b"\n")).split()
+            content = await self.process.stdout.readexactly(int(header[2]) + 1)
         except (OSError, asyncio.IncompleteReadError, IndexError, ValueError):
             raise SourceUnavailable(
                 "The fetched repository is damaged; remove it from the cache and try again."
@@ -183,28 +194,29 @@ class GitBlobReader:
         return content[:-1]
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _kill_process(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.communicate()
 
 
-def _entry(line: bytes) -> GitTreeEntry:
-    about, _, path = line.partition(b"\t")
-    mode, kind, object_id, size = about.split()
+def _parse_entry(line: bytes) -> GitTreeEntry:
+    fields, _, path = line.partition(b"\t")
+    mode, object_type, object_id, size = fields.split()
     if mode == b"120000":
-        name = "link"
-    elif kind == b"commit":
-        name = "submodule"
+        kind = "link"
+    elif object_type == b"commit":
+        kind = "submodule"
     else:
-        name = "blob"
-    return GitTreeEntry(
-        name, object_id.decode(), int(size) if size.isdigit() else 0, path.decode("utf-8", "replace")
-    )
+        kind = "blob"
+    size_in_bytes = int(size) if size.isdigit() else 0
+    return GitTreeEntry(kind, object_id.decode(), size_in_bytes, path.decode("utf-8", "replace"))
 
 
-def _reason(said: str) -> str:
-    """Why git failed, in our words: its own may name what is inside."""
-    lowered = said.lower()
-    return next((words for pattern, words in _REASONS if re.search(pattern, lowered)), "git failed")
+def _describe_failure(errors: str) -> str:
+    """Why git failed, in our words: its own may name private paths and addresses."""
+    for pattern, reason in _FAILURE_REASONS:
+        if re.search(pattern, errors.lower()):
+            return reason
+    return "git failed"

@@ -1,4 +1,4 @@
-"""Which web addresses may be reached: one strict reading of a URL, and a check of every address that its name stands for."""
+"""URL policy: one strict parser of URLs, and a check of every IP address of their hosts (against SSRF)."""
 
 import ipaddress
 import re
@@ -19,35 +19,36 @@ _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"[0-9]{1,5}")
 _UNSAFE = re.compile(r"[\x00-\x20\x7f-\x9f\ud800-\udfff\\]")
-_KEPT_IN_PATH = "/%:@!$&'()*+,;=~-._"
+_SAFE_IN_PATH = "/%:@!$&'()*+,;=~-._"
 
-# The special-purpose registries of IANA, where they hold an address that no page of the open web lives at.
+# Networks of IANA's special-purpose registries that hold no page of the open web.
 _SPECIAL_4 = tuple(
     map(
         ipaddress.IPv4Network,
-        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.31.196.0/24 "
-        "192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 "
-        "240.0.0.0/4".split(),
+        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 "
+        "192.0.2.0/24 192.31.196.0/24 192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 "
+        "198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4".split(),
     )
 )
 _GLOBAL_6 = ipaddress.IPv6Network("2000::/3")
 # Within it: protocol assignments with Teredo, documentation, 6to4.
 _SPECIAL_6 = tuple(map(ipaddress.IPv6Network, "2001::/23 2001:db8::/32 2002::/16 3fff::/20".split()))
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# What `allow_private` opens: the networks that people run themselves.
-_INSIDE_4 = tuple(
+# Networks that `allow_private` opens: those that people run themselves.
+_PRIVATE_4 = tuple(
     map(
         ipaddress.IPv4Network,
-        "10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.168.0.0/16 198.18.0.0/15".split(),
+        "10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.168.0.0/16 "
+        "198.18.0.0/15".split(),
     )
 )
-_INSIDE_6 = tuple(map(ipaddress.IPv6Network, "::1/128 fc00::/7 fe80::/10".split()))
+_PRIVATE_6 = tuple(map(ipaddress.IPv6Network, "::1/128 fc00::/7 fe80::/10".split()))
 
-# Cloud metadata services hand out credentials; no setting makes documents of them.
+# Cloud metadata services hand out credentials; no setting allows to fetch them.
 _METADATA_NAMES = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
 )
-_METADATA = frozenset(
+_METADATA_ADDRESSES = frozenset(
     map(
         ipaddress.ip_address,
         "169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 192.0.0.192 168.63.129.16 "
@@ -57,35 +58,44 @@ _METADATA = frozenset(
 
 
 class FetchRefused(CaipeError):
-    """The address may not be fetched, or what it leads to is of no use; the text is for a model or a person and names no inner address."""
+    """The URL may not be fetched, or its content cannot be used.
+
+    The text is for a model or a person and names no private IP address."""
 
     code = "fetch_refused"
 
 
 class FetchFailed(CaipeError):
-    """The address gave nothing; the text is for a model or a person. `status` is what the server answered, where it did."""
+    """Fetching the URL failed; the text is for a model or a person.
+
+    `status` is that of the server's answer, if any."""
 
     code = "fetch_failed"
     retryable = True
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.status, self.retry_after = status, retry_after
+        self.status = status
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedUrl:
-    """A web address, read once. `host` is an ASCII name in lower case without its last dot, or an address in its usual form."""
+    """An http or https URL, parsed once.
+
+    `host` is an ASCII name in lower case without its last dot, or an IP address in canonical form."""
 
     scheme: str
     host: str
     port: int
     path: str  # with the query, percent-encoded
-    address: IPAddress | None  # when the host is one
+    address: IPAddress | None  # if the host is an IP address
 
     @property
     def authority(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = self.host
+        if ":" in host:
+            host = f"[{host}]"
         if self.port == DEFAULT_PORTS[self.scheme]:
             return host
         return f"{host}:{self.port}"
@@ -100,7 +110,7 @@ class ParsedUrl:
 
 
 def parse_url(url: str) -> ParsedUrl:
-    """A URL without its fragment. Where programs read one form in two ways, it is refused."""
+    """Parses a URL without its fragment. A form that programs read in two ways is refused."""
     text = url.strip()
     if len(text) > MAX_URL:
         raise FetchRefused(f"The address is longer than {MAX_URL} characters.")
@@ -119,47 +129,49 @@ def parse_url(url: str) -> ParsedUrl:
         )
     if "@" in parts.netloc:
         raise FetchRefused("The address holds a user name or password. Write it without.")
-    host, port = _host_and_port(parts.netloc)
-    name, address = _host(host)
-    path = quote(parts.path or "/", safe=_KEPT_IN_PATH) + (
-        f"?{quote(parts.query, safe=_KEPT_IN_PATH + '?')}" if parts.query else ""
-    )
-    return ParsedUrl(scheme, name, _port(port, scheme), path, address)
+    host, port = _split_port(parts.netloc)
+    name, address = _parse_host(host)
+    path = quote(parts.path or "/", safe=_SAFE_IN_PATH)
+    if parts.query:
+        path += f"?{quote(parts.query, safe=_SAFE_IN_PATH + '?')}"
+    return ParsedUrl(scheme, name, _parse_port(port, scheme), path, address)
 
 
 def check_name(target: ParsedUrl, *, allow_private: bool) -> None:
-    """Refuses names that are known without asking anybody."""
+    """Refuses host names that are private without a look-up. Raises FetchRefused."""
     if target.host in _METADATA_NAMES:
-        raise _inner(target)
+        raise _private_network_error(target)
     if not allow_private and (target.host == "localhost" or target.host.endswith(".localhost")):
-        raise _inner(target)
+        raise _private_network_error(target)
 
 
-def check_addresses(target: ParsedUrl, found: tuple[IPAddress, ...], *, allow_private: bool) -> None:
-    """Refuses a host when one of its addresses may not be reached: a name with a public and a private answer is a trap."""
-    if not all(is_allowed_address(address, allow_private=allow_private) for address in found):
-        raise _inner(target)
+def check_addresses(target: ParsedUrl, addresses: tuple[IPAddress, ...], *, allow_private: bool) -> None:
+    """Refuses a host if any of its addresses is not allowed, even if others are."""
+    if not all(is_allowed_address(address, allow_private=allow_private) for address in addresses):
+        raise _private_network_error(target)
 
 
 def is_allowed_address(address: IPAddress, *, allow_private: bool) -> bool:
-    """Whether an address is on the open web, or in a network that is allowed."""
-    inner = _meant(address)
-    if inner in _METADATA:
+    """Whether an IP address is on the open web, or in a private network if those are allowed."""
+    address = _unwrap_ipv4(address)
+    if address in _METADATA_ADDRESSES:
         return False
-    if _open(inner):
+    if _is_public(address):
         return True
-    inside = _INSIDE_4 if inner.version == 4 else _INSIDE_6
-    return allow_private and any(inner in network for network in inside)
+    if not allow_private:
+        return False
+    private_networks = _PRIVATE_4 if address.version == 4 else _PRIVATE_6
+    return any(address in network for network in private_networks)
 
 
-def _open(address: IPAddress) -> bool:
+def _is_public(address: IPAddress) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _SPECIAL_4)
     return address in _GLOBAL_6 and not any(address in network for network in _SPECIAL_6)
 
 
-def _meant(address: IPAddress) -> IPAddress:
-    """The IPv4 address that a mapped or translated one leads to; scopes are names of this machine's and mean nothing here."""
+def _unwrap_ipv4(address: IPAddress) -> IPAddress:
+    """The IPv4 address in a mapped or NAT64 one; else the address without its scope."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -167,68 +179,73 @@ def _meant(address: IPAddress) -> IPAddress:
     return address.ipv4_mapped or ipaddress.IPv6Address(int(address))
 
 
-def _host_and_port(netloc: str) -> tuple[str, str]:
+def _split_port(netloc: str) -> tuple[str, str]:
     if netloc.startswith("["):
-        host, closed, rest = netloc.partition("]")
-        if not closed or (rest and not rest.startswith(":")):
-            raise _no_host()
-        return host + closed, rest[1:]
+        host, bracket, rest = netloc.partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise _no_host_error()
+        return host + bracket, rest[1:]
     host, _, port = netloc.partition(":")
     return host, port
 
 
-def _port(text: str, scheme: str) -> int:
+def _parse_port(text: str, scheme: str) -> int:
     if not text:
         return DEFAULT_PORTS[scheme]
-    port = int(text) if _PORT.fullmatch(text) else 0
-    if not 0 < port < 65536:
-        raise FetchRefused("The port in the address is not a number from 1 to 65535.")
-    return port
+    if _PORT.fullmatch(text) and 0 < int(text) < 65536:
+        return int(text)
+    raise FetchRefused("The port in the address is not a number from 1 to 65535.")
 
 
-def _host(text: str) -> tuple[str, IPAddress | None]:
+def _parse_host(text: str) -> tuple[str, IPAddress | None]:
     if text.startswith("["):
-        return _literal_6(text[1:-1])
-    try:
-        name = text if text.isascii() else idna.encode(text, uts46=True).decode("ascii")
-    except (idna.IDNAError, UnicodeError):
-        raise _no_host() from None
-    name = name.lower().removesuffix(".")
+        return _parse_ipv6(text[1:-1])
+    if not text.isascii():
+        text = _encode_idna(text)
+    name = text.lower().removesuffix(".")
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
-        return _literal_4(name)
+        return _parse_ipv4(name)
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise _no_host()
+        raise _no_host_error()
     return name, None
 
 
-def _literal_4(name: str) -> tuple[str, IPAddress]:
+def _encode_idna(name: str) -> str:
+    try:
+        return idna.encode(name, uts46=True).decode("ascii")
+    except (idna.IDNAError, UnicodeError):
+        raise _no_host_error() from None
+
+
+def _parse_ipv4(name: str) -> tuple[str, IPAddress]:
     """An IPv4 address in any form that C libraries and browsers read: 127.1, 0x7f000001, 017700000001."""
     if all(_NUMBER.fullmatch(part) for part in name.split(".")):
         with suppress(OSError):
             address = ipaddress.IPv4Address(socket.inet_aton(name))
             return str(address), address
-    raise _no_host()
+    raise _no_host_error()
 
 
-def _literal_6(text: str) -> tuple[str, IPAddress]:
+def _parse_ipv6(text: str) -> tuple[str, IPAddress]:
     if "%" in text:
         raise FetchRefused("The address names a network interface of this machine. Write it without.")
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
-        raise _no_host() from None
+        raise _no_host_error() from None
     return str(address), address
 
 
-def _no_host() -> FetchRefused:
+def _no_host_error() -> FetchRefused:
     return FetchRefused(
         "The address names no host that can be read. Write one like https://example.com/page."
     )
 
 
-def _inner(target: ParsedUrl) -> FetchRefused:
-    named = f"{target.host} belongs" if target.address is None else "The address belongs"
+def _private_network_error(target: ParsedUrl) -> FetchRefused:
+    subject = "The address" if target.address is not None else target.host
     return FetchRefused(
-        f"{named} to a private, local or reserved network, which is not fetched. An operator can allow private networks."
+        f"{subject} belongs to a private, local or reserved network, which is not fetched. "
+        "An operator can allow private networks."
     )

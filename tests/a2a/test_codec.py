@@ -1,4 +1,5 @@
-"""Events on the wire: what a client of ours reads back, and what a foreign client sees, in both protocol versions."""
+"""Events on the wire: what a client of ours reads back, and what a foreign client sees, in both protocol
+versions."""
 
 import json
 from datetime import UTC, datetime
@@ -59,18 +60,20 @@ def results(event: AnyEvent, *, is_v03: bool) -> list[dict[str, Any]]:
 
 def body(result: dict[str, Any]) -> dict[str, Any]:
     """The update itself, whatever the version wraps around it."""
-    found = next((result[key] for key in ("task", "statusUpdate", "artifactUpdate") if key in result), result)
-    assert isinstance(found, dict)
-    return found
+    payload = next(
+        (result[key] for key in ("task", "statusUpdate", "artifactUpdate") if key in result), result
+    )
+    assert isinstance(payload, dict)
+    return payload
 
 
 def artifact(event: AnyEvent, *, is_v03: bool) -> dict[str, Any]:
     """The one artifact of an event."""
-    found = [
+    artifacts = [
         body(result)["artifact"] for result in results(event, is_v03=is_v03) if "artifact" in body(result)
     ]
-    assert len(found) == 1
-    return dict(found[0])
+    assert len(artifacts) == 1
+    return dict(artifacts[0])
 
 
 def words(event: AnyEvent) -> str:
@@ -86,7 +89,7 @@ def strictly_parsed(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-# --- there and back ---------------------------------------------------------------------------------------------------
+# --- there and back -----------------------------------------------------------------------------------------
 
 
 def test_every_kind_has_a_strategy() -> None:
@@ -96,15 +99,15 @@ def test_every_kind_has_a_strategy() -> None:
 
 
 def _example_of(kind: str) -> AnyEvent:
-    found: list[AnyEvent] = []
+    events: list[AnyEvent] = []
 
     @settings(max_examples=1, database=None)
     @given(given_by.EVENTS[kind])
     def take(event: AnyEvent) -> None:
-        found.append(event)
+        events.append(event)
 
     take()
-    return found[-1]
+    return events[-1]
 
 
 @pytest.mark.parametrize("kind", given_by.EVENTS)
@@ -115,7 +118,9 @@ def test_what_is_decoded_is_what_was_encoded(kind: str, data: st.DataObject) -> 
     item = numbered(event, data.draw(st.integers(1, 2**40)))
     for is_v03 in BOTH:
         sent = [frame_to_json(frame, is_v03=is_v03) for frame in encode(REF, item)]
-        assert [found for one in sent for found in decode(json.loads(one))] == [(item.seq, event)]
+        assert [numbered_event for one in sent for numbered_event in decode(json.loads(one))] == [
+            (item.seq, event)
+        ]
 
 
 REAL_ARGUMENTS: dict[str, Any] = {
@@ -187,7 +192,9 @@ def test_deep_arguments_break_no_reader(depth: int, is_v03: bool) -> None:
         RunStarted(message_id="m", parts=(DataPart(data=nested(depth)),)),
         Answered(text="a", trace_id=TRACE, data=nested(depth)),
     ):
-        decoded = [found for result in results(event, is_v03=is_v03) for found in decode(result)]
+        decoded = [
+            numbered_event for result in results(event, is_v03=is_v03) for numbered_event in decode(result)
+        ]
         assert decoded == [(7, event)]
         assert ("bottom" in json.dumps(event.model_dump(mode="json"))) is (depth < 2000)
 
@@ -197,10 +204,10 @@ def test_an_integer_that_protobuf_would_round_is_shown_to_the_approver_digit_by_
     event = InputRequested(
         request_id="r", asked=Approval(tool="t", arguments={"id": 2**53 + 1, "small": 2**53, "huge": 10**400})
     )
-    shown = artifact(event, is_v03=is_v03)["parts"][0]["data"]["arguments"]
-    assert int(shown["id"]) == 2**53 + 1
-    assert int(shown["huge"]) == 10**400
-    assert shown["small"] == 2**53
+    arguments = artifact(event, is_v03=is_v03)["parts"][0]["data"]["arguments"]
+    assert int(arguments["id"]) == 2**53 + 1
+    assert int(arguments["huge"]) == 10**400
+    assert arguments["small"] == 2**53
     assert decode(results(event, is_v03=is_v03)[0]) == [(7, event)]
 
 
@@ -249,7 +256,7 @@ def test_the_prepared_envelope_of_a_delta_gives_the_same_json_as_the_slow_way(
             assert json.loads(fast) == json.loads(frame_to_json(frame, is_v03=is_v03))
 
 
-# --- frames: how many, in which order, with which numbers -------------------------------------------------------------
+# --- frames: how many, in which order, with which numbers ---------------------------------------------------
 
 STEP = PlanStep(step_id="step-1", title="Find tickets", agent="jira", status="in_progress")
 FRAMES: list[tuple[AnyEvent, list[str]]] = [
@@ -392,7 +399,7 @@ def test_the_task_event_holds_the_question_as_it_was_asked() -> None:
     assert (working["taskId"], working["contextId"]) == ("task-1", "context-1")
 
 
-# --- words on the wire ------------------------------------------------------------------------------------------------
+# --- words on the wire --------------------------------------------------------------------------------------
 
 DELEGATED: dict[str, Any] = {"call_id": "c1", "tool": "argocd", "delegates": True}
 INNER: dict[str, Any] = {
@@ -448,9 +455,9 @@ def test_names_are_in_title_form(name: str, title: str) -> None:
 
 @pytest.mark.parametrize("agent", ["argocd", "*bold*", "`code`"])
 def test_a_notification_adds_no_markdown(agent: str) -> None:
-    said = words(ToolStarted(call_id="c", tool=agent, delegates=True))
-    assert said.count("*") == agent.count("*")
-    assert said.count("`") == agent.count("`")
+    text = words(ToolStarted(call_id="c", tool=agent, delegates=True))
+    assert text.count("*") == agent.count("*")
+    assert text.count("`") == agent.count("`")
 
 
 def test_the_plan_is_also_drawn_as_text() -> None:
@@ -470,7 +477,7 @@ def test_the_plan_is_also_drawn_as_text() -> None:
     ]
 
 
-# --- artifacts --------------------------------------------------------------------------------------------------------
+# --- artifacts ----------------------------------------------------------------------------------------------
 
 
 def open_metadata(found: dict[str, Any]) -> dict[str, Any]:
@@ -566,9 +573,9 @@ def open_metadata(found: dict[str, Any]) -> dict[str, Any]:
 def test_a_notification_names_who_runs_what(
     event: AnyEvent, description: str, metadata: dict[str, Any], is_v03: bool
 ) -> None:
-    found = artifact(event, is_v03=is_v03)
-    assert found["description"] == description
-    assert open_metadata(found) == metadata
+    result = artifact(event, is_v03=is_v03)
+    assert result["description"] == description
+    assert open_metadata(result) == metadata
 
 
 def test_every_notification_has_an_artifact_of_its_own() -> None:
@@ -595,11 +602,11 @@ def test_narration_names_its_message_and_step(is_v03: bool) -> None:
 
 @VERSIONS
 def test_a_sub_agents_text_names_its_delegation(is_v03: bool) -> None:
-    found = artifact(
+    result = artifact(
         TextDelta(message_id="m", offset=0, text="a", agent="argocd", parent_call="c1"), is_v03=is_v03
     )
-    assert found["name"] == "subagent_result"
-    assert open_metadata(found) == {"source_agent": "argocd", "message_id": "m", "tool_call_id": "c1"}
+    assert result["name"] == "subagent_result"
+    assert open_metadata(result) == {"source_agent": "argocd", "message_id": "m", "tool_call_id": "c1"}
 
 
 def test_a_message_is_one_artifact_and_another_message_another() -> None:
@@ -708,7 +715,7 @@ def test_a_pause_says_what_is_asked(is_v03: bool) -> None:
     assert status["status"]["message"]["parts"][0]["text"] == "Which repository?"
 
 
-# --- forms and approvals ----------------------------------------------------------------------------------------------
+# --- forms and approvals ------------------------------------------------------------------------------------
 
 REPO = InputField(
     field_name="repo",
@@ -737,7 +744,7 @@ def test_a_form_has_the_shape_that_clients_know(is_v03: bool) -> None:
         response="I need a few details.",
         fields=(REPO, SIZE),
     )
-    found = artifact(InputRequested(request_id="r1", asked=form), is_v03=is_v03)
+    request = artifact(InputRequested(request_id="r1", asked=form), is_v03=is_v03)
     empty = dict.fromkeys(
         (
             "field_label",
@@ -750,7 +757,7 @@ def test_a_form_has_the_shape_that_clients_know(is_v03: bool) -> None:
         )
     )
     limits = dict.fromkeys(("minimum", "maximum", "min_length", "max_length"))
-    assert found["parts"][0]["data"] == {
+    assert request["parts"][0]["data"] == {
         "user_input": True,
         "request_id": "r1",
         "input_title": "Create GitHub Repo",
@@ -782,21 +789,21 @@ def test_a_form_has_the_shape_that_clients_know(is_v03: bool) -> None:
             },
         ],
     }
-    assert open_metadata(found) == {}
+    assert open_metadata(request) == {}
 
 
 @VERSIONS
 def test_an_approval_has_the_shape_that_clients_know(is_v03: bool) -> None:
-    asked = Approval(
+    approval = Approval(
         tool="delete_pod",
         arguments={"name": "web", "grace": 3},
         reason="It deletes.",
         expires_at=datetime(2026, 1, 2, tzinfo=UTC),
     )
-    found = artifact(
-        InputRequested(request_id="r1", asked=asked, agent="k8s", parent_call="c1"), is_v03=is_v03
+    request = artifact(
+        InputRequested(request_id="r1", asked=approval, agent="k8s", parent_call="c1"), is_v03=is_v03
     )
-    assert found["parts"][0]["data"] == {
+    assert request["parts"][0]["data"] == {
         "approval": True,
         "request_id": "r1",
         "agent": "k8s",
@@ -816,7 +823,7 @@ def test_every_request_has_an_artifact_of_its_own() -> None:
     assert one != other
 
 
-# --- snapshots --------------------------------------------------------------------------------------------------------
+# --- snapshots ----------------------------------------------------------------------------------------------
 
 
 def reread(events: list[AnyEvent], *, is_v03: bool) -> list[AnyEvent]:
@@ -893,7 +900,8 @@ def test_a_snapshot_sends_no_text_of_a_message_twice(events: list[AnyEvent]) -> 
 
 
 def foreign_view(events: list[AnyEvent], *, is_v03: bool) -> dict[str, Any]:
-    """What a client that knows nothing of us has after the frames: artifacts by append and replace, and the last status."""
+    """What a client that knows nothing of us has after the frames: artifacts by append and replace, and the
+    last status."""
     artifacts: dict[str, Any] = {}
     state, history = None, []
     renderer = FrameRenderer(REF, is_v03=is_v03)
@@ -921,8 +929,8 @@ def as_seen(found: dict[str, Any]) -> dict[str, Any] | None:
     data = [part["data"] for part in found["parts"] if "data" in part]
     if not text and not data:
         return None
-    kept = {key: found.get(key) for key in ("artifactId", "name", "description")}
-    return {**kept, "text": text, "data": data, "metadata": open_metadata(found)}
+    fields = {key: found.get(key) for key in ("artifactId", "name", "description")}
+    return {**fields, "text": text, "data": data, "metadata": open_metadata(found)}
 
 
 @given_by.examples(40)
@@ -936,9 +944,9 @@ def test_a_snapshot_shows_a_foreign_client_what_the_stream_would_have(events: li
                 )
             )
         )
-        seen = [as_seen(one) for one in task.get("artifacts", [])]
+        artifacts = [as_seen(one) for one in task.get("artifacts", [])]
         assert {
-            "artifacts": seen,
+            "artifacts": artifacts,
             "status": task["status"],
             "history": task.get("history", []),
         } == foreign_view(events, is_v03=is_v03)

@@ -1,4 +1,5 @@
-"""Agents that this project did not write, of protocol 1.0 and 0.3, as processes with the SDKs' stock servers; and broken ones."""
+"""Agents that this project did not write, of protocol 1.0 and 0.3, as processes with the SDKs' stock servers;
+and broken ones."""
 
 import asyncio
 import contextlib
@@ -69,10 +70,10 @@ def installed(command: list[str], env: dict[str, str]) -> tuple[bool, str]:
 def older_python() -> Path:
     """The interpreter of an environment with the older SDK, made once; the workers of a run share it."""
     folder = Path(sys.prefix) / f"foreign-a2a-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}"
-    python, made = folder / "bin" / "python", folder / "made"
+    python, marker = folder / "bin" / "python", folder / "made"
     with open(f"{folder}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
+        if not marker.exists():
             away = (
                 "PYTHONPATH",
                 network_guard.GUARD_FILE,
@@ -93,7 +94,7 @@ def older_python() -> Path:
             for command in (venv, pip):
                 done, reason = installed([sys.executable, "-m", *command], env)
                 need("a2a-sdk 0.3", done, f"{command[0]} failed: {reason}")
-            made.touch()
+            marker.touch()
     return python
 
 
@@ -115,7 +116,8 @@ class Server:
         return [call["method"] for call in calls if call["authorization"] == f"Bearer {authorization}"]
 
     async def called(self, authorization: str, times: int) -> None:
-        """Waits until so many calls have come; the far end is another process, which has no event to wait for."""
+        """Waits until so many calls have come; the far end is another process, which has no event to wait
+        for."""
         while len(await self.methods(authorization)) < times:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -161,9 +163,12 @@ def unstreamed(version: str) -> Iterator[Server]:
 @contextlib.asynccontextmanager
 async def asking(url: str, card: AgentCard | None = None, **options: Any) -> AsyncIterator[ThirdPartyClient]:
     async with httpx.AsyncClient(verify=PLAIN) as http:
-        found = card or await A2ACardResolver(http, url).get_agent_card()
+        agent_card = card or await A2ACardResolver(http, url).get_agent_card()
         yield ThirdPartyClient(
-            found, http, agent="argocd", **{"poll": 0.05, "connect_timeout": 5.0, "token": TOKEN, **options}
+            agent_card,
+            http,
+            agent="argocd",
+            **{"poll": 0.05, "connect_timeout": 5.0, "token": TOKEN, **options},
         )
 
 
@@ -190,7 +195,7 @@ def fact() -> str:
     return f"Version {uuid.uuid4().hex[:8]} is deployed."
 
 
-# --- what agents say ---------------------------------------------------------------------------------------------------
+# --- what agents say ----------------------------------------------------------------------------------------
 
 
 async def test_an_answer_in_artifacts_is_streamed_and_is_the_answer(server: Server) -> None:
@@ -362,14 +367,14 @@ async def test_a_question_of_the_agent_is_answered_after_a_restart_of_the_superv
         connect_remote_agent(agent("argocd", None), server.url) as far,
         supervisor_on(in_folder(tmp_path), model, agents=[far]) as client,
     ):
-        seen = await client.ask(reply, contextId=paused.context_id)
-    assert seen.answer == "Done."
+        stream = await client.ask(reply, contextId=paused.context_id)
+    assert stream.answer == "Done."
     assert [message.text for message in model.requests[-1].since_user if message.role == "tool"] == [
         f"It runs on {reply}."
     ]
 
 
-# --- what goes wrong ---------------------------------------------------------------------------------------------------
+# --- what goes wrong ----------------------------------------------------------------------------------------
 
 
 async def test_a_dropped_stream_is_polled_to_the_right_text(server: Server) -> None:
@@ -420,13 +425,13 @@ async def test_a_server_that_dies_is_unreachable(version: str) -> None:
     gate = uuid.uuid4().hex
     with running(version) as own:
         async with asking(own.url, poll=0.01, max_failures=2) as client:
-            asked = client.send(
+            events = client.send(
                 order([{"status": "working", "text": "One moment."}, {"gate": gate}]), ClientConversation()
             )
-            assert isinstance(await anext(asked), TextDelta)
+            assert isinstance(await anext(events), TextDelta)
             own.process.kill()
             with pytest.raises(Unreachable) as raised:
-                await heard(asked)
+                await heard(events)
             with pytest.raises(Unreachable) as refused:
                 await heard(client.send(order("Again?"), ClientConversation()))
     assert raised.value.accepted is True
@@ -470,7 +475,8 @@ async def test_a_cancelled_task_ends_the_stream(server: Server) -> None:
 
 
 async def test_an_agent_that_breaks_is_no_success(server: Server, version: str) -> None:
-    """The newer server says that the task failed; the older one leaves it as it was, and whoever asked waits as long as he likes."""
+    """The newer server says that the task failed; the older one leaves it as it was, and whoever asked waits
+    as long as he likes."""
     token, events = uuid.uuid4().hex, []
 
     async def listen(client: ThirdPartyClient) -> None:
@@ -501,7 +507,7 @@ async def test_errors_of_the_protocol_are_refusals(server: Server) -> None:
             await heard(client.send(order("Well?", task_id="no-such-task"), ClientConversation()))
 
 
-# --- servers that are none ---------------------------------------------------------------------------------------------
+# --- servers that are none ----------------------------------------------------------------------------------
 
 
 def card_of(url: str, protocol: str, streaming: bool) -> AgentCard:
@@ -566,7 +572,8 @@ async def test_what_is_not_a2a_is_refused_in_words(protocol: str, streaming: boo
     async with odd(NOT_A2A[what], protocol, streaming=streaming) as client:
         with pytest.raises((RequestRefused, Unreachable)) as raised:
             await heard(client.send(order("Well?"), ClientConversation()))
-    # The SDK's reader of 0.3 streams leaves out frames that say nothing; then the stream is one that ended too early.
+    # The SDK's reader of 0.3 streams leaves out frames that say nothing; then the stream is one that ended
+    # too early.
     skipped = protocol == "0.3" and streaming and what in ("nothing", "other words")
     assert isinstance(raised.value, Unreachable) if skipped else "did not answer in A2A" in str(raised.value)
     assert str(raised.value).startswith("The agent argocd ")
@@ -583,10 +590,10 @@ async def test_an_error_answer_is_short_and_holds_no_token(protocol: str, stream
     async with odd(lambda: JSONResponse(error), protocol, streaming=streaming) as client:
         with pytest.raises(RequestRefused) as raised:
             await heard(client.send(order("Well?"), ClientConversation()))
-    said = str(raised.value)
-    assert said.startswith("The agent argocd refused the request (-32603): xxx")
-    assert len(said) < 360
-    assert TOKEN[:6] not in said
+    message = str(raised.value)
+    assert message.startswith("The agent argocd refused the request (-32603): xxx")
+    assert len(message) < 360
+    assert TOKEN[:6] not in message
 
 
 @protocols
@@ -609,17 +616,17 @@ async def test_an_error_in_the_body_of_an_http_error_is_read(protocol: str) -> N
 
 @protocols
 async def test_a_stream_without_a_word_is_not_sent_again(protocol: str) -> None:
-    asked: list[int] = []
+    requests: list[int] = []
 
     def nothing() -> Response:
-        asked.append(1)
+        requests.append(1)
         return sse()
 
     async with odd(nothing, protocol) as client:
         with pytest.raises(Unreachable) as raised:
             await heard(client.send(order("Well?"), ClientConversation()))
     assert raised.value.accepted is None
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 @protocols
@@ -689,21 +696,21 @@ async def test_an_error_in_a_stream_counts_unless_the_task_has_ended() -> None:
 
 
 async def test_a_stream_that_stays_open_after_the_end_is_left() -> None:
-    left = asyncio.Event()
+    disconnected = asyncio.Event()
 
     async def held_open() -> AsyncIterator[bytes]:
         yield events_of(result(COMPLETED))
         try:
             await asyncio.Event().wait()
         finally:
-            left.set()
+            disconnected.set()
 
     async with odd(
         lambda: StreamingResponse(held_open(), media_type="text/event-stream"), "0.3", idle_timeout=600.0
     ) as client:
         async with asyncio.timeout(30):
             events = await heard(client.send(order("Well?"), ClientConversation()))
-            await left.wait()
+            await disconnected.wait()
     assert events[-1] == Answered(agent="argocd", text="Done.", trace_id="")
 
 

@@ -1,4 +1,5 @@
-"""Frames of agents that are not ours, as a reader of the run sees them: each text once, one answer, no exception."""
+"""Frames of agents that are not ours, as a reader of the run sees them: each text once, one answer, no
+exception."""
 
 from typing import Any
 
@@ -59,8 +60,8 @@ def data(value: Any) -> Part:
 
 
 def parts_of(said: Any) -> list[Part]:
-    given = said if isinstance(said, list) else [] if said is None else [said]
-    return [Part(text=one) if isinstance(one, str) else one for one in given]
+    parts = said if isinstance(said, list) else [] if said is None else [said]
+    return [Part(text=one) if isinstance(one, str) else one for one in parts]
 
 
 def status(state: str, said: Any = None, message_id: str = "") -> TaskStatus:
@@ -361,10 +362,10 @@ CASES: dict[str, tuple[list[StreamResponse], list[tuple[str, str]], str]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_answer_is_seen_once(case: str) -> None:
-    frames, shown, answer = CASES[case]
+    frames, texts, answer = CASES[case]
     events = read(*frames)
     transcript = fold(events)
-    assert spans(transcript) == shown
+    assert spans(transcript) == texts
     assert (transcript.state, transcript.answer) == ("completed", answer)
     ended = [event.message_id for event in events if isinstance(event, TextEnded)]
     assert set(ended) == {span.message_id for span in transcript.spans}
@@ -373,10 +374,10 @@ def test_an_answer_is_seen_once(case: str) -> None:
 
 def test_a_replaced_message_takes_the_slot_of_the_first() -> None:
     events = read(chunk("a", "One."), chunk("a", "Two."), chunk("a", "Three."), DONE)
-    gone = [event for event in events if isinstance(event, TextDiscarded)]
+    discarded = [event for event in events if isinstance(event, TextDiscarded)]
     deltas = [event for event in events if isinstance(event, TextDelta)]
     first = deltas[0].message_id
-    assert [event.message_id for event in gone] == [event.message_id for event in deltas[:2]]
+    assert [event.message_id for event in discarded] == [event.message_id for event in deltas[:2]]
     assert [event.slot for event in deltas] == [None, first, first]
     assert len({event.message_id for event in deltas}) == 3
 
@@ -529,17 +530,19 @@ def test_a_cancel() -> None:
 
 def test_a_question() -> None:
     frames = [says(LOOK), told("input-required", "Which cluster?", "m1")]
-    *_, asked, paused = read(*frames)
-    assert isinstance(asked, InputRequested)
+    *_, requested, paused = read(*frames)
+    assert isinstance(requested, InputRequested)
     assert isinstance(paused, Paused)
-    assert (asked.asked.response, paused.text, paused.requests) == (
+    assert (requested.asked.response, paused.text, paused.requests) == (
         "Which cluster?",
         "Which cluster?",
-        (asked.request_id,),
+        (requested.request_id,),
     )
-    assert [(field.field_name, field.field_type) for field in asked.asked.fields] == [("answer", "textarea")]
-    assert read(*frames)[-2].request_id == asked.request_id
-    assert read(told("input-required", "Which cluster?", "m2"))[-2].request_id != asked.request_id
+    assert [(field.field_name, field.field_type) for field in requested.asked.fields] == [
+        ("answer", "textarea")
+    ]
+    assert read(*frames)[-2].request_id == requested.request_id
+    assert read(told("input-required", "Which cluster?", "m2"))[-2].request_id != requested.request_id
 
 
 def test_a_question_that_is_also_a_result_is_not_shown_twice() -> None:
@@ -555,8 +558,8 @@ def test_a_question_that_is_also_a_result_is_not_shown_twice() -> None:
 
 
 def test_a_question_that_was_said_before() -> None:
-    *_, asked, _ = read(says("Which cluster?"), told("input-required"))
-    assert asked.asked.response == "Which cluster?"
+    *_, requested, _ = read(says("Which cluster?"), told("input-required"))
+    assert requested.asked.response == "Which cluster?"
 
 
 def test_a_flood_is_cut() -> None:
@@ -576,7 +579,7 @@ def test_a_flood_in_a_result_is_cut() -> None:
     assert sum(len(span.text) for span in transcript.spans) <= 1_000_000 + len("\n[Output truncated]")
 
 
-# --- whatever comes ----------------------------------------------------------------------------------------------------
+# --- whatever comes -----------------------------------------------------------------------------------------
 
 ODD = [
     "",
@@ -699,23 +702,24 @@ distinct = st.lists(
 def test_no_text_is_seen_twice(
     said: list[str], cuts: list[int], result: str, repeated: bool, snapshots: bool, lost: int
 ) -> None:
-    """An agent that narrates, streams its answer, repeats it as a result and in its last status, over a line that breaks."""
+    """An agent that narrates, streams its answer, repeats it as a result and in its last status, over a line
+    that breaks."""
     *narration, answer = said
     frames = [says(text, text) for text in narration]
     pieces, rest = [], answer
     for cut in cuts:
         pieces, rest = [*pieces, rest[:cut]], rest[cut:]
     frames += [chunk("a", piece, append=number > 0) for number, piece in enumerate([*pieces, rest]) if piece]
-    whole = [made("a", answer)]
+    full_artifacts = [made("a", answer)]
     if result:
         frames.append(chunk("r", answer, result, last=True))
-        whole.append(made("r", answer, result))
+        full_artifacts.append(made("r", answer, result))
     last = answer if repeated else None
-    end = task("completed", *whole, said=last) if snapshots or lost else told("completed", last)
-    heard = frames[: len(frames) - lost] if lost else frames
-    transcript = seen(*heard, end)
+    end = task("completed", *full_artifacts, said=last) if snapshots or lost else told("completed", last)
+    received = frames[: len(frames) - lost] if lost else frames
+    transcript = seen(*received, end)
     assert transcript.answer == answer
-    shown = [span.text for span in transcript.spans]
-    assert shown.count(answer) == 1
-    assert len(shown) == len(set(shown))
-    assert "".join(shown).count(answer) == 1
+    texts = [span.text for span in transcript.spans]
+    assert texts.count(answer) == 1
+    assert len(texts) == len(set(texts))
+    assert "".join(texts).count(answer) == 1

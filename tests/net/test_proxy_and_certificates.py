@@ -1,4 +1,5 @@
-"""Behind a company's proxy and with a company's CA: models and servers are reached, and without the CA the reason is readable."""
+"""Behind a company's proxy and with a company's CA: models and servers are reached, and without the CA the
+reason is readable."""
 
 import itertools
 import os
@@ -32,10 +33,11 @@ def fake(provider: str) -> Any:
 
 
 def model_of(provider: str, address: str) -> dict[str, str]:
-    """The settings of the model; the timeout differs each time, since LangChain keeps a client per timeout for the whole process."""
+    """The settings of the model; the timeout differs each time, since LangChain keeps a client per timeout
+    for the whole process."""
     prefix, timeout = provider.upper(), f"70.{next(_COUNT):06}"
-    given = {f"{prefix}_BASE_URL": address, f"{prefix}_API_KEY": "test-key"}
-    return {"LLM_MODEL": f"{provider}:scripted", "LLM_TIMEOUT_SECONDS": timeout, **given}
+    variables = {f"{prefix}_BASE_URL": address, f"{prefix}_API_KEY": "test-key"}
+    return {"LLM_MODEL": f"{provider}:scripted", "LLM_TIMEOUT_SECONDS": timeout, **variables}
 
 
 def hidden(provider: str, tunnel: Tunnel) -> dict[str, str]:
@@ -60,8 +62,8 @@ async def test_a_model_behind_a_proxy_and_a_private_ca_answers(
         settings = {**hidden(provider, tunnel), proxy: tunnel.proxy, variable: str(tunnel.bundle)}
         export_variables(settings)  # as the composition root does
         async with supervisor(None, env=settings) as client:
-            seen = await client.ask(text)
-    assert seen.answer == f"You said {text}."
+            stream = await client.ask(text)
+    assert stream.answer == f"You said {text}."
     assert set(tunnel.asked) == {f"CONNECT {tunnel.host}:443"}
 
 
@@ -71,11 +73,11 @@ async def test_without_the_ca_a_question_fails_readably(provider: str, tmp_path:
         settings = {**hidden(provider, tunnel), "HTTPS_PROXY": tunnel.proxy, "LLM_ATTEMPTS": "1"}
         export_variables(settings)
         async with supervisor(None, env=settings) as client:
-            seen = await client.ask("Well?")
+            stream = await client.ask("Well?")
         assert model.requests == []
-    assert seen.last.state == "failed"
-    assert "model" in seen.last.status_text
-    assert "Traceback" not in seen.raw.decode()
+    assert stream.last.state == "failed"
+    assert "model" in stream.last.status_text
+    assert "Traceback" not in stream.raw.decode()
     assert tunnel.asked == [f"CONNECT {tunnel.host}:443"]
 
 
@@ -90,8 +92,8 @@ async def test_a_server_process_takes_proxy_and_ca_from_its_file(tmp_path: Path)
         }
         (tmp_path / ".env").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         async with serving("platform-engineer") as (program, client):
-            seen = await client.ask(text)
-    assert seen.answer == f"You said {text}."
+            stream = await client.ask(text)
+    assert stream.answer == f"You said {text}."
     assert set(tunnel.asked) == {f"CONNECT {tunnel.host}:443"}
     assert "Traceback" not in program.err
 

@@ -40,7 +40,8 @@ class DatabaseServers:
 
     @cached_property
     def postgres(self) -> str:
-        """PostgreSQL of the system, else of the package with its binaries; as root under a user of its own."""
+        """PostgreSQL of the system, else of the package with its binaries; as root under a user of its
+        own."""
         return self._postgres(postgres_programs())
 
     @cached_property
@@ -75,10 +76,10 @@ class DatabaseServers:
             "-E",
             "UTF8",
         ]
-        made = subprocess.run(
+        initdb = subprocess.run(
             [*first, "--no-locale"], cwd=folder, capture_output=True, text=True, check=False, **owner
         )
-        need("PostgreSQL", made.returncode == 0, f"initdb said: {made.stderr[-500:]}")
+        need("PostgreSQL", initdb.returncode == 0, f"initdb said: {initdb.stderr[-500:]}")
         run = [programs / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", folder, "-F"]
         self._serve(run, port, folder, stop=signal.SIGINT, **owner)
         url = f"postgresql://caipe:{PASSWORD}@127.0.0.1:{port}/postgres"

@@ -1,4 +1,5 @@
-"""The two protocol versions side by side: what a method is called, how a message is written, where a task is found."""
+"""The two protocol versions side by side: what a method is called, how a message is written, where a task is
+found."""
 
 import uuid
 from dataclasses import dataclass
@@ -74,8 +75,8 @@ both_versions = pytest.mark.parametrize("dialect", [V03, V10], ids=str)
 
 def artifact(task: dict[str, Any], name: str) -> dict[str, Any]:
     """The one artifact of this name in a task."""
-    (found,) = [one for one in task.get("artifacts") or () if one["name"] == name]
-    return dict(found)
+    (named_artifact,) = [one for one in task.get("artifacts") or () if one["name"] == name]
+    return dict(named_artifact)
 
 
 def text_of(found: dict[str, Any]) -> str:

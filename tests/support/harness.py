@@ -88,7 +88,8 @@ async def supervisor(
     env: Mapping[str, str] | None = None,
     skills: SkillCatalog | None = None,
 ) -> AsyncIterator["Client"]:
-    """The real supervisor with a scripted (or given) model behind the real A2A server, and a client for its wire."""
+    """The real supervisor with a scripted (or given) model behind the real A2A server, and a client for its
+    wire."""
     chosen = ScriptedChatModel(script=model) if isinstance(model, Script) else model
     app = create_app(
         Settings.from_variables({**FAST, **(env or {})}),
@@ -211,11 +212,11 @@ class Client:
 
 async def read_frames(response: httpx.Response) -> AsyncIterator[Frame]:
     """Server-sent events from raw bytes; comments are skipped."""
-    held = b""
+    buffer = b""
     async for piece in response.aiter_bytes():
-        held += piece
-        while b"\n\n" in held:
-            raw, _, held = held.partition(b"\n\n")
+        buffer += piece
+        while b"\n\n" in buffer:
+            raw, _, buffer = buffer.partition(b"\n\n")
             fields = dict(line.split(b": ", 1) for line in raw.split(b"\n") if not line.startswith(b":"))
             if b"data" in fields:
                 number = fields[b"id"].decode() if b"id" in fields else None
@@ -266,7 +267,8 @@ class ReceivedStream:
 
     @property
     def streamed_texts(self) -> list[str]:
-        """The supervisor's texts as a client of the wire joins them: one per artifact, replaced when not appended."""
+        """The supervisor's texts as a client of the wire joins them: one per artifact, replaced when not
+        appended."""
         return joined(self.named("streaming_result"))
 
     @property

@@ -1,4 +1,5 @@
-"""A reader whose line drops after so many bytes of the raw response, wherever that is: in the head, in a chunk, in a character."""
+"""A reader whose line drops after so many bytes of the raw response, wherever that is: in the head, in a
+chunk, in a character."""
 
 import asyncio
 import json
@@ -33,17 +34,17 @@ async def read_partial(
     """The first `most` bytes of the response, or all of it. `seen` is set when the mark has arrived."""
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    held, dropped = b"", False
+    received, dropped = b"", False
     try:
         writer.write(_request(host, method, params, cursor))
         while not dropped and (more := await reader.read(_SIZE)):
-            held = (held + more)[:most]
-            dropped = len(held) == most
-            if seen is not None and mark in held:
+            received = (received + more)[:most]
+            dropped = len(received) == most
+            if seen is not None and mark in received:
                 seen.set()
     finally:
         writer.transport.abort()
-    return _piece(held, dropped)
+    return _piece(received, dropped)
 
 
 def _request(host: str, method: str, params: Any, cursor: str | None) -> bytes:
@@ -65,8 +66,8 @@ def _piece(held: bytes, dropped: bool) -> PartialResponse:
     if b"transfer-encoding: chunked" not in head.lower():
         return PartialResponse([], dropped, rest)
     body = unchunked(rest)
-    *whole, _ = body.split(b"\n\n")
-    return PartialResponse([frame for raw in whole if (frame := _frame(raw))], dropped, body)
+    *complete_frames, _ = body.split(b"\n\n")
+    return PartialResponse([frame for raw in complete_frames if (frame := _frame(raw))], dropped, body)
 
 
 def unchunked(rest: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a backend gives when it is open, and the sentence when its package is missing."""
+"""The interface of checkpoint backends, and imports of their optional packages."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,9 @@ from ai_platform_engineering.runtime.checkpoints.database_choice import Database
 
 @dataclass(frozen=True, slots=True)
 class OpenBackend:
-    """A checkpointer, a store and how to prune a thread; what has to be closed is on the stack that was handed in."""
+    """An open backend: its checkpointer, its store, and the function that prunes a thread (thread id, idle).
+
+    The exit stack that opened it closes it."""
 
     saver: BaseCheckpointSaver[Any]
     store: BaseStore
@@ -28,20 +30,22 @@ class OpenBackend:
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
-    """How long to wait for a first answer, and after how many minutes an untouched conversation may be forgotten."""
+    """The timeout of the first answer, and the minutes after which an unused conversation may be deleted."""
 
     timeout_seconds: float
     ttl_minutes: int | None = None
 
 
 class BackendOpener(Protocol):
+    """Opens a backend; what has to be closed is pushed on the stack."""
+
     async def __call__(
-        self, choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack
+        self, choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack
     ) -> OpenBackend: ...
 
 
 def import_optional(name: str, extra: str) -> ModuleType:
-    """An optional package; a missing one is answered with the command that installs it."""
+    """Imports an optional package. Raises ConfigurationError with the command that installs a missing one."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -52,7 +56,7 @@ def import_optional(name: str, extra: str) -> ModuleType:
 
 
 async def stop_store_task(store: AsyncBatchedBaseStore) -> None:
-    """Ends the store's background task, which has no public end."""
+    """Cancels the store's background task, which has no public method for it."""
     task = store._task
     if task and not task.done():
         task.cancel()

@@ -1,4 +1,4 @@
-"""The graph's checkpointer and store on the database the settings choose, checked by a real call when the server starts."""
+"""Opens the graph's checkpointer and store on the configured database, and checks it by a real call."""
 
 import asyncio
 import logging
@@ -34,20 +34,22 @@ SETUP_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """What a graph is compiled with; `problem` says why it is memory although a database was chosen."""
+    """The checkpointer and store of a graph; `problem` says why memory replaces the configured database."""
 
     saver: BaseCheckpointSaver[Any]
     store: BaseStore
     backend: str
     problem: str | None
-    _opened: OpenBackend
+    _backend: OpenBackend
     _stack: AsyncExitStack
 
     async def prune(self, thread_id: str, *, idle: bool) -> None:
-        """Keeps what the next turn needs; `idle` (over, and nothing pending) also forgets the sub-graphs of the turn."""
+        """Deletes checkpoints that the next turn does not need.
+
+        For an `idle` thread (its run is over, no request is pending) also those of sub-graphs."""
         try:
-            await self._opened.prune(thread_id, idle)
-        except Exception as error:  # noqa: BLE001 - the turn is stored; what is left over goes with the next prune
+            await self._backend.prune(thread_id, idle)
+        except Exception as error:  # noqa: BLE001 - the turn is stored; the next prune deletes the rest
             log.warning(
                 "Old checkpoints were not removed: %s", type(error).__name__, extra={"thread_id": thread_id}
             )
@@ -59,18 +61,17 @@ class Checkpoints:
 async def open_checkpoints(
     settings: StorageSettings, home: Path, *, limit: float = FIRST_ANSWER_SECONDS
 ) -> Checkpoints:
-    """Opens what the settings choose; a database that does not answer within `limit` seconds is replaced by memory, with a warning."""
-    choice, for_store = (
-        _in_home(choose_checkpoint_database(settings), home),
-        _in_home(choose_store_database(settings), home),
-    )
-    terms = BackendOptions(limit, settings.ttl_minutes)
+    """Opens the configured database; memory, with a warning, if it does not answer in `limit` seconds."""
+    choice = _set_default_path(choose_checkpoint_database(settings), home)
+    store_choice = _set_default_path(choose_store_database(settings), home)
+    options = BackendOptions(limit, settings.ttl_minutes)
     stack = AsyncExitStack()
     try:
         try:
-            opened = await _open(choice, terms, stack)
-            if for_store.backend != choice.backend:
-                opened = replace(opened, store=(await _open(for_store, terms, stack)).store)
+            backend = await _open_backend(choice, options, stack)
+            if store_choice.backend != choice.backend:
+                store_backend = await _open_backend(store_choice, options, stack)
+                backend = replace(backend, store=store_backend.store)
         except BaseException:
             await stack.aclose()
             raise
@@ -79,32 +80,37 @@ async def open_checkpoints(
         if settings.required:
             raise ConfigurationError(f"{unavailable} STORAGE_REQUIRED forbids to go on without it.") from None
         log.warning("%s", problem)
-        memory = await open_memory(DatabaseChoice("memory"), terms, stack)
+        memory = await open_memory(DatabaseChoice("memory"), options, stack)
         return Checkpoints(memory.saver, memory.store, "memory", problem, memory, stack)
-    return Checkpoints(opened.saver, opened.store, choice.backend, None, opened, stack)
+    return Checkpoints(backend.saver, backend.store, choice.backend, None, backend, stack)
 
 
 class _Unavailable(Exception):
     """The database cannot be used; the text names it without its password."""
 
 
-async def _open(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
-    opener = _opener(choice)
+async def _open_backend(
+    choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack
+) -> OpenBackend:
+    open_backend = _import_opener(choice)
     try:
         async with asyncio.timeout(SETUP_SECONDS):
-            opened = await opener(choice, terms, stack)
+            backend = await open_backend(choice, options, stack)
         # A saver connects late: only an answer shows that it works.
-        async with asyncio.timeout(terms.timeout_seconds):
-            await opened.saver.aget_tuple({"configurable": {"thread_id": "caipe-start", "checkpoint_ns": ""}})
-        return opened
+        async with asyncio.timeout(options.timeout_seconds):
+            await backend.saver.aget_tuple(
+                {"configurable": {"thread_id": "caipe-start", "checkpoint_ns": ""}}
+            )
+        return backend
     except ConfigurationError:
         raise
-    except Exception as error:  # noqa: BLE001 - five client libraries; the text may quote the address, so only the type is told
+    # Five client libraries have no common base class; only the type is told: a text may quote the address.
+    except Exception as error:  # noqa: BLE001
         raise _Unavailable(f"{choice.label} cannot be used ({type(error).__name__}).") from None
 
 
-def _opener(choice: DatabaseChoice) -> BackendOpener:
-    """The backend's module, imported only when it is chosen."""
+def _import_opener(choice: DatabaseChoice) -> BackendOpener:
+    """The function that opens the backend; its module is imported only when it is configured."""
     match choice.backend:
         case "memory":
             return open_memory
@@ -129,7 +135,7 @@ def _opener(choice: DatabaseChoice) -> BackendOpener:
             return open_mongodb
 
 
-def _in_home(choice: DatabaseChoice, home: Path) -> DatabaseChoice:
+def _set_default_path(choice: DatabaseChoice, home: Path) -> DatabaseChoice:
     if choice.backend == "sqlite" and not choice.address:
         return replace(choice, address=str(home / CHECKPOINT_FILE))
     return choice

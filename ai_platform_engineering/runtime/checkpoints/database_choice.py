@@ -1,4 +1,4 @@
-"""Which database holds the conversations: from settings to a backend and its address."""
+"""The choice of the database for checkpoints and store: from settings to a backend and its address."""
 
 import re
 from dataclasses import dataclass, field
@@ -21,22 +21,22 @@ _SCHEMES: dict[str, Backend] = {
     "mongodb": "mongodb",
     "mongodb+srv": "mongodb",
 }
-_LABELS: dict[Backend, str] = {
+_BACKEND_NAMES: dict[Backend, str] = {
     "memory": "Memory",
     "sqlite": "SQLite",
     "postgres": "PostgreSQL",
     "redis": "Redis",
     "mongodb": "MongoDB",
 }
-# Strict on purpose: an address that is written in an odd way is not quoted at all, since a part of it may be the password.
-_HOST = re.compile(
+# Strict on purpose: an unusual address is not quoted at all, since a part of it may be the password.
+_ADDRESS = re.compile(
     r"[a-z0-9+]+://(?:[^@/?#]*@)?(?P<host>[A-Za-z0-9.-]+(?::\d+)?|\[[0-9A-Fa-f:]+\](?::\d+)?)(?:[/?].*)?"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseChoice:
-    """A backend and where it is; no address means the place the backend has by itself."""
+    """A backend, its address (empty: the backend's default), and the environment variable that sets it."""
 
     backend: Backend
     address: str = field(default="", repr=False)
@@ -44,23 +44,26 @@ class DatabaseChoice:
 
     @property
     def label(self) -> str:
-        """The database in words: its kind and host, never a password."""
-        found = _HOST.fullmatch(self.address) if self.backend not in ("memory", "sqlite") else None
-        if found:
-            return f"{_LABELS[self.backend]} at {found['host']}"
-        return _LABELS[self.backend]
+        """The database for people: its kind and host, never a password."""
+        name = _BACKEND_NAMES[self.backend]
+        if self.backend in ("memory", "sqlite"):
+            return name
+        address = _ADDRESS.fullmatch(self.address)
+        if address is None:
+            return name
+        return f"{name} at {address['host']}"
 
 
 def choose_checkpoint_database(settings: StorageSettings) -> DatabaseChoice:
     """The checkpointer's backend: the named type, else the first address that is set, else SQLite."""
     if settings.checkpoint_type:
-        return _named(settings.checkpoint_type, settings)
+        return _choose_by_type(settings.checkpoint_type, settings)
     if settings.database_url:
-        return _by_scheme(settings.database_url)
+        return _choose_by_url(settings.database_url)
     if settings.mongodb_uri:
         return DatabaseChoice("mongodb", settings.mongodb_uri.get_secret_value(), "MONGODB_URI")
     if settings.redis_url:
-        return DatabaseChoice("redis", _with_redis_scheme(settings.redis_url.get_secret_value()), "REDIS_URL")
+        return DatabaseChoice("redis", _to_redis_scheme(settings.redis_url.get_secret_value()), "REDIS_URL")
     return DatabaseChoice("sqlite")
 
 
@@ -70,52 +73,62 @@ def choose_store_database(settings: StorageSettings) -> DatabaseChoice:
     if settings.store_type in (None, checkpointer.backend):
         return checkpointer
     assert settings.store_type
-    return _named(settings.store_type, settings)
+    return _choose_by_type(settings.store_type, settings)
 
 
-def _named(backend: Backend, settings: StorageSettings) -> DatabaseChoice:
-    general = _by_scheme(settings.database_url) if settings.database_url else None
-    candidates: dict[str, SecretStr | None] = {}
+def _choose_by_type(backend: Backend, settings: StorageSettings) -> DatabaseChoice:
+    """The named backend with its own address, else with that of DATABASE_URL."""
+    by_url = None
+    if settings.database_url:
+        by_url = _choose_by_url(settings.database_url)
+    if backend == "memory":
+        return DatabaseChoice("memory")
+    addresses = _backend_addresses(backend, settings)
+    for variable, secret in addresses.items():
+        if secret:
+            address = secret.get_secret_value()
+            if backend == "redis":
+                address = _to_redis_scheme(address)
+            return DatabaseChoice(backend, address, variable)
+    if by_url is not None and by_url.backend == backend:
+        return by_url
+    if backend == "sqlite":
+        return DatabaseChoice("sqlite")
+    names = " or ".join([*addresses, "DATABASE_URL"])
+    raise ConfigurationError(
+        f"{_BACKEND_NAMES[backend]} is chosen to keep conversations, but its address is missing. Set {names}."
+    )
+
+
+def _backend_addresses(backend: Backend, settings: StorageSettings) -> dict[str, SecretStr | None]:
+    """The backend's own address settings by environment variable, first the one that counts."""
     match backend:
-        case "memory":
-            return DatabaseChoice("memory")
         case "postgres":
-            candidates = {"LANGGRAPH_CHECKPOINT_POSTGRES_DSN": settings.postgres_dsn}
+            return {"LANGGRAPH_CHECKPOINT_POSTGRES_DSN": settings.postgres_dsn}
         case "redis":
-            candidates = {
+            return {
                 "LANGGRAPH_CHECKPOINT_REDIS_URL": settings.redis_dsn,
                 "REDIS_URL": settings.redis_url,
             }
         case "mongodb":
-            candidates = {
+            return {
                 "LANGGRAPH_CHECKPOINT_MONGODB_URI": settings.mongodb_dsn,
                 "MONGODB_URI": settings.mongodb_uri,
             }
-        case "sqlite":
-            pass
-    for variable, address in candidates.items():
-        if address:
-            text = address.get_secret_value()
-            return DatabaseChoice(backend, _with_redis_scheme(text) if backend == "redis" else text, variable)
-    if general and general.backend == backend:
-        return general
-    if backend == "sqlite":
-        return DatabaseChoice("sqlite")
-    names = " or ".join([*candidates, "DATABASE_URL"])
-    raise ConfigurationError(
-        f"{_LABELS[backend]} is chosen to keep conversations, but its address is missing. Set {names}."
-    )
+        case _:
+            return {}
 
 
-def _by_scheme(url: SecretStr) -> DatabaseChoice:
+def _choose_by_url(url: SecretStr) -> DatabaseChoice:
     scheme, separator, rest = url.get_secret_value().partition("://")
-    # `postgresql+asyncpg` and the like name a driver; the kind of database is all that counts here.
-    kind = scheme.lower() if scheme.lower() == "mongodb+srv" else scheme.lower().partition("+")[0]
-    backend = _SCHEMES.get(kind) if separator else None
+    scheme = scheme.lower()
+    if scheme != "mongodb+srv":
+        scheme = scheme.partition("+")[0]  # without the driver, as in `postgresql+asyncpg`
+    backend = _SCHEMES.get(scheme) if separator else None
     match backend:
         case None:
-            known = "postgresql, redis, mongodb, sqlite or memory"
-            raise ConfigurationError(f"DATABASE_URL: the address must begin with {known} and ://.")
+            schemes = "postgresql, redis, mongodb, sqlite or memory"
+            raise ConfigurationError(f"DATABASE_URL: the address must begin with {schemes} and ://.")
         case "memory":
             return DatabaseChoice("memory", variable="DATABASE_URL")
         case "sqlite":
@@ -124,10 +137,10 @@ def _by_scheme(url: SecretStr) -> DatabaseChoice:
                 return DatabaseChoice("memory", variable="DATABASE_URL")
             return DatabaseChoice("sqlite", path, "DATABASE_URL")
         case "redis":
-            return DatabaseChoice("redis", _with_redis_scheme(f"{kind}://{rest}"), "DATABASE_URL")
+            return DatabaseChoice("redis", _to_redis_scheme(f"{scheme}://{rest}"), "DATABASE_URL")
         case _:
-            return DatabaseChoice(backend, f"{kind}://{rest}", "DATABASE_URL")
+            return DatabaseChoice(backend, f"{scheme}://{rest}", "DATABASE_URL")
 
 
-def _with_redis_scheme(url: str) -> str:
+def _to_redis_scheme(url: str) -> str:
     return re.sub(r"^valkey(s?)://", r"redis\1://", url)

@@ -1,4 +1,6 @@
-"""The graph's checkpointer behind the run log: a run that has another owner stores nothing, and the log knows where its state is."""
+"""A checkpointer with fencing: a run whose lease another process has taken stores nothing.
+
+The run log also learns where the checkpoints of a run begin."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -16,18 +18,24 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.runtime.log.run_log import Marker, RunLog
 
+# Keys of a run in the metadata of its graph's configuration.
 RUN_ID_KEY = "query_id"
 EPOCH_KEY = "epoch"
 OWNER_KEY = "owner"
-PRINCIPAL_KEY = "principal"  # of a run, in the metadata of its graph's configuration
+PRINCIPAL_KEY = "principal"
 
 
 class FencedSaver(BaseCheckpointSaver[Any]):
-    """`inner` is asked at each call: it may be opened after the graph was built. What belongs to no run passes."""
+    """Checks the epoch of a run before each write; writes of no run are not checked.
+
+    `inner` is called each time: the checkpointer may be opened after the graph was built."""
 
     def __init__(self, inner: Callable[[], BaseCheckpointSaver[Any]], log: RunLog) -> None:
-        self._inner, self._log = inner, log
-        self._known: set[tuple[str, int, str]] = set()
+        self._inner = inner
+        self._log = log
+        self._marked: set[tuple[str, int, str]] = (
+            set()
+        )  # run id, epoch and namespace with a marker in the log
 
     @property
     def serde(self) -> SerializerProtocol:  # type: ignore[override]
@@ -51,8 +59,8 @@ class FencedSaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        async for found in self._inner().alist(config, filter=filter, before=before, limit=limit):
-            yield found
+        async for checkpoint in self._inner().alist(config, filter=filter, before=before, limit=limit):
+            yield checkpoint
 
     async def aput(
         self,
@@ -61,32 +69,36 @@ class FencedSaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        ns = str((config.get("configurable") or {}).get("checkpoint_ns") or "")
-        await self._check({**(config.get("metadata") or {}), **metadata}, ns, checkpoint["id"])
+        namespace = str((config.get("configurable") or {}).get("checkpoint_ns") or "")
+        run_metadata = {**(config.get("metadata") or {}), **metadata}
+        await self._check_epoch(run_metadata, namespace, checkpoint["id"])
         return await self._inner().aput(config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        await self._check(config.get("metadata") or {}, None, "")
+        await self._check_epoch(config.get("metadata") or {}, None, "")
         await self._inner().aput_writes(config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
         await self._inner().adelete_thread(thread_id)
 
-    async def _check(self, metadata: Any, ns: str | None, checkpoint_id: str) -> None:
-        """Raises Fenced. The first checkpoint of a namespace is noted in the log, so that a takeover finds it."""
-        run_id, epoch = metadata.get(RUN_ID_KEY), metadata.get(EPOCH_KEY)
+    async def _check_epoch(self, metadata: Any, namespace: str | None, checkpoint_id: str) -> None:
+        """Raises Fenced if the run has another epoch now.
+
+        The first checkpoint of a namespace is stored as a marker in the log, so that a takeover finds it."""
+        run_id = metadata.get(RUN_ID_KEY)
+        epoch = metadata.get(EPOCH_KEY)
         if not run_id or not isinstance(epoch, int):
             return
-        if ns is not None and (run_id, epoch, ns) not in self._known:
-            await self._log.append(run_id, epoch, (), (Marker(ns, checkpoint_id),))
-            self._known.add((run_id, epoch, ns))
+        if namespace is not None and (run_id, epoch, namespace) not in self._marked:
+            await self._log.append(run_id, epoch, (), (Marker(namespace, checkpoint_id),))
+            self._marked.add((run_id, epoch, namespace))
             return
         row = await self._log.get(run_id)
         if row is None or row.epoch != epoch:
             raise Fenced("The run has another owner now.")
 
     def forget(self, run_id: str) -> None:
-        """The run is over."""
-        self._known = {known for known in self._known if known[0] != run_id}
+        """Drops what is remembered of a run that is over."""
+        self._marked = {marked for marked in self._marked if marked[0] != run_id}

@@ -1,4 +1,4 @@
-"""Conversations in memory: nothing is left when the process ends."""
+"""Checkpoints and store in memory: lost when the process ends."""
 
 from contextlib import AsyncExitStack
 
@@ -9,7 +9,7 @@ from ai_platform_engineering.runtime.checkpoints.backend import BackendOptions, 
 from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 
 
-async def open_memory(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
+async def open_memory(choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
     saver = InMemorySaver()
 
     async def prune(thread_id: str, idle: bool) -> None:
@@ -19,7 +19,7 @@ async def open_memory(choice: DatabaseChoice, terms: BackendOptions, stack: Asyn
 
 
 def _prune(saver: InMemorySaver, thread_id: str, idle: bool) -> None:
-    """Keeps the newest checkpoint of each namespace, its writes, and the values it refers to."""
+    """Keeps the newest checkpoint of each namespace, its writes, and the channel values it refers to."""
     if thread_id not in saver.storage:
         return
     namespaces = saver.storage[thread_id]
@@ -29,15 +29,22 @@ def _prune(saver: InMemorySaver, thread_id: str, idle: bool) -> None:
         elif namespaces[namespace]:
             newest = max(namespaces[namespace])
             namespaces[namespace] = {newest: namespaces[namespace][newest]}
-    for key in [
-        key for key in saver.writes if key[0] == thread_id and key[2] not in namespaces.get(key[1], {})
-    ]:
-        del saver.writes[key]
-    used = {
-        (thread_id, namespace, channel, version)
-        for namespace, kept in namespaces.items()
-        for checkpoint, *_ in kept.values()
-        for channel, version in saver.serde.loads_typed(checkpoint)["channel_versions"].items()
-    }
-    for blob in [blob for blob in saver.blobs if blob[0] == thread_id and blob not in used]:
-        del saver.blobs[blob]
+    for write_key in list(saver.writes):
+        write_thread, namespace, checkpoint_id = write_key
+        if write_thread == thread_id and checkpoint_id not in namespaces.get(namespace, {}):
+            del saver.writes[write_key]
+    used_blobs = _find_used_blobs(saver, thread_id)
+    for blob_key in list(saver.blobs):
+        if blob_key[0] == thread_id and blob_key not in used_blobs:
+            del saver.blobs[blob_key]
+
+
+def _find_used_blobs(saver: InMemorySaver, thread_id: str) -> set[tuple[str, str, str, str | int | float]]:
+    """The keys of the channel values that the thread's checkpoints refer to."""
+    keys: set[tuple[str, str, str, str | int | float]] = set()
+    for namespace, checkpoints in saver.storage[thread_id].items():
+        for serialized, *_ in checkpoints.values():
+            channel_versions = saver.serde.loads_typed(serialized)["channel_versions"]
+            for channel, version in channel_versions.items():
+                keys.add((thread_id, namespace, channel, version))
+    return keys

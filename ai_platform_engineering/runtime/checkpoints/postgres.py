@@ -1,4 +1,4 @@
-"""Conversations in PostgreSQL: for several replicas."""
+"""Checkpoints and store in PostgreSQL: for several replicas."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,35 +17,37 @@ from ai_platform_engineering.runtime.checkpoints.database_choice import Database
 
 Pool = AsyncConnectionPool[AsyncConnection[DictRow]]
 
-_CONNECTIONS = 10
-_SETUP_LOCK = 0x_CA1_9E
-_FORGET = (
+_MAX_CONNECTIONS = 10
+_SETUP_LOCK_ID = 0x_CA1_9E
+_DELETE_SUBGRAPHS = (
     "DELETE FROM checkpoints WHERE thread_id = %s AND checkpoint_ns <> ''",
     "DELETE FROM checkpoint_blobs WHERE thread_id = %s AND checkpoint_ns <> ''",
     "DELETE FROM checkpoint_writes WHERE thread_id = %s AND checkpoint_ns <> ''",
 )
 
 
-async def open_postgres(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
-    pool = await _pool(choice, terms, stack)
+async def open_postgres(
+    choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack
+) -> OpenBackend:
+    pool = await _open_pool(choice, options, stack)
     saver = AsyncPostgresSaver(pool)
     store = AsyncPostgresStore(pool)
     stack.push_async_callback(stop_store_task, store)
-    async with _alone(pool):
+    async with _setup_lock(pool):
         await saver.setup()
         await store.setup()
 
     async def prune(thread_id: str, idle: bool) -> None:
         if idle:
             async with pool.connection() as connection, connection.transaction():
-                for statement in _FORGET:
+                for statement in _DELETE_SUBGRAPHS:
                     await connection.execute(statement, (thread_id,))
         await saver.aprune([thread_id])
 
     return OpenBackend(saver, store, prune)
 
 
-async def _pool(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitStack) -> Pool:
+async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack) -> Pool:
     try:
         conninfo_to_dict(choice.address)
     except Error:
@@ -54,35 +56,36 @@ async def _pool(choice: DatabaseChoice, terms: BackendOptions, stack: AsyncExitS
     pool: Pool = AsyncConnectionPool(
         choice.address,
         min_size=1,
-        max_size=_CONNECTIONS,
+        max_size=_MAX_CONNECTIONS,
         open=False,
         name="checkpoints",
         check=AsyncConnectionPool.check_connection,
-        reconnect_timeout=terms.timeout_seconds,
+        reconnect_timeout=options.timeout_seconds,
         kwargs={
             "autocommit": True,
             "prepare_threshold": 0,
             "row_factory": dict_row,
-            "connect_timeout": max(2, round(terms.timeout_seconds)),
+            "connect_timeout": max(2, round(options.timeout_seconds)),
         },
     )
     stack.push_async_callback(pool.close)
-    await pool.open(wait=True, timeout=terms.timeout_seconds)
+    await pool.open(wait=True, timeout=options.timeout_seconds)
     return pool
 
 
 @asynccontextmanager
-async def _alone(pool: Pool) -> AsyncIterator[None]:
-    """One replica at a time makes the tables; asking again and again, since a waiting statement would block CREATE INDEX CONCURRENTLY."""
+async def _setup_lock(pool: Pool) -> AsyncIterator[None]:
+    """An advisory lock, so that one replica at a time creates the tables.
+
+    It is polled, since a waiting statement would block CREATE INDEX CONCURRENTLY."""
     async with pool.connection() as connection:
         while True:
-            found = await (
-                await connection.execute("SELECT pg_try_advisory_lock(%s) AS got", (_SETUP_LOCK,))
-            ).fetchone()
-            if found and found["got"]:
+            cursor = await connection.execute("SELECT pg_try_advisory_lock(%s) AS got", (_SETUP_LOCK_ID,))
+            row = await cursor.fetchone()
+            if row and row["got"]:
                 break
             await asyncio.sleep(0.1)
         try:
             yield
         finally:
-            await connection.execute("SELECT pg_advisory_unlock(%s)", (_SETUP_LOCK,))
+            await connection.execute("SELECT pg_advisory_unlock(%s)", (_SETUP_LOCK_ID,))

@@ -1,4 +1,4 @@
-"""The saver for Redis with modules, made exact: the history of a thread holds nothing of its sub-graphs."""
+"""RedisSaver: LangGraph's saver for Redis with modules, corrected."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,10 +10,12 @@ from langgraph.checkpoint.redis.util import EMPTY_STRING_SENTINEL
 from redisvl.query import FilterQuery  # type: ignore[import-untyped]
 from redisvl.query.filter import Tag  # type: ignore[import-untyped]
 
-_MANY = 10_000
+_MAX_RESULTS = 10_000
 
 
 class RedisSaver(AsyncRedisSaver):
+    """LangGraph's saver with pruning; the history of a thread leaves out its sub-graphs."""
+
     async def alist(
         self,
         config: RunnableConfig | None,
@@ -23,36 +25,38 @@ class RedisSaver(AsyncRedisSaver):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         # The library reads the empty namespace as any namespace.
-        root_alone = bool(config) and (config or {}).get("configurable", {}).get("checkpoint_ns") == ""
-        left = limit
-        async for found in super().alist(
-            config, filter=filter, before=before, limit=None if root_alone else limit
-        ):
-            if root_alone and found.config["configurable"]["checkpoint_ns"]:
+        is_root = config is not None and config.get("configurable", {}).get("checkpoint_ns") == ""
+        library_limit = None if is_root else limit
+        count = 0
+        async for checkpoint in super().alist(config, filter=filter, before=before, limit=library_limit):
+            if is_root and checkpoint.config["configurable"]["checkpoint_ns"]:
                 continue
-            if left == 0:
+            if count == limit:
                 return
-            left = left - 1 if left is not None else None
-            yield found
+            count += 1
+            yield checkpoint
 
     async def prune_thread(self, thread_id: str, idle: bool) -> None:
-        """Keeps the newest checkpoint of each namespace; in an idle thread no sub-graph is kept."""
+        """Keeps the newest checkpoint of each namespace; in an idle thread none of sub-graphs."""
         if idle:
-            await self._forget_subgraphs(thread_id)
+            await self._delete_subgraphs(thread_id)
         await self.aprune([thread_id])
 
-    async def _forget_subgraphs(self, thread_id: str) -> None:
+    async def _delete_subgraphs(self, thread_id: str) -> None:
         assert self._key_registry
-        of_subgraphs = (Tag("thread_id") == thread_id) & (Tag("checkpoint_ns") != EMPTY_STRING_SENTINEL)
+        is_subgraph = (Tag("thread_id") == thread_id) & (Tag("checkpoint_ns") != EMPTY_STRING_SENTINEL)
         query = FilterQuery(
-            filter_expression=of_subgraphs,
+            filter_expression=is_subgraph,
             return_fields=["checkpoint_ns", "checkpoint_id"],
-            num_results=_MANY,
+            num_results=_MAX_RESULTS,
         )
         keys: set[str] = {document.id for document in (await self.checkpoint_writes_index.search(query)).docs}
         for document in (await self.checkpoints_index.search(query)).docs:
-            place = (thread_id, document.checkpoint_ns)
-            registry = self._key_registry.make_write_keys_zset_key(*place, document.checkpoint_id)
-            keys |= {document.id, self._make_redis_checkpoint_latest_key(*place), registry}
+            namespace = document.checkpoint_ns
+            keys.add(document.id)
+            keys.add(self._make_redis_checkpoint_latest_key(thread_id, namespace))
+            keys.add(
+                self._key_registry.make_write_keys_zset_key(thread_id, namespace, document.checkpoint_id)
+            )
         if keys:
             await self._redis.delete(*keys)

@@ -1,4 +1,4 @@
-"""A store on Redis or Valkey without modules: namespaces match whole labels, and an error is an error."""
+"""RedisStore: a LangGraph store on Redis or Valkey without modules."""
 
 import json
 from collections.abc import Iterable
@@ -10,14 +10,16 @@ from langgraph.store.memory import InMemoryStore
 
 Namespace = tuple[str, ...]
 
-_NAMESPACES = "caipe:store"
-_END = "\x1f"  # ends a label in a member of the namespaces' sorted set
+_NAMESPACES_KEY = "caipe:store"  # a sorted set with all namespaces
+_LABEL_END = "\x1f"  # ends a label in a member of the sorted set
 _DELETE = """redis.call('HDEL', KEYS[1], ARGV[1])
 if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('ZREM', KEYS[2], ARGV[2]) end"""
 
 
 class RedisStore(BaseStore):
-    """A hash per namespace; a search reads the namespaces below its prefix and lets the store in memory answer."""
+    """A store with a hash for each namespace; a search loads namespaces into an InMemoryStore.
+
+    Namespaces match by whole labels, and errors of the server are raised."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -26,68 +28,83 @@ class RedisStore(BaseStore):
         raise NotImplementedError("This store is asynchronous: use abatch and the methods that begin with a.")
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        return [await self._do(op) for op in ops]
+        return [await self._execute(op) for op in ops]
 
-    async def _do(self, op: Op) -> Result:
+    async def _execute(self, op: Op) -> Result:
         match op:
             case GetOp():
-                stored = await self._client.hget(_key(op.namespace), op.key)
-                if stored:
-                    return _item(op.namespace, op.key, stored)
+                serialized = await self._client.hget(_hash_key(op.namespace), op.key)
+                if serialized:
+                    return _parse_item(op.namespace, op.key, serialized)
                 return None
             case PutOp(value=None):
-                await self._client.eval(
-                    _DELETE, 2, _key(op.namespace), _NAMESPACES, op.key, _member(op.namespace)
-                )
+                keys = (_hash_key(op.namespace), _NAMESPACES_KEY)
+                await self._client.eval(_DELETE, 2, *keys, op.key, _format_namespace(op.namespace))
                 return None
             case PutOp():
                 await self._put(op)
                 return None
             case SearchOp():
-                below = await self._namespaces(op.namespace_prefix)
-                return await _answer({namespace: await self._items(namespace) for namespace in below}, op)
+                items: dict[Namespace, dict[str, Item]] = {}
+                for namespace in await self._list_namespaces(op.namespace_prefix):
+                    items[namespace] = await self._read_items(namespace)
+                return await _execute_in_memory(items, op)
             case ListNamespacesOp():
-                return await _answer({namespace: {} for namespace in await self._namespaces(())}, op)
+                namespaces = await self._list_namespaces(())
+                return await _execute_in_memory({namespace: {} for namespace in namespaces}, op)
 
     async def _put(self, op: PutOp) -> None:
         now = datetime.now(UTC).isoformat()
-        before = await self._client.hget(_key(op.namespace), op.key)
-        created = json.loads(before)["created_at"] if before else now
-        async with self._client.pipeline(transaction=True) as together:
-            together.zadd(_NAMESPACES, {_member(op.namespace): 0})
-            together.hset(
-                _key(op.namespace),
-                op.key,
-                json.dumps({"value": op.value, "created_at": created, "updated_at": now}),
-            )
-            await together.execute()
+        key = _hash_key(op.namespace)
+        created = now
+        old_item = await self._client.hget(key, op.key)
+        if old_item:
+            created = json.loads(old_item)["created_at"]
+        serialized = json.dumps({"value": op.value, "created_at": created, "updated_at": now})
+        async with self._client.pipeline(transaction=True) as pipeline:
+            pipeline.zadd(_NAMESPACES_KEY, {_format_namespace(op.namespace): 0})
+            pipeline.hset(key, op.key, serialized)
+            await pipeline.execute()
 
-    async def _items(self, namespace: Namespace) -> dict[str, Item]:
-        stored = await self._client.hgetall(_key(namespace))
-        return {key.decode(): _item(namespace, key.decode(), value) for key, value in stored.items()}
+    async def _read_items(self, namespace: Namespace) -> dict[str, Item]:
+        items: dict[str, Item] = {}
+        for raw_key, serialized in (await self._client.hgetall(_hash_key(namespace))).items():
+            key = raw_key.decode()
+            items[key] = _parse_item(namespace, key, serialized)
+        return items
 
-    async def _namespaces(self, prefix: Namespace) -> list[Namespace]:
-        start = _member(prefix).encode()
-        first, last = (b"[" + start, b"(" + start + b"\xff") if prefix else (b"-", b"+")
-        members = await self._client.zrangebylex(_NAMESPACES, first, last)
-        return [tuple(member.decode().removesuffix(_END).split(_END)) for member in members]
+    async def _list_namespaces(self, prefix: Namespace) -> list[Namespace]:
+        first = b"-"
+        last = b"+"
+        if prefix:
+            start = _format_namespace(prefix).encode()
+            first = b"[" + start
+            last = b"(" + start + b"\xff"
+        members = await self._client.zrangebylex(_NAMESPACES_KEY, first, last)
+        return [_parse_namespace(member.decode()) for member in members]
 
 
-def _key(namespace: Namespace) -> str:
-    return f"{_NAMESPACES}:{_member(namespace)}"
+def _hash_key(namespace: Namespace) -> str:
+    return f"{_NAMESPACES_KEY}:{_format_namespace(namespace)}"
 
 
-def _member(namespace: Namespace) -> str:
-    if any(_END in label for label in namespace):
+def _format_namespace(namespace: Namespace) -> str:
+    if any(_LABEL_END in label for label in namespace):
         raise ValueError("A label of a namespace holds a control character.")
-    return "".join(label + _END for label in namespace)
+    return "".join(label + _LABEL_END for label in namespace)
 
 
-def _item(namespace: Namespace, key: str, stored: bytes) -> Item:
-    return Item(namespace=namespace, key=key, **json.loads(stored))
+def _parse_namespace(text: str) -> Namespace:
+    return tuple(text.removesuffix(_LABEL_END).split(_LABEL_END))
 
 
-async def _answer(items: dict[Namespace, dict[str, Item]], op: SearchOp | ListNamespacesOp) -> Result:
+def _parse_item(namespace: Namespace, key: str, serialized: bytes) -> Item:
+    return Item(namespace=namespace, key=key, **json.loads(serialized))
+
+
+async def _execute_in_memory(
+    items: dict[Namespace, dict[str, Item]], op: SearchOp | ListNamespacesOp
+) -> Result:
     memory = InMemoryStore()
     memory._data.update(items)
     return (await memory.abatch([op]))[0]

@@ -1,4 +1,4 @@
-"""The Valkey saver, made safe: a lost connection is an error, and a thread knows its own namespaces."""
+"""ValkeySaver: the Valkey saver of langgraph-checkpoint-aws, corrected."""
 
 import json
 from typing import Any
@@ -15,32 +15,32 @@ from langgraph_checkpoint_aws.checkpoint.valkey import AsyncValkeySaver  # type:
 
 
 class ValkeySaver(AsyncValkeySaver):  # type: ignore[misc]
-    """Works on any Redis or Valkey, without modules."""
+    """A saver for any Redis or Valkey, without modules.
+
+    A lost connection is an error, and each thread has a set with the names of its namespaces."""
 
     client: Any
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        # The library answers a lost connection with "no checkpoint": a conversation would begin anew over its own history.
-        thread_id, namespace = (
-            str(config["configurable"]["thread_id"]),
-            config["configurable"].get("checkpoint_ns", ""),
-        )
-        wanted = get_checkpoint_id(config)
-        if not wanted:
-            newest = await self.client.lrange(self._make_thread_key(thread_id, namespace), 0, 0)
-            if not newest:
+        # The library reads a lost connection as "no checkpoint": a conversation would lose its history.
+        thread_id = str(config["configurable"]["thread_id"])
+        namespace = config["configurable"].get("checkpoint_ns", "")
+        checkpoint_id = get_checkpoint_id(config)
+        if not checkpoint_id:
+            newest_ids = await self.client.lrange(self._make_thread_key(thread_id, namespace), 0, 0)
+            if not newest_ids:
                 return None
-            wanted = newest[0].decode()
-        place = (thread_id, namespace, wanted)
-        stored, writes = await self.client.mget(
-            self._make_checkpoint_key(*place), self._make_writes_key(*place)
-        )
-        if stored is None:
+            checkpoint_id = newest_ids[0].decode()
+        checkpoint_key = self._make_checkpoint_key(thread_id, namespace, checkpoint_id)
+        writes_key = self._make_writes_key(thread_id, namespace, checkpoint_id)
+        serialized, serialized_writes = await self.client.mget(checkpoint_key, writes_key)
+        if serialized is None:
             return None
-        found: CheckpointTuple = self._deserialize_checkpoint_data(
-            json.loads(stored), json.loads(writes) if writes else [], *place
+        writes = json.loads(serialized_writes) if serialized_writes else []
+        checkpoint: CheckpointTuple = self._deserialize_checkpoint_data(
+            json.loads(serialized), writes, thread_id, namespace, checkpoint_id
         )
-        return found
+        return checkpoint
 
     async def aput(
         self,
@@ -49,61 +49,58 @@ class ValkeySaver(AsyncValkeySaver):  # type: ignore[misc]
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        thread_id, namespace = (
-            str(config["configurable"]["thread_id"]),
-            config["configurable"].get("checkpoint_ns", ""),
-        )
+        thread_id = str(config["configurable"]["thread_id"])
+        namespace = config["configurable"].get("checkpoint_ns", "")
         if namespace:
-            known = _namespaces_key(thread_id)
-            await self.client.sadd(known, namespace)
+            namespaces_key = _namespaces_key(thread_id)
+            await self.client.sadd(namespaces_key, namespace)
             if self.ttl:
-                await self.client.expire(known, int(self.ttl))
-        stored: RunnableConfig = await super().aput(config, checkpoint, metadata, new_versions)
-        return stored
+                await self.client.expire(namespaces_key, int(self.ttl))
+        stored_config: RunnableConfig = await super().aput(config, checkpoint, metadata, new_versions)
+        return stored_config
 
     async def adelete_thread(self, thread_id: str) -> None:
-        # The library looks for keys by a pattern: slow on a full server, and a thread named `*` would be every thread.
-        for namespace in await self._namespaces(thread_id):
-            await self._forget(thread_id, namespace)
-        await self._forget(thread_id, "")
+        # The library searches keys by a pattern: slow on a full server, and a thread `*` would match all.
+        for namespace in await self._list_namespaces(thread_id):
+            await self._delete_namespace(thread_id, namespace)
+        await self._delete_namespace(thread_id, "")
 
-    async def prune(self, thread_id: str, idle: bool) -> None:
-        """Keeps the newest checkpoint of each namespace; in an idle thread no sub-graph is kept."""
-        for namespace in await self._namespaces(thread_id):
+    async def prune_thread(self, thread_id: str, idle: bool) -> None:
+        """Keeps the newest checkpoint of each namespace; in an idle thread none of sub-graphs."""
+        for namespace in await self._list_namespaces(thread_id):
             if idle:
-                await self._forget(thread_id, namespace)
+                await self._delete_namespace(thread_id, namespace)
             else:
                 await self._keep_newest(thread_id, namespace)
         await self._keep_newest(thread_id, "")
 
     async def _keep_newest(self, thread_id: str, namespace: str) -> None:
-        newest, *older = await self._ids(thread_id, namespace) or [""]
-        older = [
-            checkpoint_id for checkpoint_id in older if checkpoint_id != newest
+        ids = await self._list_ids(thread_id, namespace)
+        older_ids = [
+            checkpoint_id for checkpoint_id in ids if checkpoint_id != ids[0]
         ]  # a repeated put lists an id twice
-        if older:
-            async with self.client.pipeline() as together:
-                for checkpoint_id in older:
-                    together.lrem(self._make_thread_key(thread_id, namespace), 0, checkpoint_id)
-                together.delete(*self._data_keys(thread_id, namespace, older))
-                await together.execute()
+        if not older_ids:
+            return
+        async with self.client.pipeline() as pipeline:
+            for checkpoint_id in older_ids:
+                pipeline.lrem(self._make_thread_key(thread_id, namespace), 0, checkpoint_id)
+            pipeline.delete(*self._data_keys(thread_id, namespace, older_ids))
+            await pipeline.execute()
 
-    async def _forget(self, thread_id: str, namespace: str) -> None:
-        ids = await self._ids(thread_id, namespace)
-        async with self.client.pipeline() as together:
-            together.delete(
-                self._make_thread_key(thread_id, namespace), *self._data_keys(thread_id, namespace, ids)
-            )
-            together.srem(_namespaces_key(thread_id), namespace)
-            await together.execute()
+    async def _delete_namespace(self, thread_id: str, namespace: str) -> None:
+        ids = await self._list_ids(thread_id, namespace)
+        thread_key = self._make_thread_key(thread_id, namespace)
+        async with self.client.pipeline() as pipeline:
+            pipeline.delete(thread_key, *self._data_keys(thread_id, namespace, ids))
+            pipeline.srem(_namespaces_key(thread_id), namespace)
+            await pipeline.execute()
 
-    async def _ids(self, thread_id: str, namespace: str) -> list[str]:
-        return [
-            stored.decode()
-            for stored in await self.client.lrange(self._make_thread_key(thread_id, namespace), 0, -1)
-        ]
+    async def _list_ids(self, thread_id: str, namespace: str) -> list[str]:
+        """The ids of the namespace's checkpoints, newest first."""
+        raw_ids = await self.client.lrange(self._make_thread_key(thread_id, namespace), 0, -1)
+        return [raw_id.decode() for raw_id in raw_ids]
 
-    async def _namespaces(self, thread_id: str) -> list[str]:
+    async def _list_namespaces(self, thread_id: str) -> list[str]:
         return [namespace.decode() for namespace in await self.client.smembers(_namespaces_key(thread_id))]
 
     def _data_keys(self, thread_id: str, namespace: str, ids: list[str]) -> list[str]:

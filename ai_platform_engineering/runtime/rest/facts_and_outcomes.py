@@ -1,4 +1,4 @@
-"""What users may see and say without a model: facts that are remembered of them, and what became of calls with an unknown outcome."""
+"""REST routes for facts that are remembered of users, and for reported outcomes of tool calls."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,70 +19,71 @@ from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.identity import owner_of_request, principal_of_request
 
-_MOST_BYTES = 64 * 1024
-_SOMEBODY = "the user"  # where nobody is authenticated
+_MAX_BODY_BYTES = 64 * 1024
+_UNNAMED_USER = "the user"  # without authentication
 _EXPECTED = (
     'Send JSON: {"outcome": "done" or "not_done", "note": a text of at most 2000 characters, or none}.'
 )
 
 
 class OutcomeReport(BaseModel):
-    """A person's word on a call."""
+    """A user's report of what became of a tool call with an unknown outcome."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     outcome: Literal["done", "not_done"]
     note: str = Field("", max_length=2000)
 
-    def stored(self, tool: str, by: str) -> dict[str, str]:
-        """As an outcome of the journal: `content` and `status` are what a model is told when its call is asked for again."""
-        done = self.outcome == "done"
-        text = (
-            f"{by} says that {tool} {'took effect' if done else 'did not take effect'}. {self.note}".strip()
-        )
-        return {
-            "content": text,
-            "status": "success" if done else "error",
-            "said": self.outcome,
-            "note": self.note,
-        }
+    def to_journal(self, tool: str, by: str) -> dict[str, str]:
+        """The report as an outcome of the journal; `content` and `status` are the tool's result if a model
+        repeats the call."""
+        if self.outcome == "done":
+            status = "success"
+            content = f"{by} says that {tool} took effect. {self.note}"
+        else:
+            status = "error"
+            content = f"{by} says that {tool} did not take effect. {self.note}"
+        return {"content": content.strip(), "status": status, "said": self.outcome, "note": self.note}
 
 
 @dataclass(frozen=True, slots=True)
 class FactsAndOutcomesApi:
-    """The requests of an owner for what is the owner's; everything else is not found. Facts are a person's own, whoever owns the talk."""
+    """REST routes for an owner's tasks; tasks of others are not found.
+
+    Facts belong to the principal, whoever owns the conversation."""
 
     runs: Runs
     log: RunLog
     facts: Facts | None = None
 
     def routes(self) -> list[Route]:
-        of_calls = [
+        call_routes = [
             Route("/v1/tasks/{task_id}/calls", with_problem_responses(self.list_calls)),
-            # A key holds slashes.
+            # A call's key holds slashes.
             Route(
                 "/v1/tasks/{task_id}/calls/{key:path}/outcome",
-                with_problem_responses(self.settle),
+                with_problem_responses(self.settle_call),
                 methods=["POST"],
             ),
         ]
-        of_people = [*InputRequestsApi(self.log).routes(), *FeedbackApi(self.runs, self.log).routes()]
+        request_routes = InputRequestsApi(self.log).routes()
+        feedback_routes = FeedbackApi(self.runs, self.log).routes()
         if self.facts is None:
-            return [*of_calls, *of_people]
+            return [*call_routes, *request_routes, *feedback_routes]
         return [
             Route("/v1/facts", with_problem_responses(self.list_facts)),
-            Route("/v1/facts/{fact_id}", with_problem_responses(self.forget_fact), methods=["DELETE"]),
-            *of_calls,
-            *of_people,
+            Route("/v1/facts/{fact_id}", with_problem_responses(self.delete_fact), methods=["DELETE"]),
+            *call_routes,
+            *request_routes,
+            *feedback_routes,
         ]
 
     async def list_facts(self, request: Request) -> Response:
         assert self.facts is not None
-        return AsciiJSONResponse(
-            {"facts": [_fact(fact) for fact in await self.facts.list_facts(principal_of_request(request))]}
-        )
+        facts = await self.facts.list_facts(principal_of_request(request))
+        return AsciiJSONResponse({"facts": [_fact_to_json(fact) for fact in facts]})
 
-    async def forget_fact(self, request: Request) -> Response:
+    async def delete_fact(self, request: Request) -> Response:
         assert self.facts is not None
         fact_id = request.path_params["fact_id"]
         if not await self.facts.forget(principal_of_request(request), fact_id):
@@ -91,30 +92,30 @@ class FactsAndOutcomesApi:
 
     async def list_calls(self, request: Request) -> Response:
         row = await self.runs.get(request.path_params["task_id"], owner_of_request(request))
-        return AsciiJSONResponse(
-            {"calls": [_call(entry, row) for entry in await self.log.journal(row.run_id)]}
-        )
+        entries = await self.log.journal(row.run_id)
+        return AsciiJSONResponse({"calls": [_call_to_json(entry, row) for entry in entries]})
 
-    async def settle(self, request: Request) -> Response:
-        by, key = principal_of_request(request) or _SOMEBODY, request.path_params["key"]
+    async def settle_call(self, request: Request) -> Response:
+        by = principal_of_request(request) or _UNNAMED_USER
+        key = request.path_params["key"]
         row = await self.runs.get(request.path_params["task_id"], owner_of_request(request))
-        said = await _said(request)
-        before = await self._entry(row, key)
-        outcome = said.stored(before.tool, by)
+        report = await _read_report(request)
+        entry = await self._find_entry(row, key)
+        outcome = report.to_journal(entry.tool, by)
         if not await self.log.settle(row.run_id, key, outcome, by):
-            now = await self._entry(row, key)
-            if not now.settled_by or now.outcome != outcome:  # the same word again is no mistake
-                raise WrongState(_not_open(now))
-        return AsciiJSONResponse(_call(await self._entry(row, key), row))
+            entry = await self._find_entry(row, key)
+            if not entry.settled_by or entry.outcome != outcome:  # the same report again is no error
+                raise WrongState(_describe_settled(entry))
+        return AsciiJSONResponse(_call_to_json(await self._find_entry(row, key), row))
 
-    async def _entry(self, row: RunRow, key: str) -> JournalEntry:
-        found = next((entry for entry in await self.log.journal(row.run_id) if entry.key == key), None)
-        if found is None:
-            raise NotFound(f"The task has no call {key}.")
-        return found
+    async def _find_entry(self, row: RunRow, key: str) -> JournalEntry:
+        for entry in await self.log.journal(row.run_id):
+            if entry.key == key:
+                return entry
+        raise NotFound(f"The task has no call {key}.")
 
 
-def _not_open(entry: JournalEntry) -> str:
+def _describe_settled(entry: JournalEntry) -> str:
     if entry.settled_by:
         return f"{entry.settled_by} has said before what became of {entry.tool}."
     if entry.state == "intent":
@@ -122,19 +123,22 @@ def _not_open(entry: JournalEntry) -> str:
     return f"The outcome of {entry.tool} is known."
 
 
-def _fact(fact: Fact) -> dict[str, str]:
+def _fact_to_json(fact: Fact) -> dict[str, str]:
     return {"id": fact.fact_id, "fact": fact.text, "added": fact.added.isoformat()}
 
 
-def _call(entry: JournalEntry, row: RunRow) -> dict[str, Any]:
-    """A call for people: one that was begun in a run that is over is unknown, whatever it has been before."""
+def _call_to_json(entry: JournalEntry, row: RunRow) -> dict[str, Any]:
+    """A tool call of the journal; one that a run began and did not end before its own end is unknown."""
     state = "unknown" if can_settle(entry, row.status) else entry.state
-    said = {"settled_by": entry.settled_by, "outcome": entry.outcome} if entry.settled_by else {}
-    return {"key": entry.key, "tool": entry.tool, "arguments": entry.arguments, "state": state, **said}
+    fields = {"key": entry.key, "tool": entry.tool, "arguments": entry.arguments, "state": state}
+    if entry.settled_by:
+        fields["settled_by"] = entry.settled_by
+        fields["outcome"] = entry.outcome
+    return fields
 
 
-async def _said(request: Request) -> OutcomeReport:
-    body = await read_json_body(request, _MOST_BYTES, _EXPECTED)
+async def _read_report(request: Request) -> OutcomeReport:
+    body = await read_json_body(request, _MAX_BODY_BYTES, _EXPECTED)
     try:
         return OutcomeReport.model_validate_json(body)
     except ValidationError:

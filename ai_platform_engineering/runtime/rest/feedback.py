@@ -1,4 +1,4 @@
-"""What people think of a run: each person's last word on it, in REST."""
+"""REST routes for feedback on runs: one score for each user and run."""
 
 import logging
 from dataclasses import dataclass
@@ -19,11 +19,13 @@ from ai_platform_engineering.runtime.server.identity import owner_of_request, pr
 
 log = logging.getLogger(__name__)
 
-_MOST_BYTES = 64 * 1024
+_MAX_BODY_BYTES = 64 * 1024
 _EXPECTED = 'Send JSON: {"score": "up" or "down", "reason": a text of at most 2000 characters, or none}.'
 
 
 class FeedbackBody(BaseModel):
+    """The body of a PUT request."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     score: FeedbackScore
@@ -32,7 +34,7 @@ class FeedbackBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FeedbackApi:
-    """On runs of an owner's conversations alone; everything else is not found."""
+    """REST routes for feedback on an owner's runs; runs of others are not found."""
 
     runs: Runs
     log: RunLog
@@ -46,37 +48,40 @@ class FeedbackApi:
         ]
 
     async def list_feedback(self, request: Request) -> Response:
-        row = await self._row(request)
-        found = await self.log.feedback(row.run_id)
-        return AsciiJSONResponse(
-            {"trace_id": derive_trace_id(row.run_id), "feedback": [_shown(one) for one in found]}
-        )
+        row = await self._find_run(request)
+        entries = [_feedback_to_json(feedback) for feedback in await self.log.feedback(row.run_id)]
+        return AsciiJSONResponse({"trace_id": derive_trace_id(row.run_id), "feedback": entries})
 
     async def put_feedback(self, request: Request) -> Response:
-        row, said = await self._row(request), await _said(request)
-        stored = await self.log.rate(
-            row.run_id, principal_of_request(request), said.score, said.reason or None
-        )
-        log.info("run %s, trace %s: feedback %s", row.run_id, derive_trace_id(row.run_id), stored.score)
-        return AsciiJSONResponse(_shown(stored))
+        row = await self._find_run(request)
+        body = await _read_feedback(request)
+        principal = principal_of_request(request)
+        feedback = await self.log.rate(row.run_id, principal, body.score, body.reason or None)
+        log.info("run %s, trace %s: feedback %s", row.run_id, derive_trace_id(row.run_id), feedback.score)
+        return AsciiJSONResponse(_feedback_to_json(feedback))
 
     async def delete_feedback(self, request: Request) -> Response:
-        row = await self._row(request)
+        row = await self._find_run(request)
         if not await self.log.unrate(row.run_id, principal_of_request(request)):
             raise NotFound(f"You have given no feedback on the task {row.run_id}.")
         log.info("run %s, trace %s: feedback taken back", row.run_id, derive_trace_id(row.run_id))
         return Response(status_code=204)
 
-    async def _row(self, request: Request) -> RunRow:
+    async def _find_run(self, request: Request) -> RunRow:
         return await self.runs.get(request.path_params["task_id"], owner_of_request(request))
 
 
-def _shown(one: Feedback) -> dict[str, Any]:
-    return {"by": one.by, "score": one.score, "reason": one.reason, "at": one.at.isoformat()}
+def _feedback_to_json(feedback: Feedback) -> dict[str, Any]:
+    return {
+        "by": feedback.by,
+        "score": feedback.score,
+        "reason": feedback.reason,
+        "at": feedback.at.isoformat(),
+    }
 
 
-async def _said(request: Request) -> FeedbackBody:
-    body = await read_json_body(request, _MOST_BYTES, _EXPECTED)
+async def _read_feedback(request: Request) -> FeedbackBody:
+    body = await read_json_body(request, _MAX_BODY_BYTES, _EXPECTED)
     try:
         return FeedbackBody.model_validate_json(body)
     except ValidationError:

@@ -1,4 +1,4 @@
-"""What the REST routes share: bodies, and errors as problems with a sentence."""
+"""Errors of REST routes as problem responses (RFC 9457), and JSON bodies of requests."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class ProblemResponse(AsciiJSONResponse):
-    """An error as RFC 9457 wants it, with a sentence for people."""
+    """An error as a problem of RFC 9457, with a sentence for people."""
 
     media_type = "application/problem+json"
 
@@ -29,25 +29,27 @@ class ProblemResponse(AsciiJSONResponse):
 
 
 class NotFound(CaipeError):
+    """What a REST request names does not exist, or not for this owner (HTTP 404)."""
+
     code = "not_found"
 
 
-async def read_json_body(request: Request, most: int, expected: str) -> bytes:
-    """The body of a request that must be JSON and not larger. Raises Refused; `expected` says what to send."""
+async def read_json_body(request: Request, max_bytes: int, expected: str) -> bytes:
+    """The body of a JSON request within the limit. Raises Refused; `expected` says what to send."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused(expected)
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > most:
-            raise Refused(f"The request is larger than {most} bytes.")
+        if len(body) > max_bytes:
+            raise Refused(f"The request is larger than {max_bytes} bytes.")
     return body
 
 
 def with_problem_responses(handler: Handler) -> Handler:
-    """Every error as a problem with a sentence."""
+    """The handler with every exception as a problem response."""
 
-    async def answer(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         try:
             return await handler(request)
         except (NotFound, RunNotFound) as error:
@@ -56,8 +58,8 @@ def with_problem_responses(handler: Handler) -> Handler:
             return ProblemResponse.of(HTTPStatus.CONFLICT, str(error))
         except Refused as error:
             return ProblemResponse.of(HTTPStatus.BAD_REQUEST, str(error))
-        except Exception as error:  # noqa: BLE001 - the text may hold a secret and stays here
-            # Imported late: a command that opens its routes in its own process does not wait for the graph's libraries.
+        except Exception as error:  # noqa: BLE001 - the text may hold a secret and stays in the log
+            # Imported late: commands that serve routes themselves do not wait for the graph's libraries.
             from ai_platform_engineering.core.tracebacks import format_traceback
 
             log.error("%s %s failed: %s", request.method, request.url.path, format_traceback(error))
@@ -65,4 +67,4 @@ def with_problem_responses(handler: Handler) -> Handler:
                 HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. The server's log says more."
             )
 
-    return answer
+    return handle

@@ -1,4 +1,4 @@
-"""An agent as an ASGI application: A2A first, then probes, then what the composition root adds."""
+"""The ASGI application of an agent (A2A, agent cards, probes, further routes), and its server."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import hashlib
 import json
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from email.utils import formatdate
 from typing import Any
 
@@ -30,19 +30,18 @@ from ai_platform_engineering.runtime.server.jsonrpc import Dispatcher
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
 from ai_platform_engineering.runtime.server.sse_stream import OpenStreams
 
-_LAST_WORDS = 1.0  # seconds for readers to take the end of their runs
+_DRAIN_SECONDS = 1.0  # for readers to receive the end of their runs
 
 Readiness = Callable[[], Awaitable[dict[str, dict[str, Any]]]]
 
 
 class App(Starlette):
-    """A Starlette application that can end its streams before the server waits for them, and read its configuration again."""
+    """A Starlette application with its open streams, and hooks for reload and shutdown."""
 
     streams: OpenStreams
     reload: Callable[[], Awaitable[None]] | None = None
-    before_shutdown: Callable[[], Awaitable[bool]] | None = (
-        None  # ends what cannot go on in another process; true when readers are to hear it
-    )
+    # Ends runs that cannot go on in another process; true if readers should receive their ends.
+    before_shutdown: Callable[[], Awaitable[bool]] | None = None
 
 
 def create_a2a_app(
@@ -56,16 +55,18 @@ def create_a2a_app(
     stopping: Callable[[], Awaitable[None]] | None = None,
     closing: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
-    """`card` is asked at each request. `starting` is done before the server answers, `stopping` ends its runs when it stops, and
-    `closing` is what must be closed then."""
+    """The application of an agent; `card` is called for each request of the card.
+
+    `starting` is called before the first request is served, `stopping` ends the runs at shutdown, and
+    `closing` is called last."""
     streams = OpenStreams(runs, settings.keep_alive)
     handler = LogRequestHandler(runs, max_file_bytes=settings.max_file_bytes, streams=streams)
     dispatcher = Dispatcher(handler, streams, max_request_bytes=settings.max_request_bytes)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        for begin in starting:
-            await begin()
+        for start in starting:
+            await start()
         yield
         if stopping is not None:
             await stopping()
@@ -78,16 +79,9 @@ def create_a2a_app(
 
     async def readiness(_: Request) -> Response:
         components = await ready()
-        states = {component["status"] for component in components.values()}
-        if "unavailable" in states:
-            status = "unavailable"
-        elif "degraded" in states:
-            status = "degraded"
-        else:
-            status = "ok"
-        return AsciiJSONResponse(
-            {"status": status, "components": components}, 503 if status == "unavailable" else 200
-        )
+        status = _worst_status(components)
+        status_code = 503 if status == "unavailable" else 200
+        return AsciiJSONResponse({"status": status, "components": components}, status_code)
 
     app = App(
         lifespan=lifespan,
@@ -107,18 +101,26 @@ def create_a2a_app(
     return app
 
 
-def _card_routes(card: Callable[[], AgentCard]) -> list[Route]:
-    """The card for both protocol versions in one, at its new and its old address, and alone for strict 1.0 readers."""
-    headers = {"Cache-Control": "max-age=60", "Last-Modified": formatdate(usegmt=True)}
+def _worst_status(components: Mapping[str, Mapping[str, Any]]) -> str:
+    statuses = {component["status"] for component in components.values()}
+    for status in ("unavailable", "degraded"):
+        if status in statuses:
+            return status
+    return "ok"
 
-    def serve(path: str, fields: Callable[[], dict[str, Any]]) -> Route:
+
+def _card_routes(card: Callable[[], AgentCard]) -> list[Route]:
+    """Routes of the agent card: for both protocol versions at the new and the old path, and for 1.0 alone."""
+    cache_headers = {"Cache-Control": "max-age=60", "Last-Modified": formatdate(usegmt=True)}
+
+    def serve(path: str, card_to_dict: Callable[[], dict[str, Any]]) -> Route:
         async def get(request: Request) -> Response:
-            body = json.dumps(fields(), separators=(",", ":"))
-            tag = f'W/"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
-            tagged = {**headers, "ETag": tag}
-            if request.headers.get("if-none-match") == tag:
-                return Response(status_code=304, headers=tagged)
-            return Response(body, headers=tagged, media_type="application/json")
+            body = json.dumps(card_to_dict(), separators=(",", ":"))
+            etag = f'W/"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
+            headers = {**cache_headers, "ETag": etag}
+            if request.headers.get("if-none-match") == etag:
+                return Response(status_code=304, headers=headers)
+            return Response(body, headers=headers, media_type="application/json")
 
         return Route(path, get)
 
@@ -130,12 +132,14 @@ def _card_routes(card: Callable[[], AgentCard]) -> list[Route]:
 
 
 class Server(uvicorn.Server):
-    """Ends the open streams when a signal arrives: readers come back with their number, or have heard that there is nothing to come back
-    to. SIGHUP reads the configuration again."""
+    """A uvicorn server that ends the open streams at shutdown, and reloads the configuration on SIGHUP.
+
+    Readers reconnect with their cursor, unless they have received the end of their run."""
 
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
-        self._app, self._reloading = app, set[asyncio.Task[None]]()
+        self._app = app
+        self._reloading: set[asyncio.Task[None]] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -150,21 +154,22 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for listening in self.servers:
-            listening.close()  # nobody new
+            listening.close()  # no new connections
         if self._app.before_shutdown is not None and await self._app.before_shutdown():
-            await self._app.streams.wait_until_closed(_LAST_WORDS)
+            await self._app.streams.wait_until_closed(_DRAIN_SECONDS)
         self._app.streams.cancel_all()
         await super().shutdown(sockets)
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """The socket of the server, bound before anything else is built: a taken port is told at once, a free one has its number."""
+    """The server's socket, bound first: a port in use is reported at once, and port 0 gets its number."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        reason = "another program uses this port" if taken else (error.strerror or "").partition(" (while")[0]
+        reason = (error.strerror or "").partition(" (while")[0]
+        if error.errno == errno.EADDRINUSE:
+            reason = "another program uses this port"
         raise ConfigurationError(
             f"Cannot listen on {settings.host}, port {settings.port}: {reason}. "
             "Set A2A_HOST and A2A_PORT (or --host and --port) to an address and a port that are free."
@@ -172,7 +177,7 @@ def listen(settings: ServerSettings) -> socket.socket:
 
 
 def serve(app: App, listener: socket.socket, log_level: str) -> None:
-    """Runs the server on the socket until it is told to stop."""
+    """Runs the server on the socket until a signal stops it."""
     config = uvicorn.Config(
         app, log_config=None, log_level=log_level.lower(), access_log=False, timeout_graceful_shutdown=5
     )

@@ -1,4 +1,4 @@
-"""Who may speak to the server, and for whom: a bearer key where one is set, and on loopback only pages and names of this machine."""
+"""Authentication: bearer keys, users on whose behalf a client speaks, and the check of Host and Origin."""
 
 import hmac
 from urllib.parse import urlsplit
@@ -13,9 +13,10 @@ from ai_platform_engineering.core.errors import ConfigurationError, Refused
 from ai_platform_engineering.core.settings import ServerSettings, is_loopback
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 
-_OPEN_PATHS = ("/health", "/ready")
-SHARED_KEY_USER, DELEGATE_USER = "shared-key", "delegate"
-_UNKNOWN = "Send the server's key as a bearer token in the Authorization header."
+_PROBE_PATHS = ("/health", "/ready")
+SHARED_KEY_USER = "shared-key"
+DELEGATE_USER = "delegate"
+_UNAUTHORIZED = "Send the server's key as a bearer token in the Authorization header."
 _NOT_FOR_OTHERS = (
     f"This key may not speak for others, so {USER_HEADER} and {OWNER_HEADER} are refused. "
     "Set A2A_AUTH_DELEGATE_KEY on the server and use it as the token."
@@ -23,61 +24,64 @@ _NOT_FOR_OTHERS = (
 
 
 def check_exposure(settings: ServerSettings) -> None:
-    """Refuses to listen beyond loopback without authentication, unless told so, and a key that is two keys at once."""
+    """Refuses to listen beyond loopback without authentication, unless allowed, and two equal keys."""
     if settings.delegate_key is not None and settings.delegate_key == settings.shared_key:
         raise ConfigurationError(
-            "A2A_AUTH_DELEGATE_KEY is the same as A2A_AUTH_SHARED_KEY, so that every client could speak for others. Use two keys."
+            "A2A_AUTH_DELEGATE_KEY is the same as A2A_AUTH_SHARED_KEY, "
+            "so that every client could speak for others. Use two keys."
         )
     if settings.loopback or settings.needs_key or settings.allow_unauthenticated:
         return
     raise ConfigurationError(
-        f"A2A_HOST={settings.host} would open the server to the network without authentication. Set A2A_AUTH_SHARED_KEY, "
-        "or listen on 127.0.0.1, or set A2A_ALLOW_UNAUTHENTICATED=true if something in front of it authenticates."
+        f"A2A_HOST={settings.host} would open the server to the network without authentication. "
+        "Set A2A_AUTH_SHARED_KEY, or listen on 127.0.0.1, "
+        "or set A2A_ALLOW_UNAUTHENTICATED=true if something in front of it authenticates."
     )
 
 
 class HostCheckMiddleware:
-    """Checks Host and Origin, so that a web page cannot reach a server on this machine under a name of its own."""
+    """Checks Host and Origin, so that no web page reaches a server on loopback (DNS rebinding)."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self._app, self._settings = app, settings
+        self._app = app
+        self._settings = settings
         self._hosts = {host.lower() for host in settings.allowed_hosts}
-        if settings.external_url and (name := urlsplit(settings.external_url).hostname):
-            self._hosts.add(name.lower())
+        external_host = urlsplit(settings.external_url or "").hostname
+        if external_host:
+            self._hosts.add(external_host.lower())
         self._checks_hosts = settings.loopback or bool(settings.allowed_hosts)
         self._checks_origins = settings.loopback or bool(settings.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] == "http"
-            and not self._is_probe(scope["path"])
-            and (reason := self._refusal(Headers(scope=scope)))
-        ):
+        reason = None
+        if scope["type"] == "http" and not self._is_probe(scope["path"]):
+            reason = self._find_refusal_reason(Headers(scope=scope))
+        if reason:
             await PlainTextResponse(f"Forbidden: {reason}\n", 403)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
     def _is_probe(self, path: str) -> bool:
-        """Whoever watches a server on a network asks it by its address, which no list of names holds."""
-        return path in _OPEN_PATHS and not self._settings.loopback
+        """Whether it is a probe over the network, which uses an IP address as its Host."""
+        return path in _PROBE_PATHS and not self._settings.loopback
 
-    def _refusal(self, headers: Headers) -> str | None:
-        host = _hostname(f"//{headers.get('host', '')}")
-        if self._checks_hosts and not self._is_known(host):
+    def _find_refusal_reason(self, headers: Headers) -> str | None:
+        host = _parse_hostname(f"//{headers.get('host', '')}")
+        if self._checks_hosts and not self._is_known_host(host):
             return "this Host is not served here; add it to A2A_ALLOWED_HOSTS if it should be."
         origin = headers.get("origin")
         if origin is None or not self._checks_origins or origin in self._settings.allowed_origins:
             return None
-        if self._is_known(_hostname(origin)):
+        if self._is_known_host(_parse_hostname(origin)):
             return None
         return "this Origin may not use the server; add it to A2A_ALLOWED_ORIGINS if it should."
 
-    def _is_known(self, host: str) -> bool:
+    def _is_known_host(self, host: str) -> bool:
         return host in self._hosts or (self._settings.loopback and is_loopback(host))
 
 
 class OnBehalfOfUser(SimpleUser):
-    """A person for whom the client speaks. `owner` is whose conversations it is about."""
+    """A user on whose behalf the client speaks; `owner` is the owner of the conversations that it uses."""
 
     def __init__(self, principal: str, owner: str) -> None:
         super().__init__(principal)
@@ -85,51 +89,62 @@ class OnBehalfOfUser(SimpleUser):
 
 
 class BearerAuthMiddleware:
-    """The keys, where any are set; cards and probes stay open. Who may speak for others names them in two headers."""
+    """Checks the bearer key, if any are configured; cards and probes need none.
+
+    A client with the delegate key names in two headers the user on whose behalf it speaks."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
-        given = {SHARED_KEY_USER: settings.shared_key, DELEGATE_USER: settings.delegate_key}
-        self._keys = {user: key.get_secret_value().encode() for user, key in given.items() if key is not None}
+        self._keys: dict[str, bytes] = {}
+        if settings.shared_key is not None:
+            self._keys[SHARED_KEY_USER] = settings.shared_key.get_secret_value().encode()
+        if settings.delegate_key is not None:
+            self._keys[DELEGATE_USER] = settings.delegate_key.get_secret_value().encode()
         self._trusts_anybody = not self._keys and (settings.loopback or settings.allow_unauthenticated)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._admit(scope) if scope["type"] == "http" and not _is_open(scope) else None
-        await (refusal or self._app)(scope, receive, send)
+        if scope["type"] == "http" and not _is_open(scope):
+            refusal = self._authenticate(scope)
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
-    def _admit(self, scope: Scope) -> Response | None:
-        """Names the user in the scope; the answer to whoever may not come in."""
+    def _authenticate(self, scope: Scope) -> Response | None:
+        """Sets the user of the scope; returns the response for a request that is refused."""
         headers = Headers(scope=scope)
-        user = self._login(headers.get("authorization", ""))
+        user = self._find_user(headers.get("authorization", ""))
         if self._keys and user is None:
             return AsciiJSONResponse(
-                {"error": "unauthorized", "message": _UNKNOWN}, 401, {"WWW-Authenticate": "Bearer"}
+                {"error": "unauthorized", "message": _UNAUTHORIZED}, 401, {"WWW-Authenticate": "Bearer"}
             )
         if user is not None:
-            scope["user"], scope["auth"] = SimpleUser(user), AuthCredentials(["authenticated"])
+            scope["user"] = SimpleUser(user)
+            scope["auth"] = AuthCredentials(["authenticated"])
         if USER_HEADER not in headers and OWNER_HEADER not in headers:
             return None
-        # Where nothing is verified, anybody may say anything; but not over somebody whom an application around this one has verified.
-        if user != DELEGATE_USER and not (self._trusts_anybody and "user" not in scope):
+        # Without keys anybody may name anybody, but not replace a user that an outer application verified.
+        is_unverified = self._trusts_anybody and "user" not in scope
+        if user != DELEGATE_USER and not is_unverified:
             return AsciiJSONResponse({"error": "forbidden", "message": _NOT_FOR_OTHERS}, 403)
         try:
-            scope["user"] = _acting(headers)
+            scope["user"] = _read_on_behalf_of_user(headers)
         except Refused as error:
             return AsciiJSONResponse({"error": "bad_request", "message": str(error)}, 400)
         return None
 
-    def _login(self, authorization: str) -> str | None:
-        """The user whose key it is. Every key is compared, so that the time tells nothing."""
-        scheme, _, given = authorization.partition(" ")
-        token = given.strip().encode()
-        found = [user for user, key in self._keys.items() if hmac.compare_digest(token, key)]
-        if found and scheme.lower() == "bearer":
-            return found[0]
+    def _find_user(self, authorization: str) -> str | None:
+        """The user of a bearer key. Every key is compared, so that the time tells nothing."""
+        scheme, _, credentials = authorization.partition(" ")
+        token = credentials.strip().encode()
+        users = [user for user, key in self._keys.items() if hmac.compare_digest(token, key)]
+        if users and scheme.lower() == "bearer":
+            return users[0]
         return None
 
 
-def _acting(headers: Headers) -> OnBehalfOfUser:
-    """The person and the owner that the headers name. Raises Refused."""
+def _read_on_behalf_of_user(headers: Headers) -> OnBehalfOfUser:
+    """The user and the owner that the headers name. Raises Refused."""
     principal = read_name_header(USER_HEADER, headers.getlist(USER_HEADER))
     owner = read_name_header(OWNER_HEADER, headers.getlist(OWNER_HEADER))
     if principal is None:
@@ -137,16 +152,20 @@ def _acting(headers: Headers) -> OnBehalfOfUser:
     for header, name in ((USER_HEADER, principal), (OWNER_HEADER, owner)):
         if name is not None and name.strip() in (SHARED_KEY_USER, DELEGATE_USER):
             raise Refused(f"{header}: {name} is the name of a key and cannot be a person's.")
-    return OnBehalfOfUser(principal, principal if owner is None else owner)
+    if owner is None:
+        owner = principal
+    return OnBehalfOfUser(principal, owner)
 
 
 def _is_open(scope: Scope) -> bool:
-    # At its place alone: further down, where files have addresses, anything may be called so.
+    """Whether the path needs no key.
+
+    Cards only at the root: below mounted routes a file may have any name."""
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return scope["path"] in _OPEN_PATHS or path.startswith(("/.well-known/", "/v1/.well-known/"))
+    return scope["path"] in _PROBE_PATHS or path.startswith(("/.well-known/", "/v1/.well-known/"))
 
 
-def _hostname(url: str) -> str:
+def _parse_hostname(url: str) -> str:
     try:
         return (urlsplit(url).hostname or "").lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""A server inside another program: on a free loopback port, for as long as it is needed, without touching signals."""
+"""A server inside another program: on a free loopback port, without signal handlers."""
 
 import asyncio
 import contextlib
@@ -9,19 +9,19 @@ import uvicorn
 from ai_platform_engineering.runtime.server.app import App
 
 
-class _Embedded(uvicorn.Server):
+class _EmbeddedServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # they belong to the program around it
+        yield  # signals belong to the program around it
 
 
 @contextlib.asynccontextmanager
 async def run_embedded_server(app: App) -> AsyncIterator[str]:
-    """The address of the application while the context is open."""
+    """Runs the application while the context is open; yields its URL."""
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2
     )
-    server = _Embedded(config)
+    server = _EmbeddedServer(config)
     task = asyncio.create_task(server.serve(), name="embedded server")
     try:
         while not server.started:

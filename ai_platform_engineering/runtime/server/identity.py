@@ -1,4 +1,4 @@
-"""Whose request it is: the principal, who speaks, and the owner, whose conversations it is about. For most requests they are one."""
+"""The principal of a request (who speaks) and the owner of its conversations; mostly the same."""
 
 from a2a.server.context import ServerCallContext
 from starlette.requests import Request
@@ -6,20 +6,20 @@ from starlette.requests import Request
 from ai_platform_engineering.runtime.server.authentication import OnBehalfOfUser
 from ai_platform_engineering.runtime.server.sdk_routes import DefaultServerCallContextBuilder
 
-_OWNER = "caipe.owner"  # in the state of a call; what a client sends never gets there
+_OWNER_KEY = "caipe.owner"  # in the state of a call, which clients cannot set
 
 
 class CallContextBuilder(DefaultServerCallContextBuilder):
-    """The SDK's context, with the owner beside its user."""
+    """Builds the SDK's call context with the owner in its state."""
 
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)
-        context.state[_OWNER] = owner_of_request(request)
+        context.state[_OWNER_KEY] = owner_of_request(request)
         return context
 
 
 def owner_of_call(context: ServerCallContext) -> str:
-    return str(context.state.get(_OWNER, context.user.user_name))
+    return str(context.state.get(_OWNER_KEY, context.user.user_name))
 
 
 def owner_of_request(request: Request) -> str:
@@ -30,7 +30,7 @@ def owner_of_request(request: Request) -> str:
 
 
 def principal_of_request(request: Request) -> str:
-    """Empty where nobody is known."""
+    """The authenticated user's name; empty without one."""
     user = request.scope.get("user")
     if user is not None:
         return str(user.display_name)

@@ -1,4 +1,6 @@
-"""Our A2A request handler: every method over the run log. Opening checks everything; following has nothing left to refuse."""
+"""The A2A request handler: every method of the protocol over the run log.
+
+Opening a stream checks everything, so that following it has nothing left to refuse."""
 
 import contextlib
 from collections.abc import AsyncGenerator
@@ -55,14 +57,14 @@ from ai_platform_engineering.runtime.server.task_list import build_task_page
 
 
 class LogRequestHandler(RequestHandler):
-    """Starts runs and answers from their log."""
+    """Starts runs and answers requests from the run log."""
 
     def __init__(self, runs: Runs, *, max_file_bytes: int, streams: OpenStreams | None = None) -> None:
         self._runs = runs
         self._max_file_bytes = max_file_bytes
         self._streams = streams
 
-    # --- opening -----------------------------------------------------------------------------------------------------
+    # --- opening of streams ---------------------------------------------------------------------------------
 
     @validate_request_params
     async def open_message(self, params: SendMessageRequest, context: ServerCallContext) -> StreamStart:
@@ -71,7 +73,7 @@ class LogRequestHandler(RequestHandler):
         if params.configuration.HasField("task_push_notification_config"):
             raise PushNotificationNotSupportedError()
         try:
-            row, before = await self._runs.accept(self._incoming(params.message, context))
+            row, last_seq = await self._runs.accept(self._read_message(params.message, context))
         except UnsupportedPart as error:
             raise ContentTypeNotSupportedError(message=str(error)) from None
         except RunNotFound as error:
@@ -80,56 +82,59 @@ class LogRequestHandler(RequestHandler):
             raise UnsupportedOperationError(message=str(error)) from None
         except Refused as error:
             raise InvalidParamsError(message=str(error)) from None
-        if cursor := self._cursor(row, context):
+        cursor = self._read_cursor(row, context)
+        if cursor:
             return StreamStart(row, *cursor)
-        return StreamStart(row, before, snapshot=before > 0)
+        return StreamStart(row, last_seq, snapshot=last_seq > 0)
 
     @validate_request_params
     async def open_subscription(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> StreamStart:
-        row = await self._row(params.id, context)
-        cursor = self._cursor(row, context)
+        """Finds the run of a task; the caller follows it."""
+        row = await self._find_run(params.id, context)
+        cursor = self._read_cursor(row, context)
         if row.status == "ended" and (cursor is None or cursor == (row.last_seq, 0)):
             raise UnsupportedOperationError(message="The task has ended; use tasks/get.")
         if cursor:
             return StreamStart(row, *cursor)
         return StreamStart(row, row.last_seq, snapshot=True)
 
-    # --- the methods of the protocol -----------------------------------------------------------------------------------
+    # --- methods of the protocol ----------------------------------------------------------------------------
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
-        opened = await self.open_message(params, context)
+        start = await self.open_message(params, context)
         if not params.configuration.return_immediately:
-            # A server that stops does not wait for the answer: the client gets the task as it stands.
+            # A server that stops does not wait for the answer: the client gets the task as it is then.
             with self._streams.track() if self._streams else contextlib.nullcontext():
-                async for _ in self._runs.follow(opened.row.run_id, opened.after):
+                async for _ in self._runs.follow(start.row.run_id, start.after):
                     pass
-        return apply_history_length(await self._task(opened.row), params.configuration)
+        return apply_history_length(await self._read_task(start.row), params.configuration)
 
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Frame, None]:
-        async for frame in self._frames(await self.open_message(params, context)):
+        async for frame in self._follow_frames(await self.open_message(params, context)):
             yield frame
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Frame, None]:
-        async for frame in self._frames(await self.open_subscription(params, context)):
+        async for frame in self._follow_frames(await self.open_subscription(params, context)):
             yield frame
 
     @validate_request_params
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
         validate_history_length(params)
-        return apply_history_length(await self._task(await self._row(params.id, context)), params)
+        row = await self._find_run(params.id, context)
+        return apply_history_length(await self._read_task(row), params)
 
     @validate_request_params
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
-        row = await self._row(params.id, context)
+        row = await self._find_run(params.id, context)
         if not await self._runs.cancel(row.run_id, by=context.user.user_name):
             raise TaskNotCancelableError(message="The task has ended.")
-        return await self._task(row)
+        return await self._read_task(row)
 
     @validate_request_params
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
@@ -137,7 +142,8 @@ class LogRequestHandler(RequestHandler):
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
         rows = await self._runs.find_runs(owner_of_call(context), params.context_id or None)
-        return build_task_page(params, [(row.updated, await self._task(row)) for row in rows])
+        tasks = [(row.updated, await self._read_task(row)) for row in rows]
+        return build_task_page(params, tasks)
 
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
@@ -147,26 +153,26 @@ class LogRequestHandler(RequestHandler):
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        _no_push()
+        _refuse_push_notifications()
 
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        _no_push()
+        _refuse_push_notifications()
 
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        _no_push()
+        _refuse_push_notifications()
 
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        _no_push()
+        _refuse_push_notifications()
 
-    # --- parts -------------------------------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------
 
-    def _incoming(self, message: Message, context: ServerCallContext) -> IncomingMessage:
+    def _read_message(self, message: Message, context: ServerCallContext) -> IncomingMessage:
         return IncomingMessage(
             message_id=message.message_id,
             parts=read_parts(message, self._max_file_bytes),
@@ -179,26 +185,27 @@ class LogRequestHandler(RequestHandler):
             new_question=is_new_question(message),
         )
 
-    async def _row(self, task_id: str, context: ServerCallContext) -> RunRow:
+    async def _find_run(self, task_id: str, context: ServerCallContext) -> RunRow:
         try:
             return await self._runs.get(task_id, owner_of_call(context))
         except RunNotFound as error:
             raise TaskNotFoundError(message=str(error)) from None
 
-    async def _task(self, row: RunRow) -> Task:
+    async def _read_task(self, row: RunRow) -> Task:
         return encode_snapshot(row.ref, await self._runs.events(row.run_id))
 
-    def _cursor(self, row: RunRow, context: ServerCallContext) -> tuple[int, int] | None:
+    def _read_cursor(self, row: RunRow, context: ServerCallContext) -> tuple[int, int] | None:
         headers: dict[str, Any] = context.state.get("headers") or {}
         return parse_cursor(headers.get("last-event-id"), row.last_seq)
 
-    async def _frames(self, opened: StreamStart) -> AsyncGenerator[Frame, None]:
-        if opened.snapshot:
-            yield encode_snapshot(opened.row.ref, await self._runs.events(opened.row.run_id, opened.after))
-        async for item in self._runs.follow(opened.row.run_id, opened.after):
-            for frame in encode(opened.row.ref, item):
+    async def _follow_frames(self, start: StreamStart) -> AsyncGenerator[Frame, None]:
+        row = start.row
+        if start.snapshot:
+            yield encode_snapshot(row.ref, await self._runs.events(row.run_id, start.after))
+        async for item in self._runs.follow(row.run_id, start.after):
+            for frame in encode(row.ref, item):
                 yield frame
 
 
-def _no_push() -> NoReturn:
+def _refuse_push_notifications() -> NoReturn:
     raise PushNotificationNotSupportedError()

@@ -1,17 +1,17 @@
-"""What is used of the SDK's routes, without FastAPI: the package imports it wherever it is installed, a tenth of the time of a start."""
+"""Imports the SDK's route classes without FastAPI, which would take a tenth of the start-up time."""
 
 import sys
 from typing import Any
 
-_hidden: dict[str, Any] = (
-    {} if "fastapi" in sys.modules else {"fastapi": None}
-)  # None: as if it was not installed
-sys.modules.update(_hidden)
+_hidden_modules: dict[str, Any] = {}
+if "fastapi" not in sys.modules:
+    _hidden_modules["fastapi"] = None  # as if it was not installed
+sys.modules.update(_hidden_modules)
 try:
     from a2a.server.routes.common import DefaultServerCallContextBuilder
     from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 finally:
-    for _name in _hidden:
+    for _name in _hidden_modules:
         del sys.modules[_name]
 
 __all__ = ["DefaultServerCallContextBuilder", "JsonRpcDispatcher"]

@@ -1,4 +1,4 @@
-"""The streaming response: follows a run's log from a cursor as server-sent events."""
+"""The streaming response: the events of a run, from a cursor on, as server-sent events."""
 
 import asyncio
 import contextlib
@@ -23,27 +23,37 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-_PIECE = 128 * 1024  # characters; what one reader costs in memory, give or take an event
+_BATCH_SIZE = 128 * 1024  # characters that one reader costs in memory, plus at most one event
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """Where a stream begins; everything is checked and nothing is sent yet."""
+    """The run and the cursor where a stream starts; everything is checked and nothing is sent yet."""
 
     row: RunRow
     after: int = 0
-    skip: int = 0  # how many frames of the next event the reader has seen
+    skip: int = 0  # how many frames of the next event the reader has received
     snapshot: bool = False
 
 
 def parse_cursor(value: str | None, last: int) -> tuple[int, int] | None:
-    """`12` is after event 12; `12.1` means that one frame of event 12 was seen. None for what cannot be a cursor of ours."""
-    whole, dot, part = (value or "").partition(".")
-    if not _is_number(whole) or (dot and not _is_number(part)):
+    """The sequence number after which a reader goes on, and how many later frames it has received.
+
+    `12` is after event 12; `12.1` means that one frame of event 12 was received. None for what is no cursor
+    of ours, whose run has `last` as its last sequence number."""
+    seq, dot, frame_number = (value or "").partition(".")
+    if not _is_number(seq):
         return None
-    after, skip = (int(whole) - 1, int(part)) if dot else (int(whole), 0)
+    if not dot:
+        after = int(seq)
+        skip = 0
+    elif _is_number(frame_number):
+        after = int(seq) - 1
+        skip = int(frame_number)
+    else:
+        return None
     if after >= 0 and after + bool(skip) <= last:
-        return (after, skip)
+        return after, skip
     return None
 
 
@@ -55,7 +65,8 @@ class OpenStreams:
     """The open streams of a server; they end together when it stops, so that it need not wait for readers."""
 
     def __init__(self, runs: Runs, keep_alive: float) -> None:
-        self.runs, self.keep_alive = runs, keep_alive
+        self.runs = runs
+        self.keep_alive = keep_alive
         self.scopes: set[anyio.CancelScope] = set()
 
     def cancel_all(self) -> None:
@@ -63,14 +74,14 @@ class OpenStreams:
             scope.cancel()
 
     async def wait_until_closed(self, seconds: float) -> None:
-        """Waits until all have ended by themselves, or for so long."""
+        """Waits until all streams have ended by themselves, at most for the seconds."""
         with anyio.move_on_after(seconds):
             while self.scopes:  # noqa: ASYNC110 - only when the server stops
                 await asyncio.sleep(0.01)
 
     @contextlib.contextmanager
     def track(self) -> Iterator[None]:
-        """A wait that ends with the streams; what it waited for may still be under way."""
+        """A block that is cancelled with the streams; what it waited for may go on."""
         with anyio.CancelScope() as scope:
             self.scopes.add(scope)
             try:
@@ -80,30 +91,33 @@ class OpenStreams:
 
 
 class LogStream(Response):
-    """A reader of the log. It asks for what is after its number, sends it in pieces, and waits; no queue, no eviction."""
+    """A streaming response from the run log: sends the events after its cursor in batches, and waits.
 
-    def __init__(self, opened: StreamStart, request_id: Any, *, is_v03: bool, streams: OpenStreams) -> None:
+    There is no queue, so a slow reader loses nothing."""
+
+    def __init__(self, start: StreamStart, request_id: Any, *, is_v03: bool, streams: OpenStreams) -> None:
         self.background = None
-        self._row = opened.row
-        self._after = opened.after
-        self._skip = opened.skip
-        self._snapshot = opened.snapshot
-        self._streams, self._runs = streams, streams.runs
-        self._done = opened.row.status == "ended" and opened.after == opened.row.last_seq  # it has everything
-        self._ahead: deque[StoredEvent] = deque()  # read and not yet sent
-        self._render = FrameRenderer(opened.row.ref, is_v03=is_v03)
-        self._head = '\ndata: {"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":'
+        self._row = start.row
+        self._after = start.after
+        self._skip = start.skip
+        self._needs_snapshot = start.snapshot
+        self._streams = streams
+        self._runs = streams.runs
+        self._done = start.row.status == "ended" and start.after == start.row.last_seq
+        self._unsent: deque[StoredEvent] = deque()
+        self._renderer = FrameRenderer(start.row.ref, is_v03=is_v03)
+        self._frame_head = '\ndata: {"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":'
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         async with anyio.create_task_group() as group:
 
-            async def watch() -> None:
+            async def watch_disconnect() -> None:
                 while (await receive())["type"] != "http.disconnect":
                     pass
                 group.cancel_scope.cancel()
 
-            group.start_soon(watch)
+            group.start_soon(watch_disconnect)
             self._streams.scopes.add(group.cancel_scope)
             try:
                 await self._write(send)
@@ -114,7 +128,7 @@ class LogStream(Response):
 
     async def _write(self, send: Send) -> None:
         while not self._done:
-            body = await self._batch()
+            body = await self._read_batch()
             if not body and not self._done:
                 try:
                     async with asyncio.timeout(self._streams.keep_alive):
@@ -122,32 +136,31 @@ class LogStream(Response):
                     continue
                 except TimeoutError:
                     body = b": keep-alive\n\n"
-            await send(
-                {"type": "http.response.body", "body": body, "more_body": True}
-            )  # waits while the reader is slow
+            # Waits while the reader is slow.
+            await send({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def _batch(self) -> bytes:
-        out: list[str] = []
-        if self._snapshot:
-            self._snapshot = False
+    async def _read_batch(self) -> bytes:
+        frames: list[str] = []
+        if self._needs_snapshot:
+            self._needs_snapshot = False
             task = encode_snapshot(self._row.ref, await self._runs.events(self._row.run_id, self._after))
-            out.append(self._frame(str(self._after), self._render.render_snapshot(task)))
-        if not self._ahead:
-            self._ahead.extend(await self._runs.read(self._row.run_id, self._after))
+            frames.append(self._render_frame(str(self._after), self._renderer.render_snapshot(task)))
+        if not self._unsent:
+            self._unsent.extend(await self._runs.read(self._row.run_id, self._after))
         size = 0
-        while self._ahead and size < _PIECE and not self._done:
-            item = self._ahead.popleft()
-            results = self._render.render_event(item)
-            for part, result in enumerate(results, 1):
-                if part > self._skip:
-                    out.append(
-                        self._frame(str(item.seq) if part == len(results) else f"{item.seq}.{part}", result)
-                    )
-                    size += len(out[-1])
+        while self._unsent and size < _BATCH_SIZE and not self._done:
+            item = self._unsent.popleft()
+            results = self._renderer.render_event(item)
+            for number, result in enumerate(results, 1):
+                if number > self._skip:
+                    event_id = str(item.seq) if number == len(results) else f"{item.seq}.{number}"
+                    frame = self._render_frame(event_id, result)
+                    frames.append(frame)
+                    size += len(frame)
             self._after = item.seq
             self._skip = 0
             self._done = ends_turn(item.event)
-        return "".join(out).encode()
+        return "".join(frames).encode()
 
-    def _frame(self, number: str, result: str) -> str:
-        return f"id: {number}{self._head}{result}}}\n\n"
+    def _render_frame(self, event_id: str, result: str) -> str:
+        return f"id: {event_id}{self._frame_head}{result}}}\n\n"

@@ -1,4 +1,4 @@
-"""A2ARemoteAgentConnectTool: an agent that runs somewhere else, ours or not, as a stream of our events."""
+"""A2ARemoteAgentConnectTool: a remote agent, ours or third-party, as a stream of our events."""
 
 import asyncio
 import contextlib
@@ -28,16 +28,16 @@ _CANCEL_SECONDS = 5.0
 
 
 class HttpClients:
-    """The HTTP clients for agents: one for this machine and one for the way out, made when first needed."""
+    """HTTP clients for agents: one for loopback addresses and one for all others, created when first used."""
 
     def __init__(self) -> None:
         self._clients: dict[bool, httpx.AsyncClient] = {}
 
     def for_url(self, url: str) -> httpx.AsyncClient:
-        local = is_loopback(httpx.URL(url).host)
-        if local not in self._clients:
-            self._clients[local] = create_http_client(url)
-        return self._clients[local]
+        is_local = is_loopback(httpx.URL(url).host)
+        if is_local not in self._clients:
+            self._clients[is_local] = create_http_client(url)
+        return self._clients[is_local]
 
     async def aclose(self) -> None:
         for client in self._clients.values():
@@ -50,7 +50,9 @@ class Prompt(BaseModel):
 
 
 class A2ARemoteAgentConnectTool(BaseTool):
-    """Fetches the agent's card on first use, and again after a failure; speaks 1.0 or 0.3 as the card says."""
+    """A remote agent as a tool and as a stream of events.
+
+    Fetches the agent's card on first use, and again after a failure; speaks 1.0 or 0.3 as the card says."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -63,57 +65,71 @@ class A2ARemoteAgentConnectTool(BaseTool):
 
     _client: "A2AClient | ThirdPartyClient | None" = PrivateAttr(None)
     _tools: tuple[str, ...] = PrivateAttr(())
-    _handing_over: bool = PrivateAttr(False)
+    _keeps_tasks_running: bool = PrivateAttr(False)
     _cancelling: set[asyncio.Task[None]] = PrivateAttr(default_factory=set)
 
     async def card(self, timeout: float | None = None) -> AgentCard:
-        """The agent's card as it is now. Raises Unreachable and AgentUnavailable."""
-        patience = timeout or self.connect_timeout
-        card = await fetch_card(self.url, self.http.for_url(self.url), token=self._secret(), timeout=patience)
+        """Fetches the agent's card. Raises Unreachable and AgentUnavailable."""
+        card = await fetch_card(
+            self.url,
+            self.http.for_url(self.url),
+            token=self._read_token(),
+            timeout=timeout or self.connect_timeout,
+        )
         self._tools = read_tool_names(card)
         return card
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The names of the agent's tools, as its card said last."""
+        """The names of the agent's tools in the card that was fetched last."""
         return self._tools
 
     @property
     def sends_numbered_events(self) -> bool:
-        """The agent is one of ours: it knows a message that it has seen, and its stream goes on at a number."""
+        """Whether the agent is one of ours: it recognizes a repeated message, and its stream has cursors."""
         return isinstance(self._client, A2AClient)
 
     async def connect(self) -> None:
         if self._client is None:
-            self._client = self._client_for(await self.card())
+            self._client = self._create_client(await self.card())
 
-    async def send(self, order: OutgoingMessage, talk: ClientConversation) -> AsyncIterator[AnyEvent]:
-        """Sends a message and yields what happens until the agent has answered, failed or asked. Whoever breaks off cancels the task."""
+    async def send(
+        self, message: OutgoingMessage, conversation: ClientConversation
+    ) -> AsyncIterator[AnyEvent]:
+        """Sends a message and yields events until the agent has answered, failed or asked for input.
+
+        A reader that is cancelled or stops early cancels the remote task."""
         await self.connect()
         assert self._client is not None
-        async for event in self._guarded(self._client.send(order, talk), talk, order):
+        events = self._client.send(message, conversation)
+        async for event in self._cancel_on_exit(events, conversation, message):
             yield event
 
-    async def follow(self, task_id: str, talk: ClientConversation) -> AsyncIterator[AnyEvent]:
-        """What happens in a task that was ordered before."""
+    async def follow(self, task_id: str, conversation: ClientConversation) -> AsyncIterator[AnyEvent]:
+        """Yields the events of a remote task that was started before."""
         await self.connect()
         assert self._client is not None
-        async for event in self._guarded(self._client.follow(task_id, talk), talk):
+        events = self._client.follow(task_id, conversation)
+        async for event in self._cancel_on_exit(events, conversation):
             yield event
 
     async def cancel(self, task_id: str) -> None:
-        """Stops a task that was ordered before. Raises CaipeError."""
+        """Cancels a remote task that was started before. Raises CaipeError."""
         await self.connect()
         assert self._client is not None
         await self._client.cancel(task_id)
 
     async def aclose(self) -> None:
-        """Waits for the cancellations that are on their way."""
+        """Waits for the cancellations that are being sent."""
         await asyncio.gather(*self._cancelling, return_exceptions=True)
 
-    async def _guarded(
-        self, events: AsyncIterator[AnyEvent], talk: ClientConversation, order: OutgoingMessage | None = None
+    async def _cancel_on_exit(
+        self,
+        events: AsyncIterator[AnyEvent],
+        conversation: ClientConversation,
+        message: OutgoingMessage | None = None,
     ) -> AsyncIterator[AnyEvent]:
+        """Yields the events; cancels the remote task when the reader stops; drops the client on errors."""
         try:
             async for event in events:
                 yield event
@@ -124,34 +140,36 @@ class A2ARemoteAgentConnectTool(BaseTool):
             self._client = None
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            self._cancel(talk.task_id, order)  # a disconnect alone does not stop the agent
+            self._start_cancelling(
+                conversation.task_id, message
+            )  # a disconnect alone does not stop the agent
             raise
 
     def keep_tasks_running(self) -> None:
-        """Who breaks off from now on leaves the task alone: another process will follow it."""
-        self._handing_over = True
+        """From now on a reader that stops does not cancel the remote task: another process will follow it."""
+        self._keeps_tasks_running = True
 
-    def _cancel(self, task_id: str | None, order: OutgoingMessage | None) -> None:
-        if self._client is None or self._handing_over:
+    def _start_cancelling(self, task_id: str | None, message: OutgoingMessage | None) -> None:
+        if self._client is None or self._keeps_tasks_running:
             return
-        task = asyncio.ensure_future(self._cancelled(self._client, task_id, order))
+        task = asyncio.ensure_future(self._cancel_remote_task(self._client, task_id, message))
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
 
-    async def _cancelled(
-        self, client: "A2AClient | ThirdPartyClient", task_id: str | None, order: OutgoingMessage | None
+    async def _cancel_remote_task(
+        self, client: "A2AClient | ThirdPartyClient", task_id: str | None, message: OutgoingMessage | None
     ) -> None:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_CANCEL_SECONDS):
-                if task_id is None and order is not None and isinstance(client, A2AClient):
-                    task_id = await client.find_task_id(
-                        order
-                    )  # the agent may be at work although it has not said so yet
+                if task_id is None and message is not None and isinstance(client, A2AClient):
+                    # The agent may be working on the message although it has not answered yet.
+                    task_id = await client.find_task_id(message)
                 if task_id is not None:
                     await client.cancel(task_id)
 
-    def _client_for(self, card: AgentCard) -> "A2AClient | ThirdPartyClient":
-        http, token = self.http.for_url(self.url), self._secret()
+    def _create_client(self, card: AgentCard) -> "A2AClient | ThirdPartyClient":
+        http = self.http.for_url(self.url)
+        token = self._read_token()
         if has_events_extension(card):
             return A2AClient(
                 self.url,
@@ -169,13 +187,14 @@ class A2ARemoteAgentConnectTool(BaseTool):
             idle_timeout=self.idle_timeout,
         )
 
-    def _secret(self) -> str | None:
+    def _read_token(self) -> str | None:
         if self.token:
             return self.token.get_secret_value()
         return None
 
     async def _arun(self, prompt: str, **_: Any) -> str:
-        async for event in self.send(OutgoingMessage(str(uuid.uuid4()), prompt), ClientConversation()):
+        message = OutgoingMessage(str(uuid.uuid4()), prompt)
+        async for event in self.send(message, ClientConversation()):
             match event:
                 case Answered():
                     return event.text

@@ -1,4 +1,4 @@
-"""One agent from a definition: a graph with its tools, its prompt and the middleware it is given."""
+"""An agent graph from a definition: its model, tools, prompt and middleware."""
 
 from collections.abc import Sequence
 from typing import Any

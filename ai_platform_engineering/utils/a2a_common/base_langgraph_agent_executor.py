@@ -1,4 +1,4 @@
-"""Any stream of numbered events as an A2A task under the SDK's own request handler."""
+"""BaseLangGraphAgentExecutor: a stream of numbered events as an A2A task under the SDK's request handler."""
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from ai_platform_engineering.core.events import Cancelled, StoredEvent
 
 
 class BaseLangGraphAgentExecutor(AgentExecutor):
-    """For people who embed an agent with the SDK: `open` gives the events, this class puts them on the SDK's queue."""
+    """An SDK executor for programs that embed an agent: puts the events of `open` on the SDK's queue."""
 
     def __init__(self) -> None:
         self._cancelling: set[str] = set()
@@ -25,15 +25,15 @@ class BaseLangGraphAgentExecutor(AgentExecutor):
         """Stops the task and gives the events of its end."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        ref = _ref(context)
+        ref = _read_task_ref(context)
         async for item in await self.open(context):
             if isinstance(item.event, Cancelled) and ref.task_id in self._cancelling:
-                return  # `cancel` says it
+                return  # `cancel` sends the event
             for frame in encode(ref, item):
                 await event_queue.enqueue_event(frame)
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        ref = _ref(context)
+        ref = _read_task_ref(context)
         self._cancelling.add(ref.task_id)
         try:
             async for item in await self.stop(ref.task_id, context.call_context.user.user_name):
@@ -43,7 +43,7 @@ class BaseLangGraphAgentExecutor(AgentExecutor):
             self._cancelling.discard(ref.task_id)
 
 
-def _ref(context: RequestContext) -> TaskRef:
+def _read_task_ref(context: RequestContext) -> TaskRef:
     if context.task_id is None or context.context_id is None:
         raise ValueError("the request has no task")
     return TaskRef(context.task_id, context.context_id)

@@ -1,4 +1,5 @@
-"""One suite over every checkpointer and store, on real servers: what is put stays, and pruning keeps what is needed."""
+"""One suite over every checkpointer and store, on real servers: what is put stays, and pruning keeps what is
+needed."""
 
 import asyncio
 import logging
@@ -109,7 +110,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
 
 
 def make_database(name: str, servers: DatabaseServers, home: Path) -> Database:
-    made: dict[str, Callable[[], StorageSettings]] = {
+    settings_factories: dict[str, Callable[[], StorageSettings]] = {
         "memory": lambda: storage(DATABASE_URL="memory://"),
         "sqlite": storage,
         "postgres": lambda: storage(DATABASE_URL=servers.postgres),
@@ -119,7 +120,7 @@ def make_database(name: str, servers: DatabaseServers, home: Path) -> Database:
         ),
         "mongodb": lambda: storage(MONGODB_URI=servers.mongodb),
     }
-    return Database(name, made[name](), home)
+    return Database(name, settings_factories[name](), home)
 
 
 def over(*names: str) -> pytest.MarkDecorator:
@@ -134,18 +135,19 @@ def thread() -> str:
 
 async def history(checkpoints: Checkpoints, thread: str) -> list[list[str]]:
     return [
-        kept.values.get("said", []) async for kept in graph(checkpoints.saver).aget_state_history(at(thread))
+        state.values.get("said", [])
+        async for state in graph(checkpoints.saver).aget_state_history(at(thread))
     ]
 
 
 async def namespaces(checkpoints: Checkpoints, thread: str) -> set[str]:
     """The sub-graph namespaces that still have a checkpoint, of those the test saw being written."""
-    found = set()
+    tables = set()
     for namespace in SEEN.get(thread, ()):
         where = {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
         if await checkpoints.saver.aget_tuple(where):
-            found.add(namespace)
-    return found
+            tables.add(namespace)
+    return tables
 
 
 SEEN: dict[str, set[str]] = {}
@@ -167,8 +169,8 @@ async def test_a_turn_is_stored_with_its_history(database: Database, thread: str
     async with database.open() as checkpoints:
         assert await turn(checkpoints, thread, said("hello")) == ["hello", "answer to hello", "looked"]
         assert (await turn(checkpoints, thread, said("again")))[3:] == ["again", "answer to again", "looked"]
-        kept = await history(checkpoints, thread)
-        assert [len(words) for words in kept] == [6, 5, 5, 4, 3, 3, 2, 2, 1, 0]
+        checkpoints_left = await history(checkpoints, thread)
+        assert [len(words) for words in checkpoints_left] == [6, 5, 5, 4, 3, 3, 2, 2, 1, 0]
         assert await history(checkpoints, f"{thread} of somebody else") == []
 
 
@@ -203,7 +205,7 @@ async def test_a_question_from_a_sub_graph_is_answered_after_a_prune(database: D
 
 async def answer_the_question(checkpoints: Checkpoints, thread: str) -> None:
     waiting = await graph(checkpoints.saver, ask=True).aget_state(at(thread), subgraphs=True)
-    assert [asked.value for asked in waiting.interrupts] == ["which one?"]
+    assert [interrupt.value for interrupt in waiting.interrupts] == ["which one?"]
     assert waiting.tasks[0].state.next == ("inner",)  # type: ignore[union-attr]
     words = await turn(checkpoints, thread, Command(resume="the blue one"), ask=True)
     assert words[3:] == ["deploy", "answer to deploy", "got the blue one"]
@@ -312,9 +314,9 @@ async def test_the_store_outlives_the_process(database: Database) -> None:
     async with database.open() as first:
         await first.store.aput(user, "team", {"name": "platform"})
     async with database.open() as second:
-        kept = await second.store.aget(user, "team")
-        assert kept
-        assert kept.value == {"name": "platform"}
+        item = await second.store.aget(user, "team")
+        assert item
+        assert item.value == {"name": "platform"}
 
 
 @over("memory", "sqlite", "postgres", "redis-modules", "redis-plain")
@@ -331,9 +333,9 @@ async def test_fifty_conversations_at_once(database: Database) -> None:
 
         for name, words in zip(names, await asyncio.gather(*map(converse, names)), strict=True):
             assert [words[0], *words[3:]] == [f"one {name}", "two", "answer to two", "looked"]
-            kept = await checkpoints.store.aget(("memories", name), "last")
-            assert kept
-            assert kept.value == {"name": name}
+            item = await checkpoints.store.aget(("memories", name), "last")
+            assert item
+            assert item.value == {"name": name}
 
 
 @over("mongodb")
@@ -419,7 +421,7 @@ async def test_conversations_expire_where_the_database_can(
             keys = [key async for key in client.scan_iter() if thread.encode() in key]
             lives = [await client.ttl(key) for key in keys]
             assert len(lives) > 4
-            assert all(0 < left <= 420 for left in lives)
+            assert all(0 < ttl <= 420 for ttl in lives)
 
     mongodb = servers.mongodb + "/expiring"
     lives_in_mongodb = []
@@ -429,8 +431,10 @@ async def test_conversations_expire_where_the_database_can(
         ) as checkpoints:
             assert checkpoints.problem is None
         with pymongo.MongoClient(mongodb) as mongo:
-            found = [index.get("expireAfterSeconds") for index in mongo.expiring.checkpoints.list_indexes()]
-            lives_in_mongodb.append([life for life in found if life])
+            ttl_seconds = [
+                index.get("expireAfterSeconds") for index in mongo.expiring.checkpoints.list_indexes()
+            ]
+            lives_in_mongodb.append([life for life in ttl_seconds if life])
     assert lives_in_mongodb == [[420], [480], []]
 
 

@@ -1,4 +1,5 @@
-"""Which database keeps the conversations, and what happens when it cannot: memory and a warning, or a refusal to start."""
+"""Which database keeps the conversations, and what happens when it cannot: memory and a warning, or a refusal
+to start."""
 
 import logging
 import socket

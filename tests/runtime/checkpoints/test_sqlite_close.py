@@ -22,15 +22,17 @@ async def test_a_write_in_the_middle_of_the_close_does_not_hold_the_file(
     ] = []  # with what they refer to: an open cursor keeps the connection behind it alive
     for steps in range(25):
         folder = tmp_path / str(steps)
-        kept = await open_checkpoints(Settings.from_variables({}).storage, folder)
-        assert kept.backend == "sqlite"
-        writing = asyncio.create_task(kept.saver.aput_writes(PLACE, [("messages", "text")], f"task {steps}"))
+        checkpoints = await open_checkpoints(Settings.from_variables({}).storage, folder)
+        assert checkpoints.backend == "sqlite"
+        writing = asyncio.create_task(
+            checkpoints.saver.aput_writes(PLACE, [("messages", "text")], f"task {steps}")
+        )
         held.append(writing)
         for _ in range(steps):
             await asyncio.sleep(0)
         if cancelled:
             writing.cancel()
-        await kept.aclose()
+        await checkpoints.aclose()
         await asyncio.wait({writing})
         with contextlib.closing(sqlite3.connect(folder / CHECKPOINT_FILE, timeout=0)) as other:
             other.execute("BEGIN IMMEDIATE")  # raises when the file is locked

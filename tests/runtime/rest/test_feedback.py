@@ -1,4 +1,5 @@
-"""What people think of a run: each one's last word, kept with the run, shown to whom the run belongs, and theirs to take back."""
+"""What people think of a run: each one's last word, kept with the run, shown to whom the run belongs, and
+theirs to take back."""
 
 import asyncio
 import json
@@ -51,52 +52,52 @@ def words(given: list[dict[str, Any]]) -> list[tuple[str, str, str | None]]:
     return [(one["by"], one["score"], one["reason"]) for one in given]
 
 
-# --- over HTTP ---------------------------------------------------------------------------------------------------------------
+# --- over HTTP ----------------------------------------------------------------------------------------------
 
 
 async def test_each_persons_last_word_is_kept_with_the_trace_of_the_run() -> None:
     async with supervisor(YES) as client:
         ann, bob = person(client, "ann"), person(client, "bob")
-        seen = await ann.ask("Well?")
-        assert await found(bob, seen.task_id) == []
+        stream = await ann.ask("Well?")
+        assert await found(bob, stream.task_id) == []
         before = datetime.now(UTC)
-        stored = await feedback(ann, seen.task_id, "PUT", {"score": "up"})
-        await feedback(bob, seen.task_id, "PUT", {"score": "up", "reason": None})
-        await feedback(ann, seen.task_id, "PUT", {"score": "down", "reason": "Wrong cluster — 日本."})
-        given = (await feedback(bob, seen.task_id)).json()
-        assert (await feedback(ann, seen.task_id, "DELETE")).status_code == 204
-        assert words(await found(ann, seen.task_id)) == [("bob", "up", None)]
+        stored = await feedback(ann, stream.task_id, "PUT", {"score": "up"})
+        await feedback(bob, stream.task_id, "PUT", {"score": "up", "reason": None})
+        await feedback(ann, stream.task_id, "PUT", {"score": "down", "reason": "Wrong cluster — 日本."})
+        entry = (await feedback(bob, stream.task_id)).json()
+        assert (await feedback(ann, stream.task_id, "DELETE")).status_code == 204
+        assert words(await found(ann, stream.task_id)) == [("bob", "up", None)]
         assert (
-            problem(await feedback(ann, seen.task_id, "DELETE"), 404)
-            == f"You have given no feedback on the task {seen.task_id}."
+            problem(await feedback(ann, stream.task_id, "DELETE"), 404)
+            == f"You have given no feedback on the task {stream.task_id}."
         )
     assert stored.status_code == 200
     assert words([stored.json()]) == [("ann", "up", None)]
-    assert words(given["feedback"]) == [("ann", "down", "Wrong cluster — 日本."), ("bob", "up", None)]
-    assert all(before <= datetime.fromisoformat(one["at"]) <= datetime.now(UTC) for one in given["feedback"])
-    ended = seen.events[-1]
+    assert words(entry["feedback"]) == [("ann", "down", "Wrong cluster — 日本."), ("bob", "up", None)]
+    assert all(before <= datetime.fromisoformat(one["at"]) <= datetime.now(UTC) for one in entry["feedback"])
+    ended = stream.events[-1]
     assert isinstance(ended, Answered)
-    assert given["trace_id"] == ended.trace_id
+    assert entry["trace_id"] == ended.trace_id
 
 
 async def test_the_runs_of_another_owner_are_not_there() -> None:
     async with supervisor(YES) as client:
         ann, elsewhere = person(client, "ann"), person(client, "ann", owner="elsewhere")
-        seen = await ann.ask("Well?")
+        stream = await ann.ask("Well?")
         for method, body in (("GET", None), ("PUT", {"score": "up"}), ("DELETE", None)):
-            for task_id, who in ((seen.task_id, elsewhere), (seen.task_id, client), ("nothing", ann)):
+            for task_id, who in ((stream.task_id, elsewhere), (stream.task_id, client), ("nothing", ann)):
                 assert (
                     problem(await feedback(who, task_id, method, body), 404) == f"There is no task {task_id}."
                 )
-        assert await found(ann, seen.task_id) == []
+        assert await found(ann, stream.task_id) == []
 
 
 async def test_where_nobody_is_known_there_is_one_word() -> None:
     async with supervisor(YES) as client:
-        seen = await client.ask("Well?")
+        stream = await client.ask("Well?")
         for score in ("up", "down"):
-            await feedback(client, seen.task_id, "PUT", {"score": score})
-        assert words(await found(client, seen.task_id)) == [("", "down", None)]
+            await feedback(client, stream.task_id, "PUT", {"score": score})
+        assert words(await found(client, stream.task_id)) == [("", "down", None)]
 
 
 BAD = [
@@ -114,20 +115,20 @@ BAD = [
 @pytest.mark.parametrize("body", BAD, ids=lambda body: json.dumps(body)[:30])
 async def test_what_is_no_feedback_is_refused_in_a_sentence(body: Any) -> None:
     async with supervisor(YES) as client:
-        seen = await client.ask("Well?")
-        sentence = problem(await feedback(client, seen.task_id, "PUT", body), 400)
-        assert await found(client, seen.task_id) == []
+        stream = await client.ask("Well?")
+        sentence = problem(await feedback(client, stream.task_id, "PUT", body), 400)
+        assert await found(client, stream.task_id) == []
     assert sentence.startswith('Send JSON: {"score": "up" or "down"')
 
 
 async def test_a_reason_of_full_length_is_kept_and_an_empty_one_is_none() -> None:
     async with supervisor(YES) as client:
-        seen = await client.ask("Well?")
-        for reason, kept in (("ü" * 2000, "ü" * 2000), ("", None)):
+        stream = await client.ask("Well?")
+        for reason, stored_reason in (("ü" * 2000, "ü" * 2000), ("", None)):
             assert (
-                await feedback(client, seen.task_id, "PUT", {"score": "down", "reason": reason})
+                await feedback(client, stream.task_id, "PUT", {"score": "down", "reason": reason})
             ).status_code == 200
-            assert words(await found(client, seen.task_id)) == [("", "down", kept)]
+            assert words(await found(client, stream.task_id)) == [("", "down", stored_reason)]
 
 
 async def test_the_log_has_the_score_and_the_trace_and_never_the_reason(
@@ -135,36 +136,36 @@ async def test_the_log_has_the_score_and_the_trace_and_never_the_reason(
 ) -> None:
     caplog.set_level("INFO")
     async with supervisor(YES) as client:
-        seen = await person(client, "ann").ask("Well?")
+        stream = await person(client, "ann").ask("Well?")
         caplog.clear()
         await feedback(
-            person(client, "ann"), seen.task_id, "PUT", {"score": "down", "reason": "my-secret-reason"}
+            person(client, "ann"), stream.task_id, "PUT", {"score": "down", "reason": "my-secret-reason"}
         )
-        trace = (await feedback(person(client, "ann"), seen.task_id)).json()["trace_id"]
+        trace = (await feedback(person(client, "ann"), stream.task_id)).json()["trace_id"]
     lines = [
         record.getMessage() for record in caplog.records if record.name.startswith("ai_platform_engineering")
     ]
-    assert lines == [f"run {seen.task_id}, trace {trace}: feedback down"]
+    assert lines == [f"run {stream.task_id}, trace {trace}: feedback down"]
     assert "my-secret-reason" not in caplog.text
 
 
 async def test_feedback_outlives_the_server_and_goes_with_its_run(tmp_path: Path) -> None:
     async with supervisor_on(in_folder(tmp_path), ScriptedChatModel(script=YES)) as client:
-        seen = await client.ask("Well?")
-        await feedback(client, seen.task_id, "PUT", {"score": "down", "reason": "Too long."})
+        stream = await client.ask("Well?")
+        await feedback(client, stream.task_id, "PUT", {"score": "down", "reason": "Too long."})
     storage = in_folder(tmp_path)
     async with supervisor_on(storage, ScriptedChatModel(script=YES)) as client:
-        assert words(await found(client, seen.task_id)) == [("", "down", "Too long.")]
+        assert words(await found(client, stream.task_id)) == [("", "down", "Too long.")]
         assert await storage.log.delete_runs(LATER) == 1
-        problem(await feedback(client, seen.task_id), 404)
+        problem(await feedback(client, stream.task_id), 404)
 
 
 async def test_a_client_that_acts_for_people_gives_their_feedback() -> None:
     async with supervisor(YES) as client:
-        seen = await person(client, "ann").ask("Well?")
+        stream = await person(client, "ann").ask("Well?")
         api, path = (
             rest_api_for_client(A2AClient(client.url, client.http).on_behalf_of("bob", THREAD)),
-            f"/v1/tasks/{seen.task_id}/feedback",
+            f"/v1/tasks/{stream.task_id}/feedback",
         )
         assert (await api("PUT", path, {"score": "up"}))["by"] == "bob"
         assert words((await api("GET", path))["feedback"]) == [("bob", "up", None)]
@@ -173,7 +174,7 @@ async def test_a_client_that_acts_for_people_gives_their_feedback() -> None:
             await api("DELETE", path)
 
 
-# --- in the run log ----------------------------------------------------------------------------------------------------------
+# --- in the run log -----------------------------------------------------------------------------------------
 
 LOGS: dict[str, Callable[[Path], RunLog]] = {
     "memory": lambda _: MemoryLog(),
@@ -207,8 +208,8 @@ async def test_a_log_keeps_one_word_of_each_in_the_order_of_the_first(log: RunLo
 async def test_a_log_takes_feedback_on_an_ended_run_and_on_none_that_is_not_there(log: RunLog) -> None:
     row = await created(log)
     await log.append("run", row.epoch, [Answered(text="Done.", trace_id="t")])
-    said = await asyncio.gather(*(log.rate("run", name, "up") for name in ("ann", "bob", "ann")))
-    assert {one.by for one in await log.feedback("run")} == {one.by for one in said} == {"ann", "bob"}
+    ratings = await asyncio.gather(*(log.rate("run", name, "up") for name in ("ann", "bob", "ann")))
+    assert {one.by for one in await log.feedback("run")} == {one.by for one in ratings} == {"ann", "bob"}
     for attempt in (log.rate("nothing", "ann", "up"), log.feedback("nothing"), log.unrate("nothing", "ann")):
         with pytest.raises(RunNotFound):
             await attempt
@@ -232,8 +233,8 @@ async def test_a_file_from_before_there_was_feedback_takes_it(tmp_path: Path, ve
     older.close()
     log = SqliteLog.open(path)
     assert (await log.get("run"), await log.feedback("run")) == (row, [])
-    said = await log.rate("run", "ann", "down", "Why?")
+    rating = await log.rate("run", "ann", "down", "Why?")
     await log.close()
     again = SqliteLog.open(path)
-    assert await again.feedback("run") == [said] == [Feedback("ann", "down", "Why?", said.at)]
+    assert await again.feedback("run") == [rating] == [Feedback("ann", "down", "Why?", rating.at)]
     await again.close()

@@ -1,4 +1,5 @@
-"""`/v1/requests` and `/v1/conversations/…/allowances`: what waits for people, what became of it, and what needs no approval any more."""
+"""`/v1/requests` and `/v1/conversations/…/allowances`: what waits for people, what became of it, and what
+needs no approval any more."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -45,16 +46,16 @@ async def test_open_requests_of_all_conversations_are_listed_as_they_were_asked(
         assert await found(client, "requests") == {"requests": []}
         form, call = await ask_until_paused(client, "Form."), await ask_until_paused(client, "Call.")
         first, second = (await found(client, "requests"))["requests"]
-    for entry, seen, agent in ((first, form, "supervisor"), (second, call, "github")):
-        (frame,) = seen.named("UserInputMetaData")
+    for entry, stream, agent in ((first, form, "supervisor"), (second, call, "github")):
+        (frame,) = stream.named("UserInputMetaData")
         assert entry.pop("asked") == frame.artifact["parts"][0]["data"]
         expires = datetime.fromisoformat(entry.pop("expires_at"))
         assert timedelta(hours=23) < expires - datetime.now(UTC) <= timedelta(hours=24)
         assert entry == {
-            "request_id": request_ids(seen)[0],
+            "request_id": request_ids(stream)[0],
             "status": "pending",
-            "task_id": seen.task_id,
-            "context_id": seen.context_id,
+            "task_id": stream.task_id,
+            "context_id": stream.context_id,
             "agent": agent,
         }
     assert repos.made == []
@@ -63,17 +64,17 @@ async def test_open_requests_of_all_conversations_are_listed_as_they_were_asked(
 async def test_an_answered_request_says_who_answered_what_and_when() -> None:
     async with supervisor(FORM_SCRIPT, tools=[FORM], env={"A2A_AUTH_SHARED_KEY": KEY}) as client:
         client.http.headers["Authorization"] = f"Bearer {KEY}"
-        seen = await ask_until_paused(client)
-        (request_id,) = request_ids(seen)
+        stream = await ask_until_paused(client)
+        (request_id,) = request_ids(stream)
         open_before = await found(client, f"requests/{request_id}")
         before = datetime.now(UTC)
-        done = await send_answers(client, seen, {request_id: {"name": "cai"}})
+        done = await send_answers(client, stream, {request_id: {"name": "cai"}})
         after = await found(client, f"requests/{request_id}")
-        left = await found(client, "requests")
+        remaining = await found(client, "requests")
     assert done.answer == "Made cai."
     assert open_before["status"] == "pending"
     assert not {"by", "at", "answer"} & open_before.keys()
-    assert (after["status"], after["answer"], left) == ("answered", {"name": "cai"}, {"requests": []})
+    assert (after["status"], after["answer"], remaining) == ("answered", {"name": "cai"}, {"requests": []})
     assert after["by"]
     assert KEY not in after["by"]
     assert before <= datetime.fromisoformat(after["at"]) <= datetime.now(UTC)
@@ -82,14 +83,14 @@ async def test_an_answered_request_says_who_answered_what_and_when() -> None:
 async def test_what_expired_or_was_withdrawn_is_not_open_and_says_so() -> None:
     late = form_tool("repo", [{"field_name": "name"}], expires_at="2020-01-01T00:00:00Z")
     async with supervisor(FORM_SCRIPT, tools=[late]) as client:
-        seen = await ask_until_paused(client)
-        (request_id,) = request_ids(seen)
+        stream = await ask_until_paused(client)
+        (request_id,) = request_ids(stream)
         assert await found(client, "requests") == {"requests": []}
         assert (await found(client, f"requests/{request_id}"))["status"] == "expired"
     async with supervisor(FORM_SCRIPT, tools=[FORM]) as client:
-        seen = await ask_until_paused(client)
-        (request_id,) = request_ids(seen)
-        await client.call(V10.cancel, {"id": seen.task_id})
+        stream = await ask_until_paused(client)
+        (request_id,) = request_ids(stream)
+        await client.call(V10.cancel, {"id": stream.task_id})
         withdrawn = await found(client, f"requests/{request_id}")
         assert (withdrawn["status"], "answer" in withdrawn) == ("withdrawn", False)
         assert await found(client, "requests") == {"requests": []}
@@ -99,8 +100,8 @@ async def test_only_the_owner_sees_requests_and_allowances() -> None:
     storage, model, repos = Storage.in_memory(), ScriptedChatModel(script=DELEGATING), Repos()
     agents = [github(repos, {"name": "cai"})]
     async with supervisor_on(storage, model, agents=agents) as mine:
-        seen = await ask_until_paused(mine, contextId="talk")
-        await send_answers(mine, seen, {request_ids(seen)[0]: {"type": "approve", "always": True}})
+        stream = await ask_until_paused(mine, contextId="talk")
+        await send_answers(mine, stream, {request_ids(stream)[0]: {"type": "approve", "always": True}})
         (request_id,) = request_ids(await ask_until_paused(mine, contextId="other"))
         assert (await found(mine, "conversations/talk/allowances"))["allowances"]
         async with supervisor_on(storage, model, agents=agents, key=KEY) as theirs:
@@ -136,9 +137,11 @@ async def test_an_allowance_is_listed_and_can_be_taken_back() -> None:
     repos, context = Repos(), "team/talk 1"
     path = f"conversations/{quote(context, safe='')}/allowances"
     async with supervisor(DELEGATING, agents=[github(repos, {"name": "cai"})]) as client:
-        seen = await ask_until_paused(client, contextId=context)
+        stream = await ask_until_paused(client, contextId=context)
         assert await found(client, path) == {"allowances": []}
-        done = await send_answers(client, seen, {request_ids(seen)[0]: {"type": "approve", "always": True}})
+        done = await send_answers(
+            client, stream, {request_ids(stream)[0]: {"type": "approve", "always": True}}
+        )
         assert done.answer == "So: cai is there."
         (allowance,) = (await found(client, path))["allowances"]
         assert (allowance["tool"], set(allowance)) == ("github/create_repo", {"tool", "by", "at"})

@@ -34,20 +34,20 @@ async def test_a_cancel_stops_the_work_and_closes_what_was_open_for_every_reader
     assert waiting.cancelled.is_set()
     assert [frame.raw for frame in first.frames] == [frame.raw for frame in third.frames]
     assert [frame.raw for frame in second.frames] == [frame.raw for frame in first.frames[2:]]
-    seen = ReceivedStream(first.frames)
-    assert (seen.states.count("canceled"), seen.last.state) == (1, "canceled")
+    stream = ReceivedStream(first.frames)
+    assert (stream.states.count("canceled"), stream.last.state) == (1, "canceled")
     assert dialect.state(cancelled) == "canceled"
-    assert seen.notifications[-2:] == ["❌ Argocd: Tool Wait failed\n", "❌ Supervisor: Argocd failed\n"]
-    assert [frame.metadata["status"] for frame in seen.named("tool_notification_end")] == [
+    assert stream.notifications[-2:] == ["❌ Argocd: Tool Wait failed\n", "❌ Supervisor: Argocd failed\n"]
+    assert [frame.metadata["status"] for frame in stream.named("tool_notification_end")] == [
         "unknown",
         "unknown",
     ]
-    plan = seen.named("execution_plan_update")[-1].artifact["parts"][0]["data"]
+    plan = stream.named("execution_plan_update")[-1].artifact["parts"][0]["data"]
     assert [(step["title"], step["status"]) for step in plan["steps"]] == [
         ("Look", "failed"),
         ("Report", "skipped"),
     ]
-    view = fold(seen.events)
+    view = fold(stream.events)
     assert view.running == ()
 
 
@@ -137,5 +137,5 @@ async def test_after_a_cancel_the_conversation_goes_on() -> None:
         task = V10.sent(await client.call(V10.send, {**V10.message("Wait.", contextId="c"), **V10.at_once}))
         await waiting.started.wait()
         await client.call(V10.cancel, {"id": task["id"]})
-        seen = await client.ask("Go on.", version="1.0", contextId="c")
-    assert seen.answer == "You said Go on."
+        stream = await client.ask("Go on.", version="1.0", contextId="c")
+    assert stream.answer == "You said Go on."

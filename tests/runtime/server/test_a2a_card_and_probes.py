@@ -110,14 +110,14 @@ async def test_without_a_model_the_server_says_what_is_missing_and_a_question_fa
     async with supervisor(None) as client:
         health = await client.http.get(client.url + "health")
         ready = await client.http.get(client.url + "ready")
-        seen = await client.ask("Well?", version=dialect.version)
+        stream = await client.ask("Well?", version=dialect.version)
     assert health.status_code == 200
     assert (ready.status_code, ready.json()["status"]) == (503, "unavailable")
     missing = ready.json()["components"]["model"]
     assert missing["status"] == "unavailable"
     assert "LLM_MODEL" in missing["message"]
-    assert (seen.last.state, seen.last.status_text) == ("failed", missing["message"])
-    assert seen.named("final_result") == []
+    assert (stream.last.state, stream.last.status_text) == ("failed", missing["message"])
+    assert stream.named("final_result") == []
 
 
 async def test_a_model_that_cannot_be_set_up_is_named_without_its_key() -> None:

@@ -1,4 +1,5 @@
-"""The A2A methods of both protocol versions on one port: what a client that knows only the protocol may rely on."""
+"""The A2A methods of both protocol versions on one port: what a client that knows only the protocol may rely
+on."""
 
 import json
 from typing import Any
@@ -26,7 +27,7 @@ def events_of(result: dict[str, Any]) -> list[AnyEvent]:
     return [event for _, event in decode(result)]
 
 
-# --- sending ------------------------------------------------------------------------------------------------------------
+# --- sending ------------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -38,9 +39,9 @@ async def test_a_message_is_answered_with_the_finished_task(dialect: Dialect) ->
         )
     assert dialect.state(task) == "completed"
     assert text_of(artifact(task, "final_result")) == version.answer
-    (asked,) = task["history"]
-    assert (asked["messageId"], asked["role"], asked["taskId"]) == ("q-1", dialect.user, task["id"])
-    assert asked["parts"] == [dialect.text("Which version?")]
+    (question,) = task["history"]
+    assert (question["messageId"], question["role"], question["taskId"]) == ("q-1", dialect.user, task["id"])
+    assert question["parts"] == [dialect.text("Which version?")]
 
 
 @both_versions
@@ -62,24 +63,24 @@ async def test_a_message_that_does_not_wait_is_answered_with_the_working_task(di
 async def test_a_stream_and_the_stored_task_tell_the_same(dialect: Dialect) -> None:
     version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
-        seen = await client.ask("Which version?", version=dialect.version)
-        stored = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
-    assert fold(events_of(stored)) == fold(seen.events)
-    assert fold(seen.events).answer == version.answer
-    streamed = {frame.artifact["artifactId"]: frame for frame in seen.frames if frame.artifact}
+        stream = await client.ask("Which version?", version=dialect.version)
+        stored = (await client.call(dialect.get, {"id": stream.task_id}))["result"]
+    assert fold(events_of(stored)) == fold(stream.events)
+    assert fold(stream.events).answer == version.answer
+    streamed = {frame.artifact["artifactId"]: frame for frame in stream.frames if frame.artifact}
     assert [one["artifactId"] for one in stored["artifacts"]] == list(streamed)
     assert [
         text_of(one) for one in stored["artifacts"] if one["name"] == "streaming_result"
-    ] == seen.streamed_texts
-    assert stored["status"] == seen.last.update["status"]
+    ] == stream.streamed_texts
+    assert stored["status"] == stream.last.update["status"]
 
 
 async def test_both_versions_read_the_same_task() -> None:
     version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
-        seen = await client.ask("Which version?", version="1.0")
-        old = (await client.call(V03.get, {"id": seen.task_id}))["result"]
-        new = (await client.call(V10.get, {"id": seen.task_id}))["result"]
+        stream = await client.ask("Which version?", version="1.0")
+        old = (await client.call(V03.get, {"id": stream.task_id}))["result"]
+        new = (await client.call(V10.get, {"id": stream.task_id}))["result"]
     assert old["kind"] == "task"
     assert "kind" not in new
     assert fold(events_of(old)) == fold(events_of(new))
@@ -99,7 +100,7 @@ async def test_a_follow_up_with_the_context_goes_on_with_the_conversation(dialec
     assert [message.text for message in model.requests[-1].messages] == ["one", "You said one.", "two"]
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -113,8 +114,8 @@ async def test_the_history_is_as_long_as_asked_for(
 ) -> None:
     async with supervisor(Script(Turn(Say("Yes.")))) as client:
         task = dialect.sent(await client.call(dialect.send, dialect.message("Well?")))
-        wanted = {} if length is None else {"historyLength": length}
-        got = (await client.call(dialect.get, {"id": task["id"], **wanted}))["result"]
+        history_length = {} if length is None else {"historyLength": length}
+        got = (await client.call(dialect.get, {"id": task["id"], **history_length}))["result"]
     assert len(got.get("history") or ()) == messages
     assert text_of(artifact(got, "final_result")) == "Yes."
 
@@ -134,17 +135,17 @@ async def asked(client: Client, *texts: str, **more: Any) -> list[str]:
 async def test_tasks_are_listed_in_pages_from_the_newest_on() -> None:
     async with supervisor(Script(Turn(Say("Yes.")))) as client:
         ids = await asked(client, "a", "b", "c", "d", "e")
-        found: list[str] = []
+        task_ids: list[str] = []
         token, sizes = "", []
         while True:
             page = (await client.call("ListTasks", {"pageSize": 2, "pageToken": token}))["result"]
-            found += [task["id"] for task in page["tasks"]]
+            task_ids += [task["id"] for task in page["tasks"]]
             sizes.append(len(page["tasks"]))
             assert (page["totalSize"], page["pageSize"]) == (5, 2)
             token = page["nextPageToken"]
             if not token:
                 break
-    assert found == ids[::-1]
+    assert task_ids == ids[::-1]
     assert sizes == [2, 2, 1]
 
 
@@ -190,10 +191,10 @@ async def test_a_list_has_artifacts_only_on_demand() -> None:
     async with supervisor(version.script, tools=[version.tool]) as client:
         await asked(client, "Which?")
         (bare,) = (await client.call("ListTasks", {}))["result"]["tasks"]
-        (whole,) = (await client.call("ListTasks", {"includeArtifacts": True}))["result"]["tasks"]
+        (full_task,) = (await client.call("ListTasks", {"includeArtifacts": True}))["result"]["tasks"]
     assert "artifacts" not in bare
     assert version.value not in json.dumps(bare)
-    assert text_of(artifact(whole, "final_result")) == version.answer
+    assert text_of(artifact(full_task, "final_result")) == version.answer
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ async def test_a_list_that_cannot_be_made_is_refused(wrong: dict[str, Any]) -> N
         assert (await client.call("ListTasks", wrong))["error"]["code"] == -32602
 
 
-# --- cancelling ---------------------------------------------------------------------------------------------------------
+# --- cancelling ---------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -220,7 +221,7 @@ async def test_a_cancelled_task_is_canceled_in_the_answer_and_afterwards(dialect
     assert cancelled["status"] == stored["status"]
 
 
-# --- the wire -----------------------------------------------------------------------------------------------------------
+# --- the wire -----------------------------------------------------------------------------------------------
 
 
 async def test_the_curl_line_of_the_documents_gives_events_in_their_shapes() -> None:
@@ -248,9 +249,9 @@ async def test_the_curl_line_of_the_documents_gives_events_in_their_shapes() -> 
     assert {(frame["jsonrpc"], frame["id"]) for frame in frames} == {("2.0", "test")}
     task, *rest = [frame["result"] for frame in frames]
     ids = {"contextId": task["contextId"], "taskId": task["id"]}
-    (said,) = task["history"]
+    (question,) = task["history"]
     assert (task["kind"], task["status"]["state"]) == ("task", "submitted")
-    assert said == {
+    assert question == {
         **ids,
         "kind": "message",
         "messageId": "msg-test",
@@ -340,8 +341,8 @@ async def test_integers_in_data_parts_stay_integers(dialect: Dialect) -> None:
 async def test_events_are_numbered_from_one_without_a_gap() -> None:
     version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
-        seen = await client.ask("Which version?")
-    whole = [int(frame.id or "") for frame in seen.frames if "." not in (frame.id or "")]
-    assert whole == list(range(1, len(whole) + 1))
-    parts = [frame.id for frame in seen.frames if "." in (frame.id or "")]
-    assert parts == ["1.1", f"{whole[-1]}.1"]
+        stream = await client.ask("Which version?")
+    event_ids = [int(frame.id or "") for frame in stream.frames if "." not in (frame.id or "")]
+    assert event_ids == list(range(1, len(event_ids) + 1))
+    parts = [frame.id for frame in stream.frames if "." in (frame.id or "")]
+    assert parts == ["1.1", f"{event_ids[-1]}.1"]

@@ -27,11 +27,11 @@ def form_tool(fields: list[dict[str, Any]] | None = None, name: str = "ask_form"
 
 
 async def paused(client: Client, dialect: Dialect, **more: Any) -> ReceivedStream:
-    seen = ReceivedStream(
+    stream = ReceivedStream(
         [frame async for frame in client.open(dialect.stream, dialect.message("Create a repo.", **more))]
     )
-    assert seen.last.state == "input-required"
-    return seen
+    assert stream.last.state == "input-required"
+    return stream
 
 
 async def answered(
@@ -47,16 +47,16 @@ def a_name() -> str:
 
 
 def request_id(seen: ReceivedStream) -> str:
-    (asked,) = seen.named("UserInputMetaData")
-    return str(asked.artifact["parts"][0]["data"]["request_id"])
+    (request,) = seen.named("UserInputMetaData")
+    return str(request.artifact["parts"][0]["data"]["request_id"])
 
 
 @both_versions
 async def test_an_interrupt_becomes_a_form_and_a_pause(dialect: Dialect) -> None:
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        seen = await paused(client, dialect)
-    (asked,) = seen.named("UserInputMetaData")
-    (part,) = asked.artifact["parts"]
+        stream = await paused(client, dialect)
+    (request,) = stream.named("UserInputMetaData")
+    (part,) = request.artifact["parts"]
     form = part["data"]
     assert {key: form[key] for key in ("user_input", "input_title", "input_description", "response")} == {
         "user_input": True,
@@ -84,22 +84,23 @@ async def test_an_interrupt_becomes_a_form_and_a_pause(dialect: Dialect) -> None
         "max_length": 80,
     }
     assert (stars["field_type"], stars["required"], stars["minimum"]) == ("integer", False, 0)
-    assert (bool(asked.update.get("append")), bool(asked.update.get("lastChunk"))) == (False, False)
-    assert seen.last.status_text
-    assert seen.frames[-2] is asked
-    assert seen.last.update.get("final") is (True if dialect.old else None)
-    assert seen.notifications == ["🔧 Supervisor: Calling tool: Ask_Form\n"]  # it still runs
+    assert (bool(request.update.get("append")), bool(request.update.get("lastChunk"))) == (False, False)
+    assert stream.last.status_text
+    assert stream.frames[-2] is request
+    assert stream.last.update.get("final") is (True if dialect.old else None)
+    assert stream.notifications == ["🔧 Supervisor: Calling tool: Ask_Form\n"]  # it still runs
 
 
 @both_versions
 async def test_a_paused_task_can_be_read(dialect: Dialect) -> None:
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        seen = await paused(client, dialect)
-        stored = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
-    assert stored["status"] == seen.last.update["status"]
+        stream = await paused(client, dialect)
+        stored = (await client.call(dialect.get, {"id": stream.task_id}))["result"]
+    assert stored["status"] == stream.last.update["status"]
     assert dialect.state(stored) == "input-required"
     assert (
-        artifact(stored, "UserInputMetaData")["parts"] == seen.named("UserInputMetaData")[0].artifact["parts"]
+        artifact(stored, "UserInputMetaData")["parts"]
+        == stream.named("UserInputMetaData")[0].artifact["parts"]
     )
 
 
@@ -122,18 +123,18 @@ async def test_a_blocking_message_returns_when_the_run_pauses(dialect: Dialect) 
 async def test_an_answer_continues_the_run(dialect: Dialect, by: str, named: bool) -> None:
     repo = a_name()
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        seen = await paused(client, dialect)
-        ids = {"task": {"taskId": seen.task_id}, "context": {"contextId": seen.context_id}}
+        stream = await paused(client, dialect)
+        ids = {"task": {"taskId": stream.task_id}, "context": {"contextId": stream.context_id}}
         values = {"repo": repo, "stars": 3}
-        data = {"resume": {request_id(seen): values}} if named else values
+        data = {"resume": {request_id(stream): values}} if named else values
         more = await answered(
             client, dialect, dialect.data(data), **(ids["task"] | ids["context"] if by == "both" else ids[by])
         )
-        stored = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
-    assert (more.task_id, more.context_id) == (seen.task_id, seen.context_id)
+        stored = (await client.call(dialect.get, {"id": stream.task_id}))["result"]
+    assert (more.task_id, more.context_id) == (stream.task_id, stream.context_id)
     assert more.frames[0].state == "input-required"  # the task as it was, then what follows
-    assert more.frames[0].id == seen.last.id
-    assert int(more.frames[1].id or "") == int(seen.last.id or "") + 1
+    assert more.frames[0].id == stream.last.id
+    assert int(more.frames[1].id or "") == int(stream.last.id or "") + 1
     assert more.notifications == ["✅ Supervisor: Tool Ask_Form completed\n"]
     assert (more.last.state, more.answer) == ("completed", f"Made {repo}.")
     assert text_of(artifact(stored, "final_result")) == f"Made {repo}."
@@ -142,8 +143,8 @@ async def test_an_answer_continues_the_run(dialect: Dialect, by: str, named: boo
 @both_versions
 async def test_the_task_alone_keeps_its_context(dialect: Dialect) -> None:
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        seen = await paused(client, dialect, contextId="mine")
-        more = await answered(client, dialect, dialect.data({"repo": a_name()}), taskId=seen.task_id)
+        stream = await paused(client, dialect, contextId="mine")
+        more = await answered(client, dialect, dialect.data({"repo": a_name()}), taskId=stream.task_id)
     assert {frame.update["contextId"] for frame in more.frames} == {"mine"}
 
 
@@ -151,24 +152,27 @@ async def test_the_task_alone_keeps_its_context(dialect: Dialect) -> None:
 async def test_text_answers_a_form_with_one_text_field(dialect: Dialect) -> None:
     repo = a_name()
     async with supervisor(SCRIPT, tools=[form_tool([{"field_name": "repo"}])]) as client:
-        seen = await paused(client, dialect)
-        more = await answered(client, dialect, repo, contextId=seen.context_id)
-    assert (more.task_id, more.answer) == (seen.task_id, f"Made {repo}.")
+        stream = await paused(client, dialect)
+        more = await answered(client, dialect, repo, contextId=stream.context_id)
+    assert (more.task_id, more.answer) == (stream.task_id, f"Made {repo}.")
 
 
 @both_versions
 async def test_an_unclear_text_leaves_the_request_pending(dialect: Dialect) -> None:
     repo = a_name()
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        seen = await paused(client, dialect)
-        unclear = await answered(client, dialect, "What do you mean?", taskId=seen.task_id)
+        stream = await paused(client, dialect)
+        unclear = await answered(client, dialect, "What do you mean?", taskId=stream.task_id)
         unknown = await client.call(
             dialect.send,
-            dialect.message(dialect.data({"resume": {"nobody": {"repo": "x"}}}), taskId=seen.task_id),
+            dialect.message(dialect.data({"resume": {"nobody": {"repo": "x"}}}), taskId=stream.task_id),
         )
-        stored = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
+        stored = (await client.call(dialect.get, {"id": stream.task_id}))["result"]
         more = await answered(
-            client, dialect, dialect.data({"resume": {request_id(seen): {"repo": repo}}}), taskId=seen.task_id
+            client,
+            dialect,
+            dialect.data({"resume": {request_id(stream): {"repo": repo}}}),
+            taskId=stream.task_id,
         )
     assert unclear.last.state == dialect.state(stored) == "input-required"
     assert "input" in unclear.last.status_text
@@ -184,23 +188,24 @@ async def test_an_unclear_text_leaves_the_request_pending(dialect: Dialect) -> N
 @both_versions
 async def test_a_paused_task_can_be_cancelled(dialect: Dialect) -> None:
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        seen = await paused(client, dialect)
-        window = [frame async for frame in _until_cancelled(client, dialect, seen.task_id)]
-        cancelled = (await client.call(dialect.get, {"id": seen.task_id}))["result"]
+        stream = await paused(client, dialect)
+        window = [frame async for frame in _until_cancelled(client, dialect, stream.task_id)]
+        cancelled = (await client.call(dialect.get, {"id": stream.task_id}))["result"]
         late = await client.call(
-            dialect.send, dialect.message(dialect.data({"repo": "x"}), taskId=seen.task_id)
+            dialect.send, dialect.message(dialect.data({"repo": "x"}), taskId=stream.task_id)
         )
-        fresh = await paused(client, dialect, contextId=seen.context_id)
+        fresh = await paused(client, dialect, contextId=stream.context_id)
     assert window[-1].state == dialect.state(cancelled) == "canceled"
     assert [frame.text for frame in window if frame.name == "tool_notification_end"] == [
         "❌ Supervisor: Tool Ask_Form failed\n"
     ]
     assert late["error"]["code"] == -32004
-    assert fresh.task_id != seen.task_id  # the conversation goes on
+    assert fresh.task_id != stream.task_id  # the conversation goes on
 
 
 async def _until_cancelled(client: Client, dialect: Dialect, task_id: str) -> Any:
-    """A second window on a paused task: it stays open, and sees the cancel that comes after its first frame."""
+    """A second window on a paused task: it stays open, and sees the cancel that comes after its first
+    frame."""
     cancelled = False
     async for frame in client.open(dialect.subscribe, {"id": task_id}):
         if not cancelled:
@@ -221,9 +226,9 @@ async def test_a_request_from_inside_a_delegated_agent_is_answered_the_same_way(
         Turn(Say("Result: {{tool:github}}")),
     )
     async with supervisor(script, agents=[inner]) as client:
-        seen = await paused(client, dialect)
-        more = await answered(client, dialect, dialect.data({"repo": repo}), contextId=seen.context_id)
-    assert seen.notifications == [
+        stream = await paused(client, dialect)
+        more = await answered(client, dialect, dialect.data({"repo": repo}), contextId=stream.context_id)
+    assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Github...\n",
         "🔧 Github: Calling tool: Ask_Form\n",
     ]
@@ -238,15 +243,15 @@ async def test_two_requests_at_once_are_answered_one_by_one(dialect: Dialect) ->
         Turn(Call("first"), Call("second")), Turn(Say("Made {{tool:first.repo}} and {{tool:second.repo}}."))
     )
     async with supervisor(script, tools=[form_tool(name="first"), form_tool(name="second")]) as client:
-        seen = await paused(client, dialect)
+        stream = await paused(client, dialect)
         first, second = (
-            frame.artifact["parts"][0]["data"]["request_id"] for frame in seen.named("UserInputMetaData")
+            frame.artifact["parts"][0]["data"]["request_id"] for frame in stream.named("UserInputMetaData")
         )
         half = await answered(
-            client, dialect, dialect.data({"resume": {first: {"repo": one}}}), taskId=seen.task_id
+            client, dialect, dialect.data({"resume": {first: {"repo": one}}}), taskId=stream.task_id
         )
         rest = await answered(
-            client, dialect, dialect.data({"resume": {second: {"repo": two}}}), taskId=seen.task_id
+            client, dialect, dialect.data({"resume": {second: {"repo": two}}}), taskId=stream.task_id
         )
     assert half.last.state == "input-required"
     assert half.named("final_result") == []

@@ -1,4 +1,5 @@
-"""What the server refuses and with which code: the corrections of the plain SDK, the versions, and tasks in the wrong state."""
+"""What the server refuses and with which code: the corrections of the plain SDK, the versions, and tasks in
+the wrong state."""
 
 import json
 from typing import Any
@@ -33,7 +34,7 @@ async def working(client: Client, dialect: Dialect, waiting: BlockingScenario) -
     return task
 
 
-# --- what the plain SDK gets wrong ----------------------------------------------------------------------------------------
+# --- what the plain SDK gets wrong --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["message/send", "message/stream"])
@@ -141,7 +142,7 @@ async def test_a_message_that_wants_push_is_refused_and_starts_nothing(dialect: 
         assert (await client.call("ListTasks", {}))["result"]["tasks"] == []
 
 
-# --- versions -----------------------------------------------------------------------------------------------------------
+# --- versions -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [V10.send, V10.stream, V10.get, V10.cancel, V10.subscribe, "ListTasks"])
@@ -190,7 +191,7 @@ async def test_another_version_of_jsonrpc_is_refused(dialect: Dialect, number: A
     assert response.json()["error"]["code"] == -32600
 
 
-# --- tasks --------------------------------------------------------------------------------------------------------------
+# --- tasks --------------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -265,7 +266,7 @@ async def test_an_old_stream_is_refused_by_its_one_event_and_a_new_one_by_json()
     assert new.headers["content-type"] == "application/json"
 
 
-# --- what is accepted although it looks wrong -------------------------------------------------------------------------------
+# --- what is accepted although it looks wrong ---------------------------------------------------------------
 
 
 @both_versions

@@ -30,10 +30,10 @@ async def test_a_message_sent_twenty_times_at_once_is_one_task_and_twenty_equal_
     model = ScriptedChatModel(script=version.script)
     async with supervisor(model, tools=[version.tool]) as client:
         params = dialect.message("Which?", messageId="once", contextId="talk")
-        seen = await asyncio.gather(*(streamed(client, dialect, params) for _ in range(20)))
+        streams = await asyncio.gather(*(streamed(client, dialect, params) for _ in range(20)))
         assert len(await tasks(client)) == 1
-    assert {one.raw for one in seen} == {seen[0].raw}
-    assert seen[0].answer == version.answer
+    assert {one.raw for one in streams} == {streams[0].raw}
+    assert streams[0].answer == version.answer
     assert len(model.requests) == 2
 
 
@@ -57,13 +57,13 @@ async def test_a_known_message_of_a_context_finds_its_finished_task(dialect: Dia
         params = dialect.message("Which?", messageId="once", contextId="talk")
         first = await streamed(client, dialect, params)
         again = await streamed(client, dialect, params)
-        whole = dialect.sent(await client.call(dialect.send, params))
+        task = dialect.sent(await client.call(dialect.send, params))
         last = first.frames[-2].id or ""
         rest = ReceivedStream(
             [frame async for frame in client.open(dialect.stream, params, Last_Event_ID=last)]
         )
     assert again.raw == first.raw
-    assert whole["id"] == first.task_id
+    assert task["id"] == first.task_id
     assert rest.raw == first.last.raw
     assert len(model.requests) == 2
 
@@ -136,9 +136,9 @@ async def test_an_earlier_question_sent_again_is_no_answer_to_what_is_asked_now(
     async with supervisor(script, tools=[form_tool([{"field_name": "repo"}])]) as client:
         earlier = V10.message("Hello", messageId="first", contextId="talk")
         first = await streamed(client, V10, earlier)
-        asked = await paused(client, V10, contextId="talk")
+        stream = await paused(client, V10, contextId="talk")
         again = await streamed(client, V10, earlier)
-        still = (await client.call(V10.get, {"id": asked.task_id}))["result"]
+        still = (await client.call(V10.get, {"id": stream.task_id}))["result"]
     assert again.raw == first.raw
     assert V10.state(still) == "input-required"
 
@@ -149,11 +149,11 @@ async def test_an_answer_sent_again_finds_the_task_that_it_continued(by: str) ->
     async with supervisor(
         Script(Turn(Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}."))), tools=[form_tool()]
     ) as client:
-        seen = await paused(client, V10)
-        named = {by: seen.task_id if by == "taskId" else seen.context_id}
+        stream = await paused(client, V10)
+        named = {by: stream.task_id if by == "taskId" else stream.context_id}
         params = V10.message(V10.data({"repo": repo}), messageId="answer", **named)
         first = await streamed(client, V10, params)
         again = await streamed(client, V10, params)
         assert first.answer == f"Made {repo}."
-        assert await tasks(client) == [seen.task_id]
+        assert await tasks(client) == [stream.task_id]
     assert again.raw == first.raw

@@ -1,4 +1,5 @@
-"""Following a run again: from every cursor exactly the rest, in the same bytes, however many read and whoever comes late."""
+"""Following a run again: from every cursor exactly the rest, in the same bytes, however many read and whoever
+comes late."""
 
 import asyncio
 import contextlib
@@ -80,31 +81,31 @@ def raw(frames: list[Frame]) -> list[bytes]:
     return [frame.raw for frame in frames]
 
 
-# --- from a cursor ------------------------------------------------------------------------------------------------------
+# --- from a cursor ------------------------------------------------------------------------------------------
 
 
 @both_versions
 async def test_a_finished_run_is_read_again_from_every_cut(dialect: Dialect) -> None:
     version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool], env=ONE_BY_ONE) as client:
-        seen = await client.ask("Which?", version=dialect.version)
+        stream = await client.ask("Which?", version=dialect.version)
         rests = [
             [
                 frame
                 async for frame in client.open(
-                    dialect.subscribe, {"id": seen.task_id}, Last_Event_ID=frame.id or ""
+                    dialect.subscribe, {"id": stream.task_id}, Last_Event_ID=frame.id or ""
                 )
             ]
-            for frame in seen.frames[:-1]
+            for frame in stream.frames[:-1]
         ]
-        whole = [
-            frame async for frame in client.open(dialect.subscribe, {"id": seen.task_id}, Last_Event_ID="0")
+        event_ids = [
+            frame async for frame in client.open(dialect.subscribe, {"id": stream.task_id}, Last_Event_ID="0")
         ]
-    assert seen.answer == version.answer
-    assert {"1.1", "1"} <= {frame.id for frame in seen.frames}
-    assert raw(whole) == raw(seen.frames)
+    assert stream.answer == version.answer
+    assert {"1.1", "1"} <= {frame.id for frame in stream.frames}
+    assert raw(event_ids) == raw(stream.frames)
     for cut, rest in enumerate(rests, 1):
-        assert raw(rest) == raw(seen.frames[cut:]), f"after {seen.frames[cut - 1].id}"
+        assert raw(rest) == raw(stream.frames[cut:]), f"after {stream.frames[cut - 1].id}"
 
 
 @both_versions
@@ -129,27 +130,27 @@ async def test_a_live_run_is_followed_from_every_cut(dialect: Dialect) -> None:
 async def test_a_dropped_stream_and_its_rest_are_the_whole_stream(dialect: Dialect) -> None:
     waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool], env=ONE_BY_ONE) as client:
-        seen: list[Frame] = []
+        received: list[Frame] = []
         params = dialect.message("Wait.", messageId="m", contextId="c")
         async with contextlib.aclosing(client.open(dialect.stream, params)) as stream:
             async for frame in stream:
-                seen.append(frame)
+                received.append(frame)
                 if frame.name == "tool_notification_start":
                     break  # the line drops
         waiting.released.set()
-        task_id = ReceivedStream(seen).task_id
+        task_id = ReceivedStream(received).task_id
         rest = [
             frame
             async for frame in client.open(
-                dialect.subscribe, {"id": task_id}, Last_Event_ID=seen[-1].id or ""
+                dialect.subscribe, {"id": task_id}, Last_Event_ID=received[-1].id or ""
             )
         ]
-        whole = [frame async for frame in client.open(dialect.stream, params)]
-    assert raw(seen + rest) == raw(whole)
-    assert ReceivedStream(whole).answer == waiting.answer
+        frames = [frame async for frame in client.open(dialect.stream, params)]
+    assert raw(received + rest) == raw(frames)
+    assert ReceivedStream(frames).answer == waiting.answer
 
 
-# --- without a cursor -----------------------------------------------------------------------------------------------------
+# --- without a cursor ---------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -159,7 +160,7 @@ async def test_without_a_cursor_of_ours_a_reader_gets_a_snapshot_and_what_follow
         task = dialect.sent(await client.call(dialect.send, {**dialect.message("Wait."), **dialect.at_once}))
         await waiting.started.wait()
         before = await so_far(client, dialect, task["id"], "tool_notification_start")
-        async with reading(client, dialect, task["id"], "0", None, *FOREIGN) as (whole, *readers):
+        async with reading(client, dialect, task["id"], "0", None, *FOREIGN) as (full_reader, *readers):
             waiting.released.set()
     last = before[-1].id
     for reader in readers:
@@ -169,16 +170,21 @@ async def test_without_a_cursor_of_ours_a_reader_gets_a_snapshot_and_what_follow
             "Please wait. ",
             "🔧 Supervisor: Calling tool: Wait\n",
         ]
-        assert raw(rest) == raw(whole.frames[len(before) :])
-        assert fold(ReceivedStream(reader.frames).events) == fold(ReceivedStream(whole.frames).events)
+        assert raw(rest) == raw(full_reader.frames[len(before) :])
+        assert fold(ReceivedStream(reader.frames).events) == fold(ReceivedStream(full_reader.frames).events)
 
 
 @both_versions
 async def test_a_finished_task_with_nothing_left_is_refused(dialect: Dialect) -> None:
     async with supervisor(Script(Turn(Say("Yes.")))) as client:
-        seen = await client.ask("Well?", version=dialect.version)
-        for cursor in (None, seen.last.id, *FOREIGN):
-            body = {"jsonrpc": "2.0", "id": "1", "method": dialect.subscribe, "params": {"id": seen.task_id}}
+        stream = await client.ask("Well?", version=dialect.version)
+        for cursor in (None, stream.last.id, *FOREIGN):
+            body = {
+                "jsonrpc": "2.0",
+                "id": "1",
+                "method": dialect.subscribe,
+                "params": {"id": stream.task_id},
+            }
             headers = [("Last-Event-ID", cursor.encode())] if cursor else []
             if not dialect.old:
                 headers.append(("A2A-Version", b"1.0"))
@@ -190,21 +196,21 @@ async def test_a_finished_task_with_nothing_left_is_refused(dialect: Dialect) ->
 async def test_versions_share_their_cursors() -> None:
     version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool], env=ONE_BY_ONE) as client:
-        seen = await client.ask("Which?", version="0.3")
-        middle = len(seen.frames) // 2
+        stream = await client.ask("Which?", version="0.3")
+        middle = len(stream.frames) // 2
         rest = [
             frame
             async for frame in client.open(
-                V10.subscribe, {"id": seen.task_id}, Last_Event_ID=seen.frames[middle].id or ""
+                V10.subscribe, {"id": stream.task_id}, Last_Event_ID=stream.frames[middle].id or ""
             )
         ]
-    assert [frame.id for frame in rest] == [frame.id for frame in seen.frames[middle + 1 :]]
+    assert [frame.id for frame in rest] == [frame.id for frame in stream.frames[middle + 1 :]]
     assert [event for frame in rest for event in frame.events] == [
-        event for frame in seen.frames[middle + 1 :] for event in frame.events
+        event for frame in stream.frames[middle + 1 :] for event in frame.events
     ]
 
 
-# --- many readers ---------------------------------------------------------------------------------------------------------
+# --- many readers -------------------------------------------------------------------------------------------
 
 
 async def test_a_reader_that_does_not_read_holds_nobody_and_gets_everything_later() -> None:
@@ -217,14 +223,17 @@ async def test_a_reader_that_does_not_read_holds_nobody_and_gets_everything_late
         narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         narrow.connect((host, int(port)))
         reader, writer = await asyncio.open_connection(sock=narrow, limit=1024)
-        head = f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        head = (
+            f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
         writer.write(head.encode() + body)
         await writer.drain()
-        seen = ReceivedStream([frame async for frame in client.open(V03.stream, task)])
-        assert seen.answer == "".join(pieces)
+        stream = ReceivedStream([frame async for frame in client.open(V03.stream, task)])
+        assert stream.answer == "".join(pieces)
         slow = _unchunked(await reader.read())
         writer.close()
-    assert slow == b"".join(frame.raw + b"\n\n" for frame in seen.frames)
+    assert slow == b"".join(frame.raw + b"\n\n" for frame in stream.frames)
 
 
 def _unchunked(response: bytes) -> bytes:
@@ -237,7 +246,7 @@ def _unchunked(response: bytes) -> bytes:
     return body
 
 
-# --- leaving ----------------------------------------------------------------------------------------------------------------
+# --- leaving ------------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -253,7 +262,10 @@ async def test_a_client_that_leaves_stops_nothing_and_logs_no_error(
             {"jsonrpc": "2.0", "id": "1", "method": dialect.stream, "params": dialect.message("Wait.")}
         ).encode()
         version = "" if dialect.old else "A2A-Version: 1.0\r\n"
-        head = f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{version}Content-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{version}"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
         writer.write(head.encode() + body)
         await reader.readuntil(b"tool_notification_start")
         (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
@@ -296,16 +308,16 @@ async def test_a_server_that_stops_ends_its_streams_and_its_runs(dialect: Dialec
         model=ScriptedChatModel(script=waiting.script),
     )
     frames: list[Frame] = []
-    told = asyncio.Event()
+    disconnected = asyncio.Event()
 
     async def read(client: Client) -> None:
         async for frame in client.open(dialect.stream, dialect.message("Wait.")):
             frames.append(frame)
             if frame.name == "tool_notification_start":
-                told.set()
+                disconnected.set()
 
     async with httpx.AsyncClient(verify=PLAIN) as http, asyncio.TaskGroup() as group, serve_app(app) as url:
         group.create_task(read(Client(url, http)))
-        await told.wait()
+        await disconnected.wait()
     assert waiting.cancelled.is_set()
     assert frames[-1].name == "tool_notification_start"  # no end was sent: come back with the number

@@ -27,7 +27,7 @@ from tests.support.processes import run_command
 YES = Script(Turn(Say("Yes.")))
 CARDS = (".well-known/agent-card.json", ".well-known/agent.json", "v1/.well-known/agent-card.json")
 
-# --- listening --------------------------------------------------------------------------------------------------------------
+# --- listening ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ async def test_the_command_refuses_the_network_in_a_sentence() -> None:
     assert len(done.err.splitlines()) == 1
 
 
-# --- the key ----------------------------------------------------------------------------------------------------------------
+# --- the key ------------------------------------------------------------------------------------------------
 
 
 async def test_with_a_key_a_call_needs_it() -> None:
@@ -128,10 +128,11 @@ def test_a_wrong_setting_is_reported_without_the_key() -> None:
     assert key not in repr(Settings.from_variables({"A2A_AUTH_SHARED_KEY": key}))
 
 
-# --- names ------------------------------------------------------------------------------------------------------------------
+# --- names --------------------------------------------------------------------------------------------------
 
 FOREIGN_HOSTS = [
-    "evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0:8000", "192.168.0.7",
+    "evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0:8000",
+    "192.168.0.7",
     "[2001:db8::1]:80", "localhost@evil.example", "[::1", "1270.0.0.1",
 ]  # fmt: skip
 OUR_HOSTS = [
@@ -236,7 +237,7 @@ async def test_beyond_this_machine_the_key_decides_and_names_only_when_they_are_
         assert await status(client, "tools", Host="localhost", Authorization=f"Bearer {key}") == 403
 
 
-# --- owners -----------------------------------------------------------------------------------------------------------------
+# --- owners -------------------------------------------------------------------------------------------------
 
 
 class Named:
@@ -313,8 +314,8 @@ async def test_a_pending_request_is_not_answered_by_somebody_else() -> None:
         )
     )
     async with two_users(ScriptedChatModel(script=script), form_tool()) as (ann, bob):
-        asked = await ann.ask("Create a repo.", contextId="shared")
-        assert asked.last.state == "input-required"
+        stream = await ann.ask("Create a repo.", contextId="shared")
+        assert stream.last.state == "input-required"
         answer = ReceivedStream(
             [
                 frame
@@ -323,7 +324,7 @@ async def test_a_pending_request_is_not_answered_by_somebody_else() -> None:
                 )
             ]
         )
-        still = (await ann.call(V10.get, {"id": asked.task_id}))["result"]
-    assert answer.task_id != asked.task_id
+        still = (await ann.call(V10.get, {"id": stream.task_id}))["result"]
+    assert answer.task_id != stream.task_id
     assert json.loads(answer.answer.removeprefix("You said ")) == {"repo": "evil"}
     assert V10.state(still) == "input-required"

@@ -1,4 +1,5 @@
-"""Bad input gets the protocol's error, in words that say nothing of the inside, and leaves the server healthy."""
+"""Bad input gets the protocol's error, in words that say nothing of the inside, and leaves the server
+healthy."""
 
 import base64
 import json
@@ -20,7 +21,8 @@ MEGABYTE = 1024 * 1024
 
 # What a Python program says of itself: none of it belongs into an answer.
 INSIDE = (
-    "Traceback", 'File "', ".py", "Error(", "Exception", "NoneType", "object is not", "<class", "google.protobuf", "pydantic",
+    "Traceback", 'File "', ".py", "Error(", "Exception", "NoneType", "object is not", "<class",
+    "google.protobuf", "pydantic",
     "parseError", "utf-8' codec", "expected string or bytes", "dict)", "set()", "recursion",
 )  # fmt: skip
 
@@ -67,7 +69,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-# --- not a request --------------------------------------------------------------------------------------------------------
+# --- not a request ------------------------------------------------------------------------------------------
 
 NOT_JSON = {
     "nothing": b"",
@@ -96,11 +98,14 @@ async def test_what_is_not_json_is_a_parse_error() -> None:
 
 
 NOT_A_REQUEST = {
-    "a number": "3", "a string": '"x"', "null": "null", "true": "true", "an empty list": "[]", "an empty object": "{}",
+    "a number": "3", "a string": '"x"', "null": "null", "true": "true", "an empty list": "[]",
+    "an empty object": "{}",
     "a batch": f"[{request('tasks/get', params={'id': 'x'})},{request('tasks/get', params={'id': 'x'})}]",
     "no method": '{"jsonrpc":"2.0","id":1}',
-    "an empty method": request(""), "a number as method": request(3), "a list as method": request(["message/send"]),
-    "params are text": request("message/send", params="x"), "params are a number": request("SendMessage", params=3),
+    "an empty method": request(""), "a number as method": request(3),
+    "a list as method": request(["message/send"]),
+    "params are text": request("message/send", params="x"),
+    "params are a number": request("SendMessage", params=3),
     "a fraction as id": '{"jsonrpc":"2.0","id":1.5,"method":"tasks/get","params":{"id":"x"}}',
     "an object as id": '{"jsonrpc":"2.0","id":{},"method":"tasks/get","params":{"id":"x"}}',
     "true as id": '{"jsonrpc":"2.0","id":true,"method":"tasks/get","params":{"id":"x"}}',
@@ -135,17 +140,20 @@ async def test_missing_and_wrong_parameters_are_invalid_params(dialect: Dialect)
     message = dialect.message("x")["message"]
     wrong: list[Any] = [
         ..., None, [], [1], {}, {"message": None}, {"message": []}, {"message": 3}, {"message": {}},
-        {"message": {**message, "parts": "x"}}, {"message": {**message, "parts": {}}}, {"message": {**message, "parts": [3]}},
+        {"message": {**message, "parts": "x"}}, {"message": {**message, "parts": {}}},
+        {"message": {**message, "parts": [3]}},
         {"message": {**message, "messageId": {"a": 1}}}, {"message": {**message, "messageId": None}},
-        {"message": {**message, "role": "boss"}}, {"message": {**message, "contextId": ["c"]}}, {"message": {**message, "taskId": 3}},
-        {"message": message, "configuration": 3}, {"message": message, "configuration": {"historyLength": "many"}},
+        {"message": {**message, "role": "boss"}}, {"message": {**message, "contextId": ["c"]}},
+        {"message": {**message, "taskId": 3}},
+        {"message": message, "configuration": 3},
+        {"message": message, "configuration": {"historyLength": "many"}},
         {"message": message, "configuration": {"historyLength": -1}},
     ]  # fmt: skip
     async with healthy() as client:
         for params in wrong:
             for method in (dialect.send, dialect.stream):
-                given = {} if params is ... else {"params": params}
-                assert (params, code_of(await post(client, request(method, **given), dialect))) == (
+                params_field = {} if params is ... else {"params": params}
+                assert (params, code_of(await post(client, request(method, **params_field), dialect))) == (
                     params,
                     -32602,
                 )
@@ -176,7 +184,7 @@ async def test_what_a_refused_request_says_is_not_logged(
     assert "Traceback" not in caplog.text
 
 
-# --- messages that say nothing or too much ----------------------------------------------------------------------------------
+# --- messages that say nothing or too much ------------------------------------------------------------------
 
 
 @both_versions
@@ -301,7 +309,7 @@ async def test_long_ids_are_only_ids(dialect: Dialect) -> None:
         assert answer["id"] == number
 
 
-# --- files ------------------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------------
 
 
 def encoded(content: bytes) -> str:
@@ -319,10 +327,10 @@ async def test_a_text_file_reaches_the_model(dialect: Dialect, media_type: str |
         file = dialect.file(encoded(f"value: {value} ü\n".encode()), "notes.yaml", media_type)
         task = dialect.sent(await client.call(dialect.send, dialect.message("What is in it?", file)))
     assert dialect.state(task) == "completed"
-    told = model.requests[0].last_user
-    assert told.startswith("What is in it?")
-    assert "notes.yaml" in told
-    assert f"value: {value} ü" in told
+    last_user_text = model.requests[0].last_user
+    assert last_user_text.startswith("What is in it?")
+    assert "notes.yaml" in last_user_text
+    assert f"value: {value} ü" in last_user_text
 
 
 REFUSED_FILES: dict[str, tuple[bytes, str | None, str]] = {
@@ -374,7 +382,7 @@ async def test_a_file_whose_content_is_broken_is_refused(dialect: Dialect) -> No
         assert code_of(response) in (-32602, -32005)
 
 
-# --- what breaks inside -------------------------------------------------------------------------------------------------------
+# --- what breaks inside -------------------------------------------------------------------------------------
 
 
 @both_versions

@@ -1,4 +1,5 @@
-"""A client that speaks for others: who may, whose conversations they see, and under whose name what they do is kept."""
+"""A client that speaks for others: who may, whose conversations they see, and under whose name what they do
+is kept."""
 
 import secrets
 from typing import Any
@@ -59,7 +60,7 @@ async def get(client: Client, path: str) -> httpx.Response:
     return await client.http.get(client.url + path, headers=client.headers)
 
 
-# --- one conversation, several people --------------------------------------------------------------------------------------
+# --- one conversation, several people -----------------------------------------------------------------------
 
 
 @both_versions
@@ -69,10 +70,10 @@ async def test_people_in_one_thread_have_one_history_and_each_run_has_its_person
         ann, bob = acting(client, "ann"), acting(client, "bob")
         first = await ann.ask("I like tea", version=dialect.version, contextId="talk")
         second = await bob.ask("What do I like?", version=dialect.version, contextId="talk")
-        shown = (await bob.call(dialect.get, {"id": first.task_id}))["result"]
+        task = (await bob.call(dialect.get, {"id": first.task_id}))["result"]
         assert await tasks(ann) == await tasks(bob) == [second.task_id, first.task_id]
         assert await tasks(acting(client, "ann", owner=None)) == []
-    assert dialect.state(shown) == "completed"
+    assert dialect.state(task) == "completed"
     assert [(started(one).owner, started(one).principal) for one in (first, second)] == [
         (THREAD, "ann"),
         (THREAD, "bob"),
@@ -114,11 +115,11 @@ async def test_without_an_owner_the_conversation_is_the_persons_own() -> None:
 @pytest.mark.parametrize("name", ["Zoë Ünlü", "a/b?c=d&e", "100%", "日本", "ü" * 300, "ann@example.org"])
 async def test_any_name_comes_through(name: str) -> None:
     async with supervisor(ECHO, env=ONLY) as client:
-        seen = await acting(client, name, f"{name}"[::-1]).ask("Well?")
-    assert (started(seen).principal, started(seen).owner) == (name, name[::-1])
+        stream = await acting(client, name, f"{name}"[::-1]).ask("Well?")
+    assert (started(stream).principal, started(stream).owner) == (name, name[::-1])
 
 
-# --- under whose name --------------------------------------------------------------------------------------------------------
+# --- under whose name ---------------------------------------------------------------------------------------
 
 
 async def test_a_stop_names_who_stopped() -> None:
@@ -128,23 +129,23 @@ async def test_a_stop_names_who_stopped() -> None:
         task = V10.sent(await ann.call(V10.send, {**V10.message("Wait."), **V10.at_once}))
         await waiting.started.wait()
         await bob.call(V10.cancel, {"id": task["id"]})
-        seen = ReceivedStream(
+        stream = ReceivedStream(
             [frame async for frame in ann.open(V10.subscribe, {"id": task["id"]}, Last_Event_ID="0")]
         )
-    assert [event.by for event in seen.events if isinstance(event, Cancelled)] == ["bob"]
-    assert seen.last.status_text == "Stopped by bob."
+    assert [event.by for event in stream.events if isinstance(event, Cancelled)] == ["bob"]
+    assert stream.last.status_text == "Stopped by bob."
 
 
 async def test_an_answer_is_of_who_gave_it_and_a_later_one_is_told_so() -> None:
     async with supervisor(FORM_SCRIPT, tools=[FORM], env=ONLY) as client:
         ann, bob = acting(client, "ann"), acting(client, "bob")
-        seen = await ask_until_paused(ann)
-        (request_id,) = request_ids(seen)
-        done = await send_answers(bob, seen, {request_id: {"name": "cai"}})
+        stream = await ask_until_paused(ann)
+        (request_id,) = request_ids(stream)
+        done = await send_answers(bob, stream, {request_id: {"name": "cai"}})
         late = await ann.call(
-            V10.send, V10.message(V10.data({"resume": {request_id: {"name": "x"}}}), taskId=seen.task_id)
+            V10.send, V10.message(V10.data({"resume": {request_id: {"name": "x"}}}), taskId=stream.task_id)
         )
-        shown = (await get(ann, f"v1/requests/{request_id}")).json()
+        request = (await get(ann, f"v1/requests/{request_id}")).json()
         elsewhere = acting(client, "bob", owner="another thread")
         assert (
             problem(await get(elsewhere, f"v1/requests/{request_id}"), 404)
@@ -152,7 +153,7 @@ async def test_an_answer_is_of_who_gave_it_and_a_later_one_is_told_so() -> None:
         )
     assert done.answer == "Made cai."
     assert [event.by for event in done.events if isinstance(event, InputResolved)] == ["bob"]
-    assert shown["by"] == "bob"
+    assert request["by"] == "bob"
     assert "was already answered by bob at " in late["error"]["message"]
 
 
@@ -161,15 +162,15 @@ async def test_a_word_on_an_unknown_outcome_is_of_who_said_it() -> None:
     async with supervisor_on(
         storage, ScriptedChatModel(script=FORM_SCRIPT), tools=[FORM], env=ONLY
     ) as client:
-        seen = await ask_until_paused(acting(client, "ann"))
-        row = await storage.log.get(seen.task_id)
+        stream = await ask_until_paused(acting(client, "ann"))
+        row = await storage.log.get(stream.task_id)
         assert row is not None
         for _ in range(2):  # begun twice, as after a crash
             await storage.log.begin(row.run_id, row.epoch, "k", "create_repo", {}, idempotent=False)
-        url, headers = f"{client.url}v1/tasks/{seen.task_id}/calls/k/outcome", acting(client, "bob").headers
-        said = (await client.http.post(url, json={"outcome": "done"}, headers=headers)).json()
-    assert said["settled_by"] == "bob"
-    assert said["outcome"]["content"] == "bob says that create_repo took effect."
+        url, headers = f"{client.url}v1/tasks/{stream.task_id}/calls/k/outcome", acting(client, "bob").headers
+        settled_call = (await client.http.post(url, json={"outcome": "done"}, headers=headers)).json()
+    assert settled_call["settled_by"] == "bob"
+    assert settled_call["outcome"]["content"] == "bob says that create_repo took effect."
 
 
 REMEMBER = Script(Turn(Call("remember_fact", {"fact": "{{user}}"})), Turn(Say("Kept.")))
@@ -205,16 +206,16 @@ async def test_a_run_that_somebody_else_answers_keeps_the_facts_of_who_asked() -
         ann, bob = acting(client, "ann"), acting(client, "bob")
         await ann.ask("Ann likes tea.")
         await bob.ask("Bob likes toast.")
-        seen = await ask_until_paused(ann)
-        done = await send_answers(bob, seen, {request_ids(seen)[0]: {"name": "cai"}})
-        kept = [fact["fact"] for fact in (await get(ann, "v1/facts")).json()["facts"]]
+        stream = await ask_until_paused(ann)
+        done = await send_answers(bob, stream, {request_ids(stream)[0]: {"name": "cai"}})
+        facts = [fact["fact"] for fact in (await get(ann, "v1/facts")).json()["facts"]]
     assert isinstance(done.events[-1], Answered)
-    assert kept == ["Ann likes tea.", "cai is ours."]
+    assert facts == ["Ann likes tea.", "cai is ours."]
     assert all("toast" not in "".join(notes(request)) for request in model.requests[-2:])
     assert "tea" in notes(model.requests[-1])[0]
 
 
-# --- who may -----------------------------------------------------------------------------------------------------------------
+# --- who may ------------------------------------------------------------------------------------------------
 
 
 async def test_the_shared_key_does_not_speak_for_others() -> None:
@@ -250,9 +251,9 @@ async def test_both_keys_are_logins_of_their_own() -> None:
         bot, plain = (
             Client(client.url, client.http, {"Authorization": f"Bearer {key}"}) for key in (KEY, SHARED)
         )
-        seen = [await bot.ask("Well?"), await plain.ask("Well?")]
-        assert (await tasks(bot), await tasks(plain)) == ([seen[0].task_id], [seen[1].task_id])
-    assert [(started(one).owner, started(one).principal) for one in seen] == [
+        streams = [await bot.ask("Well?"), await plain.ask("Well?")]
+        assert (await tasks(bot), await tasks(plain)) == ([streams[0].task_id], [streams[1].task_id])
+    assert [(started(one).owner, started(one).principal) for one in streams] == [
         ("delegate", "delegate"),
         ("shared-key", "shared-key"),
     ]
@@ -280,9 +281,9 @@ async def test_with_the_delegate_key_alone_everything_but_cards_and_probes_needs
 )
 async def test_where_nobody_is_verified_anybody_may_say_who_they_are(env: dict[str, str]) -> None:
     async with supervisor(ECHO, env=env) as client:
-        seen = await acting(client, "ann", key=None).ask("Well?")
+        stream = await acting(client, "ann", key=None).ask("Well?")
         assert await tasks(client) == []
-    assert (started(seen).owner, started(seen).principal) == (THREAD, "ann")
+    assert (started(stream).owner, started(stream).principal) == (THREAD, "ann")
 
 
 async def test_who_was_verified_around_the_server_is_nobody_else() -> None:
@@ -361,7 +362,7 @@ def test_the_key_is_in_no_text() -> None:
     assert key not in repr(Settings.from_variables({"A2A_AUTH_DELEGATE_KEY": key}))
 
 
-# --- the client --------------------------------------------------------------------------------------------------------------
+# --- the client ---------------------------------------------------------------------------------------------
 
 
 async def test_a_client_acts_for_people_over_a2a_and_rest() -> None:

@@ -1,4 +1,5 @@
-"""Lines that drop anywhere, five hundred times: with the last number or with none, a reader has what an uninterrupted one has."""
+"""Lines that drop anywhere, five hundred times: with the last number or with none, a reader has what an
+uninterrupted one has."""
 
 import asyncio
 import contextlib
@@ -45,7 +46,8 @@ ODD = (
 
 
 class Conversation:
-    """A supervisor with a plan, parallel agents, texts that begin anew, odd characters, and a tool that holds the run in its middle."""
+    """A supervisor with a plan, parallel agents, texts that begin anew, odd characters, and a tool that holds
+    the run in its middle."""
 
     def __init__(self) -> None:
         self.waiting = BlockingScenario()
@@ -89,7 +91,8 @@ class Conversation:
 
 @dataclass(slots=True)
 class Stage:
-    """A run that is held in its middle, on a server; what was stored until then ends with the number `held`."""
+    """A run that is held in its middle, on a server; what was stored until then ends with the number
+    `held`."""
 
     url: str
     client: Client
@@ -154,7 +157,7 @@ class Drops:
         return int(math.exp(self._random.uniform(0, math.log(size))))
 
 
-# --- with a cursor -----------------------------------------------------------------------------------------------------------
+# --- with a cursor ------------------------------------------------------------------------------------------
 
 
 Open = Callable[..., Awaitable[PartialResponse]]
@@ -178,8 +181,8 @@ async def read_with_drops(
 ) -> list[Frame]:
     """Everything that a reader has in the end whose line drops so many times."""
     frames: list[Frame] = []
-    for left in range(times, -1, -1):
-        most = drops.somewhere(size) if left else None
+    for remaining in range(times, -1, -1):
+        most = drops.somewhere(size) if remaining else None
         cursor = frames[-1].id if frames else "0"
         if arrived is not None and cursor == held:
             arrived.set()
@@ -243,7 +246,7 @@ async def test_a_message_sent_again_by_who_has_everything_is_an_empty_stream(
     assert (again.frames, again.plain, again.dropped) == ([], b"", False)
 
 
-# --- without one ---------------------------------------------------------------------------------------------------------------
+# --- without one --------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -263,8 +266,8 @@ class Restored:
 async def read_without_cursor(
     stage: Stage, dialect: Dialect, drops: Drops, arrived: asyncio.Event
 ) -> Restored:
-    for left in range(5, -1, -1):
-        most = drops.somewhere(2 * stage.size) if left else None
+    for remaining in range(5, -1, -1):
+        most = drops.somewhere(2 * stage.size) if remaining else None
         mark = f"id: {stage.held}\n".encode()
         piece = await read_partial(
             stage.url, dialect.subscribe, {"id": stage.task_id}, most=most, mark=mark, seen=arrived
@@ -312,7 +315,7 @@ async def test_without_a_number_a_reader_gets_a_snapshot_that_names_one_and_what
     assert any(task.result().frames for task in live)
 
 
-# --- slow readers ----------------------------------------------------------------------------------------------------------------
+# --- slow readers -------------------------------------------------------------------------------------------
 
 
 class Counted:
@@ -349,15 +352,15 @@ async def test_who_does_not_read_holds_nobody_and_costs_little(kept: bool, tmp_p
     ):
         params = V10.message("Much.", messageId="m", contextId="c")
         slow, port, begun = await unread(stack, url, params)
-        seen = ReceivedStream([frame async for frame in Client(url, http).open(V10.stream, params)])
-        assert seen.answer == "".join(pieces)  # the run is over, and this reader has everything
+        stream = ReceivedStream([frame async for frame in Client(url, http).open(V10.stream, params)])
+        assert stream.answer == "".join(pieces)  # the run is over, and this reader has everything
         waiting = sum(app.given[port])
         later = unchunked((begun + await slow.read()).partition(b"\r\n\r\n")[2])
         again = await read_partial(
-            url, V10.subscribe, {"id": seen.task_id}, "0"
+            url, V10.subscribe, {"id": stream.task_id}, "0"
         )  # has all of it before it at once
-    assert later == b"".join(frame.raw + b"\n\n" for frame in seen.frames)
-    assert [frame.raw for frame in again.frames] == [frame.raw for frame in seen.frames]
+    assert later == b"".join(frame.raw + b"\n\n" for frame in stream.frames)
+    assert [frame.raw for frame in again.frames] == [frame.raw for frame in stream.frames]
     assert len(later) > 6_000_000
     assert waiting < 500_000
     *_, sent = app.given.values()
@@ -376,7 +379,10 @@ async def unread(
     reader, writer = await asyncio.open_connection(sock=narrow, limit=1024)
     stack.callback(writer.close)
     body = json.dumps({"jsonrpc": "2.0", "id": "1", "method": V10.stream, "params": params})
-    head = f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nA2A-Version: 1.0\r\nContent-Length: {len(body)}\r\n"
+    head = (
+        f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nA2A-Version: 1.0\r\n"
+        f"Content-Length: {len(body)}\r\n"
+    )
     writer.write(f"{head}Connection: close\r\n\r\n{body}".encode())
     begun = await reader.readuntil(b"id: 1\n")
     return reader, narrow.getsockname()[1], begun

@@ -1,4 +1,5 @@
-"""The SDK's own halves against ours: its client on our server, and our executor under its stock handler and routes."""
+"""The SDK's own halves against ours: its client on our server, and our executor under its stock handler and
+routes."""
 
 import asyncio
 import contextlib
@@ -79,10 +80,10 @@ async def connected(url: str, version: str, *, streaming: bool = True) -> AsyncI
     """The SDK's client after it has read the card; for 0.3 the card's 1.0 interface is taken away."""
     async with httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
-        kept = [one for one in card.supported_interfaces if one.protocol_version.startswith(version)]
-        assert len(kept) == 1
+        interfaces = [one for one in card.supported_interfaces if one.protocol_version.startswith(version)]
+        assert len(interfaces) == 1
         del card.supported_interfaces[:]
-        card.supported_interfaces.extend(kept)
+        card.supported_interfaces.extend(interfaces)
         yield ClientFactory(ClientConfig(httpx_client=http, streaming=streaming)).create(card)
 
 
@@ -181,28 +182,31 @@ def answer_of(task: Task) -> str:
 @servers
 @versions
 async def test_a_streamed_question(server: Any, version: str) -> None:
-    asked = VersionScenario()
-    async with server(asked.script, asked.tool) as url, connected(url, version) as client:
-        heard = await Heard().listen(client.send_message(asking("Which version?")))
-        stored = await client.get_task(GetTaskRequest(id=heard.task_id))
-    assert heard.events[0].task.status.state == TaskState.TASK_STATE_SUBMITTED
-    assert heard.answer == heard.folded == asked.answer
-    assert (heard.states[0], heard.states[-1]) == (TaskState.TASK_STATE_WORKING, COMPLETED)
-    assert (stored.status.state, answer_of(stored)) == (COMPLETED, asked.answer)
+    scenario = VersionScenario()
+    async with server(scenario.script, scenario.tool) as url, connected(url, version) as client:
+        received = await Heard().listen(client.send_message(asking("Which version?")))
+        stored = await client.get_task(GetTaskRequest(id=received.task_id))
+    assert received.events[0].task.status.state == TaskState.TASK_STATE_SUBMITTED
+    assert received.answer == received.folded == scenario.answer
+    assert (received.states[0], received.states[-1]) == (TaskState.TASK_STATE_WORKING, COMPLETED)
+    assert (stored.status.state, answer_of(stored)) == (COMPLETED, scenario.answer)
     assert [text(artifact) for artifact in stored.artifacts if artifact.name == "streaming_result"] == [
         "Let me look. ",
-        asked.answer,
+        scenario.answer,
     ]
 
 
 @servers
 @versions
 async def test_a_question_that_waits_for_its_answer(server: Any, version: str) -> None:
-    asked = VersionScenario()
-    async with server(asked.script, asked.tool) as url, connected(url, version, streaming=False) as client:
-        heard = await Heard().listen(client.send_message(asking("Which version?")))
-    (only,) = heard.events
-    assert (only.task.status.state, answer_of(only.task)) == (COMPLETED, asked.answer)
+    scenario = VersionScenario()
+    async with (
+        server(scenario.script, scenario.tool) as url,
+        connected(url, version, streaming=False) as client,
+    ):
+        received = await Heard().listen(client.send_message(asking("Which version?")))
+    (only,) = received.events
+    assert (only.task.status.state, answer_of(only.task)) == (COMPLETED, scenario.answer)
 
 
 @servers
@@ -210,16 +214,16 @@ async def test_a_question_that_waits_for_its_answer(server: Any, version: str) -
 async def test_a_cancel_stops_the_work_and_ends_the_stream(server: Any, version: str) -> None:
     waiting = BlockingScenario()
     async with server(waiting.script, waiting.tool) as url, connected(url, version) as client:
-        heard = Heard()
-        listening = asyncio.create_task(heard.listen(client.send_message(asking("Wait."))))
-        await asyncio.gather(waiting.started.wait(), heard.begun.wait())
-        cancelled = await client.cancel_task(CancelTaskRequest(id=heard.task_id))
+        received = Heard()
+        listening = asyncio.create_task(received.listen(client.send_message(asking("Wait."))))
+        await asyncio.gather(waiting.started.wait(), received.begun.wait())
+        cancelled = await client.cancel_task(CancelTaskRequest(id=received.task_id))
         await listening
-        stored = await client.get_task(GetTaskRequest(id=heard.task_id))
+        stored = await client.get_task(GetTaskRequest(id=received.task_id))
     assert waiting.cancelled.is_set()
     assert cancelled.status.state == stored.status.state == CANCELED
-    assert heard.states[-1] == CANCELED
-    assert heard.states.count(CANCELED) == 1
+    assert received.states[-1] == CANCELED
+    assert received.states.count(CANCELED) == 1
 
 
 @servers
@@ -228,15 +232,15 @@ async def test_a_pause_and_an_answer(server: Any, version: str) -> None:
     repo = f"repo-{uuid.uuid4().hex[:8]}"
     script = Script(Turn(Say("One moment. "), Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}.")))
     async with server(script, form_tool()) as url, connected(url, version) as client:
-        heard = await Heard().listen(client.send_message(asking("Create a repo.")))
-        assert heard.states[-1] == PAUSED
-        paused = await client.get_task(GetTaskRequest(id=heard.task_id))
+        received = await Heard().listen(client.send_message(asking("Create a repo.")))
+        assert received.states[-1] == PAUSED
+        paused = await client.get_task(GetTaskRequest(id=received.task_id))
         more = await Heard().listen(
             client.send_message(
-                asking(data({"repo": repo}), task_id=heard.task_id, context_id=heard.context_id)
+                asking(data({"repo": repo}), task_id=received.task_id, context_id=received.context_id)
             )
         )
-        stored = await client.get_task(GetTaskRequest(id=heard.task_id))
+        stored = await client.get_task(GetTaskRequest(id=received.task_id))
     (form,) = [artifact for artifact in paused.artifacts if artifact.name == "UserInputMetaData"]
     assert MessageToDict(form.parts[0].data)["input_title"] == "Create GitHub Repo"
     assert paused.status.state == PAUSED
@@ -248,10 +252,10 @@ async def test_a_pause_and_an_answer(server: Any, version: str) -> None:
 async def test_a_stream_is_taken_up_again(version: str) -> None:
     waiting = BlockingScenario()
     async with ours(waiting.script, waiting.tool) as url, connected(url, version) as client:
-        heard = Heard()
-        listening = asyncio.create_task(heard.listen(client.send_message(asking("Wait."))))
-        await asyncio.gather(waiting.started.wait(), heard.begun.wait())
-        task_id = heard.task_id
+        received = Heard()
+        listening = asyncio.create_task(received.listen(client.send_message(asking("Wait."))))
+        await asyncio.gather(waiting.started.wait(), received.begun.wait())
+        task_id = received.task_id
         listening.cancel()
         more = Heard()
         following = asyncio.create_task(more.listen(client.subscribe(SubscribeToTaskRequest(id=task_id))))
@@ -259,19 +263,21 @@ async def test_a_stream_is_taken_up_again(version: str) -> None:
         waiting.released.set()
         await following
         cursor = ClientCallContext(service_parameters={"Last-Event-ID": "0"})
-        whole = await Heard().listen(client.subscribe(SubscribeToTaskRequest(id=task_id), context=cursor))
+        full_stream = await Heard().listen(
+            client.subscribe(SubscribeToTaskRequest(id=task_id), context=cursor)
+        )
     assert more.events[0].task.status.state == TaskState.TASK_STATE_WORKING
     assert more.answer == more.folded == waiting.answer
-    assert whole.folded == waiting.answer
-    assert whole.events[0].task.status.state == TaskState.TASK_STATE_SUBMITTED
+    assert full_stream.folded == waiting.answer
+    assert full_stream.events[0].task.status.state == TaskState.TASK_STATE_SUBMITTED
 
 
 async def test_the_client_of_1_0_lists_tasks() -> None:
-    asked = VersionScenario()
-    async with ours(asked.script, asked.tool) as url, connected(url, "1.0") as client:
-        heard = await Heard().listen(client.send_message(asking("Which version?")))
+    scenario = VersionScenario()
+    async with ours(scenario.script, scenario.tool) as url, connected(url, "1.0") as client:
+        received = await Heard().listen(client.send_message(asking("Which version?")))
         listed = await client.list_tasks(ListTasksRequest(include_artifacts=True))
-    assert [(task.id, answer_of(task)) for task in listed.tasks] == [(heard.task_id, asked.answer)]
+    assert [(task.id, answer_of(task)) for task in listed.tasks] == [(received.task_id, scenario.answer)]
 
 
 @versions
@@ -299,7 +305,7 @@ async def test_an_executor_that_fails_says_so_in_words() -> None:
         raise RuntimeError("the password is 1234")
 
     async with stock(Script(explode)) as url, connected(url, "1.0") as client:
-        heard = await Heard().listen(client.send_message(asking("Well?")))
-    assert heard.states[-1] == TaskState.TASK_STATE_FAILED
-    assert "1234" not in str(heard.events)
-    assert text(heard.events[-1].status_update.status.message)
+        received = await Heard().listen(client.send_message(asking("Well?")))
+    assert received.states[-1] == TaskState.TASK_STATE_FAILED
+    assert "1234" not in str(received.events)
+    assert text(received.events[-1].status_update.status.message)
