@@ -22,8 +22,8 @@ from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.mcp_servers.knowledge_base.server import create_app as knowledge_server
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import (
     KnowledgeSource,
-    OwnKnowledge,
-    ServedKnowledge,
+    InProcessKnowledge,
+    RemoteKnowledge,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
@@ -129,18 +129,18 @@ class KnowledgeFolder:
             }
             app = create_app(settings, knowledge=knowledge, **given)
             async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
-                await knowledge.opened()
+                await knowledge.wait_until_open()
                 self.knowledge = knowledge
                 yield Client(url, http)
 
     @contextlib.asynccontextmanager
     async def _knowledge(self, settings: Settings, elsewhere: bool) -> AsyncIterator[KnowledgeSource]:
         if not elsewhere:
-            yield OwnKnowledge(self.build_knowledge_base(), settings.knowledge)
+            yield InProcessKnowledge(self.build_knowledge_base(), settings.knowledge)
             return
         async with serve_app(knowledge_server(self.build_knowledge_base(), settings.server)) as url:
             sessions = McpSessionPool(connect_timeout=30, call_timeout=30, cache_dir=None, environment={})
-            yield ServedKnowledge(sessions, settings.knowledge.model_copy(update={"server_url": f"{url}mcp"}))
+            yield RemoteKnowledge(sessions, settings.knowledge.model_copy(update={"server_url": f"{url}mcp"}))
 
     async def wrapper(self, name: str) -> Any:
         """The tool of the server that runs."""
