@@ -1,4 +1,6 @@
-"""The real graph behind the real server: which agent and which tool runs, told in the bytes of the stream by its real name."""
+"""The real graph behind the real server: which agent and which tool runs, told in the bytes of the stream
+by its real name.
+"""
 
 import asyncio
 import logging
@@ -51,7 +53,9 @@ def assert_nothing_is_called_task(seen: ReceivedStream) -> None:
 
 
 def looking(name: str, value: str, meet: asyncio.Barrier | None = None) -> ScriptedAgent:
-    """An agent whose answer only its tool knows; with a barrier, the tool returns when all the others run too."""
+    """An agent whose answer only its tool knows; with a barrier, the tool returns when all the others run
+    too.
+    """
 
     async def look() -> str:
         if meet is not None:
@@ -64,7 +68,7 @@ def looking(name: str, value: str, meet: asyncio.Barrier | None = None) -> Scrip
     return scripted_agent(name, script, tool("look", look))
 
 
-# --- parallel delegations ----------------------------------------------------------------------------------------------
+# --- parallel delegations -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -169,7 +173,7 @@ async def test_one_agent_called_twice_in_a_row_with_a_reused_call_id_is_two_call
     assert [frame.metadata["source_agent"] for frame in outer] == ["argocd", "argocd"]
 
 
-# --- agents of agents --------------------------------------------------------------------------------------------------
+# --- agents of agents -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -211,7 +215,7 @@ async def test_a_sub_agent_of_a_sub_agent_is_told_by_its_own_name(kind: str, ver
     assert_nothing_is_called_task(seen)
 
 
-# --- tools -------------------------------------------------------------------------------------------------------------
+# --- tools ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,4 +1,6 @@
-"""Where each agent runs: every row of the resolution, from the variables to the requests that reach a service or do not."""
+"""Where each agent runs: every row of the resolution, from the variables to the requests that reach a
+service or do not.
+"""
 
 import asyncio
 import contextlib
@@ -59,7 +61,7 @@ def entry(name: str, **variables: str) -> AgentEntry:
     return found
 
 
-# --- which agents are distributed ------------------------------------------------------------------------------------------
+# --- which agents are distributed -----------------------------------------------------------------
 
 ROWS: list[tuple[dict[str, str], set[str]]] = [
     ({}, set()),
@@ -162,7 +164,7 @@ def test_a_name_that_no_agent_has_is_a_warning_with_the_known_ones(caplog: pytes
     assert caplog.records == []
 
 
-# --- which agents are enabled -----------------------------------------------------------------------------------------------
+# --- which agents are enabled ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,7 @@ def test_a_switch_at_false_beats_all_else(distributed: dict[str, str]) -> None:
     assert "agent argocd" not in placed.report()
 
 
-# --- where a distributed agent is ------------------------------------------------------------------------------------------
+# --- where a distributed agent is -----------------------------------------------------------------
 
 CREDENTIALS = {"ARGOCD_API_URL": "https://argocd.example", "ARGOCD_TOKEN": SECRET}
 URL, HOST, PORT = "MY_AGENT_AGENT_URL", "MY_AGENT_AGENT_HOST", "MY_AGENT_AGENT_PORT"
@@ -287,7 +289,7 @@ def test_a_distributed_agent_needs_no_credentials() -> None:
     assert (there.token.get_secret_value(), SECRET in repr(there)) == (SECRET, False)
 
 
-# --- the names that others use ------------------------------------------------------------------------------------------------
+# --- the names that others use --------------------------------------------------------------------
 
 
 async def test_a_remote_definition_goes_to_the_service(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +318,8 @@ async def test_a_remote_definition_goes_to_the_service(fake: Fake, monkeypatch: 
         (
             "argocd",
             {},
-            "The agent argocd is not configured: set ARGOCD_AGENT_URL, or ARGOCD_AGENT_HOST and ARGOCD_AGENT_PORT.",
+            "The agent argocd is not configured: set ARGOCD_AGENT_URL, "
+            "or ARGOCD_AGENT_HOST and ARGOCD_AGENT_PORT.",
         ),
         (
             "argocd",
@@ -368,7 +371,8 @@ def test_importing_the_supervisor_imports_no_agents_package_and_reads_the_older_
     named = "('ai_platform_engineering.mcp_servers', 'dns', 'mcp.server.fastmcp')"
     code = (
         "import sys, ai_platform_engineering.multi_agents.platform_engineer.deep_agent as one; "
-        f"print(one.DISTRIBUTED_MODE, len(one.SINGLE_NODE_AGENTS), [name for name in sys.modules if name.startswith({named})])"
+        "print(one.DISTRIBUTED_MODE, len(one.SINGLE_NODE_AGENTS), "
+        f"[name for name in sys.modules if name.startswith({named})])"
     )
     env = {
         **guarded_environment,
@@ -405,7 +409,7 @@ def test_there_is_one_module_per_layer_and_both_commands_start_it() -> None:
     assert len(set(commands.values())) == 1
 
 
-# --- the running supervisor -------------------------------------------------------------------------------------------------
+# --- the running supervisor -----------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager

@@ -1,5 +1,8 @@
-"""Remote agents that do not behave, from the supervisor's model to the bytes that leave it: the run ends, the step is shown failed in
-words, what the others found is kept. And our own services behind a line that breaks: nothing is lost, nothing is done twice."""
+"""Remote agents that do not behave, from the supervisor's model to the bytes that leave it: the run ends,
+the step is shown failed in
+words, what the others found is kept. And our own services behind a line that breaks: nothing is lost,
+nothing is done twice.
+"""
 
 import asyncio
 import contextlib
@@ -45,7 +48,7 @@ ONE_BY_ONE = {"STREAM_COALESCE_SECONDS": "0"}
 KINDS = ("ours", "stranger")
 
 
-# --- the agent in another process ----------------------------------------------------------------------------------------
+# --- the agent in another process -----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -134,7 +137,7 @@ async def assert_it_fails(
     return seen
 
 
-# --- the fixtures --------------------------------------------------------------------------------------------------------
+# --- the fixtures ---------------------------------------------------------------------------------
 
 
 async def test_the_canned_agent_is_shown_and_returned_once(fake: Fake) -> None:
@@ -163,7 +166,7 @@ async def test_the_canned_agent_is_shown_and_returned_once(fake: Fake) -> None:
     assert [call["method"] for call in await fake.arrived(fake.url)] == ["card", "message/stream"]
 
 
-# --- an agent that does not behave ---------------------------------------------------------------------------------------
+# --- an agent that does not behave ----------------------------------------------------------------
 
 AT = r"http://127\.0\.0\.1:\d+/\S+/"
 NOT_A2A = r"The server's answer is not A2A( \(HTTP \d+\))?\."
@@ -308,12 +311,14 @@ async def test_a_huge_text_is_shown_and_cut_for_the_model(fake: Fake, kind: str)
     assert crew.result("jira") == FOUND
 
 
-# --- a service of ours behind a line that breaks ---------------------------------------------------------------------------
+# --- a service of ours behind a line that breaks --------------------------------------------------
 
 
 @dataclass(slots=True)
 class Line:
-    """The way to a service. An answer to a message breaks off after `cut` bytes, the first one or each; `held` keeps the first back."""
+    """The way to a service. An answer to a message breaks off after `cut` bytes, the first one or each;
+    `held` keeps the first back.
+    """
 
     target: int
     cut: int | None = None
@@ -452,7 +457,7 @@ async def test_a_message_whose_answer_is_lost_is_sent_again_under_its_id() -> No
     assert (tasks, result, seen.answer) == (1, versions.answer, ANSWER)
 
 
-# --- cancel, and what is written down --------------------------------------------------------------------------------------
+# --- cancel, and what is written down -------------------------------------------------------------
 
 
 async def test_a_cancel_of_the_run_stops_the_work_of_our_service() -> None:
@@ -544,7 +549,9 @@ async def test_the_remote_task_is_written_down_as_soon_as_it_has_a_name(
 async def test_the_remote_task_is_written_down_before_it_is_followed(
     fake: Fake, kind: str, watched: type[Watched]
 ) -> None:
-    """The agent says one thing and then nothing: what comes after its first word cannot have brought the record about."""
+    """The agent says one thing and then nothing: what comes after its first word cannot have brought the
+    record about.
+    """
     frames: list[Frame] = []
     async with team(fake.at(kind, "silent"), idle=60) as crew:
         async for frame in crew.client.stream("How is it?"):

@@ -1,4 +1,6 @@
-"""SC-012: the answer is never empty, is the same however it is asked for, and carries the trace; nothing follows the end of a task."""
+"""SC-012: the answer is never empty, is the same however it is asked for, and carries the trace; nothing
+follows the end of a task.
+"""
 
 import re
 from typing import Any
@@ -33,7 +35,9 @@ def has_tools(request: Request) -> bool:
 
 
 def once_more(*before: Turn, then: Call | Say | None = None) -> Script:
-    """The turns, and another one for the request that offers no tools; `{result}` in it is the last tool result."""
+    """The turns, and another one for the request that offers no tools; `{result}` in it is the last tool
+    result.
+    """
 
     def last(request: Request) -> Turn:
         results = [message.text for message in request.messages if message.role == "tool"]
@@ -50,7 +54,7 @@ def once_more(*before: Turn, then: Call | Say | None = None) -> Script:
     )
 
 
-# --- where the answer comes from ---------------------------------------------------------------------------------------
+# --- where the answer comes from ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -224,7 +228,7 @@ async def test_blanks_and_reasoning_count_as_empty_and_never_reach_the_wire(
     assert b"hm" not in [frame.text.encode() for frame in seen.frames]
 
 
-# --- sub-agents --------------------------------------------------------------------------------------------------------
+# --- sub-agents -----------------------------------------------------------------------------------
 
 
 @everywhere
@@ -261,14 +265,13 @@ async def test_a_sub_agent_that_stays_silent_is_a_failed_delegation_and_the_run_
         seen = await stage.ask()
     assert seen.notifications[-1] == "❌ Supervisor: Argocd failed\n"
     assert seen.named("tool_notification_end")[-1].metadata["status"] == "failed"
-    assert (
-        seen.answer
-        == "Sorry: Agent argocd failed: The model gave no answer, also when asked again. Trying again may help."
+    assert seen.answer == (
+        "Sorry: Agent argocd failed: The model gave no answer, also when asked again. Trying again may help."
     )
     assert seen.last.state == "completed"
 
 
-# --- the trace and the end ---------------------------------------------------------------------------------------------
+# --- the trace and the end ------------------------------------------------------------------------
 
 
 def finals(seen: ReceivedStream) -> list[Frame]:

@@ -1,4 +1,6 @@
-"""The knowledge base never runs away: how often and how much of it a question may use, whatever its model does."""
+"""The knowledge base never runs away: how often and how much of it a question may use, whatever its model
+does.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,15 +37,15 @@ ASKING = "CAIPEAgentResponse"
 
 def cap(name: str, most: int) -> str:
     return (
-        f"[Document already retrieved] You have reached the maximum allowed number of {name} calls ({most}). Please synthesize your answer "
-        f"from the documents already retrieved. Do NOT call {name} again."
+        f"[Document already retrieved] You have reached the maximum allowed number of {name} calls ({most}). "
+        f"Please synthesize your answer from the documents already retrieved. Do NOT call {name} again."
     )
 
 
 SEARCH_CAP, FETCH_CAP = cap("search", 5), cap("fetch_document", 10)
 
 
-# --- the wrappers alone -------------------------------------------------------------------------------------------------
+# --- the wrappers alone ---------------------------------------------------------------------------
 
 
 class Shelf:
@@ -209,7 +211,7 @@ async def test_content_blocks_are_cut_together(blocks: list[Any], kept: list[Any
     assert await searched(search, 1, on("t")) == [kept]
 
 
-# --- the whole path -----------------------------------------------------------------------------------------------------
+# --- the whole path -------------------------------------------------------------------------------
 
 
 def searching(number: int = 0, **more: Any) -> Call:

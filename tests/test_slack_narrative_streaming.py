@@ -1,6 +1,8 @@
-"""US-7: narration reaches a Slack thread while it is said, a delegate's echo never does, and the answer stands there once.
+"""US-7: narration reaches a Slack thread while it is said, a delegate's echo never does, and the answer
+stands there once.
 
-From the model's call to the Web API calls that a Slack server receives, with Slack's streams and with messages that are updated.
+From the model's call to the Web API calls that a Slack server receives, with Slack's streams and with
+messages that are updated.
 """
 
 import contextlib
@@ -38,7 +40,7 @@ STRUCTURED = {"USE_STRUCTURED_RESPONSE": "true"}
 ANSWER = "PlatformEngineerResponse"
 
 
-# --- models, agents and plans ---------------------------------------------------------------------------------------------
+# --- models, agents and plans ---------------------------------------------------------------------
 
 
 def write(*steps: str) -> Call:
@@ -80,7 +82,7 @@ def pieces(prefix: str, count: int = 3) -> tuple[str, ...]:
     return unique_pieces(prefix, count, random.Random())
 
 
-# --- the three acceptance scenarios ---------------------------------------------------------------------------------------
+# --- the three acceptance scenarios ---------------------------------------------------------------
 
 
 @both_modes
@@ -169,7 +171,7 @@ async def test_where_slack_refuses_streams_the_same_is_posted_and_updated(tmp_pa
     assert len(thread.messages) == 1
 
 
-# --- the decision table ---------------------------------------------------------------------------------------------------
+# --- the decision table ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -304,24 +306,41 @@ async def test_the_echo_rule_holds_in_every_case(way: str, tmp_path: Path) -> No
     assert {thread.calls[0].method for thread in threads.values()} == {begun}
 
 
-# --- what a turn has come to ----------------------------------------------------------------------------------------------
+# --- what a turn has come to ----------------------------------------------------------------------
 
 _BROKEN = Turn(Fail(503))
 ENDINGS = {
     "the final result": ((Turn(Say("First."), own()), _END), "First.\n\nThe end.", False),
     "a final result made of what was streamed": (
-        (Turn(Say("First."), own()), Turn(Say("Second."), own()), Turn()), "First.\n\nSecond.", False
+        (Turn(Say("First."), own()), Turn(Say("Second."), own()), Turn()),
+        "First.\n\nSecond.",
+        False,
     ),
     "a final result made of what was streamed, some of it as an echo": (
-        (Turn(Say("First."), delegate("argocd")), Turn(Say("Second."), own()), Turn(Say("Third."), own()), Turn()),
+        (
+            Turn(Say("First."), delegate("argocd")),
+            Turn(Say("Second."), own()),
+            Turn(Say("Third."), own()),
+            Turn(),
+        ),
         "First.\n\nSecond.\n\nThird.",
         False,
     ),
-    "the partial result": ((Turn(Say("First."), own()), Turn(Say("Half an answer"), Die())), "First.\n\nHalf an answer", True),
-    "a partial result that was an echo": (
-        (Turn(Say("First."), delegate("argocd")), Turn(Say("Half an answer"), Die())), "First.\n\nHalf an answer", True
+    "the partial result": (
+        (Turn(Say("First."), own()), Turn(Say("Half an answer"), Die())),
+        "First.\n\nHalf an answer",
+        True,
     ),
-    "the last agent's words": ((Turn(Say("First."), delegate("argocd")), _BROKEN), "First.\n\nargocd found it", True),
+    "a partial result that was an echo": (
+        (Turn(Say("First."), delegate("argocd")), Turn(Say("Half an answer"), Die())),
+        "First.\n\nHalf an answer",
+        True,
+    ),
+    "the last agent's words": (
+        (Turn(Say("First."), delegate("argocd")), _BROKEN),
+        "First.\n\nargocd found it",
+        True,
+    ),
     "what was streamed": ((Turn(Say("First."), own()), _BROKEN), "First.", True),
     "an error": ((_BROKEN,), "", True),
 }  # fmt: skip
@@ -375,7 +394,7 @@ async def test_a_structured_answer_is_shown_once(way: str, tmp_path: Path) -> No
     assert {name: thread.text for name, thread in threads.items()} == expected
 
 
-# --- nothing is held back ---------------------------------------------------------------------------------------------------
+# --- nothing is held back -------------------------------------------------------------------------
 
 
 @both_modes
@@ -446,11 +465,13 @@ async def test_what_a_lost_attempt_had_said_is_taken_back_before_the_next_one_sp
     assert len(thread.messages) == 1
 
 
-# --- in both placements -----------------------------------------------------------------------------------------------------
+# --- in both placements ---------------------------------------------------------------------------
 
 
 async def shown_in(where: Where, way: str, tmp_path: Path) -> Any:
-    """What Slack was told, step by step, of agents that work in this place; ids and the borders of pieces left out."""
+    """What Slack was told, step by step, of agents that work in this place; ids and the borders of pieces
+    left out.
+    """
     gate, first, second = Gate(), pieces("first"), pieces("second")
 
     def held(name: str, shown: str) -> BaseTool:
@@ -511,7 +532,7 @@ async def test_slack_is_told_the_same_wherever_the_agents_run(way: str, tmp_path
     assert here == there
 
 
-# --- the names that the specification keeps ---------------------------------------------------------------------------------
+# --- the names that the specification keeps -------------------------------------------------------
 
 
 def test_the_best_text_of_a_turn_is_chosen_in_this_order() -> None:

@@ -1,4 +1,6 @@
-"""US-2: what the supervisor says between tool calls is there while it works, and every text is delivered once, also after a retry."""
+"""US-2: what the supervisor says between tool calls is there while it works, and every text is delivered
+once, also after a retry.
+"""
 
 import random
 
@@ -29,7 +31,7 @@ def positions(seen: ReceivedStream, *texts: str) -> list[int]:
     return [next(at for at, frame in enumerate(seen.frames) if text in frame.text) for text in texts]
 
 
-# --- narration ---------------------------------------------------------------------------------------------------------
+# --- narration ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -96,7 +98,7 @@ async def test_narration_is_one_artifact_per_message_whose_first_chunk_does_not_
     assert len({frame.metadata["message_id"] for frame in narration}) == 1
 
 
-# --- each text once ----------------------------------------------------------------------------------------------------
+# --- each text once -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -151,7 +153,7 @@ async def test_an_answer_that_repeats_a_sub_agent_word_for_word_is_still_deliver
     assert seen.answer == f"Argo CD has version={value}"
 
 
-# --- retries -----------------------------------------------------------------------------------------------------------
+# --- retries --------------------------------------------------------------------------------------
 
 
 def broken_then(good: Turn, gate: Gate, *lost: str, tail: tuple[Call, ...] = ()) -> Attempts:

@@ -1,4 +1,6 @@
-"""The live registry: which remote agents can be reached, seen in `/ready`, the card and `caipe agents`, and never a reason to restart."""
+"""The live registry: which remote agents can be reached, seen in `/ready`, the card and `caipe agents`,
+and never a reason to restart.
+"""
 
 import contextlib
 import logging

@@ -1,4 +1,6 @@
-"""`caipe agent NAME`: one agent as an A2A service of its own, with our events and the words of a sub-agent for strangers."""
+"""`caipe agent NAME`: one agent as an A2A service of its own, with our events and the words of a sub-agent
+for strangers.
+"""
 
 import asyncio
 import contextlib
@@ -64,7 +66,7 @@ async def client_of(url: str) -> AsyncIterator[Client]:
         yield Client(url, http)
 
 
-# --- as a process ------------------------------------------------------------------------------------------------------
+# --- as a process ---------------------------------------------------------------------------------
 
 
 async def test_a_service_process_answers_both_versions_with_the_agents_own_words(tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def _listening(port: int) -> socket.socket:
     return socket.create_server(("127.0.0.1", port))
 
 
-# --- its state ---------------------------------------------------------------------------------------------------------
+# --- its state ------------------------------------------------------------------------------------
 
 
 async def test_a_broken_tool_server_is_told(tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ async def test_without_a_model_the_router_answers() -> None:
     assert (state["status"], state["components"]["model"]["name"]) == ("degraded", "offline")
 
 
-# --- its runs ----------------------------------------------------------------------------------------------------------
+# --- its runs -------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -312,7 +314,7 @@ async def test_a_new_question_gives_up_what_the_conversation_waited_for() -> Non
     )
 
 
-# --- who may ask -------------------------------------------------------------------------------------------------------
+# --- who may ask ----------------------------------------------------------------------------------
 
 
 DELEGATES = Script(

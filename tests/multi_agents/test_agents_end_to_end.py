@@ -1,4 +1,6 @@
-"""Agents from files with real MCP servers behind the real supervisor: from the catalogue to the bytes of the stream."""
+"""Agents from files with real MCP servers behind the real supervisor: from the catalogue to the bytes of
+the stream.
+"""
 
 import contextlib
 import json

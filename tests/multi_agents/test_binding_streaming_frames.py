@@ -1,4 +1,6 @@
-"""Streams beside each other and the frames themselves: conversations never mix, questions wait in line, every frame has its number."""
+"""Streams beside each other and the frames themselves: conversations never mix, questions wait in line,
+every frame has its number.
+"""
 
 import asyncio
 

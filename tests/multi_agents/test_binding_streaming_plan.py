@@ -1,4 +1,6 @@
-"""US-1.3: a plan with agent-tagged steps whose states are true at the moment they are sent, from the model's call to the stream."""
+"""US-1.3: a plan with agent-tagged steps whose states are true at the moment they are sent, from the
+model's call to the stream.
+"""
 
 from typing import Any
 

@@ -1,6 +1,8 @@
-"""Nothing on the way holds text back: a model goes on only after the test has seen, in the SSE bytes, what it sent before.
+"""Nothing on the way holds text back: a model goes on only after the test has seen, in the SSE bytes, what
+it sent before.
 
-There is no clock in these tests. Buffering anywhere between the model and the client is a deadlock, which the gate turns into a failure.
+There is no clock in these tests. Buffering anywhere between the model and the client is a deadlock, which
+the gate turns into a failure.
 """
 
 import random
@@ -125,7 +127,8 @@ async def test_a_delegation_and_its_inner_tool_are_announced_while_they_run(kind
 async def test_a_structured_answer_streams_while_its_call_is_incomplete(kind: str, version: str) -> None:
     gate, value = Gate(), token()
     one, two, three, four, five = some_pieces("answer", 5)
-    # A field before it, and escapes cut in the middle: a newline, one \u escape, a pair of them, a quotation mark.
+    # A field before it, and escapes cut in the middle: a newline, one \u escape, a pair of them, a
+    # quotation mark.
     pieces = (
         '{"citations": [], "con',
         f'tent": "{one}',

@@ -1,4 +1,6 @@
-"""What agents remember, how long they may work and what they ask of people: the same in the supervisor's process and as services."""
+"""What agents remember, how long they may work and what they ask of people: the same in the supervisor's
+process and as services.
+"""
 
 import asyncio
 import json
@@ -43,7 +45,7 @@ def said(messages: Sequence[Msg]) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in messages]
 
 
-# --- memory ------------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------
 
 
 @both_placements
@@ -163,7 +165,7 @@ async def test_an_agent_that_moves_works_on_and_each_place_has_its_own_memory() 
     assert users == [["One? 0"], ["Two? 0"], ["One? 0", "Three? 0"]]
 
 
-# --- time --------------------------------------------------------------------------------------------------------------
+# --- time -----------------------------------------------------------------------------------------
 
 
 @both_placements
@@ -257,14 +259,14 @@ async def test_a_service_with_less_time_of_its_own_fails_the_step_in_its_own_wor
         supervisor(asks("slow"), agents=[far]) as client,
     ):
         seen = await client.ask("Well?")
-    assert (
-        seen.answer
-        == "Agent slow failed: I stopped: the request took longer than 1.5 seconds. A narrower question may help."
+    assert seen.answer == (
+        "Agent slow failed: I stopped: the request took longer than 1.5 seconds. "
+        "A narrower question may help."
     )
     assert seen.notifications[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
 
 
-# --- questions to people -----------------------------------------------------------------------------------------------
+# --- questions to people --------------------------------------------------------------------------
 
 
 def github(*turns: Turn) -> LocalAgent:

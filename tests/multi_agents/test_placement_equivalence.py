@@ -1,4 +1,6 @@
-"""The proof that placement is invisible: three agents in all eight placements give the same events and the same text in the terminal."""
+"""The proof that placement is invisible: three agents in all eight placements give the same events and the
+same text in the terminal.
+"""
 
 import asyncio
 import contextlib
@@ -121,7 +123,9 @@ CASTING = Book.for_model(
 
 
 class Models(OpenAIServer):
-    """Counts what a conversation costs without the system prompt, which for the supervisor lists the tools that are known here."""
+    """Counts what a conversation costs without the system prompt, which for the supervisor lists the tools
+    that are known here.
+    """
 
     def parse(self, body: dict[str, Any]) -> Request:
         return replace(super().parse(body), system="")
@@ -129,7 +133,9 @@ class Models(OpenAIServer):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A conversation of two turns as events and another in the terminal, and what the models were asked for both."""
+    """A conversation of two turns as events and another in the terminal, and what the models were asked
+    for both.
+    """
 
     remote: frozenset[str]
     turns: Sequence[Sequence[AnyEvent]]
@@ -167,7 +173,9 @@ class World:
     async def supervisor(
         self, remote: frozenset[str], urls: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[Program, Client]]:
-        """The supervisor as a process; it has the variable that one agent requires only when that agent is its own."""
+        """The supervisor as a process; it has the variable that one agent requires only when that agent is
+        its own.
+        """
         placed = {f"{name.upper()}_AGENT_URL": (urls or self.urls)[name] for name in remote}
         env = {
             **self.variables(HERE, f"home-{'-'.join(sorted(remote))}"),
@@ -257,7 +265,9 @@ async def record(
 
 
 def put_to_models(recording: Recording) -> list[str]:
-    """What the models were asked, without ids: the conversation, the tools, and for an agent its prompt, too."""
+    """What the models were asked, without ids: the conversation, the tools, and for an agent its prompt,
+    too.
+    """
     return sorted(
         json.dumps(
             [request.model, prompt(request) if request.model in AGENTS else "", request.tools, said(request)]

@@ -1,4 +1,6 @@
-"""PLACEMENT_FALLBACK: an agent runs in the supervisor's process when its service is gone before it took the work, and never after."""
+"""PLACEMENT_FALLBACK: an agent runs in the supervisor's process when its service is gone before it took
+the work, and never after.
+"""
 
 import asyncio
 import contextlib
@@ -35,7 +37,9 @@ FAILED = ["🔧 Supervisor: Calling Agent Sums...\n", "❌ Supervisor: Sums fail
 
 @dataclass(slots=True)
 class Fragile:
-    """A service that has a card and does one thing when it is called: `body` is what it says before it is gone for good."""
+    """A service that has a card and does one thing when it is called: `body` is what it says before it is
+    gone for good.
+    """
 
     ours: bool
     body: bytes = b""
@@ -77,7 +81,10 @@ class Fragile:
 
 
 def _response(body: bytes, kind: str, status: str = "200 OK", length: int | None = None) -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length or len(body)}\r\nConnection: close\r\n\r\n"
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {length or len(body)}\r\nConnection: close\r\n\r\n"
+    )
     return head.encode() + body
 
 
@@ -100,7 +107,9 @@ async def fragile(ours: bool, body: bytes = b"") -> AsyncIterator[Fragile]:
 
 @contextlib.asynccontextmanager
 async def running(folder: Path, model: OpenAIServer, url: str, **variables: str) -> AsyncIterator[Client]:
-    """The supervisor with the agent `sums` at an address; its tool server would be found by `servers_running`."""
+    """The supervisor with the agent `sums` at an address; its tool server would be found by
+    `servers_running`.
+    """
     if not (folder / "agents").exists():
         write_agent_definition(folder / "agents", "sums")
     remote = {"DISTRIBUTED_AGENTS": "sums", "SUMS_AGENT_URL": url, "SKIP_AGENT_CONNECTIVITY_CHECK": "true"}

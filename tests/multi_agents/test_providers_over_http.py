@@ -1,4 +1,6 @@
-"""The supervisor and its agents with models of real providers' clients, over HTTP to scripted servers: delegation, usage, failures."""
+"""The supervisor and its agents with models of real providers' clients, over HTTP to scripted servers:
+delegation, usage, failures.
+"""
 
 import asyncio
 import logging
@@ -54,7 +56,7 @@ def failed(seen: ReceivedStream) -> Failed:
     return event
 
 
-# --- the way through ---------------------------------------------------------------------------------------------------
+# --- the way through ------------------------------------------------------------------------------
 
 
 @everywhere
@@ -105,7 +107,7 @@ async def test_a_failed_run_names_the_tokens_that_were_used_before(kind: str) ->
     assert usage.input_tokens == first.approximate_tokens
 
 
-# --- failures ----------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 REFUSALS = [

@@ -1,4 +1,6 @@
-"""SIGHUP: the supervisor's process reads `.env` and AGENTS_CONFIG again; what runs finishes as it began, the next question is new."""
+"""SIGHUP: the supervisor's process reads `.env` and AGENTS_CONFIG again; what runs finishes as it began,
+the next question is new.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,6 @@
-"""What breaks on the way: models that fail, calls that are wrong, tools and agents that misbehave, histories that were cut off."""
+"""What breaks on the way: models that fail, calls that are wrong, tools and agents that misbehave,
+histories that were cut off.
+"""
 
 import asyncio
 import json
@@ -91,7 +93,7 @@ async def read_until(frames: Any, found: Callable[[Frame], bool]) -> list[Frame]
     raise AssertionError("the stream ended before")
 
 
-# --- a model that fails -----------------------------------------------------------------------------------------------
+# --- a model that fails ---------------------------------------------------------------------------
 
 PASSING = [Fail(503), Fail(500), Fail(429), Fail(429, retry_after=0), Die()]
 
@@ -193,7 +195,7 @@ async def test_without_a_model_the_server_answers_what_to_set() -> None:
         assert (await client.http.get(client.url + "ready")).status_code == 503
 
 
-# --- histories that were cut off --------------------------------------------------------------------------------------
+# --- histories that were cut off ------------------------------------------------------------------
 
 
 async def cancel_in(client: Client, waiting: Waiting, question: str) -> ReceivedStream:
@@ -285,7 +287,7 @@ async def test_after_a_failed_run_the_next_question_is_answered(provider: Provid
         assert server.refusals == []
 
 
-# --- calls that are wrong ---------------------------------------------------------------------------------------------
+# --- calls that are wrong -------------------------------------------------------------------------
 
 BROKEN = ["{place: 1}", "not JSON", '{"place": 1}}', "[1, 2]", '"text"']
 
@@ -379,7 +381,9 @@ async def test_a_valid_call_beside_a_broken_one_is_made(provider: Provider) -> N
 
 @each_provider
 async def test_a_call_that_was_cut_off_is_not_made_with_what_is_there(provider: Provider) -> None:
-    """Clients complete half an object to a whole one: `{"names": ["a", "b` would delete two things of three."""
+    """Clients complete half an object to a whole one: `{"names": ["a", "b` would delete two things of
+    three.
+    """
     deleted: list[list[str]] = []
 
     @tool
@@ -480,7 +484,7 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model(call: Call) -> No
         assert_silent(seen)
 
 
-# --- tools that misbehave ---------------------------------------------------------------------------------------------
+# --- tools that misbehave -------------------------------------------------------------------------
 
 
 def returning(content: Any, name: str = "odd") -> BaseTool:
@@ -604,7 +608,7 @@ async def test_an_error_of_ours_is_told_in_its_words() -> None:
         assert (await client.ask("Look")).answer == "odd failed: The far end is closed on Sundays."
 
 
-# --- agents that misbehave --------------------------------------------------------------------------------------------
+# --- agents that misbehave ------------------------------------------------------------------------
 
 DYING: dict[str, tuple[Item, ...]] = {
     "at once": (Die(),),
@@ -675,7 +679,7 @@ async def test_when_one_of_parallel_agents_fails_the_work_of_the_others_is_kept(
             assert server.refusals == []
 
 
-# --- LangGraph Studio -------------------------------------------------------------------------------------------------
+# --- LangGraph Studio -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("value", "attached"), [("true", False), ("1", False), ("", True), ("false", True)])

@@ -1,4 +1,6 @@
-"""Agents as services for tests: in this process with what arrived written down, or as processes with the scripted model over HTTP."""
+"""Agents as services for tests: in this process with what arrived written down, or as processes with the
+scripted model over HTTP.
+"""
 
 import asyncio
 import contextlib
@@ -102,7 +104,9 @@ async def place_agent(agent: LocalAgent, where: Where, **env: str) -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def run_supervisor(folder: Path, model: ModelServer, **variables: str) -> AsyncIterator[Client]:
-    """The supervisor in this process with the agents in the folder's `agents`; its processes are found by the folder."""
+    """The supervisor in this process with the agents in the folder's `agents`; its processes are found by
+    the folder.
+    """
     places = {
         "AGENTS_CONFIG": str(folder / "agents"),
         "CAIPE_HOME": str(folder / "home"),

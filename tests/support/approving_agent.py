@@ -1,4 +1,6 @@
-"""An agent whose tools ask for approval, in the supervisor's process or as a service, and what a person sees of it and answers."""
+"""An agent whose tools ask for approval, in the supervisor's process or as a service, and what a person
+sees of it and answers.
+"""
 
 import contextlib
 import json
@@ -47,7 +49,9 @@ def approval_decision(**more: Any) -> dict[str, Any]:
 
 @dataclass
 class NotesAgent:
-    """One agent over the tools of `mcp_notes`: its script, its policy, and where it keeps what it must know after a restart."""
+    """One agent over the tools of `mcp_notes`: its script, its policy, and where it keeps what it must
+    know after a restart.
+    """
 
     folder: Path
     script: Casting
@@ -153,7 +157,9 @@ async def run_supervisor_with(
 
 @contextlib.asynccontextmanager
 async def run_on_disk(desk: NotesAgent, sessions: McpSessionPool) -> AsyncIterator[Person]:
-    """The supervisor and, where it is one, the agent's service, on what was kept in the folder; can be entered again."""
+    """The supervisor and, where it is one, the agent's service, on what was kept in the folder; can be
+    entered again.
+    """
     service = (
         Storage.from_settings(Settings.from_variables({}).storage, desk.folder, "service")
         if desk.where == "remote"

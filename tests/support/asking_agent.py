@@ -1,4 +1,6 @@
-"""A supervisor whose agent asks: a tool that needs an approval, tools that ask with forms, and what reached them in the end."""
+"""A supervisor whose agent asks: a tool that needs an approval, tools that ask with forms, and what
+reached them in the end.
+"""
 
 import json
 from collections.abc import Sequence

@@ -33,8 +33,14 @@ from tests.support.knowledge import add_datasource, write_files
 
 DOCS = {
     "slim": "# SLIM\n\nagntcy SLIM is a secure, low-latency, interactive messaging layer for agents.\n",
-    "groups": "# Groups\n\nAgents on SLIM talk in groups. A moderator of the group invites agents and removes them.\n",
-    "keys": "# Keys\n\nMessages on SLIM are encrypted from end to end: a node that passes them on cannot read them.\n",
+    "groups": (
+        "# Groups\n\nAgents on SLIM talk in groups. "
+        "A moderator of the group invites agents and removes them.\n"
+    ),
+    "keys": (
+        "# Keys\n\nMessages on SLIM are encrypted from end to end: "
+        "a node that passes them on cannot read them.\n"
+    ),
     "lunch": "# Lunch\n\nThe canteen opens at noon.\n",
 }
 

@@ -1,6 +1,8 @@
-"""What two placements of the same agents must have in common: the events and the screen without ids, times, numbers and chunk borders.
+"""What two placements of the same agents must have in common: the events and the screen without ids,
+times, numbers and chunk borders.
 
-Agents that work at the same time are compared one by one: the order within each is kept, how they interleave is not.
+Agents that work at the same time are compared one by one: the order within each is kept, how they
+interleave is not.
 """
 
 import difflib
@@ -25,7 +27,9 @@ _IDS = ("call_id", "message_id", "parent_call", "slot", "trace_id", "request_id"
 
 
 class _Lane:
-    """Events in the order they came; ids are replaced by the order in which they were first seen, so that pairs stay pairs."""
+    """Events in the order they came; ids are replaced by the order in which they were first seen, so that
+    pairs stay pairs.
+    """
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -56,7 +60,9 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Work:
-    """Delegations between two things that the supervisor itself does: a lane for each, and what becomes of each step of the plan."""
+    """Delegations between two things that the supervisor itself does: a lane for each, and what becomes of
+    each step of the plan.
+    """
 
     steps: dict[str, list[Row]]
     lanes: dict[str, _Lane] = field(default_factory=dict)
@@ -116,7 +122,9 @@ _NAMED = re.compile(r"Supervisor: (?:Calling Agent )?(\w+)|(\w+): |\[(\w+)\] ")
 
 
 def normalize_screen(text: str) -> list[str | dict[str, list[str]]]:
-    """What a terminal shows, line by line; the lines of agents at work at the same time are sorted out by agent."""
+    """What a terminal shows, line by line; the lines of agents at work at the same time are sorted out by
+    agent.
+    """
     shown: list[str | dict[str, list[str]]] = []
     work: list[str] = []
     for line in [*text.splitlines(), ""]:

@@ -1,4 +1,6 @@
-"""What the scenario tests share: a team of scripted agents behind any kind of model, values of one run, and causal reading of a stream."""
+"""What the scenario tests share: a team of scripted agents behind any kind of model, values of one run,
+and causal reading of a stream.
+"""
 
 import contextlib
 import functools
@@ -40,7 +42,7 @@ _NO_TLS = ssl.SSLContext(
 NOTIFICATIONS = ("tool_notification_start", "tool_notification_end")
 
 
-# --- a team and its models ---------------------------------------------------------------------------------------------
+# --- a team and its models ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ async def run_scripted_system(
     streaming: bool = True,
     wrap: Callable[[Any], Any] = lambda app: app,
 ) -> AsyncIterator[ScriptedSystem]:
-    """The real supervisor and its agents on a loopback port, with scripted models in the process or over HTTP."""
+    """The real supervisor and its agents on a loopback port, with scripted models in the process or over
+    HTTP.
+    """
     castings = {SUPERVISOR: script, **{one.name: one.script for top in members for one in top.everybody()}}
     if kind == "in-process":
         models = {
@@ -110,7 +114,8 @@ async def run_scripted_system(
             patch.setenv(f"{kind.upper()}_API_KEY", key)
             patch.setenv("SSL_CERT_FILE", _one_certificate().name)
             agents = [_named(one, kind) for one in members]
-            # LangChain keeps one HTTP client per timeout for the whole process, and each test has an event loop of its own.
+            # LangChain keeps one HTTP client per timeout for the whole process, and each test has an event
+            # loop of its own.
             own = {"LLM_MODEL": f"{kind}:{SUPERVISOR}", "LLM_TIMEOUT_SECONDS": f"60.{next(_COUNT):06}"}
             async with _served(wrap, agents, tools, None, {**own, **(env or {})}) as client:
                 yield ScriptedSystem(client, lambda name: _requests(server, name))
@@ -118,7 +123,9 @@ async def run_scripted_system(
 
 @functools.cache
 def _one_certificate() -> IO[bytes]:
-    """A file with one certificate: every client of a provider loads a whole bundle of them, for connections that nobody makes here."""
+    """A file with one certificate: every client of a provider loads a whole bundle of them, for
+    connections that nobody makes here.
+    """
     file = tempfile.NamedTemporaryFile(suffix=".pem")  # noqa: SIM115 - gone when the process ends
     file.write(trustme.CA().cert_pem.bytes())
     file.flush()
@@ -160,7 +167,7 @@ async def _served(
         yield Client(url, http)
 
 
-# --- values, tools and calls -------------------------------------------------------------------------------------------
+# --- values, tools and calls ----------------------------------------------------------------------
 
 
 def token(prefix: str = "v") -> str:
@@ -203,11 +210,13 @@ def version_team(value: str, *narrations: str) -> tuple[Script, ScriptedAgent]:
     ), argocd
 
 
-# --- reading -----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 async def collect_frames(frames: AsyncIterator[Frame], gate: Gate, *names: str) -> ReceivedStream:
-    """Everything that arrives; the text of the named artifacts is reported to the gate the moment it is there."""
+    """Everything that arrives; the text of the named artifacts is reported to the gate the moment it is
+    there.
+    """
     kept: list[Frame] = []
     async for frame in frames:
         kept.append(frame)

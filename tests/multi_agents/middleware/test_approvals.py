@@ -1,4 +1,6 @@
-"""Tools that need a person's approval: what is asked, what each decision does, and that nothing happens before one."""
+"""Tools that need a person's approval: what is asked, what each decision does, and that nothing happens
+before one.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -47,7 +49,7 @@ def tool_events(seen: ReceivedStream) -> list[tuple[str, str, Any]]:
     ]
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- what is asked --------------------------------------------------------------------------------
 
 
 @everywhere
@@ -99,7 +101,7 @@ async def test_which_tools_ask(tmp_path: Path, tool: str, policy: dict[str, Any]
     assert seen.last.state == ("completed" if reason is None else "input-required")
 
 
-# --- decisions --------------------------------------------------------------------------------------------------------
+# --- decisions ------------------------------------------------------------------------------------
 
 
 @everywhere
@@ -215,7 +217,7 @@ async def test_words_are_no_decision(tmp_path: Path, where: Where) -> None:
     assert [event.held for event in events_of_kind(more, Paused)][-1] == "yes, approve it"
 
 
-# --- several at once --------------------------------------------------------------------------------------------------
+# --- several at once ------------------------------------------------------------------------------
 
 
 @everywhere

@@ -1,4 +1,6 @@
-"""A model, or an agent elsewhere, that does not want to ask: everything it tries is refused or asked anew, and can be seen."""
+"""A model, or an agent elsewhere, that does not want to ask: everything it tries is refused or asked anew,
+and can be seen.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ def failures(seen: ReceivedStream) -> dict[str, str]:
     return {event.tool: event.error or "" for event in ended}
 
 
-# --- tools that are not offered ----------------------------------------------------------------------------------------
+# --- tools that are not offered -------------------------------------------------------------------
 
 
 @everywhere
@@ -99,7 +101,7 @@ async def test_read_only_lets_reading_tools_run(tmp_path: Path, where: Where) ->
     assert seen.answer == "So: Read."
 
 
-# --- an approval is of one call --------------------------------------------------------------------------------------------
+# --- an approval is of one call -------------------------------------------------------------------
 
 
 @everywhere
@@ -134,7 +136,7 @@ async def test_an_approval_is_used_once(tmp_path: Path, where: Where, first: Cal
     assert more.last.state == "completed"
 
 
-# --- a model that answers for the person -------------------------------------------------------------------------------
+# --- a model that answers for the person ----------------------------------------------------------
 
 
 @everywhere

@@ -1,4 +1,6 @@
-"""What people have decided holds as long as it should: over a restart, for a conversation when they say so, and never twice."""
+"""What people have decided holds as long as it should: over a restart, for a conversation when they say
+so, and never twice.
+"""
 
 import contextlib
 import socket
@@ -64,7 +66,7 @@ async def kept(desk: NotesAgent, person: Person, seen: ReceivedStream) -> tuple[
     return log, row
 
 
-# --- always -------------------------------------------------------------------------------------------------------------
+# --- always ---------------------------------------------------------------------------------------
 
 
 @everywhere
@@ -162,7 +164,7 @@ async def test_always_outlives_the_server(tmp_path: Path, where: Where) -> None:
     assert [call["note"] for call in desk.recorded_calls] == ["a", "b"]
 
 
-# --- a restart between the question and the decision ----------------------------------------------------------------------
+# --- a restart between the question and the decision ----------------------------------------------
 
 
 @everywhere

@@ -1,4 +1,6 @@
-"""A model that does not stop: every bound ends in an answer or in a sentence, for the supervisor, its agents and theirs."""
+"""A model that does not stop: every bound ends in an answer or in a sentence, for the supervisor, its
+agents and theirs.
+"""
 
 import random
 import uuid
@@ -64,11 +66,13 @@ def assert_readable(seen: ReceivedStream) -> None:
 
 
 def within(limit: int) -> range:
-    """How many model calls a limit of steps allows: a call and its tools are two steps, and the last call is kept for an answer."""
+    """How many model calls a limit of steps allows: a call and its tools are two steps, and the last call
+    is kept for an answer.
+    """
     return range(limit // 2 - 2, limit // 2 + 2)
 
 
-# --- steps of the graph -----------------------------------------------------------------------------------------------
+# --- steps of the graph ---------------------------------------------------------------------------
 
 
 async def test_a_supervisor_that_never_stops_calling_fails_with_a_sentence() -> None:
@@ -155,7 +159,7 @@ async def test_a_recursion_error_of_a_graph_is_told_as_a_sentence(error: Excepti
         assert_readable(seen)
 
 
-# --- model calls and tool calls ---------------------------------------------------------------------------------------
+# --- model calls and tool calls -------------------------------------------------------------------
 
 Limited = tuple[dict[str, str], int, str]
 LIMITS: list[Limited] = [
@@ -256,7 +260,7 @@ async def test_a_limit_of_one_model_call_is_an_answer_without_tools() -> None:
         assert [request.tools for request in model.requests] == [()]
 
 
-# --- the size of results ----------------------------------------------------------------------------------------------
+# --- the size of results --------------------------------------------------------------------------
 
 
 def long_text(_: int) -> str:

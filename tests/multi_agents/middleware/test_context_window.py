@@ -1,4 +1,6 @@
-"""Long conversations against a provider with a small window: every answer is right, every history whole, and no summary is seen."""
+"""Long conversations against a provider with a small window: every answer is right, every history whole,
+and no summary is seen.
+"""
 
 import json
 import random
@@ -118,7 +120,7 @@ def summaries_of(request: Request) -> list[str]:
     ]
 
 
-# --- many turns -------------------------------------------------------------------------------------------------------
+# --- many turns -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,7 @@ async def test_conversations_have_summaries_of_their_own() -> None:
         assert not any(said in str(request.raw) for request in server.requests[start:] for said in first)
 
 
-# --- summarising that fails -------------------------------------------------------------------------------------------
+# --- summarising that fails -----------------------------------------------------------------------
 
 TROUBLES: dict[str, tuple[Item, ...]] = {
     "down": (Fail(500),),
@@ -228,7 +230,7 @@ async def test_when_summarising_fails_the_outline_is_kept_and_the_question_answe
         await assert_unseen(client, seen, ["Half a sum"])
 
 
-# --- one turn that is too much ----------------------------------------------------------------------------------------
+# --- one turn that is too much --------------------------------------------------------------------
 
 MANY = tuple(f"read_{number}" for number in range(14))
 HEAPS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -334,7 +336,7 @@ async def test_a_question_that_is_longer_than_the_window_is_answered(provider: P
         assert_whole(server, most_overflows=6)
 
 
-# --- a conversation of words ------------------------------------------------------------------------------------------
+# --- a conversation of words ----------------------------------------------------------------------
 
 
 async def test_long_answers_are_summarised_too() -> None:

@@ -1,4 +1,6 @@
-"""Calls that change something: which are journalled, what becomes of one that a stop cut off, and how people say what happened."""
+"""Calls that change something: which are journalled, what becomes of one that a stop cut off, and how
+people say what happened.
+"""
 
 import asyncio
 import contextlib
@@ -102,7 +104,7 @@ async def cut_off(folder: Path, repos: Repos, *, lost: str = "") -> AsyncIterato
         yield Stage(client, storage, model, first.update["id"], first.update["contextId"])
 
 
-# --- what is journalled -----------------------------------------------------------------------------------------------
+# --- what is journalled ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ async def test_a_run_whose_state_is_lost_does_not_begin_again_after_a_call(tmp_p
     assert repos.made == ["cai"]
 
 
-# --- what people say --------------------------------------------------------------------------------------------------
+# --- what people say ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("outcome", "words"), [("done", "took effect"), ("not_done", "did not take effect")])
@@ -268,7 +270,7 @@ async def test_the_outcome_of_a_call_that_ended_or_works_is_nobodys_to_say(tmp_p
         )
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 async def test_the_command_lists_calls_and_takes_a_word(tmp_path: Path) -> None:

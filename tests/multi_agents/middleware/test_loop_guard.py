@@ -1,4 +1,6 @@
-"""A model that makes the same call again and again with the same result is told so, and has to answer in the end."""
+"""A model that makes the same call again and again with the same result is told so, and has to answer in
+the end.
+"""
 
 import itertools
 from collections.abc import Callable

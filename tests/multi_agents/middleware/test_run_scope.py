@@ -1,4 +1,6 @@
-"""What a question may restrict and add: which agents its run may use, enforced and told, and instructions for it alone."""
+"""What a question may restrict and add: which agents its run may use, enforced and told, and instructions
+for it alone.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -79,7 +81,7 @@ class Desk:
         return [name for name, model in self.models.items() if model.requests]
 
 
-# --- what the model is told -------------------------------------------------------------------------------------------------
+# --- what the model is told -----------------------------------------------------------------------
 
 
 @both_versions
@@ -140,7 +142,7 @@ async def test_without_any_agent_there_are_still_instructions() -> None:
     assert NONE not in model.requests[0].system
 
 
-# --- what is enforced -------------------------------------------------------------------------------------------------------
+# --- what is enforced -----------------------------------------------------------------------------
 
 
 async def test_an_agent_out_of_scope_is_not_asked_whatever_the_model_does() -> None:
@@ -205,7 +207,7 @@ async def test_a_workflow_keeps_within_the_scope() -> None:
     assert {name for name, _, _ in recorder.calls} == {"netutils"}
 
 
-# --- the embedded router ----------------------------------------------------------------------------------------------------
+# --- the embedded router --------------------------------------------------------------------------
 
 
 async def test_the_router_chooses_within_the_scope() -> None:
@@ -222,7 +224,7 @@ async def test_the_router_chooses_within_the_scope() -> None:
     assert {name for name, _, _ in recorder.calls} == {"jira", "netutils"}
 
 
-# --- what cannot be understood ----------------------------------------------------------------------------------------------
+# --- what cannot be understood --------------------------------------------------------------------
 
 BAD: list[list[Any]] = [
     [{"caipe.scope": None}],
@@ -295,7 +297,7 @@ async def test_text_with_a_scope_still_answers_what_takes_text() -> None:
     assert done.answer == "Got cai."
 
 
-# --- the client -------------------------------------------------------------------------------------------------------------
+# --- the client -----------------------------------------------------------------------------------
 
 
 async def test_the_client_sends_files_data_and_a_scope() -> None:

@@ -1,4 +1,6 @@
-"""What a skill holds its run to: tools and agents, in any placement, over pauses and restarts; and what of a skill is stored."""
+"""What a skill holds its run to: tools and agents, in any placement, over pauses and restarts; and what of
+a skill is stored.
+"""
 
 import contextlib
 import sqlite3
@@ -47,7 +49,10 @@ def held(*names: str, name: str = TRIAGE, body: str = "Look.") -> dict[str, byte
 
 
 def refused(what: str, *names: str) -> str:
-    return f"{what} was not used: the skill in use allows only {', '.join(names)}. Do without it, and say what could not be done."
+    return (
+        f"{what} was not used: the skill in use allows only {', '.join(names)}. "
+        "Do without it, and say what could not be done."
+    )
 
 
 def ended(seen: ReceivedStream) -> dict[str, tuple[str, str | None]]:
@@ -59,7 +64,7 @@ def ended(seen: ReceivedStream) -> dict[str, tuple[str, str | None]]:
     }
 
 
-# --- the supervisor's own -------------------------------------------------------------------------------------------------------
+# --- the supervisor's own -------------------------------------------------------------------------
 
 
 async def test_another_tool_is_neither_offered_nor_run_nor_asked_about(tmp_path: Path) -> None:
@@ -166,15 +171,20 @@ async def test_a_procedure_may_always_plan_ask_and_read_itself(tmp_path: Path) -
         assert (await send_answers(client, paused, {request_ids(paused)[0]: {"name": "cai"}})).answer == "cai"
 
 
-# --- the tools of agents --------------------------------------------------------------------------------------------------------
+# --- the tools of agents --------------------------------------------------------------------------
 
 LOOKING = Script(Turn(CREATE), Turn(Call("look")), Turn(Say("{{tool:create_repo}} {{tool:look}}")))
 TO_DESK = (Turn(load()), Turn(delegate("desk", id="to")), Turn(Say("So: {{tool:desk}}")))
-NOT_CALLED = "create_repo was not called: for this assignment only look may be used. Do without it, and say what could not be done."
+NOT_CALLED = (
+    "create_repo was not called: for this assignment only look may be used. "
+    "Do without it, and say what could not be done."
+)
 
 
 async def looked(folder: Path, where: Where, *names: str) -> tuple[ReceivedStream, Repos, ScriptedChatModel]:
-    """A desk that wants to create a repository and to look, asked by a supervisor that is held to these names."""
+    """A desk that wants to create a repository and to look, asked by a supervisor that is held to these
+    names.
+    """
     repos, inner = Repos(), ScriptedChatModel(script=LOOKING)
     catalog = await stocked(folder, held(*names))
     async with (
@@ -272,7 +282,10 @@ async def test_an_agent_of_others_is_not_asked_when_it_cannot_be_held(tmp_path: 
             seen = await client.ask(f"Use {TRIAGE}.")
             assert await server.methods("from-the-skill") == []
             free = await client.ask("Use whole.")
-    reason = "Agent desk failed: It is no service of ours and cannot be held to single tools, as the skill in use wants it."
+    reason = (
+        "Agent desk failed: It is no service of ours and cannot be held to single tools, "
+        "as the skill in use wants it."
+    )
     assert (seen.last.state, seen.answer, ended(seen)["to"]) == (
         "completed",
         f"So: {reason}",
@@ -296,7 +309,7 @@ async def test_the_next_question_finds_the_agent_free(tmp_path: Path, where: Whe
     assert [one["name"] for one in repos.made] == ["cai"]
 
 
-# --- pauses and restarts --------------------------------------------------------------------------------------------------------
+# --- pauses and restarts --------------------------------------------------------------------------
 
 
 @everywhere
@@ -390,7 +403,7 @@ async def test_it_holds_when_the_server_stops_in_the_middle(tmp_path: Path) -> N
     assert "Body one." in model.requests[-1].system
 
 
-# --- what is stored -------------------------------------------------------------------------------------------------------------
+# --- what is stored -------------------------------------------------------------------------------
 
 
 def stored(folder: Path) -> bytes:
@@ -439,7 +452,9 @@ class Large:
 async def paused_with(
     large: Large, home: Path, storage: Storage, others: int
 ) -> tuple[int, ReceivedStream, bytes]:
-    """Runs until a person is asked, and then to the end; the size of what is kept in the end, and all that left the server."""
+    """Runs until a person is asked, and then to the end; the size of what is kept in the end, and all that
+    left the server.
+    """
     write_skill(home / "skills" / TRIAGE, large.files)
     for number in range(others):
         write_skill(
@@ -467,7 +482,9 @@ async def paused_with(
 
 
 async def look(large: Large, home: Path, storage: Storage, version: str) -> None:
-    """At what is kept while the run waits: the question, the skill's name and version are there, its texts are not."""
+    """At what is kept while the run waits: the question, the skill's name and version are there, its texts
+    are not.
+    """
     if (home / "supervisor").exists():
         kept = stored(home)
     else:

@@ -1,4 +1,6 @@
-"""Skills in use: what the model is told and when, how people call one by name, and which version a run works with."""
+"""Skills in use: what the model is told and when, how people call one by name, and which version a run
+works with.
+"""
 
 import contextlib
 import os
@@ -67,7 +69,9 @@ async def skilled(
     agents: Sequence[PlacedAgent] = (),
     tools: Sequence[BaseTool] = (),
 ) -> AsyncIterator[Client]:
-    """The supervisor with skills, on a storage that may outlive it; without a model the embedded router answers."""
+    """The supervisor with skills, on a storage that may outlive it; without a model the embedded router
+    answers.
+    """
     given: dict[str, Any] = {
         "agents": agents,
         "tools": tools,
@@ -115,7 +119,7 @@ async def version_of(catalog: SkillCatalog, name: str = TRIAGE) -> str:
     return skill.version
 
 
-# --- what the model is told -----------------------------------------------------------------------------------------------------
+# --- what the model is told -----------------------------------------------------------------------
 
 
 async def test_the_model_sees_names_loads_a_skill_reads_its_file_and_follows_it(tmp_path: Path) -> None:
@@ -292,7 +296,7 @@ async def test_where_there_are_none_nothing_is_said_of_them(tmp_path: Path) -> N
     assert results(model.requests[1], "load_skill") == [f"There is no skill {TRIAGE}. There are no skills."]
 
 
-# --- called by name -------------------------------------------------------------------------------------------------------------
+# --- called by name -------------------------------------------------------------------------------
 
 
 @both_versions
@@ -410,7 +414,7 @@ async def test_without_a_language_model_it_is_said_that_one_is_needed(tmp_path: 
     assert (other.last.state, "needs a language model" in other.answer) == ("completed", False)
 
 
-# --- which version --------------------------------------------------------------------------------------------------------------
+# --- which version --------------------------------------------------------------------------------
 
 Change = Callable[[SkillCatalog], Awaitable[Any]]
 

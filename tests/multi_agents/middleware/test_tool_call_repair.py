@@ -1,4 +1,6 @@
-"""Histories that were cut off: every call gets its result behind it, whatever shape the provider gave the call."""
+"""Histories that were cut off: every call gets its result behind it, whatever shape the provider gave the
+call.
+"""
 
 from typing import Any
 
@@ -47,7 +49,7 @@ def shape(messages: list[AnyMessage]) -> list[str]:
     ]
 
 
-# --- where providers put their ids --------------------------------------------------------------------------------------
+# --- where providers put their ids ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ def test_a_call_without_an_id_has_none(message: AIMessage) -> None:
     assert _extract_tool_call_ids(message) == []
 
 
-# --- repair -------------------------------------------------------------------------------------------------------------
+# --- repair ---------------------------------------------------------------------------------------
 
 
 def test_an_intact_history_stays_as_it_is() -> None:
@@ -238,7 +240,7 @@ def test_a_call_id_that_is_used_again_does_not_answer_the_call_that_was_cut_off(
     assert shape(repair_tool_calls(cut)) == ["ai", f"call_0={INTERRUPTED}", "human", "ai", "call_0=two"]
 
 
-# --- any history --------------------------------------------------------------------------------------------------------
+# --- any history ----------------------------------------------------------------------------------
 
 IDS = ["a", "b", "c", "d"]
 
@@ -315,7 +317,7 @@ def test_a_history_that_was_cut_off_is_whole_up_to_the_cut(history: list[AnyMess
     assert all(isinstance(message, ToolMessage) and message.text == INTERRUPTED for message in fixed[cut:])
 
 
-# --- on its way to the model ----------------------------------------------------------------------------------------------
+# --- on its way to the model ----------------------------------------------------------------------
 
 
 async def test_a_model_sees_a_repaired_history_and_the_stored_one_stays() -> None:

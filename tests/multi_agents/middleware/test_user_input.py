@@ -1,4 +1,6 @@
-"""`CAIPEAgentResponse`: a model asks the person it works for with a form, wherever its agent runs, and goes on with the values."""
+"""`CAIPEAgentResponse`: a model asks the person it works for with a form, wherever its agent runs, and
+goes on with the values.
+"""
 
 import contextlib
 import json
