@@ -458,19 +458,19 @@ async def test_one_agent_is_a_service_and_the_others_are_here(fake: Fake) -> Non
     }
     async with OPENAI.serve(book) as model, running(**variables, **OPENAI.settings(model)) as client:
         before = await components(client)
-        seen = await client.ask("Both?")
+        stream = await client.ask("Both?")
         tools = (await client.http.get(f"{client.url}tools")).json()["tools"]
     assert {name: row["placement"] for name, row in before.items()} == {
         **dict.fromkeys([*shipped_names(), "sums"], "in-process"),
         "argocd": "remote",
     }
     assert (before["argocd"]["reachable"], before["argocd"]["url"]) == ("reachable", fake.at("ours", "good"))
-    assert seen.answer == f"{2 * number} / {WHOLE}"
+    assert stream.answer == f"{2 * number} / {WHOLE}"
     assert {
         "🔧 Sums: Calling tool: Double\n",
         "✅ Supervisor: Sums completed\n",
         "✅ Supervisor: Argocd completed\n",
-    } <= set(seen.notifications)
+    } <= set(stream.notifications)
     assert ("double" in tools["sums"], tools["argocd"]) == (True, [])
     arrived = await fake.arrived(fake.at("ours", "good"), "SendStreamingMessage")
     assert [call["authorization"] for call in arrived] == [f"Bearer {SECRET}"]

@@ -250,8 +250,8 @@ def caps(request: Request, name: str) -> list[str]:
     return [status for status, said in results(request, name) if said == words]
 
 
-def outcomes(seen: ReceivedStream) -> list[tuple[str, str]]:
-    return [(event.tool, event.outcome) for event in events_of_kind(seen, ToolFinished)]
+def outcomes(stream: ReceivedStream) -> list[tuple[str, str]]:
+    return [(event.tool, event.outcome) for event in events_of_kind(stream, ToolFinished)]
 
 
 def bound(requests: Sequence[Request], name: str) -> list[bool]:
@@ -278,17 +278,17 @@ async def test_a_model_that_never_stops_searching_searches_five_times_and_answer
     model = obstinate(search_on)
     async with library.run_supervisor(model, env={"MODEL_CALL_LIMIT": "9"}, elsewhere=elsewhere) as client:
         search = await library.wrapper("search")
-        seen = await client.ask("What is SLIM?")
+        stream = await client.ask("What is SLIM?")
         assert search is await library.wrapper("search"), "it knows what it has counted"
         await wait_until(lambda: not search._call_counts)  # freed when the run has ended
         assert library.counts.queries == [f"slim {number}" for number in range(5)]
         assert caps(model.requests[-1], "search") == ["success"] * 3
         assert [status for status, _ in results(model.requests[-1], "search")] == ["success"] * 8
-        assert outcomes(seen) == [("search", "ok")] * 8
-        assert (seen.last.state, seen.answer) == ("completed", "All I found.")
+        assert outcomes(stream) == [("search", "ok")] * 8
+        assert (stream.last.state, stream.answer) == ("completed", "All I found.")
         assert bound(model.requests, "search") == [True] * 5 + [False] * 4
         assert bound(model.requests, "fetch_document") == [True] * 8 + [False]
-        again = await client.ask("And then?", contextId=seen.context_id)
+        again = await client.ask("And then?", contextId=stream.context_id)
     assert (again.last.state, again.answer) == ("completed", "All I found.")
     assert library.counts.queries == [f"slim {number}" for number in range(5)] * 2
     assert bound(model.requests[9:], "search") == [True] * 5 + [False] * 4
@@ -297,9 +297,9 @@ async def test_a_model_that_never_stops_searching_searches_five_times_and_answer
 async def test_a_used_up_tool_is_not_bound_and_the_others_are(library: KnowledgeFolder) -> None:
     model = answering_when_unbound(search_on, "search")
     async with library.run_supervisor(model) as client:
-        seen = await client.ask("What is SLIM?")
+        stream = await client.ask("What is SLIM?")
     assert len(library.counts.searches) == 5
-    assert seen.answer == "All I found."
+    assert stream.answer == "All I found."
     assert [[name for name in KNOWLEDGE_TOOLS if name in request.tools] for request in model.requests] == [
         *[KNOWLEDGE_TOOLS] * 5,
         KNOWLEDGE_TOOLS[1:],
@@ -313,13 +313,13 @@ async def test_a_model_that_always_fetches_reads_ten_times_and_answers(library: 
         lambda request: Call("fetch_document", {"document_id": first, "offset": request.position})
     )
     async with library.run_supervisor(model, env={"MODEL_CALL_LIMIT": "13"}) as client:
-        seen = await client.ask("Read it all.")
+        stream = await client.ask("Read it all.")
     assert library.counts.fetches == [first] * 10
     assert caps(model.requests[-1], "fetch_document") == ["success"] * 2
-    assert outcomes(seen) == [("fetch_document", "ok")] * 12
+    assert outcomes(stream) == [("fetch_document", "ok")] * 12
     assert bound(model.requests, "fetch_document") == [True] * 10 + [False] * 3
     assert bound(model.requests, "search") == [True] * 12 + [False]
-    assert (seen.last.state, seen.answer) == ("completed", "All I found.")
+    assert (stream.last.state, stream.answer) == ("completed", "All I found.")
 
 
 async def test_a_model_that_alternates_has_both_caps_apart(library: KnowledgeFolder) -> None:
@@ -335,14 +335,14 @@ async def test_a_model_that_alternates_has_both_caps_apart(library: KnowledgeFol
 
     model = obstinate(step)
     async with library.run_supervisor(model, env={"MODEL_CALL_LIMIT": "25"}) as client:
-        seen = await client.ask("What is SLIM?")
+        stream = await client.ask("What is SLIM?")
     assert (len(library.counts.searches), len(library.counts.fetches)) == (5, 10)
     assert len(caps(model.requests[-1], "search")) == 7
     assert len(caps(model.requests[-1], "fetch_document")) == 2
-    assert {outcome for _, outcome in outcomes(seen)} == {"ok"}
+    assert {outcome for _, outcome in outcomes(stream)} == {"ok"}
     assert bound(model.requests, "search") == [True] * 9 + [False] * 16
     assert bound(model.requests, "fetch_document") == [True] * 20 + [False] * 5
-    assert (seen.last.state, seen.answer) == ("completed", "All I found.")
+    assert (stream.last.state, stream.answer) == ("completed", "All I found.")
 
 
 @pytest.mark.parametrize("wanted", [{"limit": 50}, {"limit": 0}, {"limit": -1}, {}], ids=str)
@@ -353,10 +353,10 @@ async def test_a_model_gets_three_results_however_many_it_asks_for(
         Turn(searching(**wanted)), Turn(Say("{{tool:search.results.2.title}}, not {{tool:search}}"))
     )
     async with library.run_supervisor(model) as client:
-        seen = await client.ask("What is SLIM?")
+        stream = await client.ask("What is SLIM?")
     assert library.counts.searches == [("slim 0", 3)]
-    assert seen.answer.count('"document_id"') == 3
-    assert outcomes(seen) == [("search", "ok")]
+    assert stream.answer.count('"document_id"') == 3
+    assert outcomes(stream) == [("search", "ok")]
 
 
 @pytest.mark.parametrize("first", [0, 2])
@@ -364,7 +364,7 @@ async def test_calls_in_one_message_are_counted_one_by_one(library: KnowledgeFol
     steps = [Turn(searching(number)) for number in range(first)]
     model = acting(*steps, Turn(*(searching(number) for number in range(10, 18))), Turn(Say("All I found.")))
     async with library.run_supervisor(model) as client:
-        seen = await client.ask("What is SLIM?")
+        stream = await client.ask("What is SLIM?")
     assert sorted(library.counts.queries) == sorted(
         [f"slim {number}" for number in (*range(first), *range(10, 15 - first))]
     )
@@ -372,16 +372,16 @@ async def test_calls_in_one_message_are_counted_one_by_one(library: KnowledgeFol
     assert [said for _, said in results(model.requests[-1], "search")][-3 - first :] == [SEARCH_CAP] * (
         3 + first
     ), "the first ones ran"
-    assert outcomes(seen) == [("search", "ok")] * (8 + first)
+    assert outcomes(stream) == [("search", "ok")] * (8 + first)
     assert bound(model.requests, "search") == [True] * (first + 1) + [False]
-    assert seen.answer == "All I found."
+    assert stream.answer == "All I found."
 
 
 async def test_a_call_is_told_once(library: KnowledgeFolder) -> None:
     async with library.run_supervisor(acting(Turn(searching()), Turn(Say("So.")))) as client:
-        seen = await client.ask("What is SLIM?")
-    assert [event.tool for event in events_of_kind(seen, ToolStarted)] == ["search"]
-    assert seen.notifications == [
+        stream = await client.ask("What is SLIM?")
+    assert [event.tool for event in events_of_kind(stream, ToolStarted)] == ["search"]
+    assert stream.notifications == [
         "🔧 Supervisor: Calling tool: Search\n",
         "✅ Supervisor: Tool Search completed\n",
     ]
@@ -412,7 +412,7 @@ async def test_two_tasks_of_a_conversation_have_counts_of_their_own(library: Kno
         await begun.wait()
         second = asyncio.create_task(client.ask("Second", contextId="talk"))
         go_on.set()
-        answers = [seen.answer for seen in await asyncio.gather(first, second)]
+        answers = [stream.answer for stream in await asyncio.gather(first, second)]
     assert answers == ["first is done", "second is done"]
     assert [
         sum(query.startswith(name) for query in library.counts.queries) for name in ("first", "second")
@@ -433,11 +433,11 @@ async def test_the_count_goes_on_after_a_pause_and_a_restart(
         paused = await Person(client, storage).ask("What is SLIM?")
         assert (paused.last.state, len(library.counts.searches)) == ("input-required", 3)
     async with library.run_supervisor(model, storage=(storage := in_folder(tmp_path)), env=env) as client:
-        seen = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "that"}})
+        stream = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "that"}})
     assert library.counts.queries == ["slim 0", "slim 1", "slim 2", "slim 4", "slim 5"]
     assert caps(model.requests[-1], "search") == ["success"] * 2
     assert bound(model.requests, "search") == [True] * 6 + [False] * 3
-    assert (seen.last.state, seen.answer) == ("completed", "All I found.")
+    assert (stream.last.state, stream.answer) == ("completed", "All I found.")
 
 
 async def test_a_domain_agents_own_search_is_neither_capped_nor_clamped(library: KnowledgeFolder) -> None:
@@ -456,14 +456,14 @@ async def test_a_domain_agents_own_search_is_neither_capped_nor_clamped(library:
         Turn(Say("It said: {{tool:wiki}}")),
     )
     async with library.run_supervisor(outer, agents=[agent("wiki", inner, search)]) as client:
-        seen = await client.ask("Look it up.")
+        stream = await client.ask("Look it up.")
     assert given == [(f"page {number}", 50) for number in range(20)]
     assert bound(inner.requests, "search") == [True] * 21
     assert [said for _, said in results(inner.requests[-1], "search")] == [
         f"page {number}: " + "x" * 15_000 for number in range(20)
     ]
     assert library.counts.searches == [("slim 0", 3)]
-    assert seen.answer == "It said: Twenty pages."
+    assert stream.answer == "It said: Twenty pages."
 
 
 async def test_a_tool_of_the_supervisor_that_is_not_the_knowledge_bases_is_not_capped() -> None:

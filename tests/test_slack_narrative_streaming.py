@@ -284,16 +284,16 @@ async def test_the_echo_rule_holds_in_every_case(way: str, tmp_path: Path) -> No
     model = book(**{name: Script(*case.turns) for name, case in CASES.items()})
     async with start_in_mode(way, tmp_path, model, agents=team, tools=tools) as on:
         threads = await ask_all(on, list(CASES))
-        seen = {name: await thread.seen() for name, thread in threads.items()}
+        stream = {name: await thread.seen() for name, thread in threads.items()}
     assert {name: thread.text for name, thread in threads.items()} == {
         name: "\n\n".join(case.shown) for name, case in CASES.items()
     }
     for name, case in CASES.items():
         assert not [text for text in case.hidden if text in threads[name].received], name
-        assert [text for text in case.hidden if text in seen[name].text] == list(case.hidden), (
+        assert [text for text in case.hidden if text in stream[name].text] == list(case.hidden), (
             name
         )  # hidden in Slack alone
-        assert {step: seen[name].thinking(step) for step, _ in case.thinking} == dict(case.thinking), name
+        assert {step: stream[name].thinking(step) for step, _ in case.thinking} == dict(case.thinking), name
         assert not [line for line in threads[name].steps if line[0] not in "✅❌"], name
         assert ("[Knowledge base]" in str(threads[name].steps)) == (
             name == "a knowledge tool finished last"
@@ -537,8 +537,8 @@ async def test_slack_is_told_the_same_wherever_the_agents_run(way: str, tmp_path
 
 def test_the_best_text_of_a_turn_is_chosen_in_this_order() -> None:
     said = (Span("1", "Said."), Span("2", "Found.", "argocd", "call"), Span("3", "Echo.", echo=True))
-    seen = Transcript(state="completed", answer="Answer.", partial="Part.", spans=said, error="Error.")
-    chosen = [stream_text._get_final_text(seen)]
+    stream = Transcript(state="completed", answer="Answer.", partial="Part.", spans=said, error="Error.")
+    chosen = [stream_text._get_final_text(stream)]
     for gone in (
         {"answer": " "},
         {"partial": None},
@@ -546,8 +546,8 @@ def test_the_best_text_of_a_turn_is_chosen_in_this_order() -> None:
         {"spans": ()},
         {"error": None},
     ):
-        seen = replace(seen, **gone)
-        chosen.append(stream_text._get_final_text(seen))
+        stream = replace(stream, **gone)
+        chosen.append(stream_text._get_final_text(stream))
     assert chosen[:5] == ["Answer.", "Part.", "Found.", "Said.\n\nEcho.", "Error."]
     assert chosen[5].startswith("There was no answer.")
 
@@ -571,7 +571,7 @@ async def test_the_work_is_done_with_the_names_of_the_specification(
         case "RAG_TOOL_NAMES":
             monkeypatch.setattr(blocks, name, frozenset())
         case "_get_final_text":
-            monkeypatch.setattr(stream_text, name, lambda seen: "Something else.")
+            monkeypatch.setattr(stream_text, name, lambda stream: "Something else.")
         case _:
             pass
     model = Script(Turn(Say("First."), own("search")), Turn(Say("The answer.")))

@@ -192,8 +192,8 @@ async def test_without_checks_the_state_is_what_questions_have_seen(tmp_path: Pa
             "reachable",
         )
         async with there("sums", two.sums):
-            seen = await client.ask("Anybody now?")
-            assert seen.answer == "sums was here. more was here."
+            stream = await client.ask("Anybody now?")
+            assert stream.answer == "sums was here. more was here."
             assert (await state(client))["reachable"] == "reachable"
 
 
@@ -210,11 +210,11 @@ async def test_a_check_that_breaks_does_not_end_the_watch(
         )
         async with there("sums", two.sums):
             await eventually(lambda: state(client), lambda found: found["reachable"] == "reachable")
-            seen = await client.ask("Anybody?")
-    assert seen.answer.startswith("sums was here. Agent more failed: ")
+            stream = await client.ask("Anybody?")
+    assert stream.answer.startswith("sums was here. Agent more failed: ")
     assert "agent more: its check broke: UnicodeEncodeError at " in caplog.text
     assert token not in caplog.text
-    assert token.encode() not in seen.raw
+    assert token.encode() not in stream.raw
 
 
 async def test_a_card_that_nobody_can_read_is_told_and_asked_for_again(tmp_path: Path) -> None:

@@ -84,18 +84,18 @@ async def test_a_service_process_answers_both_versions_with_the_agents_own_words
         health = (await client.http.get(f"{client.url}health")).json()
         tools = (await client.http.get(f"{client.url}tools")).json()["tools"]
         state = await read_readiness(client)
-    for seen in (old, new):
-        assert (seen.answer, seen.notifications) == ("It is 42.", WORDS)
+    for stream in (old, new):
+        assert (stream.answer, stream.notifications) == ("It is 42.", WORDS)
         assert {
             frame.metadata["source_agent"]
-            for frame in seen.named("tool_notification_start", "tool_notification_end")
+            for frame in stream.named("tool_notification_start", "tool_notification_end")
         } == {"sums"}
-        assert {event.agent for event in seen.events if event.kind not in ("run_started", "answered")} == {
+        assert {event.agent for event in stream.events if event.kind not in ("run_started", "answered")} == {
             "sums"
         }
-        assert [span.role for span in fold(seen.events).spans] == ["narration", "answer"]
-        assert seen.streamed_texts == ["Let me look. ", "It is 42."]
-        assert b"upervisor" not in seen.raw
+        assert [span.role for span in fold(stream.events).spans] == ["narration", "answer"]
+        assert stream.streamed_texts == ["Let me look. ", "It is 42."]
+        assert b"upervisor" not in stream.raw
     assert health == {"status": "ok"}
     assert list(tools) == ["sums"]
     assert "double" in tools["sums"]
@@ -179,10 +179,10 @@ async def test_a_model_that_cannot_be_used_makes_it_unavailable(tmp_path: Path) 
     write_agent_definition(tmp_path / "agents", "sums")
     async with built(tmp_path, WORK, SUMS_LLM_MODEL="nobody:x") as (_, client):
         probe = await client.http.get(f"{client.url}ready")
-        seen = await client.ask("Twice 21?")
+        stream = await client.ask("Twice 21?")
     assert (probe.status_code, probe.json()["components"]["model"]["status"]) == (503, "unavailable")
-    assert seen.last.state == "failed"
-    assert "nobody:x" in seen.last.status_text
+    assert stream.last.state == "failed"
+    assert "nobody:x" in stream.last.status_text
 
 
 async def test_without_a_model_the_router_answers() -> None:
@@ -191,10 +191,10 @@ async def test_without_a_model_the_router_answers() -> None:
         serve_app(build_service("netutils", Settings.from_variables(given), given)) as url,
         client_of(url) as client,
     ):
-        seen = await client.ask("what does 10.0.0.0/22 contain?")
+        stream = await client.ask("what does 10.0.0.0/22 contain?")
         state = await read_readiness(client)
-    assert "1,024 addresses" in seen.answer
-    assert seen.notifications[0].startswith("🔧 Netutils: Calling tool: ")
+    assert "1,024 addresses" in stream.answer
+    assert stream.notifications[0].startswith("🔧 Netutils: Calling tool: ")
     assert (state["status"], state["components"]["model"]["name"]) == ("degraded", "offline")
 
 
@@ -213,10 +213,10 @@ async def test_a_task_is_cancelled_with_its_tool(dialect: Dialect) -> None:
             await waiting.started.wait()
         (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
         await client.call(dialect.cancel, {"id": task["id"]})
-        seen = await asking
+        stream = await asking
         assert waiting.cancelled.is_set()
-    assert seen.last.state == "canceled"
-    assert seen.notifications == ["🔧 Slow: Calling tool: Wait\n", "❌ Slow: Tool Wait failed\n"]
+    assert stream.last.state == "canceled"
+    assert stream.notifications == ["🔧 Slow: Calling tool: Wait\n", "❌ Slow: Tool Wait failed\n"]
 
 
 async def _all(client: Client, dialect: Dialect) -> ReceivedStream:
@@ -249,12 +249,12 @@ async def test_a_reader_that_leaves_comes_back_with_its_number(dialect: Dialect)
     numbers = [int((frame.id or "").partition(".")[0]) for frame in (*first, *rest)]
     assert numbers == sorted(numbers)
     assert rest[0].id != first[-1].id
-    seen = ReceivedStream([*first, *rest])
-    assert (seen.answer, seen.notifications) == (
+    received = ReceivedStream([*first, *rest])
+    assert (received.answer, received.notifications) == (
         waiting.answer,
         ["🔧 Slow: Calling tool: Wait\n", "✅ Slow: Tool Wait completed\n"],
     )
-    assert sum(isinstance(event, Answered) for event in seen.events) == 1
+    assert sum(isinstance(event, Answered) for event in received.events) == 1
 
 
 @both_versions
@@ -343,13 +343,13 @@ async def test_a_supervisor_with_the_token_is_let_in(
         {"AGENT_TOKEN": "for-others"} if variable == "SUMS_AGENT_TOKEN" else {}
     )  # the agent's own comes first
     async with guarded(tmp_path, key, **{variable: key}, **more) as client:
-        seen = await client.ask("Well?")
+        stream = await client.ask("Well?")
         state = await client.http.get(f"{client.url}ready")
-    assert (seen.answer, state.json()["components"]["agent sums"]["reachable"]) == (
+    assert (stream.answer, state.json()["components"]["agent sums"]["reachable"]) == (
         "Only for friends.",
         "reachable",
     )
-    for text in (seen.raw.decode(), state.text, caplog.text):
+    for text in (stream.raw.decode(), state.text, caplog.text):
         assert key not in text
 
 
@@ -362,11 +362,11 @@ async def test_a_supervisor_without_the_token_is_told_what_to_set(
     caplog.set_level(logging.DEBUG)
     key = secrets.token_urlsafe()
     async with guarded(tmp_path, key, **variables) as client:
-        seen = await client.ask("Well?")
-    assert seen.notifications[-1] == "❌ Supervisor: Sums failed\n"
-    assert seen.answer.startswith("Agent sums failed: ")
-    assert "Only for friends" not in seen.answer
-    assert "AGENT_TOKEN" in seen.answer
-    for text in (seen.raw.decode(), caplog.text):
+        stream = await client.ask("Well?")
+    assert stream.notifications[-1] == "❌ Supervisor: Sums failed\n"
+    assert stream.answer.startswith("Agent sums failed: ")
+    assert "Only for friends" not in stream.answer
+    assert "AGENT_TOKEN" in stream.answer
+    for text in (stream.raw.decode(), caplog.text):
         assert key not in text
         assert "wrong-4711" not in text

@@ -40,14 +40,14 @@ async def test_two_conversations_at_once_never_mix(kind: str, version: str) -> N
     )
     async with run_scripted_system(script, argocd, kind=kind) as stage:
         one, two = await asyncio.gather(*(stage.ask(question, version=version) for question in questions))
-    for seen, mine, other in ((one, *questions), (two, *reversed(questions))):
-        assert seen.answer == f"{mine}: {values[mine]}"
-        assert seen.streamed_texts == [f"About {mine}", f"{mine}: {values[mine]}"]
-        assert other.encode() not in seen.raw
-        assert values[other].encode() not in seen.raw
-        assert {frame.update.get("contextId") for frame in seen.frames} == {seen.context_id}
-        assert {frame.update.get("taskId") or frame.update.get("id") for frame in seen.frames} == {
-            seen.task_id
+    for stream, mine, other in ((one, *questions), (two, *reversed(questions))):
+        assert stream.answer == f"{mine}: {values[mine]}"
+        assert stream.streamed_texts == [f"About {mine}", f"{mine}: {values[mine]}"]
+        assert other.encode() not in stream.raw
+        assert values[other].encode() not in stream.raw
+        assert {frame.update.get("contextId") for frame in stream.frames} == {stream.context_id}
+        assert {frame.update.get("taskId") or frame.update.get("id") for frame in stream.frames} == {
+            stream.task_id
         }
     assert one.context_id != two.context_id
     assert one.task_id != two.task_id
@@ -94,7 +94,7 @@ async def test_a_second_question_waits_in_line_is_told_so_and_both_are_answered(
     assert not [frame for frame in first.frames if frame.status_text]
     assert first.task_id != second.task_id
     assert first.context_id == second.context_id
-    assert [seen.last.state for seen in (first, second)] == ["completed", "completed"]
+    assert [stream.last.state for stream in (first, second)] == ["completed", "completed"]
 
 
 def number(frame: Frame) -> tuple[int, float]:
@@ -110,12 +110,12 @@ async def test_every_frame_has_an_id_and_only_the_last_of_an_event_has_the_bare_
 ) -> None:
     script, argocd = version_team(token(), "I look.")
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        seen = await stage.ask(version=version)
-    numbers = [number(frame) for frame in seen.frames]
+        stream = await stage.ask(version=version)
+    numbers = [number(frame) for frame in stream.frames]
     assert numbers == sorted(set(numbers))
-    assert [frame.metadata["caipe.seq"] for frame in seen.frames] == [str(whole) for whole, _ in numbers]
+    assert [frame.metadata["caipe.seq"] for frame in stream.frames] == [str(whole) for whole, _ in numbers]
     by_event: dict[int, list[str]] = {}
-    for frame, (whole, _) in zip(seen.frames, numbers, strict=True):
+    for frame, (whole, _) in zip(stream.frames, numbers, strict=True):
         by_event.setdefault(whole, []).append(frame.id or "")
     assert list(by_event) == list(range(1, len(by_event) + 1))
     for whole, ids in by_event.items():
@@ -127,9 +127,9 @@ async def test_every_frame_has_an_id_and_only_the_last_of_an_event_has_the_bare_
 async def test_bytes_on_the_wire_are_ascii_whatever_is_said() -> None:
     text = "Grüße 🎉\u2028and\u0085more"
     async with run_scripted_system(Script(Turn(Say(text, " {{user}}")))) as stage:
-        seen = await stage.ask("日本語")
-    assert seen.raw.isascii()
-    assert seen.answer == f"{text} 日本語"
+        stream = await stage.ask("日本語")
+    assert stream.raw.isascii()
+    assert stream.answer == f"{text} 日本語"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -41,11 +41,11 @@ async def test_narration_arrives_piece_by_piece(kind: str, version: str) -> None
         Turn(Say(*pieces), Call("look", {}), gate=gate), Turn(Say("Found", " {{tool:look.value}}"))
     )
     async with run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
     assert gate.failure is None
     assert gate.sent == pieces
-    assert seen.streamed_texts == ["".join(pieces), f"Found {value}"]
-    assert seen.answer == f"Found {value}"
+    assert stream.streamed_texts == ["".join(pieces), f"Found {value}"]
+    assert stream.answer == f"Found {value}"
 
 
 @everywhere
@@ -53,10 +53,10 @@ async def test_the_answer_arrives_piece_by_piece(kind: str, version: str) -> Non
     gate, pieces, value = Gate(), some_pieces("answer"), token()
     script = Script(Turn(Call("look", {})), Turn(Say(*pieces, "{{tool:look.value}}"), gate=gate))
     async with run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
     assert gate.failure is None
     assert gate.sent == (*pieces, value)
-    assert seen.answer == "".join(pieces) + value
+    assert stream.answer == "".join(pieces) + value
 
 
 @everywhere
@@ -71,10 +71,10 @@ async def test_what_a_sub_agent_says_arrives_piece_by_piece(kind: str, version: 
     )
     script = Script(Turn(delegate("argocd")), Turn(Say("Found {{tool:argocd.value}}")))
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "subagent_result")
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, "subagent_result")
     assert gate.failure is None
     assert gate.sent[: len(before) + len(after)] == (*before, *after)
-    assert seen.answer == f"Found {value}"
+    assert stream.answer == f"Found {value}"
 
 
 @everywhere
@@ -92,9 +92,9 @@ async def test_a_tool_is_announced_while_it_runs_and_its_end_before_anything_els
     async with run_scripted_system(
         script, kind=kind, tools=[tool("search", search), tool("search_again", "nothing")]
     ) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
     assert gate.failure is None
-    assert seen.answer == f"Found {value}"
+    assert stream.answer == f"Found {value}"
 
 
 @everywhere
@@ -118,9 +118,9 @@ async def test_a_delegation_and_its_inner_tool_are_announced_while_they_run(kind
         Turn(delegate("argocd")), Turn(outer_end, gate=gate), Turn(Say("Found {{tool:argocd.value}}"))
     )
     async with run_scripted_system(script, argocd, kind=kind, tools=[tool("own", "nothing")]) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
     assert gate.failure is None
-    assert seen.answer == f"Found {value}"
+    assert stream.answer == f"Found {value}"
 
 
 @everywhere
@@ -144,11 +144,11 @@ async def test_a_structured_answer_streams_while_its_call_is_incomplete(kind: st
     async with run_scripted_system(
         script, kind=kind, tools=[tool("look", f"value={value}")], env=env
     ) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
     assert gate.failure is None
-    assert seen.answer == f'{one}{two}\n{three}é{four}😀{five}" {value}'
-    assert seen.streamed_texts == [seen.answer]
-    assert "".join(seen.texts("streaming_result")) == seen.answer  # nothing was taken back on the way
+    assert stream.answer == f'{one}{two}\n{three}é{four}😀{five}" {value}'
+    assert stream.streamed_texts == [stream.answer]
+    assert "".join(stream.texts("streaming_result")) == stream.answer  # nothing was taken back on the way
 
 
 def buffering(app: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
@@ -171,8 +171,8 @@ def buffering(app: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
 async def test_the_gate_notices_a_server_that_holds_text_back() -> None:
     gate, pieces = Gate(timeout=0.2), some_pieces("answer")
     async with run_scripted_system(Script(Turn(Say(*pieces)), gate=gate), wrap=buffering) as stage:
-        seen = await collect_frames(stage.client.stream("Go"), gate, "streaming_result")
+        stream = await collect_frames(stage.client.stream("Go"), gate, "streaming_result")
     assert gate.failure is not None
     assert pieces[0] in gate.failure
     assert gate.sent == pieces[:1]
-    assert seen.states[-1] == "failed"
+    assert stream.states[-1] == "failed"

@@ -396,8 +396,8 @@ async def test_a_frame_that_is_lost_on_the_way_is_fetched_again(tmp_path: Path) 
                 (b"streaming_result", 1),
             ):
                 proxy.lose(mark, times)
-                seen = await client.ask(QUESTIONS[0], version="1.0")
-                assert difference(whole, normalize_events(seen.events)) == ""
+                stream = await client.ask(QUESTIONS[0], version="1.0")
+                assert difference(whole, normalize_events(stream.events)) == ""
                 assert len(proxy.lost) == times
 
 

@@ -115,8 +115,8 @@ async def test_an_agent_moves_to_a_service_and_back_while_a_run_is_in_the_middle
 
         for piece in (held, rest):
             gate.seen(piece)
-        seen = await running
-        assert seen.answer == f"{held} {rest} {2 * number}"
+        stream = await running
+        assert stream.answer == f"{held} {rest} {2 * number}"
         assert len(there.messages()) == 1
         await until(lambda: list_server_pids(tmp_path) == [], "the end of the old tool server")
 

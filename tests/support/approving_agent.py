@@ -128,13 +128,13 @@ class Person:
     async def ask(self, text: str = "Go.", **more: Any) -> ReceivedStream:
         return await self._sent(text, **more)
 
-    async def answer(self, seen: ReceivedStream, answers: Mapping[str, Answer]) -> ReceivedStream:
+    async def answer(self, stream: ReceivedStream, answers: Mapping[str, Answer]) -> ReceivedStream:
         """By request id; what follows."""
-        return await self._sent(V10.data({"resume": dict(answers)}), taskId=seen.task_id)
+        return await self._sent(V10.data({"resume": dict(answers)}), taskId=stream.task_id)
 
-    async def refused(self, seen: ReceivedStream, answers: Mapping[str, Answer]) -> str:
+    async def refused(self, stream: ReceivedStream, answers: Mapping[str, Answer]) -> str:
         """The error that the answer gets."""
-        message = V10.message(V10.data({"resume": dict(answers)}), taskId=seen.task_id)
+        message = V10.message(V10.data({"resume": dict(answers)}), taskId=stream.task_id)
         return str((await self.client.call(V10.send, message))["error"]["message"])
 
     async def _sent(self, *parts: Any, **more: Any) -> ReceivedStream:
@@ -180,21 +180,21 @@ async def run_in_memory(desk: NotesAgent, *others: NotesAgent) -> AsyncIterator[
         yield await stack.enter_async_context(run_supervisor_with(desk, agents))
 
 
-def requests(seen: ReceivedStream) -> list[dict[str, Any]]:
+def requests(stream: ReceivedStream) -> list[dict[str, Any]]:
     """What people are asked for, as it leaves the server."""
-    return [frame.artifact["parts"][0]["data"] for frame in seen.named("UserInputMetaData")]
+    return [frame.artifact["parts"][0]["data"] for frame in stream.named("UserInputMetaData")]
 
 
-def only_request_id(seen: ReceivedStream) -> str:
+def only_request_id(stream: ReceivedStream) -> str:
     """The id of the one request."""
-    [request] = requests(seen)
+    [request] = requests(stream)
     return str(request["request_id"])
 
 
-def request_ids_by_note(seen: ReceivedStream) -> dict[str, str]:
+def request_ids_by_note(stream: ReceivedStream) -> dict[str, str]:
     """The ids of approvals by the note that they are about."""
-    return {request["arguments"]["note"]: request["request_id"] for request in requests(seen)}
+    return {request["arguments"]["note"]: request["request_id"] for request in requests(stream)}
 
 
-def events_of_kind(seen: ReceivedStream, kind: type[E]) -> list[E]:
-    return [event for event in seen.events if isinstance(event, kind)]
+def events_of_kind(stream: ReceivedStream, kind: type[E]) -> list[E]:
+    return [event for event in stream.events if isinstance(event, kind)]

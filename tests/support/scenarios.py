@@ -236,15 +236,15 @@ def data_of(frame: Frame) -> list[Any]:
     return [part["data"] for part in frame.artifact.get("parts") or () if "data" in part]
 
 
-def plans(seen: ReceivedStream) -> list[dict[str, Any]]:
+def plans(stream: ReceivedStream) -> list[dict[str, Any]]:
     """The plan each time it was sent."""
-    return [data_of(frame)[0] for frame in seen.named("execution_plan_update")]
+    return [data_of(frame)[0] for frame in stream.named("execution_plan_update")]
 
 
-def frames_of_call(seen: ReceivedStream, call_id: str) -> list[Frame]:
+def frames_of_call(stream: ReceivedStream, call_id: str) -> list[Frame]:
     """The frames of one delegation: its start, all that happened inside, its end."""
     mine = []
-    for frame in seen.frames:
+    for frame in stream.frames:
         known = str(frame.metadata.get("tool_call_id") or "")
         if known == call_id or known.startswith(f"{call_id}/"):
             mine.append(frame)

@@ -88,15 +88,15 @@ def expected(archive: Archive, word: str, ways: Mapping[str, tuple[tuple[str, ..
 
 async def converse(client: Client, archive: Archive, turns: int) -> list[ReceivedStream]:
     """Asks one question after another on one context; each answer holds the values of its own turn."""
-    seen: list[ReceivedStream] = []
+    stream: list[ReceivedStream] = []
     for number in range(turns):
         word = list(WAYS)[number % len(WAYS)]
-        more = {"contextId": seen[0].context_id} if seen else {}
-        seen.append(await client.ask(f"Question {number}: {word}.", **more))
-        assert seen[-1].last.state == "completed", seen[-1].last.status_text
-        assert seen[-1].answer == expected(archive, word)
-        assert seen[-1].streamed_texts[-1] == seen[-1].answer
-    return seen
+        more = {"contextId": stream[0].context_id} if stream else {}
+        stream.append(await client.ask(f"Question {number}: {word}.", **more))
+        assert stream[-1].last.state == "completed", stream[-1].last.status_text
+        assert stream[-1].answer == expected(archive, word)
+        assert stream[-1].streamed_texts[-1] == stream[-1].answer
+    return stream
 
 
 def assert_whole(server: ModelServer, most_overflows: int) -> None:
@@ -105,9 +105,9 @@ def assert_whole(server: ModelServer, most_overflows: int) -> None:
     assert len(overflow_refusals(server)) <= most_overflows
 
 
-async def assert_unseen(client: Client, seen: list[ReceivedStream], words: list[str]) -> None:
+async def assert_unseen(client: Client, stream: list[ReceivedStream], words: list[str]) -> None:
     """None of the words is in any byte of a stream or in any task."""
-    for one in seen:
+    for one in stream:
         task = json.dumps(await client.call("tasks/get", {"id": one.task_id}))
         for word in (*words, SUMMARY):
             assert word.encode() not in one.raw
@@ -133,11 +133,11 @@ async def test_many_turns_with_large_results_are_all_answered(
     async with run_behind_provider(
         provider, book(summaries.script), tools=archive.tools, max_context_tokens=window
     ) as (server, client):
-        seen = await converse(client, archive, turns)
+        stream = await converse(client, archive, turns)
         assert_whole(server, most_overflows=6)
         assert overflow_refusals(server), "the window was small enough to matter"
         assert len(summaries.said) >= turns // 10
-        await assert_unseen(client, seen, summaries.said)
+        await assert_unseen(client, stream, summaries.said)
         for said in summaries.said:
             assert any(said in text for request in server.requests for text in summaries_of(request)), (
                 "each summary was used"
@@ -175,10 +175,10 @@ async def test_with_a_known_window_old_turns_are_summarised_before_anything_is_r
         server,
         client,
     ):
-        seen = await converse(client, archive, 7)
+        stream = await converse(client, archive, 7)
         assert server.refusals == []
         assert summaries.said
-        await assert_unseen(client, seen, summaries.said)
+        await assert_unseen(client, stream, summaries.said)
 
 
 async def test_a_conversation_within_the_window_is_never_summarised() -> None:
@@ -222,12 +222,12 @@ async def test_when_summarising_fails_the_outline_is_kept_and_the_question_answe
     async with run_behind_provider(
         OPENAI, book(Script(Turn(*items))), tools=archive.tools, max_context_tokens=4000
     ) as (server, client):
-        seen = await converse(client, archive, 6)
+        stream = await converse(client, archive, 6)
         assert_whole(server, most_overflows=6)
         [kept] = summaries_of(server.requests[-1])
         assert "Question 0: single." in kept
-        assert seen[0].answer in kept
-        await assert_unseen(client, seen, ["Half a sum"])
+        assert stream[0].answer in kept
+        await assert_unseen(client, stream, ["Half a sum"])
 
 
 # --- one turn that is too much --------------------------------------------------------------------
@@ -250,11 +250,11 @@ async def test_a_turn_whose_own_results_exceed_the_window_is_answered(provider: 
         server,
         client,
     ):
-        seen = await client.ask("One heap.")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert seen.answer == expected(archive, "heap", ways)
+        stream = await client.ask("One heap.")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert stream.answer == expected(archive, "heap", ways)
         assert_whole(server, most_overflows=4)
-        again = await client.ask("Another heap.", contextId=seen.context_id)
+        again = await client.ask("Another heap.", contextId=stream.context_id)
         assert again.answer == expected(archive, "heap", ways)
 
 
@@ -266,9 +266,9 @@ async def test_a_turn_with_very_many_results_is_answered() -> None:
         server,
         client,
     ):
-        seen = await client.ask("One heap.")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert seen.answer == f"Report: {archive.values[names[-1]]}"
+        stream = await client.ask("One heap.")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert stream.answer == f"Report: {archive.values[names[-1]]}"
         assert_whole(server, most_overflows=6)
 
 
@@ -279,8 +279,8 @@ async def test_a_refusal_that_nothing_helps_against_is_told_and_teaches_nothing(
     )
     casting = Book({"^Never": Script(Turn(refused)), "": Script(Turn(Call("read")), reporting("read"))})
     async with run_behind_provider(OPENAI, casting, tools=archive.tools) as (server, client):
-        seen = await client.ask("Never")
-        assert (seen.last.state, seen.last.status_text) == (
+        stream = await client.ask("Never")
+        assert (stream.last.state, stream.last.status_text) == (
             "failed",
             "The conversation is too long for the model. Start a new one, or ask for less at once.",
         )
@@ -313,10 +313,10 @@ async def test_an_agent_whose_results_exceed_the_window_answers(provider: Provid
     ):
         context: dict[str, Any] = {}
         for _ in range(3):
-            seen = await client.ask("Ask", **context)
-            assert seen.last.state == "completed", seen.last.status_text
-            assert seen.answer == "It says: Report: " + " ".join(archive.values[name] for name in MANY)
-            context = {"contextId": seen.context_id}
+            stream = await client.ask("Ask", **context)
+            assert stream.last.state == "completed", stream.last.status_text
+            assert stream.answer == "It says: Report: " + " ".join(archive.values[name] for name in MANY)
+            context = {"contextId": stream.context_id}
         assert_whole(server, most_overflows=6)
 
 
@@ -328,10 +328,10 @@ async def test_a_question_that_is_longer_than_the_window_is_answered(provider: P
         server,
         client,
     ):
-        seen = await client.ask("Look at this. " + random.randbytes(20_000).hex())
-        assert seen.answer == f"Report: {archive.values['read']}"
+        stream = await client.ask("Look at this. " + random.randbytes(20_000).hex())
+        assert stream.answer == f"Report: {archive.values['read']}"
         assert_whole(server, most_overflows=6)
-        again = await client.ask("And again.", contextId=seen.context_id)
+        again = await client.ask("And again.", contextId=stream.context_id)
         assert again.answer == f"Report: {archive.values['read']}"
         assert_whole(server, most_overflows=6)
 
@@ -348,10 +348,10 @@ async def test_long_answers_are_summarised_too() -> None:
 
     casting = Book({SUMMARISING: summaries.script}, default=Script(talk))
     async with run_behind_provider(OPENAI, casting, max_context_tokens=3000) as (server, client):
-        seen = [await client.ask("Talk")]
+        stream = [await client.ask("Talk")]
         for _ in range(11):
-            seen.append(await client.ask("Go on", contextId=seen[0].context_id))
-            assert seen[-1].answer.startswith(said[-1])
+            stream.append(await client.ask("Go on", contextId=stream[0].context_id))
+            assert stream[-1].answer.startswith(said[-1])
         assert_whole(server, most_overflows=6)
         assert summaries.said
-        await assert_unseen(client, seen, summaries.said)
+        await assert_unseen(client, stream, summaries.said)

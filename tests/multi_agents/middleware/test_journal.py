@@ -129,9 +129,9 @@ async def test_calls_that_may_change_something_are_journalled(
             "raw", raw_stdio_server(), ToolPolicy(allow=("who", "read_who"), **policy)
         )
         async with supervisor(delegating, agents=[agent("desk", script, *tools)]) as client:
-            seen = await client.ask("Who?")
-            calls = (await client.http.get(f"{client.url}v1/tasks/{seen.task_id}/calls")).json()["calls"]
-    assert seen.answer == "It is done."
+            stream = await client.ask("Who?")
+            calls = (await client.http.get(f"{client.url}v1/tasks/{stream.task_id}/calls")).json()["calls"]
+    assert stream.answer == "It is done."
     assert sorted(call["tool"] for call in calls) == sorted(journalled)
     assert {call["state"] for call in calls} <= {"done"}
 
@@ -162,9 +162,9 @@ async def test_a_run_whose_state_is_lost_does_not_begin_again_after_a_call(tmp_p
         frames = stage.client.open(
             "tasks/resubscribe", {"id": stage.task_id}, last_event_id=f"{stage.task_id}:0"
         )
-        seen = ReceivedStream([frame async for frame in frames])
-        assert seen.last.state == "failed"
-        assert "the state of this run is lost. It had called create_repo before" in seen.last.status_text
+        stream = ReceivedStream([frame async for frame in frames])
+        assert stream.last.state == "failed"
+        assert "the state of this run is lost. It had called create_repo before" in stream.last.status_text
         assert [call["state"] for call in await stage.calls()] == ["unknown"]
     assert repos.made == ["cai"]
 
@@ -199,8 +199,8 @@ async def test_only_the_owner_sees_a_call_and_says_what_became_of_it(tmp_path: P
     storage = in_folder(tmp_path)
     async with supervisor_on(storage, stage.model, key=KEY) as stranger:
         theirs = Stage(stranger, storage, stage.model, stage.task_id, stage.context_id)
-        seen = await stranger.http.get(f"{stranger.url}v1/tasks/{stage.task_id}/calls")
-        assert problem(seen, 404) == f"There is no task {stage.task_id}."
+        stream = await stranger.http.get(f"{stranger.url}v1/tasks/{stage.task_id}/calls")
+        assert problem(stream, 404) == f"There is no task {stage.task_id}."
         assert (
             problem(await theirs.say(call["key"], {"outcome": "done"}), 404)
             == f"There is no task {stage.task_id}."

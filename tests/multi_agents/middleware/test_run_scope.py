@@ -57,11 +57,11 @@ def offered(request: Request) -> list[str]:
     ]
 
 
-def results(seen: ReceivedStream) -> dict[str, str]:
+def results(stream: ReceivedStream) -> dict[str, str]:
     """What became of each delegation."""
     return {
         event.call_id: event.outcome
-        for event in seen.events
+        for event in stream.events
         if isinstance(event, ToolFinished) and event.delegates
     }
 
@@ -126,10 +126,10 @@ async def test_one_without_the_other() -> None:
 async def test_when_none_is_left_the_model_is_told_and_none_is_asked(names: list[str]) -> None:
     model, desk = ScriptedChatModel(script=Script(to("jira"), Turn(Say("{{tool:task}}")))), Desk("jira")
     async with supervisor(model, agents=desk.agents) as client:
-        seen = await say(client, "Well?", scope(agents=names))
+        stream = await say(client, "Well?", scope(agents=names))
     assert NONE in model.requests[0].system
     assert "task" not in model.requests[0].tools
-    assert seen.answer == "There is no agent jira. The agents are: none."
+    assert stream.answer == "There is no agent jira. The agents are: none."
     assert desk.asked == []
 
 
@@ -149,11 +149,11 @@ async def test_an_agent_out_of_scope_is_not_asked_whatever_the_model_does() -> N
     script = Script(to("jira", "github", "argocd"), Turn(Say("{{tool:jira}}")))
     model, desk = ScriptedChatModel(script=script), Desk("jira", "github", "argocd")
     async with supervisor(model, agents=desk.agents) as client:
-        seen = await say(client, "Well?", scope(agents=["argocd", "github"]), contextId="talk")
+        stream = await say(client, "Well?", scope(agents=["argocd", "github"]), contextId="talk")
         assert desk.asked == ["github", "argocd"]
         free = await say(client, "Well?", contextId="talk")
-    assert results(seen) == {"to-jira": "error", "to-github": "ok", "to-argocd": "ok"}
-    assert seen.answer == "There is no agent jira. The agents are: github, argocd."
+    assert results(stream) == {"to-jira": "error", "to-github": "ok", "to-argocd": "ok"}
+    assert stream.answer == "There is no agent jira. The agents are: github, argocd."
     assert (free.answer, desk.asked) == ("I am jira.", ["jira", "github", "argocd"])
 
 
@@ -161,8 +161,8 @@ async def test_the_agents_of_an_agent_are_its_own() -> None:
     inner = ScriptedChatModel(script=Script(Turn(Say("I am deep."))))
     outer = agent("team", Script(to("deep"), Turn(Say("{{tool:deep}}"))), agents=[agent("deep", inner)])
     async with supervisor(Script(to("team"), Turn(Say("{{tool:team}}"))), agents=[outer]) as client:
-        seen = await say(client, "Well?", scope(agents=["team"]))
-    assert seen.answer == "I am deep."
+        stream = await say(client, "Well?", scope(agents=["team"]))
+    assert stream.answer == "I am deep."
 
 
 @pytest.mark.parametrize("where", ["in-process", "remote"])
@@ -173,7 +173,7 @@ async def test_the_scope_holds_over_a_pause_and_a_restart(where: Where, tmp_path
     async with place_agent(github(repos, {"name": "cai"}), where) as far:
         agents = [far, *desk.agents]
         async with supervisor_on(in_folder(tmp_path), model, agents=agents) as client:
-            seen = ReceivedStream(
+            stream = ReceivedStream(
                 [
                     one
                     async for one in client.open(
@@ -181,9 +181,9 @@ async def test_the_scope_holds_over_a_pause_and_a_restart(where: Where, tmp_path
                     )
                 ]
             )
-            assert seen.last.state == "input-required"
+            assert stream.last.state == "input-required"
         async with supervisor_on(in_folder(tmp_path), model, agents=agents) as client:
-            done = await send_answers(client, seen, {request_ids(seen)[0]: {"type": "approve"}})
+            done = await send_answers(client, stream, {request_ids(stream)[0]: {"type": "approve"}})
     assert done.answer == "cai is there. There is no agent jira. The agents are: github."
     assert desk.asked == []
     assert all(f"{ONLY}github." in request.system for request in model.requests)
@@ -214,10 +214,10 @@ async def test_the_router_chooses_within_the_scope() -> None:
     recorder = Recorder()
     async with supervisor(OfflineModel(), agents=recorder.agents("netutils", "jira")) as client:
         question = "show ticket OPS-7 and resolve example.com"
-        seen = await say(client, question, scope(agents=["jira"]))
+        stream = await say(client, question, scope(agents=["jira"]))
         assert [name for name, _, _ in recorder.calls] == ["jira"]
-        assert recorder.tokens[0] in seen.answer
-        assert "netutils" not in seen.answer
+        assert recorder.tokens[0] in stream.answer
+        assert "netutils" not in stream.answer
         none = await say(client, question, scope(agents=[]))
         assert (none.last.state, len(recorder.calls)) == ("completed", 1)
         await say(client, question)

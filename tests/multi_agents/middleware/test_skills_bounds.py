@@ -55,11 +55,11 @@ def refused(what: str, *names: str) -> str:
     )
 
 
-def ended(seen: ReceivedStream) -> dict[str, tuple[str, str | None]]:
+def ended(stream: ReceivedStream) -> dict[str, tuple[str, str | None]]:
     """What became of each call, and the reason."""
     return {
         event.call_id: (event.outcome, event.error)
-        for event in seen.events
+        for event in stream.events
         if isinstance(event, ToolFinished)
     }
 
@@ -77,11 +77,11 @@ async def test_another_tool_is_neither_offered_nor_run_nor_asked_about(tmp_path:
         Turn(Say("{{tool:create_repo}} {{tool:version.version}}")),
     )
     async with supervisor(model, tools=[repos.tool, version.tool], skills=catalog) as client:
-        seen = await client.ask("Go.")
+        stream = await client.ask("Go.")
     said = refused("create_repo", "version")
-    assert (seen.last.state, seen.answer, repos.made) == ("completed", f"{said} {version.value}", [])
-    assert ended(seen)["create"] == ("error", said)
-    assert seen.named("UserInputMetaData") == []
+    assert (stream.last.state, stream.answer, repos.made) == ("completed", f"{said} {version.value}", [])
+    assert ended(stream)["create"] == ("error", said)
+    assert stream.named("UserInputMetaData") == []
     before, after, *_ = model.requests
     assert set(before.tools) - set(after.tools) == {
         "create_repo",
@@ -98,8 +98,8 @@ async def test_a_skill_that_is_called_by_name_holds_from_the_first_word(tmp_path
     async with supervisor(
         model, tools=[repos.tool], skills=await stocked(tmp_path, held("version"))
     ) as client:
-        seen = await client.ask(f"/{TRIAGE} now")
-    assert (seen.answer, repos.made) == ("So.", [])
+        stream = await client.ask(f"/{TRIAGE} now")
+    assert (stream.answer, repos.made) == ("So.", [])
     assert ["create_repo" in request.tools for request in model.requests] == [False, False]
 
 
@@ -116,12 +116,12 @@ async def test_another_agent_is_not_asked_and_its_step_has_failed(tmp_path: Path
     )
     catalog = await stocked(tmp_path, held("jira", "version"))
     async with supervisor(model, agents=[agent(*one) for one in inner.items()], skills=catalog) as client:
-        seen = await client.ask("Go.")
+        stream = await client.ask("Go.")
     said = refused("The agent github", "jira", "version")
-    assert seen.answer == f"I am jira. {said}"
-    assert ended(seen)["no"] == ("error", said)
+    assert stream.answer == f"I am jira. {said}"
+    assert ended(stream)["no"] == ("error", said)
     assert [name for name, one in inner.items() if one.requests] == ["jira"]
-    assert [step["status"] for step in plans(seen)[-1]["steps"]] == ["completed", "failed"]
+    assert [step["status"] for step in plans(stream)[-1]["steps"]] == ["completed", "failed"]
 
 
 async def test_a_skill_without_a_list_frees_from_nothing_and_two_lists_add_up(tmp_path: Path) -> None:
@@ -191,25 +191,25 @@ async def looked(folder: Path, where: Where, *names: str) -> tuple[ReceivedStrea
         place_agent(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk,
         skilled(catalog, scripted(*TO_DESK), agents=[desk]) as client,
     ):
-        seen = await client.ask("Go.")
-    return seen, repos, inner
+        stream = await client.ask("Go.")
+    return stream, repos, inner
 
 
 async def test_an_agent_is_held_to_single_tools_wherever_it_runs(tmp_path: Path) -> None:
     told: list[list[AnyEvent]] = []
     for where in ("in-process", "remote"):
-        seen, repos, inner = await looked(
+        stream, repos, inner = await looked(
             tmp_path / where, where, "desk/look", "other/create_repo", "create_repo"
         )
-        assert (seen.last.state, seen.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
-        assert seen.named("UserInputMetaData") == []
+        assert (stream.last.state, stream.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
+        assert stream.named("UserInputMetaData") == []
         assert [("look" in one.tools, "create_repo" in one.tools) for one in inner.requests] == [
             (True, False)
         ] * 3
         told.append(
             [
                 one.model_copy(update={"usage": None}) if isinstance(one, Answered) else one
-                for one in seen.events
+                for one in stream.events
             ]
         )
     assert difference(normalize_events(told[0]), normalize_events(told[1])) == ""
@@ -220,8 +220,8 @@ async def test_an_agent_is_held_to_single_tools_wherever_it_runs(tmp_path: Path)
 async def test_an_agent_that_is_allowed_as_a_whole_has_all_its_tools(
     tmp_path: Path, where: Where, names: tuple[str, ...]
 ) -> None:
-    seen, _, inner = await looked(tmp_path, where, *names)
-    assert (seen.last.state, len(seen.named("UserInputMetaData"))) == ("input-required", 1)
+    stream, _, inner = await looked(tmp_path, where, *names)
+    assert (stream.last.state, len(stream.named("UserInputMetaData"))) == ("input-required", 1)
     assert "create_repo" in inner.requests[0].tools
 
 
@@ -250,8 +250,8 @@ async def test_the_agents_of_an_agent_are_held_with_it(tmp_path: Path, where: Wh
     )
     catalog = await stocked(tmp_path, held("desk/look"))
     async with place_agent(desk, where) as one, skilled(catalog, scripted(*TO_DESK), agents=[one]) as client:
-        seen = await client.ask("Go.")
-    assert (seen.last.state, seen.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
+        stream = await client.ask("Go.")
+    assert (stream.last.state, stream.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
 
 
 async def test_another_supervisor_is_held_like_an_agent(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ async def test_another_supervisor_is_held_like_an_agent(tmp_path: Path) -> None:
         connect_remote_agent(agent("desk", None), service.url) as desk,
         skilled(catalog, scripted(*TO_DESK), agents=[desk]) as client,
     ):
-        seen = await client.ask("Go.")
-    assert (seen.last.state, seen.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
+        stream = await client.ask("Go.")
+    assert (stream.last.state, stream.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
     assert "create_repo" not in far.requests[0].tools
 
 
@@ -279,14 +279,14 @@ async def test_an_agent_of_others_is_not_asked_when_it_cannot_be_held(tmp_path: 
             connect_remote_agent(agent("desk", None), server.url, token="from-the-skill") as desk,
             skilled(catalog, ScriptedChatModel(script=Book(book)), agents=[desk]) as client,
         ):
-            seen = await client.ask(f"Use {TRIAGE}.")
+            stream = await client.ask(f"Use {TRIAGE}.")
             assert await server.methods("from-the-skill") == []
             free = await client.ask("Use whole.")
     reason = (
         "Agent desk failed: It is no service of ours and cannot be held to single tools, "
         "as the skill in use wants it."
     )
-    assert (seen.last.state, seen.answer, ended(seen)["to"]) == (
+    assert (stream.last.state, stream.answer, ended(stream)["to"]) == (
         "completed",
         f"So: {reason}",
         ("error", reason),
@@ -303,8 +303,8 @@ async def test_the_next_question_finds_the_agent_free(tmp_path: Path, where: Whe
         place_agent(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk,
         skilled(catalog, ScriptedChatModel(script=book), agents=[desk]) as client,
     ):
-        seen = await client.ask("Held.")
-        paused = await ask_until_paused(client, "Free.", contextId=seen.context_id)
+        stream = await client.ask("Held.")
+        paused = await ask_until_paused(client, "Free.", contextId=stream.context_id)
         await send_answers(client, paused, {request_ids(paused)[0]: {"type": "approve"}})
     assert [one["name"] for one in repos.made] == ["cai"]
 
@@ -466,9 +466,9 @@ async def paused_with(
         form_tool("form", [{"field_name": "name"}]),
     )
     async with skilled(catalog, model, storage=storage, tools=[form]) as client:
-        seen = await ask_until_paused(client, "What is question-7?")
+        stream = await ask_until_paused(client, "What is question-7?")
         await look(large, home, storage, await version_of(catalog))
-        done = await send_answers(client, seen, {request_ids(seen)[0]: {"name": "cai"}})
+        done = await send_answers(client, stream, {request_ids(stream)[0]: {"name": "cai"}})
     size = (
         checkpointed(home) if (home / "supervisor").exists() else 0
     )  # now that the server has put its things away
@@ -478,7 +478,7 @@ async def paused_with(
     assert [any(word in text for text in results(shown, "read_skill_file")) for word in large.details] == [
         True
     ] * 4
-    return size, done, seen.raw + done.raw
+    return size, done, stream.raw + done.raw
 
 
 async def look(large: Large, home: Path, storage: Storage, version: str) -> None:

@@ -105,12 +105,12 @@ def results(request: Request, name: str) -> list[str]:
     return request.tool_results.get(name, [])
 
 
-def notices(seen: ReceivedStream) -> list[str]:
-    return [event.text for event in seen.events if isinstance(event, Notice) and event.code == "skill"]
+def notices(stream: ReceivedStream) -> list[str]:
+    return [event.text for event in stream.events if isinstance(event, Notice) and event.code == "skill"]
 
 
-def outcomes(seen: ReceivedStream) -> list[tuple[str, str]]:
-    return [(event.tool, event.outcome) for event in seen.events if isinstance(event, ToolFinished)]
+def outcomes(stream: ReceivedStream) -> list[tuple[str, str]]:
+    return [(event.tool, event.outcome) for event in stream.events if isinstance(event, ToolFinished)]
 
 
 async def version_of(catalog: SkillCatalog, name: str = TRIAGE) -> str:
@@ -142,7 +142,7 @@ async def test_the_model_sees_names_loads_a_skill_reads_its_file_and_follows_it(
         Turn(Say("Severity {{tool:read_skill_file.severity}} of {{tool:version.version}}.")),
     )
     async with supervisor(model, tools=[version.tool], skills=catalog) as client:
-        seen = await client.ask("Payments are slow.")
+        stream = await client.ask("Payments are slow.")
     first, second, third, fourth = model.requests
     assert first.system.endswith("- cost-check: Where money goes.\n- incident-triage: What to do first.")
     assert {"load_skill", "read_skill_file", "find_skills"} < set(first.tools)
@@ -156,21 +156,21 @@ async def test_the_model_sees_names_loads_a_skill_reads_its_file_and_follows_it(
         == [f"severity={detail} is worst."]
     )
     assert not any(detail in one.system or other in str(one) for one in model.requests)
-    assert seen.answer == f"Severity {detail} of {version.value}."
-    assert [event.tool for event in seen.events if isinstance(event, ToolStarted)] == [
+    assert stream.answer == f"Severity {detail} of {version.value}."
+    assert [event.tool for event in stream.events if isinstance(event, ToolStarted)] == [
         "load_skill",
         "read_skill_file",
         "version",
     ]
-    assert outcomes(seen) == [("load_skill", "ok"), ("read_skill_file", "ok"), ("version", "ok")]
-    assert seen.notifications[:2] == [
+    assert outcomes(stream) == [("load_skill", "ok"), ("read_skill_file", "ok"), ("version", "ok")]
+    assert stream.notifications[:2] == [
         "🔧 Supervisor: Calling tool: Load_Skill\n",
         "✅ Supervisor: Tool Load_Skill completed\n",
     ]
-    assert notices(seen) == [f"Skill {TRIAGE} (version {now}) is in use."]
+    assert notices(stream) == [f"Skill {TRIAGE} (version {now}) is in use."]
     shown = [
         event.result
-        for event in seen.events
+        for event in stream.events
         if isinstance(event, ToolFinished) and event.tool == "read_skill_file"
     ]
     assert shown == [
@@ -203,7 +203,7 @@ async def test_what_cannot_be_read_or_loaded_is_said(tmp_path: Path) -> None:
         Turn(Say("So.")),
     )
     async with supervisor(model, skills=catalog) as client:
-        seen = await client.ask("Go.")
+        stream = await client.ask("Go.")
     assert results(model.requests[1], "load_skill") == [
         f"There is no skill nothing. The skills are: cost-check, {TRIAGE}."
     ]
@@ -213,7 +213,7 @@ async def test_what_cannot_be_read_or_loaded_is_said(tmp_path: Path) -> None:
     *missing, unused = results(model.requests[-1], "read_skill_file")[1:]
     assert [f"It has: {GUIDE}." in one for one in missing] == [True, True]
     assert unused == "The skill cost-check is not in use: load it first."
-    assert [outcome for _, outcome in outcomes(seen)].count("error") == 5
+    assert [outcome for _, outcome in outcomes(stream)].count("error") == 5
 
 
 async def test_the_next_question_starts_without_the_skill(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ async def test_of_a_thousand_the_model_sees_some_and_finds_the_others(tmp_path: 
         Turn(Say("So.")),
     )
     async with supervisor(model, skills=catalog) as client:
-        seen = await client.ask("Rotate the certificates.")
+        stream = await client.ask("Rotate the certificates.")
     listed = model.requests[0].system.partition("# Skills\n")[2]
     shown = [line for line in listed.splitlines() if line.startswith("- skill-")]
     assert 50 < len(shown) < 100
@@ -285,7 +285,7 @@ async def test_of_a_thousand_the_model_sees_some_and_finds_the_others(tmp_path: 
     assert many.count("\n- skill-") == 19
     assert none.startswith("No skill matches. The skills are: skill-0000, skill-0001,")
     assert len(none) < 400
-    assert notices(seen)[0].startswith("Skill skill-0987 ")
+    assert notices(stream)[0].startswith("Skill skill-0987 ")
 
 
 async def test_where_there_are_none_nothing_is_said_of_them(tmp_path: Path) -> None:
@@ -308,11 +308,11 @@ async def test_a_question_that_begins_with_a_name_loads_the_skill_before_the_mod
     now = await version_of(catalog)
     model = ScriptedChatModel(script=Script(Turn(Say("Never said.")), Turn(Say("I follow it."))))
     async with supervisor(model, skills=catalog) as client:
-        seen = await client.ask(f"/{TRIAGE} payments are slow", version=dialect.version)
-        again = await client.ask(f"/{TRIAGE}", version=dialect.version, contextId=seen.context_id)
+        stream = await client.ask(f"/{TRIAGE} payments are slow", version=dialect.version)
+        again = await client.ask(f"/{TRIAGE}", version=dialect.version, contextId=stream.context_id)
     assert [body in request.system for request in model.requests] == [True, True]
     assert [request.last_user for request in model.requests] == [f"/{TRIAGE} payments are slow", f"/{TRIAGE}"]
-    for one in (seen, again):
+    for one in (stream, again):
         assert one.answer == "I follow it."
         assert one.notifications == [
             "🔧 Supervisor: Calling tool: Load_Skill\n",
@@ -407,10 +407,12 @@ async def test_people_in_slack_call_a_skill_by_name(tmp_path: Path) -> None:
 async def test_without_a_language_model_it_is_said_that_one_is_needed(tmp_path: Path) -> None:
     catalog = await stocked(tmp_path, skill_files(TRIAGE))
     async with skilled(catalog, None) as client:
-        seen = await client.ask(f"/{TRIAGE} payments are slow")
+        stream = await client.ask(f"/{TRIAGE} payments are slow")
         other = await client.ask("/nothing-there x")
-    assert seen.answer == f"The skill {TRIAGE} needs a language model, and none is configured: set LLM_MODEL."
-    assert (seen.last.state, seen.notifications) == ("completed", [])
+    assert (
+        stream.answer == f"The skill {TRIAGE} needs a language model, and none is configured: set LLM_MODEL."
+    )
+    assert (stream.last.state, stream.notifications) == ("completed", [])
     assert (other.last.state, "needs a language model" in other.answer) == ("completed", False)
 
 
@@ -443,7 +445,7 @@ async def test_a_run_keeps_its_version_and_the_next_one_has_the_new(tmp_path: Pa
         )
     )
     async with supervisor(model, tools=[tool("meanwhile", meanwhile)], skills=catalog) as client:
-        seen = await client.ask("Go.")
+        stream = await client.ask("Go.")
         before = list(model.requests)
         called = await client.ask(f"/{TRIAGE} now")
     last = before[-1]
@@ -453,7 +455,7 @@ async def test_a_run_keeps_its_version_and_the_next_one_has_the_new(tmp_path: Pa
     ]
     assert results(last, "read_skill_file") == ["Guide one."]
     assert [f"(version {was})" in text for text in results(last, "load_skill")] == [True, True]
-    assert notices(seen) == [f"Skill {TRIAGE} (version {was}) is in use."]
+    assert notices(stream) == [f"Skill {TRIAGE} (version {was}) is in use."]
     begun = model.requests[len(before)]
     assert ("Body two." in begun.system) == (change == "changed")
     assert BLOCKED not in begun.system

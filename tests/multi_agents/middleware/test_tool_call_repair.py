@@ -335,8 +335,8 @@ async def test_a_model_sees_a_repaired_history_and_the_stored_one_stays() -> Non
     cut_off = [HumanMessage("Which?"), calling("a", "b"), result("b")]
     await graph.aupdate_state(config, {"messages": cut_off}, as_node="tools")
     answered = await graph.ainvoke({"messages": [HumanMessage("Hello?")]}, config)
-    seen = [(message.role, message.tool_call_id, message.text) for message in model.requests[-1].messages]
-    assert seen == [
+    stream = [(message.role, message.tool_call_id, message.text) for message in model.requests[-1].messages]
+    assert stream == [
         ("user", None, "Which?"),
         ("assistant", None, ""),
         ("tool", "a", INTERRUPTED),
