@@ -43,11 +43,11 @@ def names_in(value: Any) -> Iterator[str]:
 def assert_nothing_is_called_task(stream: ReceivedStream) -> None:
     for frame in stream.frames:
         carried = {key: value for key, value in frame.metadata.items() if key != "caipe.event"}
-        found = {
+        names = {
             name.lower()
             for name in names_in([carried, read_event_metadata(frame), frame.artifact.get("description", "")])
         }
-        assert not {"task", "tool call started: task", "tool call completed: task"} & found, frame.raw
+        assert not {"task", "tool call started: task", "tool call completed: task"} & names, frame.raw
         if (frame.name or "").startswith("tool_notification"):
             assert not re.search(r"(?i)\btask\b", frame.text), frame.text
 
@@ -147,11 +147,11 @@ async def test_two_parallel_calls_of_one_agent_keep_their_results_apart(kind: st
 
 
 async def test_one_agent_called_twice_in_a_row_with_a_reused_call_id_is_two_calls() -> None:
-    given = [token(), token()]
-    left = iter(given)
+    values = [token(), token()]
+    remaining = iter(values)
 
     async def look() -> str:
-        return f"value={next(left)}"
+        return f"value={next(remaining)}"
 
     argocd = scripted_agent(
         "argocd",
@@ -207,11 +207,11 @@ async def test_a_sub_agent_of_a_sub_agent_is_told_by_its_own_name(kind: str, ver
     starts = stream.named("tool_notification_start")
     assert [frame.metadata["tool_call_id"] for frame in starts] == ["one", "one/two", "one/two/three"]
     assert [frame.metadata["source_agent"] for frame in starts] == ["argocd", "kubernetes", "kubernetes"]
-    said = [
+    texts = [
         (frame.metadata["source_agent"], frame.metadata["tool_call_id"])
         for frame in stream.named("subagent_result")
     ]
-    assert list(dict.fromkeys(said)) == [("argocd", "one"), ("kubernetes", "one/two")]
+    assert list(dict.fromkeys(texts)) == [("argocd", "one"), ("kubernetes", "one/two")]
     assert_nothing_is_called_task(stream)
 
 
@@ -230,10 +230,10 @@ async def test_the_supervisors_own_tools_are_its_own(version: str) -> None:
     ]
     start, end = stream.named("tool_notification_start", "tool_notification_end")
     for frame in (start, end):
-        known = {
+        sources = {
             key: frame.metadata[key] for key in ("source_agent", "sourceAgent", "tool_name", "tool_call_id")
         }
-        assert known == {
+        assert sources == {
             "source_agent": "supervisor",
             "sourceAgent": "supervisor",
             "tool_name": "search",
@@ -309,14 +309,14 @@ async def test_an_agent_whose_model_fails_is_a_failed_delegation_and_the_run_goe
     script = Script(Turn(delegate("argocd", id="out")), Turn(Say("Argo CD could not be asked.")))
     async with run_scripted_system(script, broken) as stage:
         stream = await stage.ask()
-        told = stage.requests()[-1].tool_results["argocd"]
+        result = stage.requests()[-1].tool_results["argocd"]
     assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Argocd...\n",
         "❌ Supervisor: Argocd failed\n",
     ]
     assert stream.answer == "Argo CD could not be asked."
-    assert "credentials" in told[0]
-    assert secret not in stream.raw.decode() + caplog.text + told[0]
+    assert "credentials" in result[0]
+    assert secret not in stream.raw.decode() + caplog.text + result[0]
 
 
 async def test_an_agent_that_does_not_exist_is_told_by_the_name_the_model_used() -> None:

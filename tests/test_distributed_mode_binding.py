@@ -99,11 +99,11 @@ async def team(
         http=http,
     )
     remote = RemoteAgent(AgentDefinition(name=name, description="Knows."), connection)
-    asked = [
-        Call("task", {"description": "Look.", "subagent_type": one})
-        for one in (name, *(other.definition.name for other in others))
+    calls = [
+        Call("task", {"description": "Look.", "subagent_type": agent_name})
+        for agent_name in (name, *(other.definition.name for other in others))
     ]
-    model = ScriptedChatModel(script=Script(Turn(*asked), Turn(Say(ANSWER))))
+    model = ScriptedChatModel(script=Script(Turn(*calls), Turn(Say(ANSWER))))
     async with supervisor(model, agents=[remote, *others], env=env) as client:
         yield Team(client, model)
     await connection.aclose()
@@ -126,13 +126,13 @@ async def assert_it_fails(
         "❌ Supervisor: Argocd failed\n",
         "✅ Supervisor: Jira completed\n",
     }
-    told = crew.result("argocd")
-    assert re.fullmatch(f"Agent argocd failed: {reason}", told), told
+    result = crew.result("argocd")
+    assert re.fullmatch(f"Agent argocd failed: {reason}", result), result
     assert crew.result("jira") == FOUND
     [ended] = [
         event for event in stream.events if isinstance(event, ToolFinished) and event.outcome == "error"
     ]
-    assert (ended.error, fold(stream.events).running) == (told, ())
+    assert (ended.error, fold(stream.events).running) == (result, ())
     for secret in (TOKEN, "Traceback", "boom"):
         assert secret not in stream.raw.decode()
         assert secret not in caplog.text
@@ -218,9 +218,9 @@ async def test_whatever_it_does_the_step_fails_in_words_and_the_run_goes_on(
     fake: Fake, kind: str, behaviour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await assert_it_fails(fake.at(kind, behaviour), REASONS[behaviour][KINDS.index(kind)], caplog)
-    asked = await fake.arrived(fake.at(kind, behaviour))
-    assert {call["authorization"] for call in asked} == {f"Bearer {TOKEN}"}
-    assert len(asked) == len(await fake.arrived("/")), "somebody was sent elsewhere, and our token with him"
+    arrived = await fake.arrived(fake.at(kind, behaviour))
+    assert {call["authorization"] for call in arrived} == {f"Bearer {TOKEN}"}
+    assert len(arrived) == len(await fake.arrived("/")), "somebody was sent elsewhere, and our token with him"
 
 
 # These would be borne with for as long as a delegation may take: only its limit ends them.
@@ -239,10 +239,10 @@ async def test_an_agent_that_never_comes_to_an_end_is_given_up(
         fake.at(kind, behaviour), reason or r"It did not finish within 1\.5 seconds\.", caplog, seconds=1.5
     )
     begun = behaviour in ("silent", "no-end")
-    shown = [
+    texts = [
         frame.text for frame in stream.named("subagent_result") if frame.metadata["source_agent"] == "argocd"
     ]
-    assert shown == ([HALF] if begun else [])
+    assert texts == ([HALF] if begun else [])
     sent = await fake.arrived(fake.at(kind, behaviour), "SendStreamingMessage", 1)
     assert len({call["message_id"] for call in sent}) == 1
     assert kind == "ours" or len(sent) == 1  # a stranger does not know a message that it has seen
@@ -307,8 +307,8 @@ async def test_a_huge_text_is_shown_and_cut_for_the_model(fake: Fake, kind: str)
     async with team(fake.at(kind, "huge"), jira(), idle=20) as crew:
         stream = await crew.ask()
     assert (stream.states[-1], stream.answer) == ("completed", ANSWER)
-    shown = sum(map(len, stream.texts("subagent_result")))
-    assert 100_000 < shown <= HUGE + len(FOUND)
+    length = sum(map(len, stream.texts("subagent_result")))
+    assert 100_000 < length <= HUGE + len(FOUND)
     assert len(crew.result("argocd")) < 101_000
     assert crew.result("jira") == FOUND
 
@@ -370,11 +370,11 @@ class Line:
         self.answers.append(0)
         mine = len(self.answers) - 1
         while piece := await far.read(65536):
-            kept = piece if breaks is None else piece[: breaks - self.answers[mine]]
-            writer.write(kept)
+            forwarded = piece if breaks is None else piece[: breaks - self.answers[mine]]
+            writer.write(forwarded)
             await writer.drain()
-            self.answers[mine] += len(kept)
-            if kept != piece or self.answers[mine] == breaks:
+            self.answers[mine] += len(forwarded)
+            if forwarded != piece or self.answers[mine] == breaks:
                 writer.transport.abort() if self.answers[mine] == 0 else writer.close()
                 return
 
@@ -384,9 +384,9 @@ class Line:
 
 
 @contextlib.asynccontextmanager
-async def service(one: LocalAgent) -> AsyncIterator[Client]:
+async def service(local_agent: LocalAgent) -> AsyncIterator[Client]:
     """An agent of ours as a service on a port of its own."""
-    app = create_service(Settings.from_variables({**FAST, **ONE_BY_ONE}), placed=PlacedAgents([one]))
+    app = create_service(Settings.from_variables({**FAST, **ONE_BY_ONE}), placed=PlacedAgents([local_agent]))
     async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         yield Client(url, http)
 
@@ -396,11 +396,11 @@ def told(events: list[AnyEvent]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for event in events:
         ids = {"message_id", "call_id", "parent_call", "slot", "trace_id", "offset", "usage"}
-        one = event.model_dump(mode="json", exclude=ids)
-        if isinstance(event, TextDelta) and out and {**out[-1], "text": ""} == {**one, "text": ""}:
-            out[-1]["text"] += one["text"]
+        row = event.model_dump(mode="json", exclude=ids)
+        if isinstance(event, TextDelta) and out and {**out[-1], "text": ""} == {**row, "text": ""}:
+            out[-1]["text"] += row["text"]
         else:
-            out.append(one)
+            out.append(row)
     return out
 
 
@@ -430,25 +430,25 @@ CUTS: dict[str, Callable[[int], int]] = {
 
 async def test_a_stream_that_breaks_anywhere_is_followed_without_loss_and_without_a_second_task() -> None:
     versions = VersionScenario()
-    whole, line, tasks, result = await through(versions, None)
+    unbroken, line, tasks, result = await through(versions, None)
     assert (line.methods, tasks, result) == (["SendStreamingMessage"], 1, versions.answer)
-    assert whole.texts("subagent_result")
+    assert unbroken.texts("subagent_result")
     for name, cut_of in CUTS.items():
         cut = cut_of(line.answers[0])
         stream, broken, tasks, result = await through(versions, cut)
         assert (name, broken.answers[0]) == (name, cut)
         assert len(broken.methods) == (1 if name == "after the answer" else 2), name
         assert (name, tasks, result) == (name, 1, versions.answer)
-        assert (name, told(stream.events)) == (name, told(whole.events))
-        assert (name, stream.notifications, stream.answer) == (name, whole.notifications, whole.answer)
+        assert (name, told(stream.events)) == (name, told(unbroken.events))
+        assert (name, stream.notifications, stream.answer) == (name, unbroken.notifications, unbroken.answer)
 
 
 async def test_a_line_that_breaks_again_and_again_only_takes_longer() -> None:
     versions = VersionScenario()
-    whole, line, *_ = await through(versions, None)
+    unbroken, line, *_ = await through(versions, None)
     stream, broken, tasks, result = await through(versions, line.answers[0] // 2, always=True)
     assert broken.methods[:2] == ["SendStreamingMessage", "SubscribeToTask"]
-    assert (tasks, result, told(stream.events)) == (1, versions.answer, told(whole.events))
+    assert (tasks, result, told(stream.events)) == (1, versions.answer, told(unbroken.events))
 
 
 async def test_a_message_whose_answer_is_lost_is_sent_again_under_its_id() -> None:
@@ -468,11 +468,11 @@ async def test_a_cancel_of_the_run_stops_the_work_of_our_service() -> None:
         service(agent("argocd", Script(Turn(Call("wait"))), waiting.tool)) as far,
         team(far.url, token=None) as crew,
     ):
-        asked = asyncio.create_task(crew.ask())
+        run = asyncio.create_task(crew.ask())
         await waiting.started.wait()
         [task] = (await crew.client.call("ListTasks", {}))["result"]["tasks"]
         await crew.client.call("CancelTask", {"id": task["id"]})
-        stream = await asked
+        stream = await run
         await waiting.cancelled.wait()
         [theirs] = (await far.call("ListTasks", {}))["result"]["tasks"]
     assert stream.states[-1] == "canceled"
@@ -484,14 +484,14 @@ async def test_a_cancel_reaches_work_that_has_begun_and_not_been_heard_of() -> N
     async with service(agent("argocd", Script(Turn(Call("wait"))), waiting.tool)) as far:
         line = Line(urlsplit(far.url).port or 0, held=True)
         async with line.open() as url, team(url, token=None, idle=60) as crew:
-            asked = asyncio.create_task(crew.ask())
+            run = asyncio.create_task(crew.ask())
             await waiting.started.wait()
             [task] = (await crew.client.call("ListTasks", {}))["result"]["tasks"]
             await crew.client.call("CancelTask", {"id": task["id"]})
             await waiting.cancelled.wait()
-            stream = await asked
+            stream = await run
         listed = (await far.call("ListTasks", {}))["result"]["tasks"]
-    assert [one["status"]["state"] for one in listed] == ["TASK_STATE_CANCELED"]
+    assert [listed_task["status"]["state"] for listed_task in listed] == ["TASK_STATE_CANCELED"]
     assert (stream.states[-1], stream.named("subagent_result")) == ("canceled", [])
     assert (
         len({body["params"]["message"]["messageId"] for body in line.sent if "message" in body["params"]})
@@ -538,11 +538,11 @@ async def test_the_remote_task_is_written_down_as_soon_as_it_has_a_name(
     fake: Fake, kind: str, watched: type[Watched]
 ) -> None:
     async with team(fake.at(kind, "named"), idle=60) as crew:
-        asked = asyncio.create_task(crew.ask())
+        question = asyncio.create_task(crew.ask())
         await watched.noted.wait()  # the agent says nothing but the name
         [task] = (await crew.client.call("ListTasks", {}))["result"]["tasks"]
         await crew.client.call("CancelTask", {"id": task["id"]})
-        stream = await asked
+        stream = await question
     assert [(run, task_id) for run, _, task_id in watched.kept] == [(stream.task_id, "task-77")]
     assert stream.states[-1] == "canceled"
 

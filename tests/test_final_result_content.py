@@ -98,18 +98,18 @@ async def test_a_model_that_answers_in_plain_words_although_structure_was_asked_
 
 @everywhere
 async def test_a_structured_answer_that_does_not_fit_is_asked_for_again_and_replaced(kind: str) -> None:
-    lost, kept = token("lost"), token("kept")
-    script = Script(Turn(answer_call(lost, citations="none")), Turn(answer_call(kept)))
+    lost, repaired = token("lost"), token("kept")
+    script = Script(Turn(answer_call(lost, citations="none")), Turn(answer_call(repaired)))
     async with run_scripted_system(script, kind=kind, env=STRUCTURED) as stage:
         stream = await stage.ask()
-    assert (stream.answer, stream.streamed_texts, stream.notifications) == (kept, [kept], [])
+    assert (stream.answer, stream.streamed_texts, stream.notifications) == (repaired, [repaired], [])
 
 
 @everywhere
 async def test_a_broken_structured_answer_beside_a_call_ends_nothing_and_shows_nothing_of_the_call(
     kind: str,
 ) -> None:
-    private, kept, noted = token("private"), token("kept"), list[str]()
+    private, repaired, noted = token("private"), token("kept"), list[str]()
 
     async def note(content: str) -> str:
         noted.append(content)
@@ -117,21 +117,21 @@ async def test_a_broken_structured_answer_beside_a_call_ends_nothing_and_shows_n
 
     script = Script(
         Turn(Call("PlatformEngineerResponse", {"citations": []}), Call("note", {"content": private})),
-        Turn(answer_call(kept)),
+        Turn(answer_call(repaired)),
     )
     async with run_scripted_system(script, kind=kind, tools=[tool("note", note)], env=STRUCTURED) as stage:
         stream = await stage.ask()
-    assert (stream.answer, stream.streamed_texts, stream.last.state) == (kept, [kept], "completed")
+    assert (stream.answer, stream.streamed_texts, stream.last.state) == (repaired, [repaired], "completed")
     assert private not in "".join(stream.texts("streaming_result"))
     assert noted == []
 
 
 async def test_structured_answers_of_one_conversation_do_not_mix() -> None:
     values = [token(), token()]
-    given = iter(values)
+    remaining = iter(values)
 
     async def look() -> str:
-        return f"version={next(given)}"
+        return f"version={next(remaining)}"
 
     script = Script(Turn(Call("look", {})), Turn(answer_call("It is {{tool:look.version}}")))
     async with run_scripted_system(script, tools=[tool("look", look)], env=STRUCTURED) as stage:
@@ -177,11 +177,11 @@ async def test_an_empty_structured_response_is_asked_for_again(kind: str) -> Non
 
 
 async def test_an_empty_structured_response_after_narration_leaves_the_narration() -> None:
-    said = token("narration")
-    script = Script(Turn(Say(said), Call("look", {})), Turn(answer_call("")))
+    narration = token("narration")
+    script = Script(Turn(Say(narration), Call("look", {})), Turn(answer_call("")))
     async with run_scripted_system(script, tools=[tool("look", token())], env=STRUCTURED) as stage:
         stream = await stage.ask()
-    assert (stream.answer, stream.last.state) == (said, "completed")
+    assert (stream.answer, stream.last.state) == (narration, "completed")
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -190,8 +190,8 @@ async def test_a_model_that_stays_silent_fails_the_task_with_a_message(kind: str
         once_more(Turn(Call("look", {})), Turn()), kind=kind, tools=[tool("look", token())]
     ) as stage:
         stream = await stage.ask(version=version)
-        asked = len(stage.requests())
-    assert asked == 3
+        request_count = len(stage.requests())
+    assert request_count == 3
     assert stream.last.state == "failed"
     assert "no answer" in stream.last.status_text
     assert "again" in stream.last.status_text
@@ -201,8 +201,8 @@ async def test_a_model_that_stays_silent_fails_the_task_with_a_message(kind: str
 async def test_an_empty_structured_response_given_twice_fails_the_task() -> None:
     async with run_scripted_system(Script(Turn(answer_call(""))), env=STRUCTURED) as stage:
         stream = await stage.ask()
-        asked = len(stage.requests())
-    assert asked == 2
+        request_count = len(stage.requests())
+    assert request_count == 2
     assert stream.last.state == "failed"
     assert not stream.named("final_result")
 

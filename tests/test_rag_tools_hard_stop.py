@@ -65,7 +65,7 @@ class Shelf:
             return output
 
         self.tools: list[BaseTool] = [
-            StructuredTool.from_function(coroutine=one) for one in (search, fetch_document)
+            StructuredTool.from_function(coroutine=function) for function in (search, fetch_document)
         ]
 
     def wrapped(self, **env: str) -> tuple[SearchCapWrapper, FetchDocumentCapWrapper]:
@@ -123,7 +123,7 @@ async def test_a_call_over_the_cap_is_a_success() -> None:
     search, _ = Shelf().wrapped(SEARCH_MAX_CALLS="1")
     call = {"name": "search", "args": {"query": "x"}, "id": "c", "type": "tool_call"}
     results = [await search.ainvoke(call, on("t")) for _ in range(2)]
-    assert [(type(one), one.status, one.text) for one in results] == [
+    assert [(type(result), result.status, result.text) for result in results] == [
         (ToolMessage, "success", "a passage"),
         (ToolMessage, "success", cap("search", 1)),
     ]
@@ -132,10 +132,10 @@ async def test_a_call_over_the_cap_is_a_success() -> None:
 async def test_two_queries_on_a_thread_do_not_share_a_count_even_at_once() -> None:
     shelf = Shelf()
     search, _ = shelf.wrapped()
-    one, other = await asyncio.gather(
+    first, other = await asyncio.gather(
         searched(search, 7, on("t", "run-1")), searched(search, 6, on("t", "run-2"))
     )
-    assert one == ["a passage"] * 5 + [SEARCH_CAP] * 2
+    assert first == ["a passage"] * 5 + [SEARCH_CAP] * 2
     assert other == ["a passage"] * 5 + [SEARCH_CAP]
     assert len(shelf.given) == 10
 
@@ -174,9 +174,9 @@ async def test_the_limit_of_a_search_is_clamped(tmp_path: Path, wanted: dict[str
 async def test_the_clamp_is_a_setting() -> None:
     shelf = Shelf()
     search, _ = shelf.wrapped(RAG_MAX_SEARCH_RESULTS="7")
-    for wanted in (50, 7, 6):
-        await search.ainvoke({"query": "x", "limit": wanted}, on("t"))
-    assert [given["limit"] for given in shelf.given] == [7, 7, 6]
+    for limit in (50, 7, 6):
+        await search.ainvoke({"query": "x", "limit": limit}, on("t"))
+    assert [arguments["limit"] for arguments in shelf.given] == [7, 7, 6]
 
 
 async def test_a_long_output_is_cut_and_says_so() -> None:
@@ -240,14 +240,18 @@ def search_on(request: Request) -> Call:
 
 def results(request: Request, name: str) -> list[tuple[str, str]]:
     """The results that the model was shown of a tool, with their status."""
-    shown = [one for one in request.raw["messages"] if isinstance(one, ToolMessage) and one.name == name]
-    return [(one.status, one.text) for one in shown]
+    messages = [
+        message
+        for message in request.raw["messages"]
+        if isinstance(message, ToolMessage) and message.name == name
+    ]
+    return [(message.status, message.text) for message in messages]
 
 
 def caps(request: Request, name: str) -> list[str]:
     """The status of the results that are the cap's exact words."""
     words = {"search": SEARCH_CAP, "fetch_document": FETCH_CAP}[name]
-    return [status for status, said in results(request, name) if said == words]
+    return [status for status, result_text in results(request, name) if result_text == words]
 
 
 def outcomes(stream: ReceivedStream) -> list[tuple[str, str]]:
@@ -266,9 +270,9 @@ async def library(tmp_path: Path) -> KnowledgeFolder:
 async def documents(library: KnowledgeFolder) -> list[str]:
     """The ids of what it holds."""
     async with library.open_knowledge_base() as kb:
-        found = [result.document_id for result in await kb.search("slim", limit=10)]
+        document_ids = [result.document_id for result in await kb.search("slim", limit=10)]
     library.counts.searches.clear()
-    return found
+    return document_ids
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
@@ -369,9 +373,9 @@ async def test_calls_in_one_message_are_counted_one_by_one(library: KnowledgeFol
         [f"slim {number}" for number in (*range(first), *range(10, 15 - first))]
     )
     assert len(caps(model.requests[-1], "search")) == 3 + first
-    assert [said for _, said in results(model.requests[-1], "search")][-3 - first :] == [SEARCH_CAP] * (
-        3 + first
-    ), "the first ones ran"
+    assert [result_text for _, result_text in results(model.requests[-1], "search")][-3 - first :] == [
+        SEARCH_CAP
+    ] * (3 + first), "the first ones ran"
     assert outcomes(stream) == [("search", "ok")] * (8 + first)
     assert bound(model.requests, "search") == [True] * (first + 1) + [False]
     assert stream.answer == "All I found."
@@ -441,12 +445,12 @@ async def test_the_count_goes_on_after_a_pause_and_a_restart(
 
 
 async def test_a_domain_agents_own_search_is_neither_capped_nor_clamped(library: KnowledgeFolder) -> None:
-    given: list[tuple[str, int]] = []
+    search_calls: list[tuple[str, int]] = []
 
     @tool
     async def search(query: str, limit: int) -> str:
         """Search the wiki."""
-        given.append((query, limit))
+        search_calls.append((query, limit))
         return f"{query}: " + "x" * 15_000
 
     calls = [Turn(Call("search", {"query": f"page {number}", "limit": 50})) for number in range(20)]
@@ -457,9 +461,9 @@ async def test_a_domain_agents_own_search_is_neither_capped_nor_clamped(library:
     )
     async with library.run_supervisor(outer, agents=[agent("wiki", inner, search)]) as client:
         stream = await client.ask("Look it up.")
-    assert given == [(f"page {number}", 50) for number in range(20)]
+    assert search_calls == [(f"page {number}", 50) for number in range(20)]
     assert bound(inner.requests, "search") == [True] * 21
-    assert [said for _, said in results(inner.requests[-1], "search")] == [
+    assert [result_text for _, result_text in results(inner.requests[-1], "search")] == [
         f"page {number}: " + "x" * 15_000 for number in range(20)
     ]
     assert library.counts.searches == [("slim 0", 3)]
@@ -467,15 +471,15 @@ async def test_a_domain_agents_own_search_is_neither_capped_nor_clamped(library:
 
 
 async def test_a_tool_of_the_supervisor_that_is_not_the_knowledge_bases_is_not_capped() -> None:
-    given: list[int] = []
+    calls: list[int] = []
 
     @tool
     async def search(limit: int) -> str:
         """Search."""
-        given.append(limit)
+        calls.append(limit)
         return "found"
 
     model = acting(*(Turn(Call("search", {"limit": 50 + number})) for number in range(8)), Turn(Say("So.")))
     async with supervisor(model, tools=[search]) as client:
         assert (await client.ask("Look it up.")).answer == "So."
-    assert given == [50 + number for number in range(8)]
+    assert calls == [50 + number for number in range(8)]

@@ -106,41 +106,41 @@ async def test_narration_is_one_artifact_per_message_whose_first_chunk_does_not_
 async def test_each_text_is_in_the_bytes_once_and_the_answer_once_more_as_the_final_result(
     kind: str, version: str
 ) -> None:
-    said = {name: token(name) for name in ("narration", "thought", "result", "answer")}
+    texts = {name: token(name) for name in ("narration", "thought", "result", "answer")}
     argocd = scripted_agent(
         "argocd",
-        Script(Turn(Say(said["thought"]), Call("look", {})), Turn(Say(said["result"]))),
+        Script(Turn(Say(texts["thought"]), Call("look", {})), Turn(Say(texts["result"]))),
         tool("look", f"version={token()}"),
     )
-    script = Script(Turn(Say(said["narration"]), delegate("argocd")), Turn(Say(said["answer"])))
+    script = Script(Turn(Say(texts["narration"]), delegate("argocd")), Turn(Say(texts["answer"])))
     async with run_scripted_system(script, argocd, kind=kind) as stage:
         stream = await stage.ask(version=version)
     raw = stream.raw.decode()
-    assert {name: raw.count(text) for name, text in said.items()} == {
+    assert {name: raw.count(text) for name, text in texts.items()} == {
         "narration": 1,
         "thought": 1,
         "result": 1,
         "answer": 2,
     }
-    assert stream.streamed_texts == [said["narration"], said["answer"]]
-    assert joined(stream.named("subagent_result")) == [said["thought"], said["result"]]
-    assert stream.answer == said["answer"]
+    assert stream.streamed_texts == [texts["narration"], texts["answer"]]
+    assert joined(stream.named("subagent_result")) == [texts["thought"], texts["result"]]
+    assert stream.answer == texts["answer"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_model_that_cannot_stream_is_delivered_once_too(version: str) -> None:
-    said = {name: token(name) for name in ("narration", "result", "answer")}
-    argocd = scripted_agent("argocd", Script(Turn(Say(said["result"]))))
-    script = Script(Turn(Say(said["narration"]), delegate("argocd")), Turn(Say(said["answer"])))
+    texts = {name: token(name) for name in ("narration", "result", "answer")}
+    argocd = scripted_agent("argocd", Script(Turn(Say(texts["result"]))))
+    script = Script(Turn(Say(texts["narration"]), delegate("argocd")), Turn(Say(texts["answer"])))
     async with run_scripted_system(script, argocd, streaming=False) as stage:
         stream = await stage.ask(version=version)
     raw = stream.raw.decode()
-    assert {name: raw.count(text) for name, text in said.items()} == {
+    assert {name: raw.count(text) for name, text in texts.items()} == {
         "narration": 1,
         "result": 1,
         "answer": 2,
     }
-    assert (stream.streamed_texts, stream.answer) == ([said["narration"], said["answer"]], said["answer"])
+    assert (stream.streamed_texts, stream.answer) == ([texts["narration"], texts["answer"]], texts["answer"])
 
 
 async def test_an_answer_that_repeats_a_sub_agent_word_for_word_is_still_delivered() -> None:
@@ -188,14 +188,14 @@ async def test_what_a_dying_model_had_said_is_replaced_by_the_next_attempt(kind:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_lost_attempt_leaves_no_trace_in_the_stored_task(version: str) -> None:
-    gate, lost, kept = Gate(), unique_pieces("lost", 2, random.Random()), token("kept")
-    async with run_scripted_system(Script(broken_then(Turn(Say(kept)), gate, *lost))) as stage:
+    gate, lost, repeated = Gate(), unique_pieces("lost", 2, random.Random()), token("kept")
+    async with run_scripted_system(Script(broken_then(Turn(Say(repeated)), gate, *lost))) as stage:
         stream = await collect_frames(
             stage.client.stream("Which?", version=version), gate, "streaming_result"
         )
         task = await stage.client.call("tasks/get" if version == "0.3" else "GetTask", {"id": stream.task_id})
     assert lost[0].encode() in stream.raw
-    assert kept in str(task)
+    assert repeated in str(task)
     assert lost[0] not in str(task)
 
 
@@ -219,10 +219,10 @@ async def test_a_sub_agent_whose_model_dies_is_retried_without_a_trace_in_its_te
 
 @everywhere
 async def test_a_call_in_a_lost_attempt_is_neither_made_nor_announced(kind: str) -> None:
-    gate, lost, value, made = Gate(), unique_pieces("lost", 2, random.Random()), token(), list[str]()
+    gate, lost, value, calls = Gate(), unique_pieces("lost", 2, random.Random()), token(), list[str]()
 
     async def order(what: str) -> str:
-        made.append(what)
+        calls.append(what)
         return f"number={value}"
 
     good = Turn(Say("I order."), Call("order", {"what": "right"}))
@@ -232,7 +232,7 @@ async def test_a_call_in_a_lost_attempt_is_neither_made_nor_announced(kind: str)
     )
     async with run_scripted_system(script, kind=kind, tools=[tool("order", order)]) as stage:
         stream = await collect_frames(stage.client.stream("Order it"), gate, "streaming_result")
-    assert made == ["right"]
+    assert calls == ["right"]
     assert stream.notifications == [
         "🔧 Supervisor: Calling tool: Order\n",
         "✅ Supervisor: Tool Order completed\n",
@@ -286,8 +286,8 @@ async def test_when_all_attempts_break_off_the_task_fails_and_keeps_the_last_wor
     kind: str, version: str
 ) -> None:
     gate = Gate()
-    lost, kept = unique_pieces("lost", 2, random.Random()), unique_pieces("kept", 2, random.Random())
-    script = Script(Attempts(Turn(Say(*lost), Die(), gate=gate), Turn(Say(*kept), Die(), gate=gate)))
+    lost, last_pieces = unique_pieces("lost", 2, random.Random()), unique_pieces("kept", 2, random.Random())
+    script = Script(Attempts(Turn(Say(*lost), Die(), gate=gate), Turn(Say(*last_pieces), Die(), gate=gate)))
     async with run_scripted_system(script, kind=kind, env={"LLM_ATTEMPTS": "2"}) as stage:
         stream = await collect_frames(
             stage.client.stream("Which?", version=version), gate, "streaming_result"
@@ -301,7 +301,7 @@ async def test_when_all_attempts_break_off_the_task_fails_and_keeps_the_last_wor
     )
     assert not stream.named("final_result")
     (partial,) = stream.named("partial_result")
-    assert kept[0] in partial.text
+    assert last_pieces[0] in partial.text
     assert "lost" not in partial.text
     assert not partial.update.get("append")
     assert partial.update["lastChunk"] is True

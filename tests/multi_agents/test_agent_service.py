@@ -46,7 +46,7 @@ WORDS = ["🔧 Sums: Calling tool: Double\n", "✅ Sums: Tool Double completed\n
 async def built(folder: Path, casting: Any, **variables: str) -> AsyncIterator[tuple[Any, Client]]:
     """The service of the agent `sums` of the folder's `agents`, in this process, as the command builds it."""
     async with OPENAI.serve(casting) as model:
-        given = {
+        environment = {
             **FAST,
             "AGENTS_CONFIG": str(folder / "agents"),
             "CAIPE_HOME": str(folder / "home"),
@@ -54,7 +54,7 @@ async def built(folder: Path, casting: Any, **variables: str) -> AsyncIterator[t
             **variables,
         }
         async with (
-            serve_app(build_service("sums", Settings.from_variables(given), given)) as url,
+            serve_app(build_service("sums", Settings.from_variables(environment), environment)) as url,
             httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
         ):
             yield model, Client(url, http)
@@ -104,8 +104,8 @@ async def test_a_service_process_answers_both_versions_with_the_agents_own_words
     assert [(skill["id"], skill["tags"], skill["examples"]) for skill in card["skills"]] == [
         ("sums", ["sums"], ["Twice 4?"])
     ]
-    assert [one["uri"] for one in card["capabilities"]["extensions"]] == ["urn:caipe:events:1"]
-    assert {one["protocolVersion"][:3] for one in card["supportedInterfaces"]} == {"1.0", "0.3"}
+    assert [extension["uri"] for extension in card["capabilities"]["extensions"]] == ["urn:caipe:events:1"]
+    assert {extension["protocolVersion"][:3] for extension in card["supportedInterfaces"]} == {"1.0", "0.3"}
     assert model.refusals == []
     assert "Traceback" not in process.err
 
@@ -126,9 +126,9 @@ async def test_what_cannot_be_served_is_told_in_a_sentence(tmp_path: Path) -> No
     }
     for name, (variables, sentence) in cases.items():
         done = await invoke_caipe("agent", name, env=variables)
-        said = done.out + done.err
-        assert (done.code, said[: len(sentence)], len(said.splitlines())) == (1, sentence, 1)
-        assert "very-secret" not in said
+        output = done.out + done.err
+        assert (done.code, output[: len(sentence)], len(output.splitlines())) == (1, sentence, 1)
+        assert "very-secret" not in output
     assert (await run_command("caipe", "agent", "nobody", env=env)).err.startswith(cases["nobody"][1])
 
 
@@ -147,15 +147,15 @@ async def test_the_port_is_its_own_and_can_be_set(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # somebody else may have it, which is as good
             stack.enter_context(contextlib.closing(_listening(8001)))
-        taken = stack.enter_context(contextlib.closing(_listening(0))).getsockname()[1]
+        used_port = stack.enter_context(contextlib.closing(_listening(0))).getsockname()[1]
         env = {"AGENTS_CONFIG": "agents"}
         default = await invoke_caipe("agent", "sums", env=env)
-        variable = await invoke_caipe("agent", "sums", env={**env, "A2A_PORT": str(taken)})
-        option = await invoke_caipe("agent", "sums", "--port", str(taken), env={**env, "A2A_PORT": "0"})
+        variable = await invoke_caipe("agent", "sums", env={**env, "A2A_PORT": str(used_port)})
+        option = await invoke_caipe("agent", "sums", "--port", str(used_port), env={**env, "A2A_PORT": "0"})
     assert [done.code for done in (default, variable, option)] == [1, 1, 1]
     assert "port 8001:" in default.out + default.err
-    assert f"port {taken}:" in variable.out + variable.err
-    assert f"port {taken}:" in option.out + option.err
+    assert f"port {used_port}:" in variable.out + variable.err
+    assert f"port {used_port}:" in option.out + option.err
 
 
 def _listening(port: int) -> socket.socket:
@@ -186,9 +186,9 @@ async def test_a_model_that_cannot_be_used_makes_it_unavailable(tmp_path: Path) 
 
 
 async def test_without_a_model_the_router_answers() -> None:
-    given = {**FAST, "CAIPE_HOME": "home"}
+    variables = {**FAST, "CAIPE_HOME": "home"}
     async with (
-        serve_app(build_service("netutils", Settings.from_variables(given), given)) as url,
+        serve_app(build_service("netutils", Settings.from_variables(variables), variables)) as url,
         client_of(url) as client,
     ):
         stream = await client.ask("what does 10.0.0.0/22 contain?")

@@ -43,14 +43,14 @@ def real_server() -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def running(folder: Path, **variables: str) -> AsyncIterator[Client]:
     """The whole system with the agents of a folder."""
-    given = {
+    environment = {
         **FAST,
         "AGENTS_CONFIG": str(folder),
         "CAIPE_HOME": str(folder / "home"),
         "MCP_CONNECT_TIMEOUT": "20",
         **variables,
     }
-    app = build_app(Settings.from_variables(given), given)
+    app = build_app(Settings.from_variables(environment), environment)
     async with serve_app(app) as url, httpx.AsyncClient(timeout=60) as http:
         yield Client(url, http)
 
@@ -103,9 +103,9 @@ async def test_a_broken_tool_server_costs_only_its_own_agent(tmp_path: Path) -> 
     assert all(request.tools == ("CAIPEAgentResponse", "wait") for request in broken)
     assert "None of your domain tools can be used now" in broken[0].system
     # The supervisor is told once it is known.
-    asked = [request for request in server.requests if request.last_user == "Ask both."]
-    assert "Its tools are unavailable now" not in asked[0].system
-    assert "Its tools are unavailable now" in asked[-1].system
+    requests = [request for request in server.requests if request.last_user == "Ask both."]
+    assert "Its tools are unavailable now" not in requests[0].system
+    assert "Its tools are unavailable now" in requests[-1].system
 
 
 async def test_without_a_model_the_router_answers_and_says_so_once_per_conversation(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ async def test_two_conversations_at_once_never_mix(kind: str, version: str) -> N
         Turn(Say("{{user}}: {{tool:argocd.value}}")),
     )
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        one, two = await asyncio.gather(*(stage.ask(question, version=version) for question in questions))
-    for stream, mine, other in ((one, *questions), (two, *reversed(questions))):
+        first, two = await asyncio.gather(*(stage.ask(question, version=version) for question in questions))
+    for stream, mine, other in ((first, *questions), (two, *reversed(questions))):
         assert stream.answer == f"{mine}: {values[mine]}"
         assert stream.streamed_texts == [f"About {mine}", f"{mine}: {values[mine]}"]
         assert other.encode() not in stream.raw
@@ -49,8 +49,8 @@ async def test_two_conversations_at_once_never_mix(kind: str, version: str) -> N
         assert {frame.update.get("taskId") or frame.update.get("id") for frame in stream.frames} == {
             stream.task_id
         }
-    assert one.context_id != two.context_id
-    assert one.task_id != two.task_id
+    assert first.context_id != two.context_id
+    assert first.task_id != two.task_id
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -100,8 +100,8 @@ async def test_a_second_question_waits_in_line_is_told_so_and_both_are_answered(
 def number(frame: Frame) -> tuple[int, float]:
     """An id as something that can be compared: a bare number comes after its parts."""
     assert frame.id is not None
-    whole, _, part = frame.id.partition(".")
-    return int(whole), int(part) if part else float("inf")
+    seq, _, part = frame.id.partition(".")
+    return int(seq), int(part) if part else float("inf")
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -113,13 +113,13 @@ async def test_every_frame_has_an_id_and_only_the_last_of_an_event_has_the_bare_
         stream = await stage.ask(version=version)
     numbers = [number(frame) for frame in stream.frames]
     assert numbers == sorted(set(numbers))
-    assert [frame.metadata["caipe.seq"] for frame in stream.frames] == [str(whole) for whole, _ in numbers]
+    assert [frame.metadata["caipe.seq"] for frame in stream.frames] == [str(seq) for seq, _ in numbers]
     by_event: dict[int, list[str]] = {}
-    for frame, (whole, _) in zip(stream.frames, numbers, strict=True):
-        by_event.setdefault(whole, []).append(frame.id or "")
+    for frame, (seq, _) in zip(stream.frames, numbers, strict=True):
+        by_event.setdefault(seq, []).append(frame.id or "")
     assert list(by_event) == list(range(1, len(by_event) + 1))
-    for whole, ids in by_event.items():
-        assert ids == [*(f"{whole}.{part}" for part in range(1, len(ids))), str(whole)]
+    for seq, ids in by_event.items():
+        assert ids == [*(f"{seq}.{part}" for part in range(1, len(ids))), str(seq)]
     assert by_event[1] == ["1.1", "1"]  # the task, then the status
     assert len(by_event[len(by_event)]) == 2  # the answer, then the status
 

@@ -33,7 +33,7 @@ def step(agent: str, title: str, **more: str) -> dict[str, str]:
 
 
 def statuses(stream: ReceivedStream) -> list[list[str]]:
-    return [[one["status"] for one in plan["steps"]] for plan in plans(stream)]
+    return [[plan_step["status"] for plan_step in plan["steps"]] for plan in plans(stream)]
 
 
 def answering(name: str, value: str) -> ScriptedAgent:
@@ -115,7 +115,7 @@ async def test_the_plan_artifact_has_the_shape_of_the_contract(version: str) -> 
     assert len({frame.artifact["artifactId"] for frame in frames}) == 1
     for frame, plan in zip(frames, plans(stream), strict=True):
         assert (bool(frame.update.get("append")), bool(frame.update.get("lastChunk"))) == (False, False)
-        assert [one["step_id"] for one in plan["steps"]] == ["step-1", "step-2", "step-3"]
+        assert [plan_step["step_id"] for plan_step in plan["steps"]] == ["step-1", "step-2", "step-3"]
         lines = frame.text.splitlines()
         assert lines[0] == "⟦🎯 Execution Plan: Release⟧"
         assert [line.partition(" ")[2] for line in lines[1:]] == [
@@ -247,7 +247,7 @@ async def test_a_plan_written_in_the_same_turn_as_its_delegations_is_true(kind: 
     async with run_scripted_system(script, *(waiting(name) for name in values), kind=kind) as stage:
         async for frame in stage.client.stream("Go", version=version):
             frames.append(frame)
-            if frame.name == PLAN and [one["status"] for one in data_of(frame)[0]["steps"]] == [
+            if frame.name == PLAN and [plan_step["status"] for plan_step in data_of(frame)[0]["steps"]] == [
                 "in_progress",
                 "in_progress",
             ]:

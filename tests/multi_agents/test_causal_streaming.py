@@ -126,19 +126,19 @@ async def test_a_delegation_and_its_inner_tool_are_announced_while_they_run(kind
 @everywhere
 async def test_a_structured_answer_streams_while_its_call_is_incomplete(kind: str, version: str) -> None:
     gate, value = Gate(), token()
-    one, two, three, four, five = some_pieces("answer", 5)
+    first, two, three, four, five = some_pieces("answer", 5)
     # A field before it, and escapes cut in the middle: a newline, one \u escape, a pair of them, a
     # quotation mark.
     pieces = (
         '{"citations": [], "con',
-        f'tent": "{one}',
+        f'tent": "{first}',
         f"{two}\\",
         f"n{three}\\u00",
         f"e9{four}\\ud83d\\u",
         f'de00{five}\\"',
         ' {{tool:look.value}}"}',
     )
-    answer = Call("PlatformEngineerResponse", arg_pieces=pieces, gated=(None, one, two, three, four, five))
+    answer = Call("PlatformEngineerResponse", arg_pieces=pieces, gated=(None, first, two, three, four, five))
     script = Script(Turn(Call("look", {})), Turn(answer, gate=gate))
     env = {"USE_STRUCTURED_RESPONSE": "true"}
     async with run_scripted_system(
@@ -146,7 +146,7 @@ async def test_a_structured_answer_streams_while_its_call_is_incomplete(kind: st
     ) as stage:
         stream = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
     assert gate.failure is None
-    assert stream.answer == f'{one}{two}\n{three}é{four}😀{five}" {value}'
+    assert stream.answer == f'{first}{two}\n{three}é{four}😀{five}" {value}'
     assert stream.streamed_texts == [stream.answer]
     assert "".join(stream.texts("streaming_result")) == stream.answer  # nothing was taken back on the way
 
@@ -155,13 +155,13 @@ def buffering(app: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
     """The application behind something that hands on a response only when it is complete."""
 
     async def wrapped(scope: Any, receive: Any, send: Any) -> None:
-        held: list[Any] = []
+        buffer: list[Any] = []
 
         async def hold(message: Any) -> None:
-            held.append(message)
+            buffer.append(message)
             if message["type"] == "http.response.body" and not message.get("more_body"):
-                for one in held:
-                    await send(one)
+                for buffered in buffer:
+                    await send(buffered)
 
         await app(scope, receive, hold if scope["type"] == "http" else send)
 

@@ -275,8 +275,8 @@ def github(*turns: Turn) -> LocalAgent:
 
 
 def form(stream: ReceivedStream) -> dict[str, Any]:
-    (asked,) = stream.named("UserInputMetaData")
-    data: dict[str, Any] = asked.artifact["parts"][0]["data"]
+    (frame,) = stream.named("UserInputMetaData")
+    data: dict[str, Any] = frame.artifact["parts"][0]["data"]
     return data
 
 
@@ -303,7 +303,7 @@ async def test_an_agent_asks_and_the_answer_reaches_it(where: Where, dialect: Di
 
 @both_placements
 async def test_an_agent_asks_twice(where: Where) -> None:
-    one, two = a_name(), a_name()
+    first, two = a_name(), a_name()
     turns = (
         Turn(Call("ask_form")),
         Turn(Call("ask_again")),
@@ -311,14 +311,14 @@ async def test_an_agent_asks_twice(where: Where) -> None:
     )
     async with place_agent(github(*turns), where) as far, supervisor(asks("github"), agents=[far]) as client:
         stream = await paused(client, V10)
-        half = await answered(client, V10, V10.data({"repo": one}), taskId=stream.task_id)
+        half = await answered(client, V10, V10.data({"repo": first}), taskId=stream.task_id)
         more = await answered(
             client,
             V10,
             V10.data({"resume": {form(half)["request_id"]: {"repo": two}}}),
             taskId=stream.task_id,
         )
-    assert (half.last.state, more.answer) == ("input-required", f"{one} {two}")
+    assert (half.last.state, more.answer) == ("input-required", f"{first} {two}")
 
 
 @both_placements
@@ -360,14 +360,14 @@ async def test_the_time_a_person_takes_is_not_the_agents() -> None:
             await answered(client, V10, V10.data({"repo": a_name()}), taskId=stream.task_id)
         ).last.state == "completed"
         worked = time.monotonic() - began
-    told = [message["metadata"]["caipe.timeout_seconds"] for message in running.messages()]
-    assert len(told) == 2
-    assert told[1] >= patience - worked  # however slow the machine is, only the work counts
+    timeouts = [message["metadata"]["caipe.timeout_seconds"] for message in running.messages()]
+    assert len(timeouts) == 2
+    assert timeouts[1] >= patience - worked  # however slow the machine is, only the work counts
 
 
 @both_placements
 async def test_two_agents_that_ask_at_once_are_answered_apart(where: Where) -> None:
-    one, two = a_name(), a_name()
+    first_name, two = a_name(), a_name()
     script = Script(Turn(Call("ask_form")), Turn(Say("{{user}}: {{tool:ask_form.repo}}")))
     async with (
         place_agent(agent("github", script, form_tool()), where) as far,
@@ -378,14 +378,14 @@ async def test_two_agents_that_ask_at_once_are_answered_apart(where: Where) -> N
             frame.artifact["parts"][0]["data"]["request_id"] for frame in stream.named("UserInputMetaData")
         )
         half = await answered(
-            client, V10, V10.data({"resume": {first: {"repo": one}}}), taskId=stream.task_id
+            client, V10, V10.data({"resume": {first: {"repo": first_name}}}), taskId=stream.task_id
         )
         more = await answered(
             client, V10, V10.data({"resume": {second: {"repo": two}}}), taskId=stream.task_id
         )
     assert half.last.state == "input-required"
     heard = "".join([*half.texts("subagent_result"), *more.texts("subagent_result")])
-    assert one in heard
+    assert first_name in heard
     assert two in heard
     assert more.last.state == "completed"
 

@@ -254,14 +254,14 @@ async def record(
     here: World, remote: frozenset[str], starting: asyncio.Semaphore, talking: asyncio.Lock
 ) -> Recording:
     async with starting, here.supervisor(remote) as (program, client):
-        given = Path(f"/proc/{program.process.pid}/environ").read_bytes()
-        assert (here.seal.encode() in given) == ("vault" not in remote)
+        environ = Path(f"/proc/{program.process.pid}/environ").read_bytes()
+        assert (here.seal.encode() in environ) == ("vault" not in remote)
         ready = (await client.http.get(f"{client.url}ready")).json()["components"]
         assert {name for name in AGENTS if ready[f"agent {name}"]["placement"] == "remote"} == remote
         async with talking:  # one at a time: the models cannot tell the supervisors apart
             before = len(here.models.requests)
-            turns, shown = await converse(client), await in_terminal(client)
-            return Recording(remote, turns, shown, here.models.requests[before:])
+            turns, screens = await converse(client), await in_terminal(client)
+            return Recording(remote, turns, screens, here.models.requests[before:])
 
 
 def put_to_models(recording: Recording) -> list[str]:
@@ -358,19 +358,19 @@ def expect_the_conversation(recording: Recording, seal: str) -> None:
     kinds = {event.kind for turn in recording.turns for event in turn}
     assert kinds >= {"plan_updated", "tool_progress", "text_discarded", "notice"}
     assert "❌ Vault: Tool Fail failed" in recording.shown[0].err
-    asked = [
+    requests = [
         said(request)
         for request in recording.asked
         if request.model == "atlas" and request.last_user == "What do you remember?"
     ]
-    assert all(["user", "Find the release.", None, []] in messages for messages in asked)
-    assert [len(messages) for messages in asked] == [7, 9] * 2
+    assert all(["user", "Find the release.", None, []] in messages for messages in requests)
+    assert [len(messages) for messages in requests] == [7, 9] * 2
 
 
 def expect_every_damage_to_be_seen(recording: Recording) -> None:
     for turn in recording.turns:
-        whole = normalize_events(turn)
-        unseen = [what for what, events in damaged(turn) if normalize_events(events) == whole]
+        undamaged = normalize_events(turn)
+        unseen = [what for what, events in damaged(turn) if normalize_events(events) == undamaged]
         assert unseen == []
     for done in recording.shown:
         lines = done.err.splitlines()
@@ -389,7 +389,7 @@ async def test_a_frame_that_is_lost_on_the_way_is_fetched_again(tmp_path: Path) 
             serve_app(proxy.app) as url,
             here.supervisor(frozenset({"atlas"}), {"atlas": url}) as (_, client),
         ):
-            whole = normalize_events((await client.ask(QUESTIONS[0], version="1.0")).events)
+            undamaged = normalize_events((await client.ask(QUESTIONS[0], version="1.0")).events)
             for mark, times in (
                 (b"tool_notification_start", 2),
                 (b"tool_notification_end", 1),
@@ -397,7 +397,7 @@ async def test_a_frame_that_is_lost_on_the_way_is_fetched_again(tmp_path: Path) 
             ):
                 proxy.lose(mark, times)
                 stream = await client.ask(QUESTIONS[0], version="1.0")
-                assert difference(whole, normalize_events(stream.events)) == ""
+                assert difference(undamaged, normalize_events(stream.events)) == ""
                 assert len(proxy.lost) == times
 
 
@@ -405,10 +405,10 @@ def test_agents_at_work_at_the_same_time_may_interleave_in_any_way() -> None:
     first, second = ([_started(name), _wrote(name), _finished(name)] for name in ("atlas", "harbor"))
     mixed = [first[0], second[0], second[1], first[1], second[2], first[2]]
     assert normalize_events(mixed) == normalize_events([*first, *second])
-    shown = "🔧 Supervisor: Calling Agent Atlas...\n🔧 Supervisor: Calling Agent Harbor...\n"
-    one, two = "✅ Supervisor: Atlas completed\n", "✅ Supervisor: Harbor completed\n"
-    assert normalize_screen(shown + one + two) == normalize_screen(shown + two + one)
-    assert normalize_screen(shown + one + two) != normalize_screen(shown + one + one)
+    calls = "🔧 Supervisor: Calling Agent Atlas...\n🔧 Supervisor: Calling Agent Harbor...\n"
+    atlas, two = "✅ Supervisor: Atlas completed\n", "✅ Supervisor: Harbor completed\n"
+    assert normalize_screen(calls + atlas + two) == normalize_screen(calls + two + atlas)
+    assert normalize_screen(calls + atlas + two) != normalize_screen(calls + atlas + atlas)
 
 
 def test_a_delegation_after_another_is_not_one_beside_it() -> None:

@@ -125,11 +125,11 @@ def assigned(model: OpenAIServer) -> int:
 @contextlib.asynccontextmanager
 async def answering(body: bytes | None) -> AsyncIterator[str]:
     """A server that gives one answer to everybody; without one it listens and says nothing."""
-    held = asyncio.Event()
+    released = asyncio.Event()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if body is None:
-            await held.wait()
+            await released.wait()
         else:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(body)
@@ -139,7 +139,7 @@ async def answering(body: bytes | None) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     finally:
-        held.set()
+        released.set()
         server.close()
 
 
@@ -151,10 +151,10 @@ async def test_an_unreachable_agent_runs_here_with_a_notice(tmp_path: Path, how:
     }
     async with contextlib.AsyncExitStack() as stack:
         model = await stack.enter_async_context(OPENAI.serve(BOOK))
-        gone = how == "refuses"
+        refuses = how == "refuses"
         url = (
             f"http://127.0.0.1:{free_port()}/"
-            if gone
+            if refuses
             else await stack.enter_async_context(answering(bodies[how]))
         )
         variables = {"PLACEMENT_FALLBACK": "true", "AGENT_CONNECT_TIMEOUT_SECONDS": "0.5"}

@@ -38,11 +38,11 @@ async def supervisor_system(env: dict[str, str] | None = None, agents: Any = ())
 
 async def agent_system(env: dict[str, str], prompt: str = "", name: str = "argocd") -> str:
     """The system prompt that a sub-agent's model gets."""
-    one, inner = member(name, prompt)
+    outer, inner = member(name, prompt)
     model = scripted_model(
         Turn(Call("task", {"description": "Up?", "subagent_type": name})), Turn(Say("Done."))
     )
-    await GraphConversation(model, [one], env=env).ask()
+    await GraphConversation(model, [outer], env=env).ask()
     return inner.requests[0].system
 
 

@@ -65,20 +65,20 @@ async def test_a_question_goes_through_three_models_and_back(kind: str) -> None:
     script, members = team(values)
     async with run_scripted_system(script, *members, kind=kind, key="right", accepted_key="right") as stage:
         stream = await stage.ask("What do they have?")
-        asked = {name: stage.requests(name) for name in ("supervisor", *values)}
+        model_requests = {name: stage.requests(name) for name in ("supervisor", *values)}
     assert stream.streamed_texts == ["I ask both.", f"argocd={values['argocd']} github={values['github']} "]
     assert stream.answer == f"argocd={values['argocd']} github={values['github']} "
     for name, value in values.items():
         mine = [frame for frame in stream.named("subagent_result") if frame.metadata["source_agent"] == name]
         assert joined(mine) == [f"{name} looks.", f"value={value}"]
-        assert [request.messages[0].text for request in asked[name]] == [f"What has {name}?"] * 2
-        assert set(asked[name][0].tools) == {"look", "CAIPEAgentResponse", "wait"}
-    assert [len(requests) for requests in asked.values()] == [2, 2, 2]
-    assert all(request.stream for requests in asked.values() for request in requests)
-    assert "task" in asked["supervisor"][0].tools
-    assert [message.text for message in asked["supervisor"][1].messages if message.role == "tool"] == [
-        f"value={value}" for value in values.values()
-    ]
+        assert [request.messages[0].text for request in model_requests[name]] == [f"What has {name}?"] * 2
+        assert set(model_requests[name][0].tools) == {"look", "CAIPEAgentResponse", "wait"}
+    assert [len(requests) for requests in model_requests.values()] == [2, 2, 2]
+    assert all(request.stream for requests in model_requests.values() for request in requests)
+    assert "task" in model_requests["supervisor"][0].tools
+    assert [
+        message.text for message in model_requests["supervisor"][1].messages if message.role == "tool"
+    ] == [f"value={value}" for value in values.values()]
 
 
 @everywhere
@@ -143,16 +143,16 @@ async def test_a_refusal_fails_the_task_in_words_and_without_secrets(
     script = Script(Turn(Fail(status, message=f"The key {key} of {secret} will not do.")))
     async with run_scripted_system(script, kind=kind, key=key) as stage:
         stream = await stage.ask()
-        asked = len(stage.requests())
+        request_count = len(stage.requests())
     event = failed(stream)
     assert (event.code, event.retryable) == (code, helps)
     assert event.message.startswith(words)
-    assert asked == (3 if helps else 1)
-    said = stream.raw.decode() + "\n".join(
+    assert request_count == (3 if helps else 1)
+    output = stream.raw.decode() + "\n".join(
         record.getMessage() for record in caplog.records if record.name.startswith("ai_platform")
     )
-    assert key not in said
-    assert secret not in said
+    assert key not in output
+    assert secret not in output
     assert key not in caplog.text
     assert not stream.named("final_result", "partial_result", "streaming_result")
 
@@ -193,9 +193,9 @@ async def test_a_busy_model_is_asked_again_after_the_time_it_names(kind: str) ->
         asyncio.timeout(20),
     ):
         stream = await stage.ask()
-        asked = len(stage.requests())
+        request_count = len(stage.requests())
     assert stream.answer == f"It is {value}"
-    assert asked == 4
+    assert request_count == 4
     assert stream.streamed_texts == [f"It is {value}"]
 
 
@@ -216,8 +216,8 @@ async def test_a_server_that_fails_once_is_asked_again_unseen(kind: str) -> None
     )
     async with run_scripted_system(script, argocd, kind=kind) as stage:
         stream = await stage.ask()
-        asked = [len(stage.requests(name)) for name in ("supervisor", "argocd")]
-    assert asked == [4, 4]
+        request_counts = [len(stage.requests(name)) for name in ("supervisor", "argocd")]
+    assert request_counts == [4, 4]
     assert stream.answer == f"It is {value}"
     assert len(stream.notifications) == 4
     assert not [event for event in stream.events if event.kind in ("notice", "text_discarded", "failed")]
@@ -244,13 +244,13 @@ async def test_an_error_event_in_mid_stream_is_retried_and_what_was_said_is_repl
 
 @everywhere
 async def test_error_events_in_every_attempt_fail_the_task_in_words(kind: str) -> None:
-    gate, kept, secret = Gate(), unique_pieces("kept", 2, random.Random()), token("secret")
-    script = Script(Turn(Say(*kept), Fail(529, message=f"Overloaded {secret}"), gate=gate))
+    gate, last_pieces, secret = Gate(), unique_pieces("kept", 2, random.Random()), token("secret")
+    script = Script(Turn(Say(*last_pieces), Fail(529, message=f"Overloaded {secret}"), gate=gate))
     async with run_scripted_system(script, kind=kind, env={"LLM_ATTEMPTS": "1"}) as stage:
         stream = await collect_frames(stage.client.stream("Which?"), gate, "streaming_result")
     event = failed(stream)
     assert (event.code, event.retryable) == ("model_unavailable", True)
-    assert [frame.text for frame in stream.named("partial_result")] == ["".join(kept)]
+    assert [frame.text for frame in stream.named("partial_result")] == ["".join(last_pieces)]
     assert secret not in stream.raw.decode()
 
 

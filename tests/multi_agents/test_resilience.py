@@ -83,12 +83,12 @@ def assert_silent(stream: ReceivedStream, *secrets: str) -> None:
         assert word.encode() not in stream.raw
 
 
-async def read_until(frames: Any, found: Callable[[Frame], bool]) -> list[Frame]:
+async def read_until(frames: Any, is_last: Callable[[Frame], bool]) -> list[Frame]:
     stream: list[Frame] = []
     async with asyncio.timeout(WAIT):
         async for frame in frames:
             stream.append(frame)
-            if found(frame):
+            if is_last(frame):
                 return stream
     raise AssertionError("the stream ended before")
 
@@ -124,13 +124,13 @@ async def test_the_time_that_a_busy_model_asks_for_is_obeyed() -> None:
 
 @each_provider
 async def test_a_model_that_breaks_off_is_asked_again_and_its_half_text_is_gone(provider: Provider) -> None:
-    half, whole = uuid.uuid4().hex, uuid.uuid4().hex
+    half, complete = uuid.uuid4().hex, uuid.uuid4().hex
     async with run_behind_provider(
-        provider, Script(Attempts(Turn(Say(half, " and"), Die()), Turn(Say(whole, " it is."))))
+        provider, Script(Attempts(Turn(Say(half, " and"), Die()), Turn(Say(complete, " it is."))))
     ) as (_, client):
         stream = await client.ask("Hello")
-        assert stream.answer == f"{whole} it is."
-        assert stream.streamed_texts == [f"{whole} it is."]
+        assert stream.answer == f"{complete} it is."
+        assert stream.streamed_texts == [f"{complete} it is."]
         task = (await client.call("tasks/get", {"id": stream.task_id}))["result"]
         assert half not in json.dumps(task)
 
@@ -292,7 +292,7 @@ async def test_after_a_failed_run_the_next_question_is_answered(provider: Provid
 BROKEN = ["{place: 1}", "not JSON", '{"place": 1}}', "[1, 2]", '"text"']
 
 
-def stumbling(broken: str, said: str = "") -> Callable[[Request], Turn]:
+def stumbling(broken: str, text: str = "") -> Callable[[Request], Turn]:
     """The first call has arguments that are no JSON; told so, it calls properly, and then it answers."""
 
     def turn(request: Request) -> Turn:
@@ -301,7 +301,7 @@ def stumbling(broken: str, said: str = "") -> Callable[[Request], Turn]:
             return Turn(Say("It is {{tool:look.value}}."))
         if any("not valid JSON" in message.text for message in results):
             return Turn(Call("look"))
-        return Turn(*([Say(said)] if said else []), Call("look", arg_pieces=(broken,)))
+        return Turn(*([Say(text)] if text else []), Call("look", arg_pieces=(broken,)))
 
     return turn
 
@@ -664,8 +664,8 @@ async def test_when_one_of_parallel_agents_fails_the_work_of_the_others_is_kept(
         agents = [agent("github", None), *(agent(name, None, look.tool) for name, look in looks.items())]
         async with supervisor(None, agents=agents, env=provider.settings(server)) as client:
             stream = await client.ask("Go")
-            kept = f"It is {looks['argocd'].value}. It is {looks['jira'].value}. Agent github failed: "
-            assert stream.answer.startswith(kept)
+            results = f"It is {looks['argocd'].value}. It is {looks['jira'].value}. Agent github failed: "
+            assert stream.answer.startswith(results)
             ends = {
                 word
                 for word in stream.texts("tool_notification_end")

@@ -45,7 +45,12 @@ def tool_events(stream: ReceivedStream) -> list[tuple[str, str, Any]]:
         if isinstance(event, ToolStarted | ToolFinished) and not event.delegates
     ]
     return [
-        (one.kind, one.tool, one.arguments if isinstance(one, ToolStarted) else one.outcome) for one in begun
+        (
+            tool_event.kind,
+            tool_event.tool,
+            tool_event.arguments if isinstance(tool_event, ToolStarted) else tool_event.outcome,
+        )
+        for tool_event in begun
     ]
 
 
@@ -137,8 +142,8 @@ async def test_edited_arguments_are_called_shown_and_told_to_the_model(tmp_path:
         ("tool_started", "drop_note", {"note": "b {x}"}),
         ("tool_finished", "drop_note", "ok"),
     ]
-    [told] = desk.tool_results()
-    note, _, result = told.partition("\n")
+    [tool_result] = desk.tool_results()
+    note, _, result = tool_result.partition("\n")
     assert note == '[A person changed the arguments of this call to {"note": "b {x}"}]'
     assert json.loads(result) == {"done": "drop_note b {x}"}
     [resolved] = events_of_kind(more, InputResolved)
@@ -229,24 +234,28 @@ async def test_three_calls_are_decided_one_by_one_in_any_order(tmp_path: Path, w
         stream = await person.ask()
         ids = request_ids_by_note(stream)
         assert sorted(ids) == ["a", "b", "c"]
-        one = await person.answer(stream, {ids["b"]: approval_decision()})
+        first = await person.answer(stream, {ids["b"]: approval_decision()})
         assert desk.recorded_calls == [{"tool": "drop_note", "note": "b"}]
         two = await person.answer(stream, {ids["c"]: {"type": "edit", "arguments": {"note": "see"}}})
         assert desk.recorded_calls[1:] == [{"tool": "drop_note", "note": "see"}]
         rest = await person.answer(stream, {ids["a"]: {"type": "reject", "message": "Not this one."}})
-    assert [part.last.state for part in (one, two, rest)] == ["input-required", "input-required", "completed"]
-    assert [set(events_of_kind(part, Paused)[-1].requests) for part in (one, two)] == [
+    assert [part.last.state for part in (first, two, rest)] == [
+        "input-required",
+        "input-required",
+        "completed",
+    ]
+    assert [set(events_of_kind(part, Paused)[-1].requests) for part in (first, two)] == [
         {ids["a"], ids["c"]},
         {ids["a"]},
     ]
-    assert [requests(part) for part in (one, two, rest)] == [[], [], []]  # nothing is asked a second time
+    assert [requests(part) for part in (first, two, rest)] == [[], [], []]  # nothing is asked a second time
     assert desk.recorded_calls == [{"tool": "drop_note", "note": "b"}, {"tool": "drop_note", "note": "see"}]
-    told = desk.tool_results()
-    assert [text.split()[0] for text in told] == ["A", '{"done":', "[A"]  # in the order of the calls
-    assert "Not this one." in told[0]
+    results = desk.tool_results()
+    assert [text.split()[0] for text in results] == ["A", '{"done":', "[A"]  # in the order of the calls
+    assert "Not this one." in results[0]
     assert len(desk.model.requests) == 2  # the model was asked once before and once after all of them
-    shown = [arguments["note"] for kind, _, arguments in tool_events(rest) if kind == "tool_started"]
-    assert shown == ["b", "see", "a"]  # each once, when it was decided
+    notes = [arguments["note"] for kind, _, arguments in tool_events(rest) if kind == "tool_started"]
+    assert notes == ["b", "see", "a"]  # each once, when it was decided
 
 
 @everywhere

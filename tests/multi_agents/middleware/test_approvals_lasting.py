@@ -106,8 +106,8 @@ async def test_what_was_asked_before_always_still_waits_for_its_own_decision(
     async with run_in_memory(desk) as person:
         stream = await person.ask()
         ids = request_ids_by_note(stream)
-        one = await person.answer(stream, {ids.pop(always): ALWAYS})
-        assert (one.last.state, set(events_of_kind(one, Paused)[-1].requests)) == (
+        first = await person.answer(stream, {ids.pop(always): ALWAYS})
+        assert (first.last.state, set(events_of_kind(first, Paused)[-1].requests)) == (
             "input-required",
             set(ids.values()),
         )
@@ -141,7 +141,7 @@ async def test_always_can_be_taken_back(tmp_path: Path, where: Where) -> None:
         stream = await person.ask("desk drop_note a")
         await person.answer(stream, {only_request_id(stream): ALWAYS})
         log, row = await kept(desk, person, stream)
-        assert [one.tool for one in await log.list_allowances(row.owner, row.context_id)] == [
+        assert [allowance.tool for allowance in await log.list_allowances(row.owner, row.context_id)] == [
             "desk/drop_note"
         ]
         assert await log.disallow(row.owner, row.context_id, "desk/drop_note")

@@ -293,10 +293,10 @@ async def test_a_long_result_is_cut_before_a_model_sees_it(
         stream = await client.ask("Dig")
         assert stream.last.state == "completed"
     [result] = model.requests[-1].tool_results["dig"]
-    cut, mark, told = result.partition("\n[Output truncated")
+    cut, mark, note = result.partition("\n[Output truncated")
     assert len(cut) == 1000
     assert mark
-    assert "characters in all" in told
+    assert "characters in all" in note
     assert cut.partition("head=")[2][:32] in stream.answer
 
 

@@ -88,15 +88,15 @@ def expected(archive: Archive, word: str, ways: Mapping[str, tuple[tuple[str, ..
 
 async def converse(client: Client, archive: Archive, turns: int) -> list[ReceivedStream]:
     """Asks one question after another on one context; each answer holds the values of its own turn."""
-    stream: list[ReceivedStream] = []
+    streams: list[ReceivedStream] = []
     for number in range(turns):
         word = list(WAYS)[number % len(WAYS)]
-        more = {"contextId": stream[0].context_id} if stream else {}
-        stream.append(await client.ask(f"Question {number}: {word}.", **more))
-        assert stream[-1].last.state == "completed", stream[-1].last.status_text
-        assert stream[-1].answer == expected(archive, word)
-        assert stream[-1].streamed_texts[-1] == stream[-1].answer
-    return stream
+        more = {"contextId": streams[0].context_id} if streams else {}
+        streams.append(await client.ask(f"Question {number}: {word}.", **more))
+        assert streams[-1].last.state == "completed", streams[-1].last.status_text
+        assert streams[-1].answer == expected(archive, word)
+        assert streams[-1].streamed_texts[-1] == streams[-1].answer
+    return streams
 
 
 def assert_whole(server: ModelServer, most_overflows: int) -> None:
@@ -105,12 +105,12 @@ def assert_whole(server: ModelServer, most_overflows: int) -> None:
     assert len(overflow_refusals(server)) <= most_overflows
 
 
-async def assert_unseen(client: Client, stream: list[ReceivedStream], words: list[str]) -> None:
+async def assert_unseen(client: Client, streams: list[ReceivedStream], words: list[str]) -> None:
     """None of the words is in any byte of a stream or in any task."""
-    for one in stream:
-        task = json.dumps(await client.call("tasks/get", {"id": one.task_id}))
+    for received in streams:
+        task = json.dumps(await client.call("tasks/get", {"id": received.task_id}))
         for word in (*words, SUMMARY):
-            assert word.encode() not in one.raw
+            assert word.encode() not in received.raw
             assert word not in task
 
 
@@ -138,8 +138,8 @@ async def test_many_turns_with_large_results_are_all_answered(
         assert overflow_refusals(server), "the window was small enough to matter"
         assert len(summaries.said) >= turns // 10
         await assert_unseen(client, stream, summaries.said)
-        for said in summaries.said:
-            assert any(said in text for request in server.requests for text in summaries_of(request)), (
+        for summary in summaries.said:
+            assert any(summary in text for request in server.requests for text in summaries_of(request)), (
                 "each summary was used"
             )
         assert summaries.said[-1] in "".join(summaries_of(server.requests[-1])), (
@@ -154,11 +154,11 @@ async def test_a_summary_is_kept_and_used_until_there_is_a_newer_one() -> None:
     ) as (server, client):
         await converse(client, archive, 10)
         used = [
-            next(said for said in summaries.said if said in text)
+            next(summary for summary in summaries.said if summary in text)
             for request in server.requests
             for text in summaries_of(request)
         ]
-        order = [summaries.said.index(said) for said in used]
+        order = [summaries.said.index(summary) for summary in used]
         assert order == sorted(order)
         assert len(used) > len(summaries.said), "a summary serves several requests"
 
@@ -200,7 +200,9 @@ async def test_conversations_have_summaries_of_their_own() -> None:
         start = len(server.requests)
         await converse(client, archive, 5)
         assert len(summaries.said) > len(first)
-        assert not any(said in str(request.raw) for request in server.requests[start:] for said in first)
+        assert not any(
+            summary in str(request.raw) for request in server.requests[start:] for summary in first
+        )
 
 
 # --- summarising that fails -----------------------------------------------------------------------
@@ -222,12 +224,12 @@ async def test_when_summarising_fails_the_outline_is_kept_and_the_question_answe
     async with run_behind_provider(
         OPENAI, book(Script(Turn(*items))), tools=archive.tools, max_context_tokens=4000
     ) as (server, client):
-        stream = await converse(client, archive, 6)
+        streams = await converse(client, archive, 6)
         assert_whole(server, most_overflows=6)
-        [kept] = summaries_of(server.requests[-1])
-        assert "Question 0: single." in kept
-        assert stream[0].answer in kept
-        await assert_unseen(client, stream, ["Half a sum"])
+        [outline] = summaries_of(server.requests[-1])
+        assert "Question 0: single." in outline
+        assert streams[0].answer in outline
+        await assert_unseen(client, streams, ["Half a sum"])
 
 
 # --- one turn that is too much --------------------------------------------------------------------
@@ -340,18 +342,18 @@ async def test_a_question_that_is_longer_than_the_window_is_answered(provider: P
 
 
 async def test_long_answers_are_summarised_too() -> None:
-    summaries, said = Summaries(), list[str]()
+    summaries, answers = Summaries(), list[str]()
 
     def talk(request: Request) -> Turn:
-        said.append(uuid.uuid4().hex)
-        return Turn(Say(f"{said[-1]} ", random.randbytes(1000).hex()))
+        answers.append(uuid.uuid4().hex)
+        return Turn(Say(f"{answers[-1]} ", random.randbytes(1000).hex()))
 
     casting = Book({SUMMARISING: summaries.script}, default=Script(talk))
     async with run_behind_provider(OPENAI, casting, max_context_tokens=3000) as (server, client):
-        stream = [await client.ask("Talk")]
+        streams = [await client.ask("Talk")]
         for _ in range(11):
-            stream.append(await client.ask("Go on", contextId=stream[0].context_id))
-            assert stream[-1].answer.startswith(said[-1])
+            streams.append(await client.ask("Go on", contextId=streams[0].context_id))
+            assert streams[-1].answer.startswith(answers[-1])
         assert_whole(server, most_overflows=6)
         assert summaries.said
-        await assert_unseen(client, stream, summaries.said)
+        await assert_unseen(client, streams, summaries.said)

@@ -77,9 +77,9 @@ class Stage:
             (await self.client.http.get(f"{self.client.url}v1/tasks/{self.task_id}/calls")).json()["calls"]
         )
 
-    async def say(self, key: str, said: Any, **more: Any) -> Any:
+    async def say(self, key: str, outcome: Any, **more: Any) -> Any:
         url = f"{self.client.url}v1/tasks/{self.task_id}/calls/{quote(key, safe='')}/outcome"
-        return await self.client.http.post(url, json=said, **more)
+        return await self.client.http.post(url, json=outcome, **more)
 
     async def seen_by_the_model(self, question: str) -> list[str]:
         """Asks in the same conversation; what the model then sees of the user's side."""
@@ -224,8 +224,8 @@ async def test_what_cannot_be_taken_as_a_word_is_refused_with_a_sentence(tmp_pat
             [],
             "done",
         ]
-        for said in wrong:
-            assert "not_done" in problem(await stage.say(call["key"], said), 400)
+        for outcome in wrong:
+            assert "not_done" in problem(await stage.say(call["key"], outcome), 400)
         large = {"outcome": "done", "note": "x" * 70_000}
         assert "larger" in problem(await stage.say(call["key"], large), 400)
         plain = await stage.say(call["key"], {"outcome": "done"}, headers={"content-type": "text/plain"})
@@ -234,7 +234,7 @@ async def test_what_cannot_be_taken_as_a_word_is_refused_with_a_sentence(tmp_pat
             problem(await stage.say("tools/other", {"outcome": "done"}), 404)
             == "The task has no call tools/other."
         )
-        assert [one["state"] for one in await stage.calls()] == ["unknown"]
+        assert [journalled["state"] for journalled in await stage.calls()] == ["unknown"]
 
         assert (await stage.say(call["key"], {"outcome": "done"})).status_code == 200
         assert (await stage.say(call["key"], {"outcome": "done"})).status_code == 200, (
@@ -289,10 +289,10 @@ async def test_the_command_lists_calls_and_takes_a_word(tmp_path: Path) -> None:
         assert (other.code, "delete_repo" in other.err) == (1, True)
         missing = await outcome("no-task", CALL_ID, "--done")
         assert (missing.code, missing.err) == (1, "There is no task no-task.\n")
-        assert [one["state"] for one in await stage.calls()] == ["unknown"]
+        assert [journalled["state"] for journalled in await stage.calls()] == ["unknown"]
 
-        said = await outcome(stage.task_id, "create_repo", "--not-done", "--note", "It is not there.")
-        assert (said.code, said.err) == (
+        result = await outcome(stage.task_id, "create_repo", "--not-done", "--note", "It is not there.")
+        assert (result.code, result.err) == (
             0,
             "Noted: the user says that create_repo did not take effect. It is not there.\n",
         )

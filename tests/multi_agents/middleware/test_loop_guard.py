@@ -30,7 +30,7 @@ class Builds:
     """A tool that says how something is; it counts its calls."""
 
     def __init__(
-        self, said: Callable[[int], str] = lambda _: "running", metadata: dict[str, Any] | None = None
+        self, answer: Callable[[int], str] = lambda _: "running", metadata: dict[str, Any] | None = None
     ) -> None:
         self.calls = 0
 
@@ -38,7 +38,7 @@ class Builds:
         async def status(of: str) -> str:
             """How it is."""
             self.calls += 1
-            return said(self.calls)
+            return answer(self.calls)
 
         status.metadata = metadata
         self.tool: BaseTool = status
@@ -62,12 +62,12 @@ def delegating() -> ScriptedChatModel:
 
 def results(model: ScriptedChatModel, name: str = "status") -> list[str]:
     """What the model was shown of the tool."""
-    return [one.text for one in model.requests[-1].since_user if one.tool == name]
+    return [message.text for message in model.requests[-1].since_user if message.tool == name]
 
 
 def warned(model: ScriptedChatModel) -> list[bool]:
     """Which results told the model that it repeats itself."""
-    return ["the same call with the same result" in one for one in results(model)]
+    return ["the same call with the same result" in result for result in results(model)]
 
 
 def notices(stream: ReceivedStream) -> list[tuple[str, str, str]]:
@@ -155,8 +155,8 @@ async def test_repetitions_need_not_follow_each_other() -> None:
 
 
 async def test_a_change_in_between_does_not_end_the_count_of_what_came_before() -> None:
-    said = itertools.cycle(["running", "queued"])
-    model, builds = obedient(), Builds(lambda _: next(said))
+    states = itertools.cycle(["running", "queued"])
+    model, builds = obedient(), Builds(lambda _: next(states))
     async with supervisor(model, tools=[builds.tool]) as client:
         stream = await client.ask("How is the build?")
     assert (builds.calls, notices(stream)) == (11, [("loop_guard", NOTICE, "supervisor")])
@@ -169,8 +169,10 @@ async def test_a_failure_that_repeats_is_a_repetition_and_stays_a_failure() -> N
     model, builds = acting(*[Turn(LOOK)] * 3, Turn(Say("It is away."))), Builds(fail)
     async with supervisor(model, tools=[builds.tool]) as client:
         await client.ask("How is the build?")
-    shown = [one for one in model.requests[-1].raw["messages"] if isinstance(one, ToolMessage)]
-    assert [one.status for one in shown] == ["error"] * 3
+    tool_messages = [
+        message for message in model.requests[-1].raw["messages"] if isinstance(message, ToolMessage)
+    ]
+    assert [message.status for message in tool_messages] == ["error"] * 3
     assert warned(model) == [False, False, True]
 
 
@@ -257,7 +259,7 @@ class Router(OfflineModel):
     offered: list[set[str]] = []  # noqa: RUF012 - pydantic copies it
 
     def bind_tools(self, tools: Any, **more: Any) -> Any:
-        self.offered.append({one.name for one in tools})
+        self.offered.append({offered_tool.name for offered_tool in tools})
         return super().bind_tools(tools, **more)
 
 

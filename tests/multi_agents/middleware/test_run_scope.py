@@ -30,8 +30,8 @@ ONLY, NONE, HEADING = (
 )
 
 
-def scope(**given: Any) -> dict[str, Any]:
-    return {"caipe.scope": given}
+def scope(**fields: Any) -> dict[str, Any]:
+    return {"caipe.scope": fields}
 
 
 def to(*names: str, text: str = "Look.") -> Turn:
@@ -49,11 +49,14 @@ async def say(client: Client, *parts: Any, dialect: Dialect = V10, **more: Any) 
 
 def offered(request: Request) -> list[str]:
     """The agents in the description of `task`, as the model got it."""
-    found = [
-        one["function"]["description"] for one in request.raw["tools"] if one["function"]["name"] == "task"
+    descriptions = [
+        tool["function"]["description"] for tool in request.raw["tools"] if tool["function"]["name"] == "task"
     ]
     return [
-        line[2:].partition(":")[0] for about in found for line in about.splitlines() if line.startswith("- ")
+        line[2:].partition(":")[0]
+        for about in descriptions
+        for line in about.splitlines()
+        if line.startswith("- ")
     ]
 
 
@@ -117,9 +120,11 @@ async def test_one_without_the_other() -> None:
             {"instructions": " "},
         ):
             await say(client, "Well?", scope(**bounds))
-    told = [(offered(one), ONLY in one.system, HEADING in one.system) for one in model.requests]
+    requests = [
+        (offered(request), ONLY in request.system, HEADING in request.system) for request in model.requests
+    ]
     every = ["jira", "github"]
-    assert told == [(["jira"], True, False), (every, False, True), *[(every, False, False)] * 3]
+    assert requests == [(["jira"], True, False), (every, False, True), *[(every, False, False)] * 3]
 
 
 @pytest.mark.parametrize("names", [[], ["unknown"], ["Jira", ""]], ids=str)
@@ -175,8 +180,8 @@ async def test_the_scope_holds_over_a_pause_and_a_restart(where: Where, tmp_path
         async with supervisor_on(in_folder(tmp_path), model, agents=agents) as client:
             stream = ReceivedStream(
                 [
-                    one
-                    async for one in client.open(
+                    frame
+                    async for frame in client.open(
                         V10.stream, V10.message("Go.", V10.data(scope(agents=["github"])))
                     )
                 ]
@@ -277,8 +282,8 @@ async def test_a_scope_answers_nothing_and_stays_with_what_was_held() -> None:
     bounds = scope(agents=[], instructions="Rhyme.")
     async with supervisor(model, tools=[form], agents=desk.agents) as client:
         paused = await ask_until_paused(client, "Go.")
-        held = await say(client, "Something else.", bounds, contextId=paused.context_id)
-        assert (held.task_id, held.last.state) == (paused.task_id, "input-required")
+        waiting = await say(client, "Something else.", bounds, contextId=paused.context_id)
+        assert (waiting.task_id, waiting.last.state) == (paused.task_id, "input-required")
         new = await say(client, "drop", bounds, contextId=paused.context_id)
     started = next(event for event in new.events if isinstance(event, RunStarted))
     assert started.parts[0].model_dump()["text"] == "Something else."

@@ -78,9 +78,9 @@ async def test_another_tool_is_neither_offered_nor_run_nor_asked_about(tmp_path:
     )
     async with supervisor(model, tools=[repos.tool, version.tool], skills=catalog) as client:
         stream = await client.ask("Go.")
-    said = refused("create_repo", "version")
-    assert (stream.last.state, stream.answer, repos.made) == ("completed", f"{said} {version.value}", [])
-    assert ended(stream)["create"] == ("error", said)
+    refusal = refused("create_repo", "version")
+    assert (stream.last.state, stream.answer, repos.made) == ("completed", f"{refusal} {version.value}", [])
+    assert ended(stream)["create"] == ("error", refusal)
     assert stream.named("UserInputMetaData") == []
     before, after, *_ = model.requests
     assert set(before.tools) - set(after.tools) == {
@@ -115,12 +115,14 @@ async def test_another_agent_is_not_asked_and_its_step_has_failed(tmp_path: Path
         Turn(Say("{{tool:jira}} {{tool:github}}")),
     )
     catalog = await stocked(tmp_path, held("jira", "version"))
-    async with supervisor(model, agents=[agent(*one) for one in inner.items()], skills=catalog) as client:
+    async with supervisor(
+        model, agents=[agent(*inner_model) for inner_model in inner.items()], skills=catalog
+    ) as client:
         stream = await client.ask("Go.")
-    said = refused("The agent github", "jira", "version")
-    assert stream.answer == f"I am jira. {said}"
-    assert ended(stream)["no"] == ("error", said)
-    assert [name for name, one in inner.items() if one.requests] == ["jira"]
+    refusal = refused("The agent github", "jira", "version")
+    assert stream.answer == f"I am jira. {refusal}"
+    assert ended(stream)["no"] == ("error", refusal)
+    assert [name for name, inner_model in inner.items() if inner_model.requests] == ["jira"]
     assert [step["status"] for step in plans(stream)[-1]["steps"]] == ["completed", "failed"]
 
 
@@ -196,23 +198,23 @@ async def looked(folder: Path, where: Where, *names: str) -> tuple[ReceivedStrea
 
 
 async def test_an_agent_is_held_to_single_tools_wherever_it_runs(tmp_path: Path) -> None:
-    told: list[list[AnyEvent]] = []
+    streams: list[list[AnyEvent]] = []
     for where in ("in-process", "remote"):
         stream, repos, inner = await looked(
             tmp_path / where, where, "desk/look", "other/create_repo", "create_repo"
         )
         assert (stream.last.state, stream.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
         assert stream.named("UserInputMetaData") == []
-        assert [("look" in one.tools, "create_repo" in one.tools) for one in inner.requests] == [
+        assert [("look" in request.tools, "create_repo" in request.tools) for request in inner.requests] == [
             (True, False)
         ] * 3
-        told.append(
+        streams.append(
             [
-                one.model_copy(update={"usage": None}) if isinstance(one, Answered) else one
-                for one in stream.events
+                request.model_copy(update={"usage": None}) if isinstance(request, Answered) else request
+                for request in stream.events
             ]
         )
-    assert difference(normalize_events(told[0]), normalize_events(told[1])) == ""
+    assert difference(normalize_events(streams[0]), normalize_events(streams[1])) == ""
 
 
 @everywhere
@@ -249,7 +251,10 @@ async def test_the_agents_of_an_agent_are_held_with_it(tmp_path: Path, where: Wh
         agents=[agent("deep", deep, tool("look", "Seen."), repos.tool)],
     )
     catalog = await stocked(tmp_path, held("desk/look"))
-    async with place_agent(desk, where) as one, skilled(catalog, scripted(*TO_DESK), agents=[one]) as client:
+    async with (
+        place_agent(desk, where) as placed,
+        skilled(catalog, scripted(*TO_DESK), agents=[placed]) as client,
+    ):
         stream = await client.ask("Go.")
     assert (stream.last.state, stream.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
 
@@ -306,7 +311,7 @@ async def test_the_next_question_finds_the_agent_free(tmp_path: Path, where: Whe
         stream = await client.ask("Held.")
         paused = await ask_until_paused(client, "Free.", contextId=stream.context_id)
         await send_answers(client, paused, {request_ids(paused)[0]: {"type": "approve"}})
-    assert [one["name"] for one in repos.made] == ["cai"]
+    assert [repo["name"] for repo in repos.made] == ["cai"]
 
 
 # --- pauses and restarts --------------------------------------------------------------------------
@@ -327,13 +332,13 @@ async def test_it_holds_over_a_form_and_a_restart(tmp_path: Path, where: Where) 
     )
     await stocked(tmp_path, held("form", "desk/look"))
     async with place_agent(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk:
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "agents": [desk, agent("jira", Script(Turn(Say("Never said."))))],
             "tools": [form, repos.tool],
         }
-        async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
+        async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **options) as client:
             paused = await ask_until_paused(client)
-        async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
+        async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **options) as client:
             done = await send_answers(client, paused, {request_ids(paused)[0]: {"name": "cai"}})
     names = ("desk/look", "form")
     assert (
@@ -341,7 +346,7 @@ async def test_it_holds_over_a_form_and_a_restart(tmp_path: Path, where: Where) 
         == f"{refused('create_repo', *names)}|{refused('The agent jira', *names)}|{NOT_CALLED} Seen."
     )
     assert repos.made == []
-    assert [("create_repo" in one.tools, "form" in one.tools) for one in model.requests] == [
+    assert [("create_repo" in request.tools, "form" in request.tools) for request in model.requests] == [
         (True, True),
         *[(False, True)] * 3,
     ]
@@ -374,7 +379,7 @@ async def test_it_holds_in_an_agent_that_waits_for_a_person_over_a_restart(
         paused = await ask_until_paused(await start())
         await stack.pop_all().aclose()
         done = await send_answers(await start(), paused, {request_ids(paused)[0]: {"type": "approve"}})
-    assert [(one["tool"], one["note"]) for one in desk.recorded_calls] == [("drop_note", "a")]
+    assert [(call["tool"], call["note"]) for call in desk.recorded_calls] == [("drop_note", "a")]
     assert done.answer.startswith(
         "So: move_note was not called: for this assignment only drop_note may be used."
     )
@@ -386,17 +391,17 @@ async def test_it_holds_when_the_server_stops_in_the_middle(tmp_path: Path) -> N
     wait.name, wait.metadata = "hold", {"effect": "read"}
     model = scripted(Turn(load()), Turn(Call("hold")), Turn(CREATE), Turn(Say("{{tool:create_repo}}")))
     await stocked(tmp_path, held("hold", body="Body one."))
-    given: dict[str, Any] = {"tools": [wait, repos.tool]}
-    async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
+    options: dict[str, Any] = {"tools": [wait, repos.tool]}
+    async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **options) as client:
         stream = client.stream("Go.")
         first = await anext(stream)
         await waiting.started.wait()
     with contextlib.suppress(Exception):
         await stream.aclose()  # type: ignore[attr-defined]
     waiting.released.set()
-    async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
+    async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **options) as client:
         again = ReceivedStream(
-            [one async for one in client.open("tasks/resubscribe", {"id": first.update["id"]})]
+            [frame async for frame in client.open("tasks/resubscribe", {"id": first.update["id"]})]
         )
     assert (again.last.state, repos.made) == ("completed", [])
     assert results(model.requests[-1], "create_repo") == [refused("create_repo", "hold")]
@@ -473,9 +478,9 @@ async def paused_with(
         checkpointed(home) if (home / "supervisor").exists() else 0
     )  # now that the server has put its things away
     assert done.answer == "So."
-    shown = model.requests[2]
-    assert large.body in shown.system
-    assert [any(word in text for text in results(shown, "read_skill_file")) for word in large.details] == [
+    request = model.requests[2]
+    assert large.body in request.system
+    assert [any(word in text for text in results(request, "read_skill_file")) for word in large.details] == [
         True
     ] * 4
     return size, done, stream.raw + done.raw
@@ -486,11 +491,11 @@ async def look(large: Large, home: Path, storage: Storage, version: str) -> None
     are not.
     """
     if (home / "supervisor").exists():
-        kept = stored(home)
+        content = stored(home)
     else:
-        kept = repr([one async for one in storage.saver.alist(None)]).encode()
-    assert [word in kept for word in (b"question-7", TRIAGE.encode(), version.encode())] == [True] * 3
-    assert [word in kept for word in large.words] == [False] * 5
+        content = repr([checkpoint async for checkpoint in storage.saver.alist(None)]).encode()
+    assert [word in content for word in (b"question-7", TRIAGE.encode(), version.encode())] == [True] * 3
+    assert [word in content for word in large.words] == [False] * 5
 
 
 async def test_the_stores_hold_a_name_and_a_version_and_never_a_text(tmp_path: Path) -> None:

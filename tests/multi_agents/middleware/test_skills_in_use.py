@@ -72,7 +72,7 @@ async def skilled(
     """The supervisor with skills, on a storage that may outlive it; without a model the embedded router
     answers.
     """
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "agents": agents,
         "tools": tools,
         "model": model,
@@ -80,7 +80,7 @@ async def skilled(
         "storage": storage,
     }
     async with (
-        serve_app(create_app(Settings.from_variables(FAST), skills=catalog, **given)) as url,
+        serve_app(create_app(Settings.from_variables(FAST), skills=catalog, **options)) as url,
         httpx.AsyncClient(timeout=30, verify=PLAIN) as http,
     ):
         yield Client(url, http)
@@ -146,16 +146,16 @@ async def test_the_model_sees_names_loads_a_skill_reads_its_file_and_follows_it(
     first, second, third, fourth = model.requests
     assert first.system.endswith("- cost-check: Where money goes.\n- incident-triage: What to do first.")
     assert {"load_skill", "read_skill_file", "find_skills"} < set(first.tools)
-    assert [body in one.system for one in model.requests] == [False, True, True, True]
+    assert [body in request.system for request in model.requests] == [False, True, True, True]
     assert f"{TRIAGE} (version {now}) is in use" in second.system
     assert GUIDE in second.system
-    assert not any(detail in str(one) for one in (first, second))
+    assert not any(detail in str(request) for request in (first, second))
     assert (
         results(third, "read_skill_file")
         == results(fourth, "read_skill_file")
         == [f"severity={detail} is worst."]
     )
-    assert not any(detail in one.system or other in str(one) for one in model.requests)
+    assert not any(detail in request.system or other in str(request) for request in model.requests)
     assert stream.answer == f"Severity {detail} of {version.value}."
     assert [event.tool for event in stream.events if isinstance(event, ToolStarted)] == [
         "load_skill",
@@ -168,12 +168,12 @@ async def test_the_model_sees_names_loads_a_skill_reads_its_file_and_follows_it(
         "✅ Supervisor: Tool Load_Skill completed\n",
     ]
     assert notices(stream) == [f"Skill {TRIAGE} (version {now}) is in use."]
-    shown = [
+    skill_results = [
         event.result
         for event in stream.events
         if isinstance(event, ToolFinished) and event.tool == "read_skill_file"
     ]
-    assert shown == [
+    assert skill_results == [
         f"{GUIDE} of the skill {TRIAGE} (version {now}), {len(f'severity={detail} is worst.')} characters."
     ]
 
@@ -211,7 +211,7 @@ async def test_what_cannot_be_read_or_loaded_is_said(tmp_path: Path) -> None:
         f"The skill {TRIAGE} is not in use: load it first."
     ]
     *missing, unused = results(model.requests[-1], "read_skill_file")[1:]
-    assert [f"It has: {GUIDE}." in one for one in missing] == [True, True]
+    assert [f"It has: {GUIDE}." in text for text in missing] == [True, True]
     assert unused == "The skill cost-check is not in use: load it first."
     assert [outcome for _, outcome in outcomes(stream)].count("error") == 5
 
@@ -228,11 +228,11 @@ async def test_the_next_question_starts_without_the_skill(tmp_path: Path) -> Non
         before = await client.ask("Go.")
         assert body in model.requests[-1].system
         assert results(model.requests[-1], "read_skill_file") == [detail]
-        known = len(model.requests)
+        count = len(model.requests)
         after = await client.ask("Once again.", contextId=before.context_id)
-    later = model.requests[known:]
+    later = model.requests[count:]
     assert after.answer == f"It is {version.value}."
-    assert not any(body in str(one) or detail in str(one) for one in later)
+    assert not any(body in str(message) or detail in str(message) for message in later)
     assert "version" in later[0].tools
     assert notices(after) == []
 
@@ -276,12 +276,12 @@ async def test_of_a_thousand_the_model_sees_some_and_finds_the_others(tmp_path: 
     async with supervisor(model, skills=catalog) as client:
         stream = await client.ask("Rotate the certificates.")
     listed = model.requests[0].system.partition("# Skills\n")[2]
-    shown = [line for line in listed.splitlines() if line.startswith("- skill-")]
-    assert 50 < len(shown) < 100
+    lines = [line for line in listed.splitlines() if line.startswith("- skill-")]
+    assert 50 < len(lines) < 100
     assert len(listed) < 8_500
-    assert listed.endswith(f"\n- ({1_000 - len(shown)} more: find_skills finds them by words.)")
-    found, many, none = results(model.requests[1], "find_skills")
-    assert found == "- skill-0987: Rotates the certificates of the mesh."
+    assert listed.endswith(f"\n- ({1_000 - len(lines)} more: find_skills finds them by words.)")
+    few, many, none = results(model.requests[1], "find_skills")
+    assert few == "- skill-0987: Rotates the certificates of the mesh."
     assert many.count("\n- skill-") == 19
     assert none.startswith("No skill matches. The skills are: skill-0000, skill-0001,")
     assert len(none) < 400
@@ -312,13 +312,13 @@ async def test_a_question_that_begins_with_a_name_loads_the_skill_before_the_mod
         again = await client.ask(f"/{TRIAGE}", version=dialect.version, contextId=stream.context_id)
     assert [body in request.system for request in model.requests] == [True, True]
     assert [request.last_user for request in model.requests] == [f"/{TRIAGE} payments are slow", f"/{TRIAGE}"]
-    for one in (stream, again):
-        assert one.answer == "I follow it."
-        assert one.notifications == [
+    for received in (stream, again):
+        assert received.answer == "I follow it."
+        assert received.notifications == [
             "🔧 Supervisor: Calling tool: Load_Skill\n",
             "✅ Supervisor: Tool Load_Skill completed\n",
         ]
-        assert notices(one) == [f"Skill {TRIAGE} (version {now}) is in use."]
+        assert notices(received) == [f"Skill {TRIAGE} (version {now}) is in use."]
 
 
 CALLED = [f"  /{TRIAGE} x", f"\n/{TRIAGE}\nx", f"/{TRIAGE}\tx"]
@@ -449,7 +449,7 @@ async def test_a_run_keeps_its_version_and_the_next_one_has_the_new(tmp_path: Pa
         before = list(model.requests)
         called = await client.ask(f"/{TRIAGE} now")
     last = before[-1]
-    assert [("Body one." in one.system, "Body two." in one.system) for one in before] == [
+    assert [("Body one." in request.system, "Body two." in request.system) for request in before] == [
         (False, False),
         *[(True, False)] * 4,
     ]

@@ -81,11 +81,11 @@ async def test_a_model_asks_with_a_form_and_gets_the_values(tmp_path: Path, by: 
         "For the team.",
     )
     assert form["response"] == "I need a few details."
-    given = [
+    expected = [
         {key: field[key] for key in written}
         for field, written in zip(form["input_fields"], FIELDS, strict=True)
     ]
-    assert given == FIELDS
+    assert expected == FIELDS
     assert [field["field_type"] for field in form["input_fields"]] == [
         "text",
         "integer",
