@@ -1,6 +1,4 @@
-"""A supervisor whose agent asks: a tool that needs an approval, tools that ask with forms, and what
-reached them in the end.
-"""
+"""A supervisor with an agent that asks people: for an approval, and with forms."""
 
 import json
 from collections.abc import Sequence
@@ -39,8 +37,8 @@ class Repos:
 
 def github(repos: Repos, *calls: dict[str, Any]) -> Any:
     """An agent that wants these calls at once."""
-    wanted = [Call("create_repo", arguments, id=f"c{number}") for number, arguments in enumerate(calls)]
-    return agent("github", Script(Turn(*wanted), Turn(Say("{{tool:create_repo}}"))), repos.tool)
+    tool_calls = [Call("create_repo", arguments, id=f"c{number}") for number, arguments in enumerate(calls)]
+    return agent("github", Script(Turn(*tool_calls), Turn(Say("{{tool:create_repo}}"))), repos.tool)
 
 
 def form_tool(name: str, fields: Sequence[dict[str, Any]], **more: Any) -> BaseTool:

@@ -1,6 +1,4 @@
-"""Small supervisors for tests of the server around them: their answers carry a value that a tool made up
-in this run.
-"""
+"""Small supervisors for tests of the server: each answer has a value that only a tool of this run knows."""
 
 import asyncio
 import json

@@ -21,8 +21,8 @@ from ai_platform_engineering.knowledge_bases.stores.embedded.store import Embedd
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.mcp_servers.knowledge_base.server import create_app as knowledge_server
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import (
-    KnowledgeSource,
     InProcessKnowledge,
+    KnowledgeSource,
     RemoteKnowledge,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
@@ -123,24 +123,25 @@ class KnowledgeFolder:
         env: Mapping[str, str] | None = None,
         elsewhere: bool = False,
     ) -> AsyncIterator[Client]:
-        """The supervisor that knows this library, in its own process or at RAG_SERVER_URL."""
+        """The supervisor with this knowledge base, in its process or at RAG_SERVER_URL."""
         settings = Settings.from_variables({**FAST, **self.env, **(env or {})})
-        async with self._knowledge(settings, elsewhere) as knowledge:
-            given: dict[str, Any] = {
-                "agents": agents,
-                "tools": tools,
-                "model": model,
-                "router": router,
-                "storage": storage,
-            }
-            app = create_app(settings, knowledge=knowledge, **given)
+        async with self._open_knowledge(settings, elsewhere) as knowledge:
+            app = create_app(
+                settings,
+                knowledge=knowledge,
+                agents=agents,
+                tools=tools,
+                model=model,
+                router=router,
+                storage=storage,
+            )
             async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
                 await knowledge.wait_until_open()
                 self.knowledge = knowledge
                 yield Client(url, http)
 
     @contextlib.asynccontextmanager
-    async def _knowledge(self, settings: Settings, elsewhere: bool) -> AsyncIterator[KnowledgeSource]:
+    async def _open_knowledge(self, settings: Settings, elsewhere: bool) -> AsyncIterator[KnowledgeSource]:
         if not elsewhere:
             yield InProcessKnowledge(self.build_knowledge_base(), settings.knowledge)
             return

@@ -1,6 +1,4 @@
-"""The two model providers as strict fakes, and the supervisor behind one of them, told so by settings
-alone.
-"""
+"""The two model providers as strict fakes, and the supervisor that is configured for one of them."""
 
 import contextlib
 import itertools
