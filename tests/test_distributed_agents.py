@@ -212,7 +212,9 @@ def test_a_switch_at_false_beats_all_else(distributed: dict[str, str]) -> None:
 # --- where a distributed agent is -----------------------------------------------------------------
 
 CREDENTIALS = {"ARGOCD_API_URL": "https://argocd.example", "ARGOCD_TOKEN": SECRET}
-URL, HOST, PORT = "MY_AGENT_AGENT_URL", "MY_AGENT_AGENT_HOST", "MY_AGENT_AGENT_PORT"
+URL = "MY_AGENT_AGENT_URL"
+HOST = "MY_AGENT_AGENT_HOST"
+PORT = "MY_AGENT_AGENT_PORT"
 DEFINED = "http://defined.example:7000"
 
 ADDRESSES: list[tuple[dict[str, str], str | None, str]] = [

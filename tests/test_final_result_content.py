@@ -109,7 +109,9 @@ async def test_a_structured_answer_that_does_not_fit_is_asked_for_again_and_repl
 async def test_a_broken_structured_answer_beside_a_call_ends_nothing_and_shows_nothing_of_the_call(
     kind: str,
 ) -> None:
-    private, repaired, noted = token("private"), token("kept"), list[str]()
+    private = token("private")
+    repaired = token("kept")
+    noted = list[str]()
 
     async def note(content: str) -> str:
         noted.append(content)

@@ -402,7 +402,10 @@ async def test_a_structured_answer_is_shown_once(way: str, tmp_path: Path) -> No
 async def test_the_model_goes_on_only_when_slack_has_what_it_said(
     planned: bool, way: str, tmp_path: Path
 ) -> None:
-    gate, first, second, answer = Gate(), pieces("first"), pieces("second"), pieces("answer")
+    gate = Gate()
+    first = pieces("first")
+    second = pieces("second")
+    answer = pieces("answer")
     between = [delegate("argocd"), delegate("jira")] if planned else [own(), own()]
     turns = [Turn(Say(*first), between[0]), Turn(Say(*second), between[1]), Turn(Say(*answer))]
     model = Script(*([_PLAN] if planned else []), *turns, gate=gate)
@@ -474,7 +477,9 @@ async def shown_in(where: Where, way: str, tmp_path: Path) -> Any:
     """What Slack was told, step by step, of agents that work in this place; ids and the borders of pieces
     left out.
     """
-    gate, first, second = Gate(), pieces("first"), pieces("second")
+    gate = Gate()
+    first = pieces("first")
+    second = pieces("second")
 
     def held(name: str, shown: str) -> BaseTool:
         """A tool that works until Slack has this step."""

@@ -36,7 +36,9 @@ def positions(stream: ReceivedStream, *texts: str) -> list[int]:
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_narration_comes_before_its_tools_and_before_the_answer(kind: str, version: str) -> None:
-    value, first, second = token(), token("first"), token("second")
+    value = token()
+    first = token("first")
+    second = token("second")
     argocd = scripted_agent(
         "argocd",
         Script(Turn(Call("look", {})), Turn(Say("version={{tool:look.version}}"))),
@@ -169,7 +171,9 @@ def replaced(stream: ReceivedStream, name: str, lost: str) -> list[Frame]:
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_what_a_dying_model_had_said_is_replaced_by_the_next_attempt(kind: str, version: str) -> None:
-    gate, lost, value = Gate(), unique_pieces("lost", 2, random.Random()), token()
+    gate = Gate()
+    lost = unique_pieces("lost", 2, random.Random())
+    value = token()
     script = Script(
         Turn(Call("look", {})), broken_then(Turn(Say("It is ", "{{tool:look.version}}")), gate, *lost)
     )
@@ -188,7 +192,9 @@ async def test_what_a_dying_model_had_said_is_replaced_by_the_next_attempt(kind:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_lost_attempt_leaves_no_trace_in_the_stored_task(version: str) -> None:
-    gate, lost, repeated = Gate(), unique_pieces("lost", 2, random.Random()), token("kept")
+    gate = Gate()
+    lost = unique_pieces("lost", 2, random.Random())
+    repeated = token("kept")
     async with run_scripted_system(Script(broken_then(Turn(Say(repeated)), gate, *lost))) as stage:
         stream = await collect_frames(
             stage.client.stream("Which?", version=version), gate, "streaming_result"
@@ -201,7 +207,9 @@ async def test_a_lost_attempt_leaves_no_trace_in_the_stored_task(version: str) -
 
 @everywhere
 async def test_a_sub_agent_whose_model_dies_is_retried_without_a_trace_in_its_text(kind: str) -> None:
-    gate, lost, value = Gate(), unique_pieces("lost", 2, random.Random()), token()
+    gate = Gate()
+    lost = unique_pieces("lost", 2, random.Random())
+    value = token()
     argocd = scripted_agent(
         "argocd",
         Script(Turn(Call("look", {})), broken_then(Turn(Say("version={{tool:look.version}}")), gate, *lost)),
@@ -219,7 +227,10 @@ async def test_a_sub_agent_whose_model_dies_is_retried_without_a_trace_in_its_te
 
 @everywhere
 async def test_a_call_in_a_lost_attempt_is_neither_made_nor_announced(kind: str) -> None:
-    gate, lost, value, calls = Gate(), unique_pieces("lost", 2, random.Random()), token(), list[str]()
+    gate = Gate()
+    lost = unique_pieces("lost", 2, random.Random())
+    value = token()
+    calls = list[str]()
 
     async def order(what: str) -> str:
         calls.append(what)

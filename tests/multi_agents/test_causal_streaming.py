@@ -36,7 +36,9 @@ def some_pieces(prefix: str, count: int = 4) -> tuple[str, ...]:
 
 @everywhere
 async def test_narration_arrives_piece_by_piece(kind: str, version: str) -> None:
-    gate, pieces, value = Gate(), some_pieces("narration"), token()
+    gate = Gate()
+    pieces = some_pieces("narration")
+    value = token()
     script = Script(
         Turn(Say(*pieces), Call("look", {}), gate=gate), Turn(Say("Found", " {{tool:look.value}}"))
     )
@@ -50,7 +52,9 @@ async def test_narration_arrives_piece_by_piece(kind: str, version: str) -> None
 
 @everywhere
 async def test_the_answer_arrives_piece_by_piece(kind: str, version: str) -> None:
-    gate, pieces, value = Gate(), some_pieces("answer"), token()
+    gate = Gate()
+    pieces = some_pieces("answer")
+    value = token()
     script = Script(Turn(Call("look", {})), Turn(Say(*pieces, "{{tool:look.value}}"), gate=gate))
     async with run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
         stream = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
@@ -61,7 +65,10 @@ async def test_the_answer_arrives_piece_by_piece(kind: str, version: str) -> Non
 
 @everywhere
 async def test_what_a_sub_agent_says_arrives_piece_by_piece(kind: str, version: str) -> None:
-    gate, before, after, value = Gate(), some_pieces("before"), some_pieces("after"), token()
+    gate = Gate()
+    before = some_pieces("before")
+    after = some_pieces("after")
+    value = token()
     argocd = scripted_agent(
         "argocd",
         Script(

@@ -228,7 +228,10 @@ async def test_an_error_event_in_mid_stream_is_retried_and_what_was_said_is_repl
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    gate, lost, value, secret = Gate(), unique_pieces("lost", 2, random.Random()), token(), token("secret")
+    gate = Gate()
+    lost = unique_pieces("lost", 2, random.Random())
+    value = token()
+    secret = token("secret")
     broken = Turn(Say(*lost), Fail(529, message=f"Overloaded {secret}"), gate=gate)
     script = Script(Turn(Call("look", {})), Attempts(broken, Turn(Say("It is {{tool:look.value}}"))))
     async with run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
@@ -244,7 +247,9 @@ async def test_an_error_event_in_mid_stream_is_retried_and_what_was_said_is_repl
 
 @everywhere
 async def test_error_events_in_every_attempt_fail_the_task_in_words(kind: str) -> None:
-    gate, last_pieces, secret = Gate(), unique_pieces("kept", 2, random.Random()), token("secret")
+    gate = Gate()
+    last_pieces = unique_pieces("kept", 2, random.Random())
+    secret = token("secret")
     script = Script(Turn(Say(*last_pieces), Fail(529, message=f"Overloaded {secret}"), gate=gate))
     async with run_scripted_system(script, kind=kind, env={"LLM_ATTEMPTS": "1"}) as stage:
         stream = await collect_frames(stage.client.stream("Which?"), gate, "streaming_result")

@@ -264,7 +264,9 @@ class Router(OfflineModel):
 
 
 async def test_the_embedded_router_is_not_offered_to_wait_and_a_model_is(tmp_path: Path) -> None:
-    router, model, builds = Router(), acting(Turn(Say("Hello."))), Builds()
+    router = Router()
+    model = acting(Turn(Say("Hello.")))
+    builds = Builds()
     members = [agent("builder", None, builds.tool)]
     async with supervisor_on(in_folder(tmp_path / "a"), None, router=router, agents=members) as client:
         await client.ask("builder: show status of the build")

@@ -23,11 +23,9 @@ from tests.support.storages import in_folder, supervisor_on
 from tests.support.workflow_processes import Person, statuses
 
 ECHO = Script(Turn(Say("You said {{user}}.")))
-ONLY, NONE, HEADING = (
-    "Only these agents may be used: ",
-    "No agent may be used here",
-    "# Instructions for this question\n",
-)
+ONLY = "Only these agents may be used: "
+NONE = "No agent may be used here"
+HEADING = "# Instructions for this question\n"
 
 
 def scope(**fields: Any) -> dict[str, Any]:

@@ -127,7 +127,9 @@ async def test_another_agent_is_not_asked_and_its_step_has_failed(tmp_path: Path
 
 
 async def test_a_skill_without_a_list_frees_from_nothing_and_two_lists_add_up(tmp_path: Path) -> None:
-    repos, version, other = Repos(), VersionScenario(), tool("other", "Never given.")
+    repos = Repos()
+    version = VersionScenario()
+    other = tool("other", "Never given.")
     catalog = await stocked(tmp_path, held("version"), FREE, held("create_repo", name="second"))
     turns = [
         Turn(load()),
@@ -319,11 +321,9 @@ async def test_the_next_question_finds_the_agent_free(tmp_path: Path, where: Whe
 
 @everywhere
 async def test_it_holds_over_a_form_and_a_restart(tmp_path: Path, where: Where) -> None:
-    repos, inner, form = (
-        Repos(),
-        ScriptedChatModel(script=LOOKING),
-        form_tool("form", [{"field_name": "name"}]),
-    )
+    repos = Repos()
+    inner = ScriptedChatModel(script=LOOKING)
+    form = form_tool("form", [{"field_name": "name"}])
     model = scripted(
         Turn(load()),
         Turn(Call("form")),

@@ -123,7 +123,10 @@ async def version_of(catalog: SkillCatalog, name: str = TRIAGE) -> str:
 
 
 async def test_the_model_sees_names_loads_a_skill_reads_its_file_and_follows_it(tmp_path: Path) -> None:
-    body, detail, other, version = token(), token(), token(), VersionScenario()
+    body = token()
+    detail = token()
+    other = token()
+    version = VersionScenario()
     catalog = await stocked(
         tmp_path,
         skill_files(
@@ -217,7 +220,9 @@ async def test_what_cannot_be_read_or_loaded_is_said(tmp_path: Path) -> None:
 
 
 async def test_the_next_question_starts_without_the_skill(tmp_path: Path) -> None:
-    body, detail, version = token(), token(), VersionScenario()
+    body = token()
+    detail = token()
+    version = VersionScenario()
     files = skill_files(TRIAGE, body, top="allowed-tools: nothing\n", references__guide=detail)
     catalog = await stocked(tmp_path, files)
     again = Script(Turn(Call("version")), Turn(Say("It is {{tool:version.version}}.")))
