@@ -5,8 +5,7 @@ Each runs as a small graph of its own, so that events, pauses and errors are tho
 
 import asyncio
 import contextlib
-import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypedDict
@@ -17,7 +16,6 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
 from ai_platform_engineering.a2a.client import ClientConversation, OutgoingMessage, Unreachable
-from ai_platform_engineering.a2a.codec import CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import (
@@ -30,7 +28,6 @@ from ai_platform_engineering.core.events import (
     Paused,
     RunStarted,
 )
-from ai_platform_engineering.core.forms import REJECT
 from ai_platform_engineering.core.signals import (
     FlushRequested,
     NoticeEmitted,
@@ -50,6 +47,11 @@ from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
     DelegationResult,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.remote_messages import (
+    build_answer_message,
+    build_delegation_message,
+    build_third_party_message,
+)
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH_KEY
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 
@@ -236,40 +238,20 @@ class RemoteSubAgent:
 
     def _build_message(self, state: _State, delegation: Delegation) -> OutgoingMessage:
         """The next message to the service: the answers of people when there are any, else the delegation."""
+        is_third_party = not self._agent.connection.sends_numbered_events
         answers = state.get("reply")
         if answers:
-            return self._build_answer_message(state, delegation, answers)
-        metadata = {TIMEOUT_KEY: delegation.remaining_seconds(), NEW_QUESTION_KEY: True}
-        if not self._agent.connection.sends_numbered_events:
-            return _build_third_party_message(state, delegation, metadata)
-        data = {CALL_PART: dict(delegation.call)} if delegation.call else None
-        scope = {"tools": list(delegation.tools)} if delegation.tools is not None else None
-        return OutgoingMessage(
-            delegation.message_id,
-            delegation.text,
-            data,
-            delegation.context_id,
-            metadata=metadata,
-            scope=scope,
-        )
-
-    def _build_answer_message(
-        self, state: _State, delegation: Delegation, answers: dict[str, Any]
-    ) -> OutgoingMessage:
-        message_id = str(uuid.uuid5(uuid.UUID(delegation.message_id), str(state.get("replies", 0))))
-        text = ""
-        data: dict[str, Any] | None = {"resume": answers}
-        if not self._agent.connection.sends_numbered_events:
-            text = "\n\n".join(_answer_as_text(answer) for answer in answers.values())
-            data = None
-        return OutgoingMessage(
-            message_id,
-            text,
-            data,
-            state.get("context_id"),
-            state.get("task_id"),
-            {TIMEOUT_KEY: delegation.remaining_seconds()},
-        )
+            return build_answer_message(
+                delegation,
+                answers,
+                number=state.get("replies", 0),
+                context_id=state.get("context_id"),
+                task_id=state.get("task_id"),
+                as_text=is_third_party,
+            )
+        if is_third_party:
+            return build_third_party_message(delegation, state["remembered"]["remote"].get("context_id"))
+        return build_delegation_message(delegation)
 
     def _ask_people(self, state: _State) -> dict[str, Any]:
         """Interrupts the graph with the service's requests.
@@ -336,21 +318,6 @@ def _read_outcome(
             return {"asked": None, "failed": "It ended without an answer."}
 
 
-def _build_third_party_message(
-    state: _State, delegation: Delegation, metadata: dict[str, Any]
-) -> OutgoingMessage:
-    """The delegation for a third-party agent. Raises AgentFailed when the delegation restricts its tools.
-
-    Such an agent chooses its own context ids: the conversation goes on under the one that it gave.
-    """
-    if delegation.tools is not None:
-        raise AgentFailed(
-            "It is no service of ours and cannot be held to single tools, as the skill in use wants it."
-        )
-    context_id = state["remembered"]["remote"].get("context_id")
-    return OutgoingMessage(delegation.message_id, delegation.text, None, context_id, metadata=metadata)
-
-
 def _read_delegation(state: _State, config: RunnableConfig) -> Delegation:
     """The delegation from the state, with the deadline of this turn and the epoch of this process.
 
@@ -377,15 +344,3 @@ async def _flush_events() -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_FLUSH_TIMEOUT):
             await flushed.wait()
-
-
-def _answer_as_text(answer: Any) -> str:
-    """An answer in words, for a third-party agent."""
-    if not isinstance(answer, Mapping):
-        return str(answer)
-    if answer.get("type") == REJECT:
-        return f"No. {answer.get('message') or ''}".strip()
-    values = list(answer.values())
-    if len(values) == 1:
-        return str(values[0])
-    return "\n".join(f"{name}: {value}" for name, value in answer.items())
