@@ -1,4 +1,6 @@
-"""The real graph behind the real server: which agent and which tool runs, told in the bytes of the stream by its real name."""
+"""The real graph behind the real server: which agent and which tool runs, told in the bytes of the stream
+by its real name.
+"""
 
 import asyncio
 import logging
@@ -38,20 +40,22 @@ def names_in(value: Any) -> Iterator[str]:
             yield from names_in(item)
 
 
-def assert_nothing_is_called_task(seen: ReceivedStream) -> None:
-    for frame in seen.frames:
+def assert_nothing_is_called_task(stream: ReceivedStream) -> None:
+    for frame in stream.frames:
         carried = {key: value for key, value in frame.metadata.items() if key != "caipe.event"}
-        found = {
+        names = {
             name.lower()
             for name in names_in([carried, read_event_metadata(frame), frame.artifact.get("description", "")])
         }
-        assert not {"task", "tool call started: task", "tool call completed: task"} & found, frame.raw
+        assert not {"task", "tool call started: task", "tool call completed: task"} & names, frame.raw
         if (frame.name or "").startswith("tool_notification"):
             assert not re.search(r"(?i)\btask\b", frame.text), frame.text
 
 
 def looking(name: str, value: str, meet: asyncio.Barrier | None = None) -> ScriptedAgent:
-    """An agent whose answer only its tool knows; with a barrier, the tool returns when all the others run too."""
+    """An agent whose answer only its tool knows; with a barrier, the tool returns when all the others run
+    too.
+    """
 
     async def look() -> str:
         if meet is not None:
@@ -64,7 +68,7 @@ def looking(name: str, value: str, meet: asyncio.Barrier | None = None) -> Scrip
     return scripted_agent(name, script, tool("look", look))
 
 
-# --- parallel delegations ----------------------------------------------------------------------------------------------
+# --- parallel delegations -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -77,10 +81,10 @@ async def test_three_parallel_delegations_are_told_apart_by_their_agents(kind: s
     async with run_scripted_system(
         script, *(looking(name, values[name], meet) for name in AGENTS), kind=kind
     ) as stage:
-        seen = await stage.ask(version=version)
-    assert seen.answer == " ".join(f"{name}={values[name]}" for name in AGENTS)
+        stream = await stage.ask(version=version)
+    assert stream.answer == " ".join(f"{name}={values[name]}" for name in AGENTS)
     for name in AGENTS:
-        mine = frames_of_call(seen, f"call-{name}")
+        mine = frames_of_call(stream, f"call-{name}")
         title = name.capitalize()
         assert [frame.text for frame in mine if (frame.name or "").startswith("tool_notification")] == [
             f"🔧 Supervisor: Calling Agent {title}...\n",
@@ -94,7 +98,7 @@ async def test_three_parallel_delegations_are_told_apart_by_their_agents(kind: s
         assert joined(frame for frame in mine if frame.name == "subagent_result") == [
             f"{name} has value={values[name]}"
         ]
-    assert_nothing_is_called_task(seen)
+    assert_nothing_is_called_task(stream)
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -119,10 +123,10 @@ async def test_two_parallel_calls_of_one_agent_keep_their_results_apart(kind: st
 
     script = Script(Turn(delegate("argocd", "blue", id="one"), delegate("argocd", "green", id="two")), answer)
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        seen = await stage.ask(version=version)
-    assert seen.answer == f"1: blue has {values['blue']}; 2: green has {values['green']}"
+        stream = await stage.ask(version=version)
+    assert stream.answer == f"1: blue has {values['blue']}; 2: green has {values['green']}"
     for call_id, app, other in (("one", "blue", "green"), ("two", "green", "blue")):
-        mine = frames_of_call(seen, call_id)
+        mine = frames_of_call(stream, call_id)
         assert [frame.metadata["tool_name"] for frame in mine if "tool_name" in frame.metadata] == [
             "argocd",
             "look",
@@ -135,19 +139,19 @@ async def test_two_parallel_calls_of_one_agent_keep_their_results_apart(kind: st
         assert values[other].encode() not in b"".join(frame.raw for frame in mine)
     inner = [
         frame.metadata["tool_call_id"]
-        for frame in seen.named("tool_notification_start")
+        for frame in stream.named("tool_notification_start")
         if frame.metadata["tool_name"] == "look"
     ]
     assert sorted(call.partition("/")[0] for call in inner) == ["one", "two"]
-    assert_nothing_is_called_task(seen)
+    assert_nothing_is_called_task(stream)
 
 
 async def test_one_agent_called_twice_in_a_row_with_a_reused_call_id_is_two_calls() -> None:
-    given = [token(), token()]
-    left = iter(given)
+    values = [token(), token()]
+    remaining = iter(values)
 
     async def look() -> str:
-        return f"value={next(left)}"
+        return f"value={next(remaining)}"
 
     argocd = scripted_agent(
         "argocd",
@@ -160,16 +164,16 @@ async def test_one_agent_called_twice_in_a_row_with_a_reused_call_id_is_two_call
         Turn(Say("Last: {{tool:argocd.value}}")),
     )
     async with run_scripted_system(script, argocd) as stage:
-        seen = await stage.ask()
+        stream = await stage.ask()
     outer = [
-        frame for frame in seen.named("tool_notification_start") if frame.metadata["tool_name"] == "argocd"
+        frame for frame in stream.named("tool_notification_start") if frame.metadata["tool_name"] == "argocd"
     ]
     assert len({frame.metadata["tool_call_id"] for frame in outer}) == 2
     assert len({frame.artifact["artifactId"] for frame in outer}) == 2
     assert [frame.metadata["source_agent"] for frame in outer] == ["argocd", "argocd"]
 
 
-# --- agents of agents --------------------------------------------------------------------------------------------------
+# --- agents of agents -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -190,9 +194,9 @@ async def test_a_sub_agent_of_a_sub_agent_is_told_by_its_own_name(kind: str, ver
     )
     script = Script(Turn(delegate("argocd", id="one")), Turn(Say("There are {{tool:argocd.pods}}")))
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        seen = await stage.ask(version=version)
-    assert seen.answer == f"There are {value}"
-    assert seen.notifications == [
+        stream = await stage.ask(version=version)
+    assert stream.answer == f"There are {value}"
+    assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Argocd...\n",
         "🔧 Argocd: Calling Agent Kubernetes...\n",
         "🔧 Kubernetes: Calling tool: Get_Pods\n",
@@ -200,18 +204,18 @@ async def test_a_sub_agent_of_a_sub_agent_is_told_by_its_own_name(kind: str, ver
         "✅ Argocd: Kubernetes completed\n",
         "✅ Supervisor: Argocd completed\n",
     ]
-    starts = seen.named("tool_notification_start")
+    starts = stream.named("tool_notification_start")
     assert [frame.metadata["tool_call_id"] for frame in starts] == ["one", "one/two", "one/two/three"]
     assert [frame.metadata["source_agent"] for frame in starts] == ["argocd", "kubernetes", "kubernetes"]
-    said = [
+    texts = [
         (frame.metadata["source_agent"], frame.metadata["tool_call_id"])
-        for frame in seen.named("subagent_result")
+        for frame in stream.named("subagent_result")
     ]
-    assert list(dict.fromkeys(said)) == [("argocd", "one"), ("kubernetes", "one/two")]
-    assert_nothing_is_called_task(seen)
+    assert list(dict.fromkeys(texts)) == [("argocd", "one"), ("kubernetes", "one/two")]
+    assert_nothing_is_called_task(stream)
 
 
-# --- tools -------------------------------------------------------------------------------------------------------------
+# --- tools ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -219,17 +223,17 @@ async def test_the_supervisors_own_tools_are_its_own(version: str) -> None:
     value = token()
     script = Script(Turn(Call("search", {}, id="one")), Turn(Say("Found {{tool:search.value}}")))
     async with run_scripted_system(script, tools=[tool("search", f"value={value}")]) as stage:
-        seen = await stage.ask(version=version)
-    assert seen.notifications == [
+        stream = await stage.ask(version=version)
+    assert stream.notifications == [
         "🔧 Supervisor: Calling tool: Search\n",
         "✅ Supervisor: Tool Search completed\n",
     ]
-    start, end = seen.named("tool_notification_start", "tool_notification_end")
+    start, end = stream.named("tool_notification_start", "tool_notification_end")
     for frame in (start, end):
-        known = {
+        sources = {
             key: frame.metadata[key] for key in ("source_agent", "sourceAgent", "tool_name", "tool_call_id")
         }
-        assert known == {
+        assert sources == {
             "source_agent": "supervisor",
             "sourceAgent": "supervisor",
             "tool_name": "search",
@@ -238,18 +242,18 @@ async def test_the_supervisors_own_tools_are_its_own(version: str) -> None:
         assert (bool(frame.update.get("append")), bool(frame.update.get("lastChunk"))) == (False, False)
     assert end.metadata["status"] == "completed"
     assert start.artifact["artifactId"] != end.artifact["artifactId"]
-    assert seen.answer == f"Found {value}"
+    assert stream.answer == f"Found {value}"
 
 
 async def test_planning_and_the_structured_answer_give_no_notification() -> None:
     plan = Call("write_todos", {"todos": [{"title": "Look", "agent": "argocd"}], "title": "Plan"})
     script = Script(Turn(plan), Turn(Call("PlatformEngineerResponse", {"content": "Planned."})))
     async with run_scripted_system(script, env={"USE_STRUCTURED_RESPONSE": "true"}) as stage:
-        seen = await stage.ask()
-    assert seen.answer == "Planned."
-    assert seen.notifications == []
-    assert len(seen.named("execution_plan_update")) >= 1
-    assert not [event for event in seen.events if event.kind.startswith("tool_")]
+        stream = await stage.ask()
+    assert stream.answer == "Planned."
+    assert stream.notifications == []
+    assert len(stream.named("execution_plan_update")) >= 1
+    assert not [event for event in stream.events if event.kind.startswith("tool_")]
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -276,9 +280,9 @@ async def test_a_failing_tool_is_told_as_failed_and_its_secret_goes_nowhere(
         Turn(Call("own", {}, id="own"), delegate("argocd", id="out")), Turn(Say("{{tool:argocd.value}}"))
     )
     async with run_scripted_system(script, argocd, kind=kind, tools=[tool("own", broken)]) as stage:
-        seen = await stage.ask(version=version)
-    assert seen.answer == value
-    ends = {frame.metadata["tool_call_id"]: frame for frame in seen.named("tool_notification_end")}
+        stream = await stage.ask(version=version)
+    assert stream.answer == value
+    ends = {frame.metadata["tool_call_id"]: frame for frame in stream.named("tool_notification_end")}
     assert (ends["own"].text, ends["own"].metadata["status"]) == (
         "❌ Supervisor: Tool Own failed\n",
         "failed",
@@ -291,8 +295,8 @@ async def test_a_failing_tool_is_told_as_failed_and_its_secret_goes_nowhere(
         "✅ Supervisor: Argocd completed\n",
         "completed",
     )
-    assert seen.last.state == "completed"
-    assert secret.encode() not in seen.raw
+    assert stream.last.state == "completed"
+    assert secret.encode() not in stream.raw
     assert secret not in caplog.text
     assert "RuntimeError" in caplog.text
 
@@ -304,47 +308,47 @@ async def test_an_agent_whose_model_fails_is_a_failed_delegation_and_the_run_goe
     broken = scripted_agent("argocd", Script(Turn(Fail(401, message=f"key {secret} is wrong"))))
     script = Script(Turn(delegate("argocd", id="out")), Turn(Say("Argo CD could not be asked.")))
     async with run_scripted_system(script, broken) as stage:
-        seen = await stage.ask()
-        told = stage.requests()[-1].tool_results["argocd"]
-    assert seen.notifications == [
+        stream = await stage.ask()
+        result = stage.requests()[-1].tool_results["argocd"]
+    assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Argocd...\n",
         "❌ Supervisor: Argocd failed\n",
     ]
-    assert seen.answer == "Argo CD could not be asked."
-    assert "credentials" in told[0]
-    assert secret not in seen.raw.decode() + caplog.text + told[0]
+    assert stream.answer == "Argo CD could not be asked."
+    assert "credentials" in result[0]
+    assert secret not in stream.raw.decode() + caplog.text + result[0]
 
 
 async def test_an_agent_that_does_not_exist_is_told_by_the_name_the_model_used() -> None:
     script = Script(Turn(delegate("nobody", id="one")), Turn(Say("{{tool:nobody}}")))
     async with run_scripted_system(script, looking("argocd", token())) as stage:
-        seen = await stage.ask()
-    assert seen.notifications == [
+        stream = await stage.ask()
+    assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Nobody...\n",
         "❌ Supervisor: Nobody failed\n",
     ]
-    assert seen.answer == "There is no agent nobody. The agents are: argocd."
+    assert stream.answer == "There is no agent nobody. The agents are: argocd."
 
 
 async def test_a_tool_that_does_not_exist_is_told_as_failed() -> None:
     script = Script(Turn(Call("made_up", {}, id="one")), Turn(Say("There is no such tool.")))
     async with run_scripted_system(script, tools=[tool("look", token())]) as stage:
-        seen = await stage.ask()
-    assert seen.notifications == [
+        stream = await stage.ask()
+    assert stream.notifications == [
         "🔧 Supervisor: Calling tool: Made_Up\n",
         "❌ Supervisor: Tool Made_Up failed\n",
     ]
-    assert seen.last.state == "completed"
+    assert stream.last.state == "completed"
 
 
 @pytest.mark.parametrize("arguments", [{"description": "Do it."}, {}], ids=["no name", "nothing"])
 async def test_a_delegation_without_an_agent_is_never_called_task(arguments: dict[str, str]) -> None:
     script = Script(Turn(Call("task", arguments, id="one")), Turn(Say("I could not ask.")))
     async with run_scripted_system(script, looking("argocd", token())) as stage:
-        seen = await stage.ask()
-    assert seen.answer == "I could not ask."
-    assert [frame.metadata.get("status") for frame in seen.named("tool_notification_end")] == ["failed"]
-    for frame in seen.named("tool_notification_start", "tool_notification_end"):
+        stream = await stage.ask()
+    assert stream.answer == "I could not ask."
+    assert [frame.metadata.get("status") for frame in stream.named("tool_notification_end")] == ["failed"]
+    for frame in stream.named("tool_notification_start", "tool_notification_end"):
         assert "task" not in frame.text.lower()
         assert "task" not in {
             str(frame.metadata[key]).lower() for key in ("source_agent", "sourceAgent", "tool_name")

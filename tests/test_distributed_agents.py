@@ -1,4 +1,6 @@
-"""Where each agent runs: every row of the resolution, from the variables to the requests that reach a service or do not."""
+"""Where each agent runs: every row of the resolution, from the variables to the requests that reach a
+service or do not.
+"""
 
 import asyncio
 import contextlib
@@ -54,12 +56,12 @@ def catalog(**variables: str) -> AgentCatalog:
 
 
 def entry(name: str, **variables: str) -> AgentEntry:
-    found = catalog(**variables).get(name)
-    assert found is not None
-    return found
+    agent_entry = catalog(**variables).get(name)
+    assert agent_entry is not None
+    return agent_entry
 
 
-# --- which agents are distributed ------------------------------------------------------------------------------------------
+# --- which agents are distributed -----------------------------------------------------------------
 
 ROWS: list[tuple[dict[str, str], set[str]]] = [
     ({}, set()),
@@ -100,12 +102,12 @@ def test_a_row_of_the_resolution(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    found = deep_agent._get_distributed_agents()
-    assert (type(found), found) == (set, expected)
+    distributed = deep_agent._get_distributed_agents()
+    assert (type(distributed), distributed) == (set, expected)
     supervisor = deep_agent.PlatformEngineerDeepAgent(Settings.from_variables(variables))
     assert (supervisor._distributed_agents, supervisor.distributed_mode) == (expected, bool(expected))
     # And the same for the agents themselves.
-    remote = {one.name for one in catalog(**variables) if one.placement == "remote"}
+    remote = {agent_entry.name for agent_entry in catalog(**variables) if agent_entry.placement == "remote"}
     assert remote == (set(shipped_names()) if expected == EVERY else expected & set(shipped_names()))
 
 
@@ -162,7 +164,7 @@ def test_a_name_that_no_agent_has_is_a_warning_with_the_known_ones(caplog: pytes
     assert caplog.records == []
 
 
-# --- which agents are enabled -----------------------------------------------------------------------------------------------
+# --- which agents are enabled ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -200,17 +202,19 @@ def test_a_switch_at_false_beats_all_else(distributed: dict[str, str]) -> None:
         **CREDENTIALS,
     }
     placed = place_agents(Settings.from_variables(variables), variables)
-    found = placed.catalog.get("argocd")
-    assert found is not None
-    assert (found.status, found.note) == ("disabled", "switched off by ENABLE_ARGOCD")
+    agent_entry = placed.catalog.get("argocd")
+    assert agent_entry is not None
+    assert (agent_entry.status, agent_entry.note) == ("disabled", "switched off by ENABLE_ARGOCD")
     assert "argocd" not in [agent.definition.name for agent in placed.agents]
     assert "agent argocd" not in placed.report()
 
 
-# --- where a distributed agent is ------------------------------------------------------------------------------------------
+# --- where a distributed agent is -----------------------------------------------------------------
 
 CREDENTIALS = {"ARGOCD_API_URL": "https://argocd.example", "ARGOCD_TOKEN": SECRET}
-URL, HOST, PORT = "MY_AGENT_AGENT_URL", "MY_AGENT_AGENT_HOST", "MY_AGENT_AGENT_PORT"
+URL = "MY_AGENT_AGENT_URL"
+HOST = "MY_AGENT_AGENT_HOST"
+PORT = "MY_AGENT_AGENT_PORT"
 DEFINED = "http://defined.example:7000"
 
 ADDRESSES: list[tuple[dict[str, str], str | None, str]] = [
@@ -240,8 +244,13 @@ def my_agent(variables: Mapping[str, str], url: str | None) -> AgentEntry:
 def test_the_address_of_a_distributed_agent(
     variables: dict[str, str], url: str | None, expected: str
 ) -> None:
-    found = my_agent(variables, url)
-    assert (found.status, found.placement, found.address, found.note) == ("ready", "remote", expected, "")
+    agent_entry = my_agent(variables, url)
+    assert (agent_entry.status, agent_entry.placement, agent_entry.address, agent_entry.note) == (
+        "ready",
+        "remote",
+        expected,
+        "",
+    )
 
 
 NOT_CONFIGURED: list[tuple[dict[str, str], str]] = [
@@ -261,14 +270,14 @@ NOT_CONFIGURED: list[tuple[dict[str, str], str]] = [
 def test_a_distributed_agent_without_a_good_address_is_not_configured(
     variables: dict[str, str], note: str
 ) -> None:
-    found = my_agent(variables, None)
-    assert (found.status, found.placement, found.address, found.note) == (
+    agent_entry = my_agent(variables, None)
+    assert (agent_entry.status, agent_entry.placement, agent_entry.address, agent_entry.note) == (
         "not_configured",
         "remote",
         None,
         note,
     )
-    assert SECRET not in repr(found)
+    assert SECRET not in repr(agent_entry)
 
 
 def test_a_distributed_agent_needs_no_credentials() -> None:
@@ -287,13 +296,15 @@ def test_a_distributed_agent_needs_no_credentials() -> None:
     assert (there.token.get_secret_value(), SECRET in repr(there)) == (SECRET, False)
 
 
-# --- the names that others use ------------------------------------------------------------------------------------------------
+# --- the names that others use --------------------------------------------------------------------
 
 
 async def test_a_remote_definition_goes_to_the_service(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARGOCD_AGENT_URL", fake.at("stranger", "good"))
-    made = deep_agent._create_remote_a2a_subagent_def("argocd", {"argocd": {"system_prompt": "Be short."}})
-    assert (made["name"], "Argo CD" in made["description"], set(made)) == (
+    definition = deep_agent._create_remote_a2a_subagent_def(
+        "argocd", {"argocd": {"system_prompt": "Be short."}}
+    )
+    assert (definition["name"], "Argo CD" in definition["description"], set(definition)) == (
         "argocd",
         True,
         {"name", "description", "runnable"},
@@ -302,7 +313,9 @@ async def test_a_remote_definition_goes_to_the_service(fake: Fake, monkeypatch: 
     work = Delegation(
         text="Look.", run_id="", epoch=0, key="k", call_id="call", context_id="c", seconds=20, deadline=4e9
     )
-    after = await made["runnable"].ainvoke({"assignment": work.to_state(), "remembered": {"remote": {}}})
+    after = await definition["runnable"].ainvoke(
+        {"assignment": work.to_state(), "remembered": {"remote": {}}}
+    )
     assert after["text"] == WHOLE
     assert [call["method"] for call in await fake.arrived(fake.at("stranger", "good"))] == [
         "card",
@@ -316,7 +329,8 @@ async def test_a_remote_definition_goes_to_the_service(fake: Fake, monkeypatch: 
         (
             "argocd",
             {},
-            "The agent argocd is not configured: set ARGOCD_AGENT_URL, or ARGOCD_AGENT_HOST and ARGOCD_AGENT_PORT.",
+            "The agent argocd is not configured: set ARGOCD_AGENT_URL, "
+            "or ARGOCD_AGENT_HOST and ARGOCD_AGENT_PORT.",
         ),
         (
             "argocd",
@@ -341,9 +355,9 @@ async def test_every_shipped_agent_can_be_made_in_this_process(monkeypatch: pyte
     assert [name for name, _ in deep_agent.SINGLE_NODE_AGENTS] == shipped
     for name, factory in deep_agent.SINGLE_NODE_AGENTS:
         monkeypatch.setenv(f"ENABLE_{name.upper()}", "true")  # also without its credentials
-        made = await factory({})
-        assert (made["name"], set(made)) == (name, {"name", "description", "runnable"})
-        assert made["description"]
+        definition = await factory({})
+        assert (definition["name"], set(definition)) == (name, {"name", "description", "runnable"})
+        assert definition["description"]
 
 
 async def test_a_supervisor_defines_each_agent_where_it_is_placed() -> None:
@@ -353,12 +367,18 @@ async def test_a_supervisor_defines_each_agent_where_it_is_placed() -> None:
         agents=place_agents(Settings.from_variables(variables), variables).agents,
     )
     assert (supervisor.distributed_mode, supervisor._distributed_agents) == (True, {"jira"})
-    made = {one["name"]: one for one in await supervisor._create_subagent_defs(PromptConfig())}
-    assert {"argocd", "jira", "netutils"} <= set(made)  # jira: unreachable, and defined all the same
+    definitions = {
+        definition["name"]: definition
+        for definition in await supervisor._create_subagent_defs(PromptConfig())
+    }
+    assert {"argocd", "jira", "netutils"} <= set(definitions)  # jira: unreachable, and defined all the same
     assert {agent.name for agent in supervisor.agents if isinstance(agent, RemoteSubAgent)} == {"jira"}
-    again = {one["name"]: one for one in await supervisor._create_subagent_defs({"additions": "Be short."})}
-    assert {name: one["description"] for name, one in again.items()} == {
-        name: one["description"] for name, one in made.items()
+    again = {
+        definition["name"]: definition
+        for definition in await supervisor._create_subagent_defs({"additions": "Be short."})
+    }
+    assert {name: definition["description"] for name, definition in again.items()} == {
+        name: definition["description"] for name, definition in definitions.items()
     }
 
 
@@ -368,7 +388,8 @@ def test_importing_the_supervisor_imports_no_agents_package_and_reads_the_older_
     named = "('ai_platform_engineering.mcp_servers', 'dns', 'mcp.server.fastmcp')"
     code = (
         "import sys, ai_platform_engineering.multi_agents.platform_engineer.deep_agent as one; "
-        f"print(one.DISTRIBUTED_MODE, len(one.SINGLE_NODE_AGENTS), [name for name in sys.modules if name.startswith({named})])"
+        "print(one.DISTRIBUTED_MODE, len(one.SINGLE_NODE_AGENTS), "
+        f"[name for name in sys.modules if name.startswith({named})])"
     )
     env = {
         **guarded_environment,
@@ -397,30 +418,30 @@ def test_there_is_one_module_per_layer_and_both_commands_start_it() -> None:
         if twin.search(file.stem) or twin.search(file.read_text(encoding="utf-8", errors="replace"))
     ] == []
     commands = {
-        one.name: one.value
-        for one in entry_points(group="console_scripts")
-        if one.name.startswith("platform-engineer")
+        entry_point.name: entry_point.value
+        for entry_point in entry_points(group="console_scripts")
+        if entry_point.name.startswith("platform-engineer")
     }
     assert set(commands) == {"platform-engineer", "platform-engineer-single"}
     assert len(set(commands.values())) == 1
 
 
-# --- the running supervisor -------------------------------------------------------------------------------------------------
+# --- the running supervisor -----------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
 async def running(**variables: str) -> AsyncIterator[Client]:
-    given = {**FAST, "CAIPE_HOME": os.environ["CAIPE_HOME"], **variables}
+    environment = {**FAST, "CAIPE_HOME": os.environ["CAIPE_HOME"], **variables}
     async with (
-        serve_app(build_app(Settings.from_variables(given), given)) as url,
+        serve_app(build_app(Settings.from_variables(environment), environment)) as url,
         httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
     ):
         yield Client(url, http)
 
 
 async def components(client: Client) -> dict[str, Any]:
-    found: dict[str, Any] = (await client.http.get(f"{client.url}ready")).json()["components"]
-    return {name.removeprefix("agent "): row for name, row in found.items() if name.startswith("agent ")}
+    report: dict[str, Any] = (await client.http.get(f"{client.url}ready")).json()["components"]
+    return {name.removeprefix("agent "): row for name, row in report.items() if name.startswith("agent ")}
 
 
 async def placements(client: Client) -> dict[str, str]:
@@ -437,14 +458,14 @@ async def test_one_agent_is_a_service_and_the_others_are_here(fake: Fake) -> Non
     Path("sums.json").write_text(
         json.dumps({"name": "sums", "description": "Sums.", "mcpServers": {"sums": server}})
     )
-    asked = [
+    requests = [
         Call("task", {"description": f"double {number}", "subagent_type": name})
         for name in ("sums", "argocd")
     ]
     worker = Script(Turn(Call("double", {"number": number})), Turn(Say("{{tool:double}}")))
     book = Book(
         {f"^double {number}$": worker},
-        default=Script(Turn(*asked), Turn(Say("{{tool:sums}} / {{tool:argocd}}"))),
+        default=Script(Turn(*requests), Turn(Say("{{tool:sums}} / {{tool:argocd}}"))),
     )
     variables = {
         "AGENTS_CONFIG": "sums.json",
@@ -454,36 +475,36 @@ async def test_one_agent_is_a_service_and_the_others_are_here(fake: Fake) -> Non
     }
     async with OPENAI.serve(book) as model, running(**variables, **OPENAI.settings(model)) as client:
         before = await components(client)
-        seen = await client.ask("Both?")
+        stream = await client.ask("Both?")
         tools = (await client.http.get(f"{client.url}tools")).json()["tools"]
     assert {name: row["placement"] for name, row in before.items()} == {
         **dict.fromkeys([*shipped_names(), "sums"], "in-process"),
         "argocd": "remote",
     }
     assert (before["argocd"]["reachable"], before["argocd"]["url"]) == ("reachable", fake.at("ours", "good"))
-    assert seen.answer == f"{2 * number} / {WHOLE}"
+    assert stream.answer == f"{2 * number} / {WHOLE}"
     assert {
         "🔧 Sums: Calling tool: Double\n",
         "✅ Supervisor: Sums completed\n",
         "✅ Supervisor: Argocd completed\n",
-    } <= set(seen.notifications)
+    } <= set(stream.notifications)
     assert ("double" in tools["sums"], tools["argocd"]) == (True, [])
     arrived = await fake.arrived(fake.at("ours", "good"), "SendStreamingMessage")
     assert [call["authorization"] for call in arrived] == [f"Bearer {SECRET}"]
 
 
 async def test_all_is_what_the_older_switch_says() -> None:
-    found = []
+    answers = []
     for variables in ({AGENTS: "all"}, {MODE: "true"}):
         async with running(
             JIRA_AGENT_URL="http://127.0.0.1:1", SKIP_AGENT_CONNECTIVITY_CHECK="true", **variables
         ) as client:
-            found.append(await components(client))
-    assert found[0] == found[1]
-    assert {name: row["placement"] for name, row in found[0].items()} == dict.fromkeys(
+            answers.append(await components(client))
+    assert answers[0] == answers[1]
+    assert {name: row["placement"] for name, row in answers[0].items()} == dict.fromkeys(
         shipped_names(), "remote"
     )
-    assert found[0]["jira"]["status"] == "ready"
+    assert answers[0]["jira"]["status"] == "ready"
     async with running() as client:
         assert await placements(client) == dict.fromkeys(shipped_names(), "in-process")
 
@@ -536,15 +557,15 @@ async def test_the_start_says_where_the_agents_are_and_which_names_nobody_has(
     at = {"ARGOCD_AGENT_URL": "http://127.0.0.1:1", "ARGOCD_AGENT_TOKEN": SECRET}
     async with running(DISTRIBUTED_AGENTS="argocd,nosuch", **at) as client:
         rows = await components(client)
-    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    records = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert (
         "WARNING",
         "agent argocd is unreachable: http://127.0.0.1:1/ cannot be reached (ConnectError).",
-    ) in said
+    ) in records
     assert any(
-        level == "WARNING" and text.startswith("DISTRIBUTED_AGENTS names nosuch") for level, text in said
+        level == "WARNING" and text.startswith("DISTRIBUTED_AGENTS names nosuch") for level, text in records
     )
-    [table] = [text for _, text in said if text.startswith("agents:")]
+    [table] = [text for _, text in records if text.startswith("agents:")]
     assert re.search(r"\n  argocd +ready +http://127\.0\.0\.1:1/\n", table)
     assert (rows["argocd"]["placement"], rows["argocd"]["status"], rows["netutils"]["placement"]) == (
         "remote",

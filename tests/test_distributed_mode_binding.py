@@ -1,5 +1,8 @@
-"""Remote agents that do not behave, from the supervisor's model to the bytes that leave it: the run ends, the step is shown failed in
-words, what the others found is kept. And our own services behind a line that breaks: nothing is lost, nothing is done twice."""
+"""Remote agents that do not behave, from the supervisor's model to the bytes that leave it: the run ends,
+the step is shown failed in
+words, what the others found is kept. And our own services behind a line that breaks: nothing is lost,
+nothing is done twice.
+"""
 
 import asyncio
 import contextlib
@@ -45,7 +48,7 @@ ONE_BY_ONE = {"STREAM_COALESCE_SECONDS": "0"}
 KINDS = ("ours", "stranger")
 
 
-# --- the agent in another process ----------------------------------------------------------------------------------------
+# --- the agent in another process -----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -96,11 +99,11 @@ async def team(
         http=http,
     )
     remote = RemoteAgent(AgentDefinition(name=name, description="Knows."), connection)
-    asked = [
-        Call("task", {"description": "Look.", "subagent_type": one})
-        for one in (name, *(other.definition.name for other in others))
+    calls = [
+        Call("task", {"description": "Look.", "subagent_type": agent_name})
+        for agent_name in (name, *(other.definition.name for other in others))
     ]
-    model = ScriptedChatModel(script=Script(Turn(*asked), Turn(Say(ANSWER))))
+    model = ScriptedChatModel(script=Script(Turn(*calls), Turn(Say(ANSWER))))
     async with supervisor(model, agents=[remote, *others], env=env) as client:
         yield Team(client, model)
     await connection.aclose()
@@ -117,24 +120,26 @@ async def assert_it_fails(
     """The whole of what must hold whatever the agent does."""
     caplog.set_level(logging.DEBUG)
     async with team(url, jira(), seconds=seconds) as crew:
-        seen = await crew.ask()
-    assert (seen.states[-1], seen.answer) == ("completed", ANSWER)
-    assert set(seen.notifications[-2:]) == {
+        stream = await crew.ask()
+    assert (stream.states[-1], stream.answer) == ("completed", ANSWER)
+    assert set(stream.notifications[-2:]) == {
         "❌ Supervisor: Argocd failed\n",
         "✅ Supervisor: Jira completed\n",
     }
-    told = crew.result("argocd")
-    assert re.fullmatch(f"Agent argocd failed: {reason}", told), told
+    result = crew.result("argocd")
+    assert re.fullmatch(f"Agent argocd failed: {reason}", result), result
     assert crew.result("jira") == FOUND
-    [ended] = [event for event in seen.events if isinstance(event, ToolFinished) and event.outcome == "error"]
-    assert (ended.error, fold(seen.events).running) == (told, ())
+    [ended] = [
+        event for event in stream.events if isinstance(event, ToolFinished) and event.outcome == "error"
+    ]
+    assert (ended.error, fold(stream.events).running) == (result, ())
     for secret in (TOKEN, "Traceback", "boom"):
-        assert secret not in seen.raw.decode()
+        assert secret not in stream.raw.decode()
         assert secret not in caplog.text
-    return seen
+    return stream
 
 
-# --- the fixtures --------------------------------------------------------------------------------------------------------
+# --- the fixtures ---------------------------------------------------------------------------------
 
 
 async def test_the_canned_agent_is_shown_and_returned_once(fake: Fake) -> None:
@@ -142,20 +147,20 @@ async def test_the_canned_agent_is_shown_and_returned_once(fake: Fake) -> None:
     artifacts = [row["data"]["artifact"] for row in rows if row["event"] == "TaskArtifactUpdateEvent"]
     [answer] = [artifact["parts"][0]["text"] for artifact in artifacts if artifact["name"] == "final_result"]
     async with team(fake.url, name="mock-agent") as crew:
-        seen = await crew.ask()
-    assert seen.notifications == [
+        stream = await crew.ask()
+    assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Mock-Agent...\n",
         "🔧 Mock-Agent: Calling tool: Version_Service__Version\n",
         "✅ Mock-Agent: Tool Version_Service__Version completed\n",
         "✅ Supervisor: Mock-Agent completed\n",
     ]
-    assert seen.texts("subagent_result") == ["Here is ", "the answer: version 2.9.1."]
-    assert "".join(seen.texts("subagent_result")) == answer
-    assert seen.raw.decode().count("version 2.9.1") == 1
+    assert stream.texts("subagent_result") == ["Here is ", "the answer: version 2.9.1."]
+    assert "".join(stream.texts("subagent_result")) == answer
+    assert stream.raw.decode().count("version 2.9.1") == 1
     assert crew.result("mock-agent") == answer
-    assert (seen.streamed_texts, seen.answer, seen.states[-1]) == ([ANSWER], ANSWER, "completed")
-    assert [frame.metadata["source_agent"] for frame in seen.named("subagent_result")] == ["mock-agent"] * 2
-    view = fold(seen.events)
+    assert (stream.streamed_texts, stream.answer, stream.states[-1]) == ([ANSWER], ANSWER, "completed")
+    assert [frame.metadata["source_agent"] for frame in stream.named("subagent_result")] == ["mock-agent"] * 2
+    view = fold(stream.events)
     assert [(call.tool, call.agent, call.outcome) for call in view.calls][-1:] == [
         ("Version_Service__Version", "mock-agent", "ok")
     ]
@@ -163,7 +168,7 @@ async def test_the_canned_agent_is_shown_and_returned_once(fake: Fake) -> None:
     assert [call["method"] for call in await fake.arrived(fake.url)] == ["card", "message/stream"]
 
 
-# --- an agent that does not behave ---------------------------------------------------------------------------------------
+# --- an agent that does not behave ----------------------------------------------------------------
 
 AT = r"http://127\.0\.0\.1:\d+/\S+/"
 NOT_A2A = r"The server's answer is not A2A( \(HTTP \d+\))?\."
@@ -213,9 +218,9 @@ async def test_whatever_it_does_the_step_fails_in_words_and_the_run_goes_on(
     fake: Fake, kind: str, behaviour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await assert_it_fails(fake.at(kind, behaviour), REASONS[behaviour][KINDS.index(kind)], caplog)
-    asked = await fake.arrived(fake.at(kind, behaviour))
-    assert {call["authorization"] for call in asked} == {f"Bearer {TOKEN}"}
-    assert len(asked) == len(await fake.arrived("/")), "somebody was sent elsewhere, and our token with him"
+    arrived = await fake.arrived(fake.at(kind, behaviour))
+    assert {call["authorization"] for call in arrived} == {f"Bearer {TOKEN}"}
+    assert len(arrived) == len(await fake.arrived("/")), "somebody was sent elsewhere, and our token with him"
 
 
 # These would be borne with for as long as a delegation may take: only its limit ends them.
@@ -230,14 +235,14 @@ async def test_an_agent_that_never_comes_to_an_end_is_given_up(
         "reset": r"The agent argocd cannot be reached \(RemoteProtocolError\)\.",
     }
     reason = at_once.get(behaviour) if kind == "stranger" else None
-    seen = await assert_it_fails(
+    stream = await assert_it_fails(
         fake.at(kind, behaviour), reason or r"It did not finish within 1\.5 seconds\.", caplog, seconds=1.5
     )
     begun = behaviour in ("silent", "no-end")
-    shown = [
-        frame.text for frame in seen.named("subagent_result") if frame.metadata["source_agent"] == "argocd"
+    texts = [
+        frame.text for frame in stream.named("subagent_result") if frame.metadata["source_agent"] == "argocd"
     ]
-    assert shown == ([HALF] if begun else [])
+    assert texts == ([HALF] if begun else [])
     sent = await fake.arrived(fake.at(kind, behaviour), "SendStreamingMessage", 1)
     assert len({call["message_id"] for call in sent}) == 1
     assert kind == "ours" or len(sent) == 1  # a stranger does not know a message that it has seen
@@ -257,9 +262,9 @@ async def test_an_agent_whose_process_dies_midway(fake: Fake, kind: str, seconds
             frames.append(frame)
             if frame.text == HALF:
                 fake.process.kill()
-    seen = ReceivedStream(frames)
-    assert (seen.states[-1], seen.answer) == ("completed", ANSWER)
-    assert seen.notifications[-1] == "❌ Supervisor: Argocd failed\n"
+    stream = ReceivedStream(frames)
+    assert (stream.states[-1], stream.answer) == ("completed", ANSWER)
+    assert stream.notifications[-1] == "❌ Supervisor: Argocd failed\n"
     assert re.fullmatch(f"Agent argocd failed: {reason}", crew.result("argocd")), crew.result("argocd")
     assert crew.result("jira") == FOUND
 
@@ -275,10 +280,10 @@ async def test_an_agent_that_nobody_serves(caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize("behaviour", ["good", "twice", "other-host-card"])
 async def test_what_can_be_borne_is_shown_and_returned_once(fake: Fake, kind: str, behaviour: str) -> None:
     async with team(fake.at(kind, behaviour)) as crew:
-        seen = await crew.ask()
-    assert seen.notifications[-1] == "✅ Supervisor: Argocd completed\n"
+        stream = await crew.ask()
+    assert stream.notifications[-1] == "✅ Supervisor: Argocd completed\n"
     assert crew.result("argocd") == WHOLE
-    assert "".join(seen.texts("subagent_result")) in (
+    assert "".join(stream.texts("subagent_result")) in (
         (WHOLE,) if kind == "stranger" or behaviour != "twice" else (HALF,)
     )
     assert len(await fake.arrived(fake.at(kind, behaviour), "SendStreamingMessage")) == 1
@@ -300,20 +305,22 @@ async def test_a_service_of_ours_that_is_away_for_a_moment_is_asked_again(
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_huge_text_is_shown_and_cut_for_the_model(fake: Fake, kind: str) -> None:
     async with team(fake.at(kind, "huge"), jira(), idle=20) as crew:
-        seen = await crew.ask()
-    assert (seen.states[-1], seen.answer) == ("completed", ANSWER)
-    shown = sum(map(len, seen.texts("subagent_result")))
-    assert 100_000 < shown <= HUGE + len(FOUND)
+        stream = await crew.ask()
+    assert (stream.states[-1], stream.answer) == ("completed", ANSWER)
+    length = sum(map(len, stream.texts("subagent_result")))
+    assert 100_000 < length <= HUGE + len(FOUND)
     assert len(crew.result("argocd")) < 101_000
     assert crew.result("jira") == FOUND
 
 
-# --- a service of ours behind a line that breaks ---------------------------------------------------------------------------
+# --- a service of ours behind a line that breaks --------------------------------------------------
 
 
 @dataclass(slots=True)
 class Line:
-    """The way to a service. An answer to a message breaks off after `cut` bytes, the first one or each; `held` keeps the first back."""
+    """The way to a service. An answer to a message breaks off after `cut` bytes, the first one or each;
+    `held` keeps the first back.
+    """
 
     target: int
     cut: int | None = None
@@ -363,11 +370,11 @@ class Line:
         self.answers.append(0)
         mine = len(self.answers) - 1
         while piece := await far.read(65536):
-            kept = piece if breaks is None else piece[: breaks - self.answers[mine]]
-            writer.write(kept)
+            forwarded = piece if breaks is None else piece[: breaks - self.answers[mine]]
+            writer.write(forwarded)
             await writer.drain()
-            self.answers[mine] += len(kept)
-            if kept != piece or self.answers[mine] == breaks:
+            self.answers[mine] += len(forwarded)
+            if forwarded != piece or self.answers[mine] == breaks:
                 writer.transport.abort() if self.answers[mine] == 0 else writer.close()
                 return
 
@@ -377,9 +384,9 @@ class Line:
 
 
 @contextlib.asynccontextmanager
-async def service(one: LocalAgent) -> AsyncIterator[Client]:
+async def service(local_agent: LocalAgent) -> AsyncIterator[Client]:
     """An agent of ours as a service on a port of its own."""
-    app = create_service(Settings.from_variables({**FAST, **ONE_BY_ONE}), placed=PlacedAgents([one]))
+    app = create_service(Settings.from_variables({**FAST, **ONE_BY_ONE}), placed=PlacedAgents([local_agent]))
     async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         yield Client(url, http)
 
@@ -389,11 +396,11 @@ def told(events: list[AnyEvent]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for event in events:
         ids = {"message_id", "call_id", "parent_call", "slot", "trace_id", "offset", "usage"}
-        one = event.model_dump(mode="json", exclude=ids)
-        if isinstance(event, TextDelta) and out and {**out[-1], "text": ""} == {**one, "text": ""}:
-            out[-1]["text"] += one["text"]
+        row = event.model_dump(mode="json", exclude=ids)
+        if isinstance(event, TextDelta) and out and {**out[-1], "text": ""} == {**row, "text": ""}:
+            out[-1]["text"] += row["text"]
         else:
-            out.append(one)
+            out.append(row)
     return out
 
 
@@ -405,9 +412,9 @@ async def through(
     async with service(agent("argocd", model, versions.tool)) as far:
         line = Line(urlsplit(far.url).port or 0, cut, always)
         async with line.open() as url, team(url, token=None, idle=20) as crew:
-            seen = await crew.ask()
+            stream = await crew.ask()
         listed = await far.call("ListTasks", {})
-    return seen, line, listed["result"]["totalSize"], crew.result("argocd")
+    return stream, line, listed["result"]["totalSize"], crew.result("argocd")
 
 
 CUTS: dict[str, Callable[[int], int]] = {
@@ -423,36 +430,36 @@ CUTS: dict[str, Callable[[int], int]] = {
 
 async def test_a_stream_that_breaks_anywhere_is_followed_without_loss_and_without_a_second_task() -> None:
     versions = VersionScenario()
-    whole, line, tasks, result = await through(versions, None)
+    unbroken, line, tasks, result = await through(versions, None)
     assert (line.methods, tasks, result) == (["SendStreamingMessage"], 1, versions.answer)
-    assert whole.texts("subagent_result")
+    assert unbroken.texts("subagent_result")
     for name, cut_of in CUTS.items():
         cut = cut_of(line.answers[0])
-        seen, broken, tasks, result = await through(versions, cut)
+        stream, broken, tasks, result = await through(versions, cut)
         assert (name, broken.answers[0]) == (name, cut)
         assert len(broken.methods) == (1 if name == "after the answer" else 2), name
         assert (name, tasks, result) == (name, 1, versions.answer)
-        assert (name, told(seen.events)) == (name, told(whole.events))
-        assert (name, seen.notifications, seen.answer) == (name, whole.notifications, whole.answer)
+        assert (name, told(stream.events)) == (name, told(unbroken.events))
+        assert (name, stream.notifications, stream.answer) == (name, unbroken.notifications, unbroken.answer)
 
 
 async def test_a_line_that_breaks_again_and_again_only_takes_longer() -> None:
     versions = VersionScenario()
-    whole, line, *_ = await through(versions, None)
-    seen, broken, tasks, result = await through(versions, line.answers[0] // 2, always=True)
+    unbroken, line, *_ = await through(versions, None)
+    stream, broken, tasks, result = await through(versions, line.answers[0] // 2, always=True)
     assert broken.methods[:2] == ["SendStreamingMessage", "SubscribeToTask"]
-    assert (tasks, result, told(seen.events)) == (1, versions.answer, told(whole.events))
+    assert (tasks, result, told(stream.events)) == (1, versions.answer, told(unbroken.events))
 
 
 async def test_a_message_whose_answer_is_lost_is_sent_again_under_its_id() -> None:
     versions = VersionScenario()
-    seen, line, tasks, result = await through(versions, 0)
+    stream, line, tasks, result = await through(versions, 0)
     assert line.methods == ["SendStreamingMessage"] * 2
     assert len({body["params"]["message"]["messageId"] for body in line.sent}) == 1
-    assert (tasks, result, seen.answer) == (1, versions.answer, ANSWER)
+    assert (tasks, result, stream.answer) == (1, versions.answer, ANSWER)
 
 
-# --- cancel, and what is written down --------------------------------------------------------------------------------------
+# --- cancel, and what is written down -------------------------------------------------------------
 
 
 async def test_a_cancel_of_the_run_stops_the_work_of_our_service() -> None:
@@ -461,14 +468,14 @@ async def test_a_cancel_of_the_run_stops_the_work_of_our_service() -> None:
         service(agent("argocd", Script(Turn(Call("wait"))), waiting.tool)) as far,
         team(far.url, token=None) as crew,
     ):
-        asked = asyncio.create_task(crew.ask())
+        run = asyncio.create_task(crew.ask())
         await waiting.started.wait()
         [task] = (await crew.client.call("ListTasks", {}))["result"]["tasks"]
         await crew.client.call("CancelTask", {"id": task["id"]})
-        seen = await asked
+        stream = await run
         await waiting.cancelled.wait()
         [theirs] = (await far.call("ListTasks", {}))["result"]["tasks"]
-    assert seen.states[-1] == "canceled"
+    assert stream.states[-1] == "canceled"
     assert theirs["status"]["state"] == "TASK_STATE_CANCELED"
 
 
@@ -477,15 +484,15 @@ async def test_a_cancel_reaches_work_that_has_begun_and_not_been_heard_of() -> N
     async with service(agent("argocd", Script(Turn(Call("wait"))), waiting.tool)) as far:
         line = Line(urlsplit(far.url).port or 0, held=True)
         async with line.open() as url, team(url, token=None, idle=60) as crew:
-            asked = asyncio.create_task(crew.ask())
+            run = asyncio.create_task(crew.ask())
             await waiting.started.wait()
             [task] = (await crew.client.call("ListTasks", {}))["result"]["tasks"]
             await crew.client.call("CancelTask", {"id": task["id"]})
             await waiting.cancelled.wait()
-            seen = await asked
+            stream = await run
         listed = (await far.call("ListTasks", {}))["result"]["tasks"]
-    assert [one["status"]["state"] for one in listed] == ["TASK_STATE_CANCELED"]
-    assert (seen.states[-1], seen.named("subagent_result")) == ("canceled", [])
+    assert [listed_task["status"]["state"] for listed_task in listed] == ["TASK_STATE_CANCELED"]
+    assert (stream.states[-1], stream.named("subagent_result")) == ("canceled", [])
     assert (
         len({body["params"]["message"]["messageId"] for body in line.sent if "message" in body["params"]})
         == 1
@@ -531,20 +538,22 @@ async def test_the_remote_task_is_written_down_as_soon_as_it_has_a_name(
     fake: Fake, kind: str, watched: type[Watched]
 ) -> None:
     async with team(fake.at(kind, "named"), idle=60) as crew:
-        asked = asyncio.create_task(crew.ask())
+        question = asyncio.create_task(crew.ask())
         await watched.noted.wait()  # the agent says nothing but the name
         [task] = (await crew.client.call("ListTasks", {}))["result"]["tasks"]
         await crew.client.call("CancelTask", {"id": task["id"]})
-        seen = await asked
-    assert [(run, task_id) for run, _, task_id in watched.kept] == [(seen.task_id, "task-77")]
-    assert seen.states[-1] == "canceled"
+        stream = await question
+    assert [(run, task_id) for run, _, task_id in watched.kept] == [(stream.task_id, "task-77")]
+    assert stream.states[-1] == "canceled"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_remote_task_is_written_down_before_it_is_followed(
     fake: Fake, kind: str, watched: type[Watched]
 ) -> None:
-    """The agent says one thing and then nothing: what comes after its first word cannot have brought the record about."""
+    """The agent says one thing and then nothing: what comes after its first word cannot have brought the
+    record about.
+    """
     frames: list[Frame] = []
     async with team(fake.at(kind, "silent"), idle=60) as crew:
         async for frame in crew.client.stream("How is it?"):

@@ -1,4 +1,6 @@
-"""SC-012: the answer is never empty, is the same however it is asked for, and carries the trace; nothing follows the end of a task."""
+"""SC-012: the answer is never empty, is the same however it is asked for, and carries the trace; nothing
+follows the end of a task.
+"""
 
 import re
 from typing import Any
@@ -33,7 +35,9 @@ def has_tools(request: Request) -> bool:
 
 
 def once_more(*before: Turn, then: Call | Say | None = None) -> Script:
-    """The turns, and another one for the request that offers no tools; `{result}` in it is the last tool result."""
+    """The turns, and another one for the request that offers no tools; `{result}` in it is the last tool
+    result.
+    """
 
     def last(request: Request) -> Turn:
         results = [message.text for message in request.messages if message.role == "tool"]
@@ -50,7 +54,7 @@ def once_more(*before: Turn, then: Call | Say | None = None) -> Script:
     )
 
 
-# --- where the answer comes from ---------------------------------------------------------------------------------------
+# --- where the answer comes from ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -58,9 +62,9 @@ async def test_the_last_message_is_the_answer(kind: str, version: str) -> None:
     value = token()
     script, argocd = version_team(value, "I ask Argo CD.")
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        seen = await stage.ask(version=version)
-    assert seen.answer == f"It runs {value}"
-    assert seen.last.state == "completed"
+        stream = await stage.ask(version=version)
+    assert stream.answer == f"It runs {value}"
+    assert stream.last.state == "completed"
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -73,13 +77,13 @@ async def test_the_content_of_a_structured_response_is_the_answer(kind: str, ver
     )
     look = tool("look", f"version={value} (https://docs.example/notes)")
     async with run_scripted_system(script, kind=kind, tools=[look], env=STRUCTURED) as stage:
-        seen = await stage.ask(version=version)
-    assert seen.answer == f"It is {value}"
-    assert seen.streamed_texts == ["I look.", f"It is {value}"]
-    (data,) = data_of(seen.named("final_result")[0])
+        stream = await stage.ask(version=version)
+    assert stream.answer == f"It is {value}"
+    assert stream.streamed_texts == ["I look.", f"It is {value}"]
+    (data,) = data_of(stream.named("final_result")[0])
     assert data["content"] == f"It is {value}"
     assert data["citations"] == [{"title": "Release notes", "url": "https://docs.example/notes"}]
-    assert seen.notifications == [
+    assert stream.notifications == [
         "🔧 Supervisor: Calling tool: Look\n",
         "✅ Supervisor: Tool Look completed\n",
     ]
@@ -88,24 +92,26 @@ async def test_the_content_of_a_structured_response_is_the_answer(kind: str, ver
 async def test_a_model_that_answers_in_plain_words_although_structure_was_asked_for_is_heard() -> None:
     words = token("plain")
     async with run_scripted_system(Script(Turn(Say(words))), env=STRUCTURED) as stage:
-        seen = await stage.ask()
-    assert (seen.answer, seen.last.state) == (words, "completed")
+        stream = await stage.ask()
+    assert (stream.answer, stream.last.state) == (words, "completed")
 
 
 @everywhere
 async def test_a_structured_answer_that_does_not_fit_is_asked_for_again_and_replaced(kind: str) -> None:
-    lost, kept = token("lost"), token("kept")
-    script = Script(Turn(answer_call(lost, citations="none")), Turn(answer_call(kept)))
+    lost, repaired = token("lost"), token("kept")
+    script = Script(Turn(answer_call(lost, citations="none")), Turn(answer_call(repaired)))
     async with run_scripted_system(script, kind=kind, env=STRUCTURED) as stage:
-        seen = await stage.ask()
-    assert (seen.answer, seen.streamed_texts, seen.notifications) == (kept, [kept], [])
+        stream = await stage.ask()
+    assert (stream.answer, stream.streamed_texts, stream.notifications) == (repaired, [repaired], [])
 
 
 @everywhere
 async def test_a_broken_structured_answer_beside_a_call_ends_nothing_and_shows_nothing_of_the_call(
     kind: str,
 ) -> None:
-    private, kept, noted = token("private"), token("kept"), list[str]()
+    private = token("private")
+    repaired = token("kept")
+    noted = list[str]()
 
     async def note(content: str) -> str:
         noted.append(content)
@@ -113,21 +119,21 @@ async def test_a_broken_structured_answer_beside_a_call_ends_nothing_and_shows_n
 
     script = Script(
         Turn(Call("PlatformEngineerResponse", {"citations": []}), Call("note", {"content": private})),
-        Turn(answer_call(kept)),
+        Turn(answer_call(repaired)),
     )
     async with run_scripted_system(script, kind=kind, tools=[tool("note", note)], env=STRUCTURED) as stage:
-        seen = await stage.ask()
-    assert (seen.answer, seen.streamed_texts, seen.last.state) == (kept, [kept], "completed")
-    assert private not in "".join(seen.texts("streaming_result"))
+        stream = await stage.ask()
+    assert (stream.answer, stream.streamed_texts, stream.last.state) == (repaired, [repaired], "completed")
+    assert private not in "".join(stream.texts("streaming_result"))
     assert noted == []
 
 
 async def test_structured_answers_of_one_conversation_do_not_mix() -> None:
     values = [token(), token()]
-    given = iter(values)
+    remaining = iter(values)
 
     async def look() -> str:
-        return f"version={next(given)}"
+        return f"version={next(remaining)}"
 
     script = Script(Turn(Call("look", {})), Turn(answer_call("It is {{tool:look.version}}")))
     async with run_scripted_system(script, tools=[tool("look", look)], env=STRUCTURED) as stage:
@@ -141,10 +147,10 @@ async def test_an_empty_last_message_leaves_what_was_streamed_as_the_answer(kind
     first, second = token("first"), token("second")
     script = Script(Turn(Say(first), Call("look", {})), Turn(Say(second), Call("look", {})), Turn())
     async with run_scripted_system(script, kind=kind, tools=[tool("look", token())]) as stage:
-        seen = await stage.ask()
-    assert seen.answer == f"{first}\n\n{second}"
-    assert seen.streamed_texts == [first, second]
-    assert seen.last.state == "completed"
+        stream = await stage.ask()
+    assert stream.answer == f"{first}\n\n{second}"
+    assert stream.streamed_texts == [first, second]
+    assert stream.last.state == "completed"
 
 
 @everywhere
@@ -152,12 +158,12 @@ async def test_when_everything_is_empty_the_model_is_asked_once_more_without_too
     value = token()
     script = once_more(Turn(Call("look", {})), Turn(), then=Say("At last {result}"))
     async with run_scripted_system(script, kind=kind, tools=[tool("look", value)]) as stage:
-        seen = await stage.ask()
+        stream = await stage.ask()
         requests = stage.requests()
-    assert seen.answer == f"At last {value}"
-    assert seen.streamed_texts == [f"At last {value}"]
+    assert stream.answer == f"At last {value}"
+    assert stream.streamed_texts == [f"At last {value}"]
     assert [bool(request.tools) for request in requests] == [True, True, False]
-    assert seen.last.state == "completed"
+    assert stream.last.state == "completed"
 
 
 @everywhere
@@ -165,19 +171,19 @@ async def test_an_empty_structured_response_is_asked_for_again(kind: str) -> Non
     value = token()
     script = once_more(Turn(Call("look", {})), Turn(answer_call("")), then=answer_call("At last {result}"))
     async with run_scripted_system(script, kind=kind, tools=[tool("look", value)], env=STRUCTURED) as stage:
-        seen = await stage.ask()
+        stream = await stage.ask()
         requests = stage.requests()
-    assert seen.answer == f"At last {value}"
+    assert stream.answer == f"At last {value}"
     assert requests[-1].tools == ("PlatformEngineerResponse",)
     assert len(requests) == 3
 
 
 async def test_an_empty_structured_response_after_narration_leaves_the_narration() -> None:
-    said = token("narration")
-    script = Script(Turn(Say(said), Call("look", {})), Turn(answer_call("")))
+    narration = token("narration")
+    script = Script(Turn(Say(narration), Call("look", {})), Turn(answer_call("")))
     async with run_scripted_system(script, tools=[tool("look", token())], env=STRUCTURED) as stage:
-        seen = await stage.ask()
-    assert (seen.answer, seen.last.state) == (said, "completed")
+        stream = await stage.ask()
+    assert (stream.answer, stream.last.state) == (narration, "completed")
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -185,22 +191,22 @@ async def test_a_model_that_stays_silent_fails_the_task_with_a_message(kind: str
     async with run_scripted_system(
         once_more(Turn(Call("look", {})), Turn()), kind=kind, tools=[tool("look", token())]
     ) as stage:
-        seen = await stage.ask(version=version)
-        asked = len(stage.requests())
-    assert asked == 3
-    assert seen.last.state == "failed"
-    assert "no answer" in seen.last.status_text
-    assert "again" in seen.last.status_text
-    assert not seen.named("final_result", "partial_result", "streaming_result")
+        stream = await stage.ask(version=version)
+        request_count = len(stage.requests())
+    assert request_count == 3
+    assert stream.last.state == "failed"
+    assert "no answer" in stream.last.status_text
+    assert "again" in stream.last.status_text
+    assert not stream.named("final_result", "partial_result", "streaming_result")
 
 
 async def test_an_empty_structured_response_given_twice_fails_the_task() -> None:
     async with run_scripted_system(Script(Turn(answer_call(""))), env=STRUCTURED) as stage:
-        seen = await stage.ask()
-        asked = len(stage.requests())
-    assert asked == 2
-    assert seen.last.state == "failed"
-    assert not seen.named("final_result")
+        stream = await stage.ask()
+        request_count = len(stage.requests())
+    assert request_count == 2
+    assert stream.last.state == "failed"
+    assert not stream.named("final_result")
 
 
 @pytest.mark.parametrize(
@@ -218,13 +224,13 @@ async def test_blanks_and_reasoning_count_as_empty_and_never_reach_the_wire(
         return Turn(blank) if request.tools else Turn(Say(words))
 
     async with run_scripted_system(Script(only), kind=kind, tools=[tool("look", token())]) as stage:
-        seen = await stage.ask()
-    assert (seen.answer, seen.streamed_texts, seen.last.state) == (words, [words], "completed")
-    assert b"think" not in seen.raw
-    assert b"hm" not in [frame.text.encode() for frame in seen.frames]
+        stream = await stage.ask()
+    assert (stream.answer, stream.streamed_texts, stream.last.state) == (words, [words], "completed")
+    assert b"think" not in stream.raw
+    assert b"hm" not in [frame.text.encode() for frame in stream.frames]
 
 
-# --- sub-agents --------------------------------------------------------------------------------------------------------
+# --- sub-agents -----------------------------------------------------------------------------------
 
 
 @everywhere
@@ -235,11 +241,11 @@ async def test_a_sub_agent_that_ends_empty_is_asked_once_more_without_tools(kind
     async with run_scripted_system(
         script, scripted_agent("argocd", inner, tool("look", value)), kind=kind
     ) as stage:
-        seen = await stage.ask()
+        stream = await stage.ask()
         requests = stage.requests("argocd")
     assert [bool(request.tools) for request in requests] == [True, True, False]
-    assert seen.answer == f"It is {value}"
-    assert seen.notifications[-1] == "✅ Supervisor: Argocd completed\n"
+    assert stream.answer == f"It is {value}"
+    assert stream.notifications[-1] == "✅ Supervisor: Argocd completed\n"
 
 
 @everywhere
@@ -250,31 +256,30 @@ async def test_a_sub_agent_that_ends_empty_after_it_spoke_has_answered_with_what
     async with run_scripted_system(
         script, scripted_agent("argocd", inner, tool("look", token())), kind=kind
     ) as stage:
-        seen = await stage.ask()
-    assert seen.answer == f"Heard: {first}\n\n{second}"
-    assert seen.notifications[-1] == "✅ Supervisor: Argocd completed\n"
+        stream = await stage.ask()
+    assert stream.answer == f"Heard: {first}\n\n{second}"
+    assert stream.notifications[-1] == "✅ Supervisor: Argocd completed\n"
 
 
 async def test_a_sub_agent_that_stays_silent_is_a_failed_delegation_and_the_run_goes_on() -> None:
     script = Script(Turn(delegate("argocd")), Turn(Say("Sorry: {{tool:argocd}}")))
     async with run_scripted_system(script, scripted_agent("argocd", Script(Turn()))) as stage:
-        seen = await stage.ask()
-    assert seen.notifications[-1] == "❌ Supervisor: Argocd failed\n"
-    assert seen.named("tool_notification_end")[-1].metadata["status"] == "failed"
-    assert (
-        seen.answer
-        == "Sorry: Agent argocd failed: The model gave no answer, also when asked again. Trying again may help."
+        stream = await stage.ask()
+    assert stream.notifications[-1] == "❌ Supervisor: Argocd failed\n"
+    assert stream.named("tool_notification_end")[-1].metadata["status"] == "failed"
+    assert stream.answer == (
+        "Sorry: Agent argocd failed: The model gave no answer, also when asked again. Trying again may help."
     )
-    assert seen.last.state == "completed"
+    assert stream.last.state == "completed"
 
 
-# --- the trace and the end ---------------------------------------------------------------------------------------------
+# --- the trace and the end ------------------------------------------------------------------------
 
 
-def finals(seen: ReceivedStream) -> list[Frame]:
+def finals(stream: ReceivedStream) -> list[Frame]:
     return [
         frame
-        for frame in seen.frames
+        for frame in stream.frames
         if not frame.artifact and frame.state in ("completed", "failed", "canceled", "input-required")
     ]
 
@@ -282,10 +287,10 @@ def finals(seen: ReceivedStream) -> list[Frame]:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_trace_is_in_the_answer_and_in_the_completed_status(version: str) -> None:
     async with run_scripted_system(Script(Turn(Say("Fine.")))) as stage:
-        seen, other = await stage.ask(version=version), await stage.ask(version=version)
-    trace = seen.named("final_result")[0].metadata["trace_id"]
+        stream, other = await stage.ask(version=version), await stage.ask(version=version)
+    trace = stream.named("final_result")[0].metadata["trace_id"]
     assert re.fullmatch(r"[0-9a-f]{32}", trace)
-    assert seen.last.metadata["trace_id"] == trace
+    assert stream.last.metadata["trace_id"] == trace
     assert other.last.metadata["trace_id"] != trace
 
 
@@ -293,11 +298,13 @@ async def test_the_trace_is_in_the_answer_and_in_the_completed_status(version: s
 @pytest.mark.parametrize(("turn", "ending"), [(Turn(Say("Fine.")), "completed"), (Turn(), "failed")])
 async def test_nothing_follows_a_final_status(version: str, turn: Turn, ending: str) -> None:
     async with run_scripted_system(Script(turn)) as stage:
-        seen = await stage.ask(version=version)
-    assert [frame.state for frame in finals(seen)] == [ending]
-    assert seen.last is finals(seen)[0]
+        stream = await stage.ask(version=version)
+    assert [frame.state for frame in finals(stream)] == [ending]
+    assert stream.last is finals(stream)[0]
     if version == "0.3":
-        ends = [frame.result["final"] for frame in seen.frames if frame.result.get("kind") == "status-update"]
+        ends = [
+            frame.result["final"] for frame in stream.frames if frame.result.get("kind") == "status-update"
+        ]
         assert ends == [False] * (len(ends) - 1) + [True]
 
 
@@ -307,14 +314,14 @@ async def test_a_question_without_streaming_gets_the_same_text(kind: str, versio
     script, argocd = version_team(value, "I ask Argo CD.")
     method = "message/send" if version == "0.3" else "SendMessage"
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        seen = await stage.ask(version=version)
+        stream = await stage.ask(version=version)
         answer = await stage.client.call(method, {"message": stage.client.message("Which?", version)})
     task = answer["result"] if version == "0.3" else answer["result"]["task"]
     texts = {
         artifact["name"]: "".join(part.get("text", "") for part in artifact["parts"])
         for artifact in task["artifacts"]
     }
-    assert texts["final_result"] == seen.answer == f"It runs {value}"
+    assert texts["final_result"] == stream.answer == f"It runs {value}"
     assert [name for name in texts if name == "partial_result"] == []
     assert task["status"]["state"] in ("completed", "TASK_STATE_COMPLETED")
 

@@ -1,4 +1,6 @@
-"""The knowledge base never runs away: how often and how much of it a question may use, whatever its model does."""
+"""The knowledge base never runs away: how often and how much of it a question may use, whatever its model
+does.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,15 +37,15 @@ ASKING = "CAIPEAgentResponse"
 
 def cap(name: str, most: int) -> str:
     return (
-        f"[Document already retrieved] You have reached the maximum allowed number of {name} calls ({most}). Please synthesize your answer "
-        f"from the documents already retrieved. Do NOT call {name} again."
+        f"[Document already retrieved] You have reached the maximum allowed number of {name} calls ({most}). "
+        f"Please synthesize your answer from the documents already retrieved. Do NOT call {name} again."
     )
 
 
 SEARCH_CAP, FETCH_CAP = cap("search", 5), cap("fetch_document", 10)
 
 
-# --- the wrappers alone -------------------------------------------------------------------------------------------------
+# --- the wrappers alone ---------------------------------------------------------------------------
 
 
 class Shelf:
@@ -63,7 +65,7 @@ class Shelf:
             return output
 
         self.tools: list[BaseTool] = [
-            StructuredTool.from_function(coroutine=one) for one in (search, fetch_document)
+            StructuredTool.from_function(coroutine=function) for function in (search, fetch_document)
         ]
 
     def wrapped(self, **env: str) -> tuple[SearchCapWrapper, FetchDocumentCapWrapper]:
@@ -121,7 +123,7 @@ async def test_a_call_over_the_cap_is_a_success() -> None:
     search, _ = Shelf().wrapped(SEARCH_MAX_CALLS="1")
     call = {"name": "search", "args": {"query": "x"}, "id": "c", "type": "tool_call"}
     results = [await search.ainvoke(call, on("t")) for _ in range(2)]
-    assert [(type(one), one.status, one.text) for one in results] == [
+    assert [(type(result), result.status, result.text) for result in results] == [
         (ToolMessage, "success", "a passage"),
         (ToolMessage, "success", cap("search", 1)),
     ]
@@ -130,10 +132,10 @@ async def test_a_call_over_the_cap_is_a_success() -> None:
 async def test_two_queries_on_a_thread_do_not_share_a_count_even_at_once() -> None:
     shelf = Shelf()
     search, _ = shelf.wrapped()
-    one, other = await asyncio.gather(
+    first, other = await asyncio.gather(
         searched(search, 7, on("t", "run-1")), searched(search, 6, on("t", "run-2"))
     )
-    assert one == ["a passage"] * 5 + [SEARCH_CAP] * 2
+    assert first == ["a passage"] * 5 + [SEARCH_CAP] * 2
     assert other == ["a passage"] * 5 + [SEARCH_CAP]
     assert len(shelf.given) == 10
 
@@ -172,9 +174,9 @@ async def test_the_limit_of_a_search_is_clamped(tmp_path: Path, wanted: dict[str
 async def test_the_clamp_is_a_setting() -> None:
     shelf = Shelf()
     search, _ = shelf.wrapped(RAG_MAX_SEARCH_RESULTS="7")
-    for wanted in (50, 7, 6):
-        await search.ainvoke({"query": "x", "limit": wanted}, on("t"))
-    assert [given["limit"] for given in shelf.given] == [7, 7, 6]
+    for limit in (50, 7, 6):
+        await search.ainvoke({"query": "x", "limit": limit}, on("t"))
+    assert [arguments["limit"] for arguments in shelf.given] == [7, 7, 6]
 
 
 async def test_a_long_output_is_cut_and_says_so() -> None:
@@ -209,7 +211,7 @@ async def test_content_blocks_are_cut_together(blocks: list[Any], kept: list[Any
     assert await searched(search, 1, on("t")) == [kept]
 
 
-# --- the whole path -----------------------------------------------------------------------------------------------------
+# --- the whole path -------------------------------------------------------------------------------
 
 
 def searching(number: int = 0, **more: Any) -> Call:
@@ -238,18 +240,22 @@ def search_on(request: Request) -> Call:
 
 def results(request: Request, name: str) -> list[tuple[str, str]]:
     """The results that the model was shown of a tool, with their status."""
-    shown = [one for one in request.raw["messages"] if isinstance(one, ToolMessage) and one.name == name]
-    return [(one.status, one.text) for one in shown]
+    messages = [
+        message
+        for message in request.raw["messages"]
+        if isinstance(message, ToolMessage) and message.name == name
+    ]
+    return [(message.status, message.text) for message in messages]
 
 
 def caps(request: Request, name: str) -> list[str]:
     """The status of the results that are the cap's exact words."""
     words = {"search": SEARCH_CAP, "fetch_document": FETCH_CAP}[name]
-    return [status for status, said in results(request, name) if said == words]
+    return [status for status, result_text in results(request, name) if result_text == words]
 
 
-def outcomes(seen: ReceivedStream) -> list[tuple[str, str]]:
-    return [(event.tool, event.outcome) for event in events_of_kind(seen, ToolFinished)]
+def outcomes(stream: ReceivedStream) -> list[tuple[str, str]]:
+    return [(event.tool, event.outcome) for event in events_of_kind(stream, ToolFinished)]
 
 
 def bound(requests: Sequence[Request], name: str) -> list[bool]:
@@ -264,9 +270,9 @@ async def library(tmp_path: Path) -> KnowledgeFolder:
 async def documents(library: KnowledgeFolder) -> list[str]:
     """The ids of what it holds."""
     async with library.open_knowledge_base() as kb:
-        found = [result.document_id for result in await kb.search("slim", limit=10)]
+        document_ids = [result.document_id for result in await kb.search("slim", limit=10)]
     library.counts.searches.clear()
-    return found
+    return document_ids
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
@@ -276,17 +282,17 @@ async def test_a_model_that_never_stops_searching_searches_five_times_and_answer
     model = obstinate(search_on)
     async with library.run_supervisor(model, env={"MODEL_CALL_LIMIT": "9"}, elsewhere=elsewhere) as client:
         search = await library.wrapper("search")
-        seen = await client.ask("What is SLIM?")
+        stream = await client.ask("What is SLIM?")
         assert search is await library.wrapper("search"), "it knows what it has counted"
         await wait_until(lambda: not search._call_counts)  # freed when the run has ended
         assert library.counts.queries == [f"slim {number}" for number in range(5)]
         assert caps(model.requests[-1], "search") == ["success"] * 3
         assert [status for status, _ in results(model.requests[-1], "search")] == ["success"] * 8
-        assert outcomes(seen) == [("search", "ok")] * 8
-        assert (seen.last.state, seen.answer) == ("completed", "All I found.")
+        assert outcomes(stream) == [("search", "ok")] * 8
+        assert (stream.last.state, stream.answer) == ("completed", "All I found.")
         assert bound(model.requests, "search") == [True] * 5 + [False] * 4
         assert bound(model.requests, "fetch_document") == [True] * 8 + [False]
-        again = await client.ask("And then?", contextId=seen.context_id)
+        again = await client.ask("And then?", contextId=stream.context_id)
     assert (again.last.state, again.answer) == ("completed", "All I found.")
     assert library.counts.queries == [f"slim {number}" for number in range(5)] * 2
     assert bound(model.requests[9:], "search") == [True] * 5 + [False] * 4
@@ -295,9 +301,9 @@ async def test_a_model_that_never_stops_searching_searches_five_times_and_answer
 async def test_a_used_up_tool_is_not_bound_and_the_others_are(library: KnowledgeFolder) -> None:
     model = answering_when_unbound(search_on, "search")
     async with library.run_supervisor(model) as client:
-        seen = await client.ask("What is SLIM?")
+        stream = await client.ask("What is SLIM?")
     assert len(library.counts.searches) == 5
-    assert seen.answer == "All I found."
+    assert stream.answer == "All I found."
     assert [[name for name in KNOWLEDGE_TOOLS if name in request.tools] for request in model.requests] == [
         *[KNOWLEDGE_TOOLS] * 5,
         KNOWLEDGE_TOOLS[1:],
@@ -311,13 +317,13 @@ async def test_a_model_that_always_fetches_reads_ten_times_and_answers(library: 
         lambda request: Call("fetch_document", {"document_id": first, "offset": request.position})
     )
     async with library.run_supervisor(model, env={"MODEL_CALL_LIMIT": "13"}) as client:
-        seen = await client.ask("Read it all.")
+        stream = await client.ask("Read it all.")
     assert library.counts.fetches == [first] * 10
     assert caps(model.requests[-1], "fetch_document") == ["success"] * 2
-    assert outcomes(seen) == [("fetch_document", "ok")] * 12
+    assert outcomes(stream) == [("fetch_document", "ok")] * 12
     assert bound(model.requests, "fetch_document") == [True] * 10 + [False] * 3
     assert bound(model.requests, "search") == [True] * 12 + [False]
-    assert (seen.last.state, seen.answer) == ("completed", "All I found.")
+    assert (stream.last.state, stream.answer) == ("completed", "All I found.")
 
 
 async def test_a_model_that_alternates_has_both_caps_apart(library: KnowledgeFolder) -> None:
@@ -333,14 +339,14 @@ async def test_a_model_that_alternates_has_both_caps_apart(library: KnowledgeFol
 
     model = obstinate(step)
     async with library.run_supervisor(model, env={"MODEL_CALL_LIMIT": "25"}) as client:
-        seen = await client.ask("What is SLIM?")
+        stream = await client.ask("What is SLIM?")
     assert (len(library.counts.searches), len(library.counts.fetches)) == (5, 10)
     assert len(caps(model.requests[-1], "search")) == 7
     assert len(caps(model.requests[-1], "fetch_document")) == 2
-    assert {outcome for _, outcome in outcomes(seen)} == {"ok"}
+    assert {outcome for _, outcome in outcomes(stream)} == {"ok"}
     assert bound(model.requests, "search") == [True] * 9 + [False] * 16
     assert bound(model.requests, "fetch_document") == [True] * 20 + [False] * 5
-    assert (seen.last.state, seen.answer) == ("completed", "All I found.")
+    assert (stream.last.state, stream.answer) == ("completed", "All I found.")
 
 
 @pytest.mark.parametrize("wanted", [{"limit": 50}, {"limit": 0}, {"limit": -1}, {}], ids=str)
@@ -351,10 +357,10 @@ async def test_a_model_gets_three_results_however_many_it_asks_for(
         Turn(searching(**wanted)), Turn(Say("{{tool:search.results.2.title}}, not {{tool:search}}"))
     )
     async with library.run_supervisor(model) as client:
-        seen = await client.ask("What is SLIM?")
+        stream = await client.ask("What is SLIM?")
     assert library.counts.searches == [("slim 0", 3)]
-    assert seen.answer.count('"document_id"') == 3
-    assert outcomes(seen) == [("search", "ok")]
+    assert stream.answer.count('"document_id"') == 3
+    assert outcomes(stream) == [("search", "ok")]
 
 
 @pytest.mark.parametrize("first", [0, 2])
@@ -362,24 +368,24 @@ async def test_calls_in_one_message_are_counted_one_by_one(library: KnowledgeFol
     steps = [Turn(searching(number)) for number in range(first)]
     model = acting(*steps, Turn(*(searching(number) for number in range(10, 18))), Turn(Say("All I found.")))
     async with library.run_supervisor(model) as client:
-        seen = await client.ask("What is SLIM?")
+        stream = await client.ask("What is SLIM?")
     assert sorted(library.counts.queries) == sorted(
         [f"slim {number}" for number in (*range(first), *range(10, 15 - first))]
     )
     assert len(caps(model.requests[-1], "search")) == 3 + first
-    assert [said for _, said in results(model.requests[-1], "search")][-3 - first :] == [SEARCH_CAP] * (
-        3 + first
-    ), "the first ones ran"
-    assert outcomes(seen) == [("search", "ok")] * (8 + first)
+    assert [result_text for _, result_text in results(model.requests[-1], "search")][-3 - first :] == [
+        SEARCH_CAP
+    ] * (3 + first), "the first ones ran"
+    assert outcomes(stream) == [("search", "ok")] * (8 + first)
     assert bound(model.requests, "search") == [True] * (first + 1) + [False]
-    assert seen.answer == "All I found."
+    assert stream.answer == "All I found."
 
 
 async def test_a_call_is_told_once(library: KnowledgeFolder) -> None:
     async with library.run_supervisor(acting(Turn(searching()), Turn(Say("So.")))) as client:
-        seen = await client.ask("What is SLIM?")
-    assert [event.tool for event in events_of_kind(seen, ToolStarted)] == ["search"]
-    assert seen.notifications == [
+        stream = await client.ask("What is SLIM?")
+    assert [event.tool for event in events_of_kind(stream, ToolStarted)] == ["search"]
+    assert stream.notifications == [
         "🔧 Supervisor: Calling tool: Search\n",
         "✅ Supervisor: Tool Search completed\n",
     ]
@@ -410,7 +416,7 @@ async def test_two_tasks_of_a_conversation_have_counts_of_their_own(library: Kno
         await begun.wait()
         second = asyncio.create_task(client.ask("Second", contextId="talk"))
         go_on.set()
-        answers = [seen.answer for seen in await asyncio.gather(first, second)]
+        answers = [stream.answer for stream in await asyncio.gather(first, second)]
     assert answers == ["first is done", "second is done"]
     assert [
         sum(query.startswith(name) for query in library.counts.queries) for name in ("first", "second")
@@ -431,20 +437,20 @@ async def test_the_count_goes_on_after_a_pause_and_a_restart(
         paused = await Person(client, storage).ask("What is SLIM?")
         assert (paused.last.state, len(library.counts.searches)) == ("input-required", 3)
     async with library.run_supervisor(model, storage=(storage := in_folder(tmp_path)), env=env) as client:
-        seen = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "that"}})
+        stream = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "that"}})
     assert library.counts.queries == ["slim 0", "slim 1", "slim 2", "slim 4", "slim 5"]
     assert caps(model.requests[-1], "search") == ["success"] * 2
     assert bound(model.requests, "search") == [True] * 6 + [False] * 3
-    assert (seen.last.state, seen.answer) == ("completed", "All I found.")
+    assert (stream.last.state, stream.answer) == ("completed", "All I found.")
 
 
 async def test_a_domain_agents_own_search_is_neither_capped_nor_clamped(library: KnowledgeFolder) -> None:
-    given: list[tuple[str, int]] = []
+    search_calls: list[tuple[str, int]] = []
 
     @tool
     async def search(query: str, limit: int) -> str:
         """Search the wiki."""
-        given.append((query, limit))
+        search_calls.append((query, limit))
         return f"{query}: " + "x" * 15_000
 
     calls = [Turn(Call("search", {"query": f"page {number}", "limit": 50})) for number in range(20)]
@@ -454,26 +460,26 @@ async def test_a_domain_agents_own_search_is_neither_capped_nor_clamped(library:
         Turn(Say("It said: {{tool:wiki}}")),
     )
     async with library.run_supervisor(outer, agents=[agent("wiki", inner, search)]) as client:
-        seen = await client.ask("Look it up.")
-    assert given == [(f"page {number}", 50) for number in range(20)]
+        stream = await client.ask("Look it up.")
+    assert search_calls == [(f"page {number}", 50) for number in range(20)]
     assert bound(inner.requests, "search") == [True] * 21
-    assert [said for _, said in results(inner.requests[-1], "search")] == [
+    assert [result_text for _, result_text in results(inner.requests[-1], "search")] == [
         f"page {number}: " + "x" * 15_000 for number in range(20)
     ]
     assert library.counts.searches == [("slim 0", 3)]
-    assert seen.answer == "It said: Twenty pages."
+    assert stream.answer == "It said: Twenty pages."
 
 
 async def test_a_tool_of_the_supervisor_that_is_not_the_knowledge_bases_is_not_capped() -> None:
-    given: list[int] = []
+    calls: list[int] = []
 
     @tool
     async def search(limit: int) -> str:
         """Search."""
-        given.append(limit)
+        calls.append(limit)
         return "found"
 
     model = acting(*(Turn(Call("search", {"limit": 50 + number})) for number in range(8)), Turn(Say("So.")))
     async with supervisor(model, tools=[search]) as client:
         assert (await client.ask("Look it up.")).answer == "So."
-    assert given == [50 + number for number in range(8)]
+    assert calls == [50 + number for number in range(8)]

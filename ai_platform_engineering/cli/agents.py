@@ -63,7 +63,7 @@ async def _reached(settings: Settings, entries: Sequence[AgentEntry]) -> dict[st
     registry = AgentRegistry(connections, timeout=settings.placement.check_timeout)
     logging.disable(logging.WARNING)  # the table says it
     try:
-        await registry.check()
+        await registry.check_all()
     finally:
         logging.disable(logging.NOTSET)
         await registry.aclose()

@@ -1,9 +1,12 @@
-"""The live registry of remote agents: who can be reached, asked at start and in the background. It reports; it removes nobody."""
+"""The registry of remote agents: which ones can be reached, checked at start and in the background.
+
+An agent that cannot be reached is reported, not removed.
+"""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,106 +16,112 @@ from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2
 
 log = logging.getLogger(__name__)
 
-Reach = Literal["unknown", "reachable", "unreachable"]
+ReachabilityStatus = Literal["unknown", "reachable", "unreachable"]
 
-_PATIENCE = 0.3  # how long a question waits for another look at an agent that was gone
+_RECHECK_TIMEOUT = 0.3  # seconds that a question waits for the check of an agent that was unreachable
 
 
 @dataclass(frozen=True, slots=True)
 class Reachability:
-    status: Reach = "unknown"
+    status: ReachabilityStatus = "unknown"
     problem: str | None = None
 
 
 class AgentRegistry:
-    """Belongs to one event loop. Without `checks` an agent's state is what the last delegation to it saw."""
+    """The reachability of each remote agent. Belongs to one event loop.
+
+    Without `checks` it is known only from delegations.
+    """
 
     def __init__(
         self,
         agents: Mapping[str, A2ARemoteAgentConnectTool],
         *,
         timeout: float = 3.0,
-        every: float = 30.0,
+        interval: float = 30.0,
         checks: bool = True,
     ) -> None:
         self._agents = dict(agents)
         self._timeout = timeout
-        self._every = every
+        self._interval = interval
         self._checks = checks
-        self._states = {name: Reachability() for name in agents}
-        self._watching: asyncio.Task[None] | None = None
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._reachability = {name: Reachability() for name in agents}
+        self._background_task: asyncio.Task[None] | None = None
+        self._running_checks: dict[str, asyncio.Task[None]] = {}
 
-    def state(self, name: str) -> Reachability:
-        return self._states.get(name, Reachability())
+    def reachability(self, name: str) -> Reachability:
+        return self._reachability.get(name, Reachability())
 
     def problem(self, name: str) -> str | None:
-        return self.state(name).problem
+        return self.reachability(name).problem
 
     def record_contact(self, name: str, problem: str | None) -> None:
-        """What a delegation saw."""
-        now = Reachability("unreachable", problem) if problem else Reachability("reachable")
-        if now.status != self.state(name).status:
-            log.log(
-                logging.WARNING if problem else logging.INFO,
-                "agent %s is %s%s",
-                name,
-                now.status,
-                f": {problem}" if problem else "",
-            )
-        self._states[name] = now
+        """Stores the result of a check or of a delegation; a change is logged."""
+        is_changed = self.reachability(name).status != ("unreachable" if problem else "reachable")
+        if problem:
+            self._reachability[name] = Reachability("unreachable", problem)
+            if is_changed:
+                log.warning("agent %s is unreachable: %s", name, problem)
+        else:
+            self._reachability[name] = Reachability("reachable")
+            if is_changed:
+                log.info("agent %s is reachable", name)
 
     async def start(self) -> None:
-        """The first look at every agent, waited for no longer than its timeout; then one after the other in the background."""
-        if not self._checks or not self._agents or self._watching is not None:
+        """Checks every agent once, for no longer than the timeout, then regularly in the background."""
+        if not self._checks or not self._agents or self._background_task is not None:
             return
-        await self._look(self._agents, self._timeout)
-        self._watching = asyncio.create_task(self._watch(), name="agent registry")
+        await self._check(self._agents, self._timeout)
+        self._background_task = asyncio.create_task(self._check_regularly(), name="agent registry")
 
-    async def check(self) -> None:
-        """Looks at every agent once."""
-        await self._look(self._agents, None)
+    async def check_all(self) -> None:
+        """Checks every agent once."""
+        await self._check(self._agents, None)
 
-    async def recheck(self) -> None:
-        """Another look at those that were gone, so that one that is back is used by the next question."""
-        gone = [name for name in self._agents if self.state(name).status == "unreachable"]
-        if self._checks and gone:
-            await self._look(gone, _PATIENCE)
+    async def recheck_unreachable(self) -> None:
+        """Checks the unreachable agents again, so that the next question can use one that is back."""
+        unreachable = [name for name in self._agents if self.reachability(name).status == "unreachable"]
+        if self._checks and unreachable:
+            await self._check(unreachable, _RECHECK_TIMEOUT)
 
     def hand_over(self) -> None:
-        """From now on a delegation that is broken off leaves its task to the next start."""
+        """From now on a delegation that is cancelled leaves its remote task running, for the next start."""
         for agent in self._agents.values():
             agent.keep_tasks_running()
 
     async def aclose(self) -> None:
-        tasks = [*self._looking.values(), *([self._watching] if self._watching else [])]
+        tasks = list(self._running_checks.values())
+        if self._background_task is not None:
+            tasks.append(self._background_task)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for agent in self._agents.values():
             await agent.aclose()
 
-    async def _watch(self) -> None:
+    async def _check_regularly(self) -> None:
         while True:
-            await asyncio.sleep(self._every)
-            await self.check()
+            await asyncio.sleep(self._interval)
+            await self.check_all()
 
-    async def _look(self, names: "Mapping[str, object] | list[str]", patience: float | None) -> None:
+    async def _check(self, names: Collection[str], timeout: float | None) -> None:
+        """Checks the agents; a running check is joined. After the timeout the checks go on."""
         for name in names:
-            if name not in self._looking:
-                task = self._looking[name] = asyncio.create_task(self._ask(name), name=f"agent check: {name}")
-                task.add_done_callback(lambda _, name=name: self._looking.pop(name, None))  # type: ignore[misc]
-        waiting = [self._looking[name] for name in names if name in self._looking]
-        if waiting:
-            await asyncio.wait(waiting, timeout=patience)
+            if name not in self._running_checks:
+                task = asyncio.create_task(self._check_agent(name), name=f"agent check: {name}")
+                self._running_checks[name] = task
+                task.add_done_callback(lambda _, name=name: self._running_checks.pop(name, None))  # type: ignore[misc]
+        checks = [self._running_checks[name] for name in names if name in self._running_checks]
+        if checks:
+            await asyncio.wait(checks, timeout=timeout)
 
-    async def _ask(self, name: str) -> None:
+    async def _check_agent(self, name: str) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             try:
                 await self._agents[name].card(self._timeout)
             except CaipeError as error:
                 self.record_contact(name, str(error))
-            except Exception as error:  # noqa: BLE001 - a check must not end the watch
+            except Exception as error:  # noqa: BLE001 - a failing check must not end the background task
                 log.warning("agent %s: its check broke: %s", name, format_traceback(error))
                 self.record_contact(name, f"its check broke ({type(error).__name__}).")
             else:

@@ -1,4 +1,6 @@
-"""The live registry: which remote agents can be reached, seen in `/ready`, the card and `caipe agents`, and never a reason to restart."""
+"""The live registry: which remote agents can be reached, seen in `/ready`, the card and `caipe agents`,
+and never a reason to restart.
+"""
 
 import contextlib
 import logging
@@ -93,26 +95,26 @@ class Two:
 
 
 async def state(client: Client, name: str = "sums") -> dict[str, Any]:
-    found: dict[str, Any] = (await read_readiness(client))["components"][f"agent {name}"]
-    return found
+    report: dict[str, Any] = (await read_readiness(client))["components"][f"agent {name}"]
+    return report
 
 
 async def tags(client: Client, name: str = "sums") -> list[str]:
     card = (await client.http.get(f"{client.url}.well-known/agent-card.json")).json()
-    (skill,) = [one for one in card["skills"] if one["id"] == name]
+    (skill,) = [entry for entry in card["skills"] if entry["id"] == name]
     return list(skill["tags"])
 
 
 async def test_an_agent_comes_up_and_goes_again_without_a_restart(tmp_path: Path) -> None:
     two = Two(tmp_path)
-    gone = f"{two.url} cannot be reached (ConnectError)."
+    problem = f"{two.url} cannot be reached (ConnectError)."
     async with two.supervisor(**RARELY) as (model, client):
         # Down at the start: the supervisor is up, and says so everywhere.
         probe = await client.http.get(f"{client.url}ready")
         assert (probe.status_code, probe.json()["status"]) == (200, "degraded")
         unreachable = {
             "status": "degraded",
-            "message": gone,
+            "message": problem,
             "placement": "remote",
             "url": two.url,
             "reachable": "unreachable",
@@ -125,19 +127,19 @@ async def test_an_agent_comes_up_and_goes_again_without_a_restart(tmp_path: Path
         )
         line = await two.listed()
         assert "\x1b[31munreachable" in line
-        assert gone in line
+        assert problem in line
         first = await client.ask("Anybody?")
-        assert first.answer == f"Agent sums failed: {gone} more was here."
+        assert first.answer == f"Agent sums failed: {problem} more was here."
         assert "❌ Supervisor: Sums failed\n" in first.notifications
         assert "✅ Supervisor: More completed\n" in first.notifications
-        assert f"(It cannot be reached now: {gone})" in model.requests[0].system
+        assert f"(It cannot be reached now: {problem})" in model.requests[0].system
 
         # It comes up: the next question uses it.
         async with there("sums", two.sums):
             second = await client.ask("Anybody now?", contextId=first.context_id)
             assert second.answer == "sums was here. more was here."
-            asked = [request for request in model.requests if request.last_user == "Anybody now?"]
-            assert all("cannot be reached now" not in request.system for request in asked)
+            requests = [request for request in model.requests if request.last_user == "Anybody now?"]
+            assert all("cannot be reached now" not in request.system for request in requests)
             assert ((await state(client))["status"], (await state(client))["reachable"]) == (
                 "ready",
                 "reachable",
@@ -148,7 +150,7 @@ async def test_an_agent_comes_up_and_goes_again_without_a_restart(tmp_path: Path
 
         # And goes again: the step fails, the run goes on.
         third = await client.ask("And now?", contextId=first.context_id)
-        assert third.answer == f"Agent sums failed: {gone} more was here."
+        assert third.answer == f"Agent sums failed: {problem} more was here."
         assert third.last.state == "completed"
         assert await state(client) == unreachable
         assert (await tags(client))[-1] == "unreachable"
@@ -162,14 +164,14 @@ async def test_agents_are_looked_at_in_the_background(
     async with two.supervisor(**OFTEN) as (model, client):
         assert (await state(client))["reachable"] == "unreachable"
         async with there("sums", two.sums):
-            await eventually(lambda: state(client), lambda found: found["reachable"] == "reachable")
-        await eventually(lambda: state(client), lambda found: found["reachable"] == "unreachable")
+            await eventually(lambda: state(client), lambda report: report["reachable"] == "reachable")
+        await eventually(lambda: state(client), lambda report: report["reachable"] == "unreachable")
         assert (await state(client, "more"))["reachable"] == "reachable"
     assert model.requests == []
-    told = [
+    records = [
         record.getMessage() for record in caplog.records if record.getMessage().startswith("agent sums is")
     ]
-    assert [text.split(":")[0] for text in told] == [
+    assert [text.split(":")[0] for text in records] == [
         "agent sums is unreachable",
         "agent sums is reachable",
         "agent sums is unreachable",
@@ -190,8 +192,8 @@ async def test_without_checks_the_state_is_what_questions_have_seen(tmp_path: Pa
             "reachable",
         )
         async with there("sums", two.sums):
-            seen = await client.ask("Anybody now?")
-            assert seen.answer == "sums was here. more was here."
+            stream = await client.ask("Anybody now?")
+            assert stream.answer == "sums was here. more was here."
             assert (await state(client))["reachable"] == "reachable"
 
 
@@ -207,12 +209,12 @@ async def test_a_check_that_breaks_does_not_end_the_watch(
             "its check broke (UnicodeEncodeError).",
         )
         async with there("sums", two.sums):
-            await eventually(lambda: state(client), lambda found: found["reachable"] == "reachable")
-            seen = await client.ask("Anybody?")
-    assert seen.answer.startswith("sums was here. Agent more failed: ")
+            await eventually(lambda: state(client), lambda report: report["reachable"] == "reachable")
+            stream = await client.ask("Anybody?")
+    assert stream.answer.startswith("sums was here. Agent more failed: ")
     assert "agent more: its check broke: UnicodeEncodeError at " in caplog.text
     assert token not in caplog.text
-    assert token.encode() not in seen.raw
+    assert token.encode() not in stream.raw
 
 
 async def test_a_card_that_nobody_can_read_is_told_and_asked_for_again(tmp_path: Path) -> None:

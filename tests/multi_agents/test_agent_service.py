@@ -1,4 +1,6 @@
-"""`caipe agent NAME`: one agent as an A2A service of its own, with our events and the words of a sub-agent for strangers."""
+"""`caipe agent NAME`: one agent as an A2A service of its own, with our events and the words of a sub-agent
+for strangers.
+"""
 
 import asyncio
 import contextlib
@@ -44,7 +46,7 @@ WORDS = ["🔧 Sums: Calling tool: Double\n", "✅ Sums: Tool Double completed\n
 async def built(folder: Path, casting: Any, **variables: str) -> AsyncIterator[tuple[Any, Client]]:
     """The service of the agent `sums` of the folder's `agents`, in this process, as the command builds it."""
     async with OPENAI.serve(casting) as model:
-        given = {
+        environment = {
             **FAST,
             "AGENTS_CONFIG": str(folder / "agents"),
             "CAIPE_HOME": str(folder / "home"),
@@ -52,7 +54,7 @@ async def built(folder: Path, casting: Any, **variables: str) -> AsyncIterator[t
             **variables,
         }
         async with (
-            serve_app(build_service("sums", Settings.from_variables(given), given)) as url,
+            serve_app(build_service("sums", Settings.from_variables(environment), environment)) as url,
             httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
         ):
             yield model, Client(url, http)
@@ -64,7 +66,7 @@ async def client_of(url: str) -> AsyncIterator[Client]:
         yield Client(url, http)
 
 
-# --- as a process ------------------------------------------------------------------------------------------------------
+# --- as a process ---------------------------------------------------------------------------------
 
 
 async def test_a_service_process_answers_both_versions_with_the_agents_own_words(tmp_path: Path) -> None:
@@ -82,18 +84,18 @@ async def test_a_service_process_answers_both_versions_with_the_agents_own_words
         health = (await client.http.get(f"{client.url}health")).json()
         tools = (await client.http.get(f"{client.url}tools")).json()["tools"]
         state = await read_readiness(client)
-    for seen in (old, new):
-        assert (seen.answer, seen.notifications) == ("It is 42.", WORDS)
+    for stream in (old, new):
+        assert (stream.answer, stream.notifications) == ("It is 42.", WORDS)
         assert {
             frame.metadata["source_agent"]
-            for frame in seen.named("tool_notification_start", "tool_notification_end")
+            for frame in stream.named("tool_notification_start", "tool_notification_end")
         } == {"sums"}
-        assert {event.agent for event in seen.events if event.kind not in ("run_started", "answered")} == {
+        assert {event.agent for event in stream.events if event.kind not in ("run_started", "answered")} == {
             "sums"
         }
-        assert [span.role for span in fold(seen.events).spans] == ["narration", "answer"]
-        assert seen.streamed_texts == ["Let me look. ", "It is 42."]
-        assert b"upervisor" not in seen.raw
+        assert [span.role for span in fold(stream.events).spans] == ["narration", "answer"]
+        assert stream.streamed_texts == ["Let me look. ", "It is 42."]
+        assert b"upervisor" not in stream.raw
     assert health == {"status": "ok"}
     assert list(tools) == ["sums"]
     assert "double" in tools["sums"]
@@ -102,8 +104,8 @@ async def test_a_service_process_answers_both_versions_with_the_agents_own_words
     assert [(skill["id"], skill["tags"], skill["examples"]) for skill in card["skills"]] == [
         ("sums", ["sums"], ["Twice 4?"])
     ]
-    assert [one["uri"] for one in card["capabilities"]["extensions"]] == ["urn:caipe:events:1"]
-    assert {one["protocolVersion"][:3] for one in card["supportedInterfaces"]} == {"1.0", "0.3"}
+    assert [extension["uri"] for extension in card["capabilities"]["extensions"]] == ["urn:caipe:events:1"]
+    assert {extension["protocolVersion"][:3] for extension in card["supportedInterfaces"]} == {"1.0", "0.3"}
     assert model.refusals == []
     assert "Traceback" not in process.err
 
@@ -124,9 +126,9 @@ async def test_what_cannot_be_served_is_told_in_a_sentence(tmp_path: Path) -> No
     }
     for name, (variables, sentence) in cases.items():
         done = await invoke_caipe("agent", name, env=variables)
-        said = done.out + done.err
-        assert (done.code, said[: len(sentence)], len(said.splitlines())) == (1, sentence, 1)
-        assert "very-secret" not in said
+        output = done.out + done.err
+        assert (done.code, output[: len(sentence)], len(output.splitlines())) == (1, sentence, 1)
+        assert "very-secret" not in output
     assert (await run_command("caipe", "agent", "nobody", env=env)).err.startswith(cases["nobody"][1])
 
 
@@ -145,22 +147,22 @@ async def test_the_port_is_its_own_and_can_be_set(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # somebody else may have it, which is as good
             stack.enter_context(contextlib.closing(_listening(8001)))
-        taken = stack.enter_context(contextlib.closing(_listening(0))).getsockname()[1]
+        used_port = stack.enter_context(contextlib.closing(_listening(0))).getsockname()[1]
         env = {"AGENTS_CONFIG": "agents"}
         default = await invoke_caipe("agent", "sums", env=env)
-        variable = await invoke_caipe("agent", "sums", env={**env, "A2A_PORT": str(taken)})
-        option = await invoke_caipe("agent", "sums", "--port", str(taken), env={**env, "A2A_PORT": "0"})
+        variable = await invoke_caipe("agent", "sums", env={**env, "A2A_PORT": str(used_port)})
+        option = await invoke_caipe("agent", "sums", "--port", str(used_port), env={**env, "A2A_PORT": "0"})
     assert [done.code for done in (default, variable, option)] == [1, 1, 1]
     assert "port 8001:" in default.out + default.err
-    assert f"port {taken}:" in variable.out + variable.err
-    assert f"port {taken}:" in option.out + option.err
+    assert f"port {used_port}:" in variable.out + variable.err
+    assert f"port {used_port}:" in option.out + option.err
 
 
 def _listening(port: int) -> socket.socket:
     return socket.create_server(("127.0.0.1", port))
 
 
-# --- its state ---------------------------------------------------------------------------------------------------------
+# --- its state ------------------------------------------------------------------------------------
 
 
 async def test_a_broken_tool_server_is_told(tmp_path: Path) -> None:
@@ -177,26 +179,26 @@ async def test_a_model_that_cannot_be_used_makes_it_unavailable(tmp_path: Path) 
     write_agent_definition(tmp_path / "agents", "sums")
     async with built(tmp_path, WORK, SUMS_LLM_MODEL="nobody:x") as (_, client):
         probe = await client.http.get(f"{client.url}ready")
-        seen = await client.ask("Twice 21?")
+        stream = await client.ask("Twice 21?")
     assert (probe.status_code, probe.json()["components"]["model"]["status"]) == (503, "unavailable")
-    assert seen.last.state == "failed"
-    assert "nobody:x" in seen.last.status_text
+    assert stream.last.state == "failed"
+    assert "nobody:x" in stream.last.status_text
 
 
 async def test_without_a_model_the_router_answers() -> None:
-    given = {**FAST, "CAIPE_HOME": "home"}
+    variables = {**FAST, "CAIPE_HOME": "home"}
     async with (
-        serve_app(build_service("netutils", Settings.from_variables(given), given)) as url,
+        serve_app(build_service("netutils", Settings.from_variables(variables), variables)) as url,
         client_of(url) as client,
     ):
-        seen = await client.ask("what does 10.0.0.0/22 contain?")
+        stream = await client.ask("what does 10.0.0.0/22 contain?")
         state = await read_readiness(client)
-    assert "1,024 addresses" in seen.answer
-    assert seen.notifications[0].startswith("🔧 Netutils: Calling tool: ")
+    assert "1,024 addresses" in stream.answer
+    assert stream.notifications[0].startswith("🔧 Netutils: Calling tool: ")
     assert (state["status"], state["components"]["model"]["name"]) == ("degraded", "offline")
 
 
-# --- its runs ----------------------------------------------------------------------------------------------------------
+# --- its runs -------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -211,10 +213,10 @@ async def test_a_task_is_cancelled_with_its_tool(dialect: Dialect) -> None:
             await waiting.started.wait()
         (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
         await client.call(dialect.cancel, {"id": task["id"]})
-        seen = await asking
+        stream = await asking
         assert waiting.cancelled.is_set()
-    assert seen.last.state == "canceled"
-    assert seen.notifications == ["🔧 Slow: Calling tool: Wait\n", "❌ Slow: Tool Wait failed\n"]
+    assert stream.last.state == "canceled"
+    assert stream.notifications == ["🔧 Slow: Calling tool: Wait\n", "❌ Slow: Tool Wait failed\n"]
 
 
 async def _all(client: Client, dialect: Dialect) -> ReceivedStream:
@@ -247,12 +249,12 @@ async def test_a_reader_that_leaves_comes_back_with_its_number(dialect: Dialect)
     numbers = [int((frame.id or "").partition(".")[0]) for frame in (*first, *rest)]
     assert numbers == sorted(numbers)
     assert rest[0].id != first[-1].id
-    seen = ReceivedStream([*first, *rest])
-    assert (seen.answer, seen.notifications) == (
+    received = ReceivedStream([*first, *rest])
+    assert (received.answer, received.notifications) == (
         waiting.answer,
         ["🔧 Slow: Calling tool: Wait\n", "✅ Slow: Tool Wait completed\n"],
     )
-    assert sum(isinstance(event, Answered) for event in seen.events) == 1
+    assert sum(isinstance(event, Answered) for event in received.events) == 1
 
 
 @both_versions
@@ -312,7 +314,7 @@ async def test_a_new_question_gives_up_what_the_conversation_waited_for() -> Non
     )
 
 
-# --- who may ask -------------------------------------------------------------------------------------------------------
+# --- who may ask ----------------------------------------------------------------------------------
 
 
 DELEGATES = Script(
@@ -341,13 +343,13 @@ async def test_a_supervisor_with_the_token_is_let_in(
         {"AGENT_TOKEN": "for-others"} if variable == "SUMS_AGENT_TOKEN" else {}
     )  # the agent's own comes first
     async with guarded(tmp_path, key, **{variable: key}, **more) as client:
-        seen = await client.ask("Well?")
+        stream = await client.ask("Well?")
         state = await client.http.get(f"{client.url}ready")
-    assert (seen.answer, state.json()["components"]["agent sums"]["reachable"]) == (
+    assert (stream.answer, state.json()["components"]["agent sums"]["reachable"]) == (
         "Only for friends.",
         "reachable",
     )
-    for text in (seen.raw.decode(), state.text, caplog.text):
+    for text in (stream.raw.decode(), state.text, caplog.text):
         assert key not in text
 
 
@@ -360,11 +362,11 @@ async def test_a_supervisor_without_the_token_is_told_what_to_set(
     caplog.set_level(logging.DEBUG)
     key = secrets.token_urlsafe()
     async with guarded(tmp_path, key, **variables) as client:
-        seen = await client.ask("Well?")
-    assert seen.notifications[-1] == "❌ Supervisor: Sums failed\n"
-    assert seen.answer.startswith("Agent sums failed: ")
-    assert "Only for friends" not in seen.answer
-    assert "AGENT_TOKEN" in seen.answer
-    for text in (seen.raw.decode(), caplog.text):
+        stream = await client.ask("Well?")
+    assert stream.notifications[-1] == "❌ Supervisor: Sums failed\n"
+    assert stream.answer.startswith("Agent sums failed: ")
+    assert "Only for friends" not in stream.answer
+    assert "AGENT_TOKEN" in stream.answer
+    for text in (stream.raw.decode(), caplog.text):
         assert key not in text
         assert "wrong-4711" not in text

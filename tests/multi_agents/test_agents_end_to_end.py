@@ -1,4 +1,6 @@
-"""Agents from files with real MCP servers behind the real supervisor: from the catalogue to the bytes of the stream."""
+"""Agents from files with real MCP servers behind the real supervisor: from the catalogue to the bytes of
+the stream.
+"""
 
 import contextlib
 import json
@@ -41,14 +43,14 @@ def real_server() -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def running(folder: Path, **variables: str) -> AsyncIterator[Client]:
     """The whole system with the agents of a folder."""
-    given = {
+    environment = {
         **FAST,
         "AGENTS_CONFIG": str(folder),
         "CAIPE_HOME": str(folder / "home"),
         "MCP_CONNECT_TIMEOUT": "20",
         **variables,
     }
-    app = build_app(Settings.from_variables(given), given)
+    app = build_app(Settings.from_variables(environment), environment)
     async with serve_app(app) as url, httpx.AsyncClient(timeout=60) as http:
         yield Client(url, http)
 
@@ -63,10 +65,10 @@ async def test_a_delegation_runs_real_tools_and_names_them(tmp_path: Path) -> No
     worker = Script(Turn(Call("double", {"number": number})), Turn(Say("{{tool:double}}")))
     book = Book({f"^double {number}$": worker}, default=supervisor)
     async with OPENAI.serve(book) as server, running(tmp_path, **OPENAI.settings(server)) as client:
-        seen = await client.ask("What is twice that?")
+        stream = await client.ask("What is twice that?")
         tools = (await client.http.get(f"{client.url}tools")).json()["tools"]
-    assert seen.answer == f"It is {2 * number}."
-    assert seen.notifications == [
+    assert stream.answer == f"It is {2 * number}."
+    assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Sums...\n",
         "🔧 Sums: Calling tool: Double\n",
         "✅ Sums: Tool Double completed\n",
@@ -91,19 +93,19 @@ async def test_a_broken_tool_server_costs_only_its_own_agent(tmp_path: Path) -> 
         default=supervisor,
     )
     async with OPENAI.serve(book) as server, running(tmp_path, **OPENAI.settings(server)) as client:
-        seen = await client.ask("Ask both.")
-        again = await client.ask("Ask both.", contextId=seen.context_id)
+        stream = await client.ask("Ask both.")
+        again = await client.ask("Ask both.", contextId=stream.context_id)
         ready = (await client.http.get(f"{client.url}ready")).json()
-    assert seen.answer == again.answer == f"{2 * number} and I have no tools."
+    assert stream.answer == again.answer == f"{2 * number} and I have no tools."
     assert (ready["status"], ready["components"]["agent broken"]["status"]) == ("degraded", "degraded")
     assert ready["components"]["agent sums"]["status"] == "ready"
     broken = [request for request in server.requests if request.last_user.startswith("ask broken")]
     assert all(request.tools == ("CAIPEAgentResponse", "wait") for request in broken)
     assert "None of your domain tools can be used now" in broken[0].system
     # The supervisor is told once it is known.
-    asked = [request for request in server.requests if request.last_user == "Ask both."]
-    assert "Its tools are unavailable now" not in asked[0].system
-    assert "Its tools are unavailable now" in asked[-1].system
+    requests = [request for request in server.requests if request.last_user == "Ask both."]
+    assert "Its tools are unavailable now" not in requests[0].system
+    assert "Its tools are unavailable now" in requests[-1].system
 
 
 async def test_without_a_model_the_router_answers_and_says_so_once_per_conversation(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ async def test_without_a_model_the_router_answers_and_says_so_once_per_conversat
         ready = (await client.http.get(f"{client.url}ready")).json()
     assert "1,024 addresses" in first.answer
     assert "256 addresses" in second.answer
-    notices = [[event.kind for event in seen.events].count("notice") for seen in (first, second)]
+    notices = [[event.kind for event in stream.events].count("notice") for stream in (first, second)]
     assert notices == [1, 0]
     assert ready["status"] == "degraded"
     assert ready["components"]["agent netutils"]["status"] == "ready"
@@ -127,9 +129,9 @@ async def test_another_model_takes_over_with_a_notice(tmp_path: Path) -> None:
     async with OPENAI.serve(casting) as server:
         settings = OPENAI.settings(server, LLM_ATTEMPTS="2", LLM_FALLBACK_MODELS="openai:spare")
         async with running(tmp_path, **settings) as client:
-            seen = await client.ask("Anybody?")
-    assert seen.answer == "From the spare."
-    assert [event.text for event in seen.events if event.kind == "notice"] == [
+            stream = await client.ask("Anybody?")
+    assert stream.answer == "From the spare."
+    assert [event.text for event in stream.events if event.kind == "notice"] == [
         "The model is not available; openai:spare goes on instead."
     ]
     assert [request.model for request in server.requests] == ["scripted", "scripted", "spare"]

@@ -1,4 +1,6 @@
-"""Streams beside each other and the frames themselves: conversations never mix, questions wait in line, every frame has its number."""
+"""Streams beside each other and the frames themselves: conversations never mix, questions wait in line,
+every frame has its number.
+"""
 
 import asyncio
 
@@ -37,18 +39,18 @@ async def test_two_conversations_at_once_never_mix(kind: str, version: str) -> N
         Turn(Say("{{user}}: {{tool:argocd.value}}")),
     )
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        one, two = await asyncio.gather(*(stage.ask(question, version=version) for question in questions))
-    for seen, mine, other in ((one, *questions), (two, *reversed(questions))):
-        assert seen.answer == f"{mine}: {values[mine]}"
-        assert seen.streamed_texts == [f"About {mine}", f"{mine}: {values[mine]}"]
-        assert other.encode() not in seen.raw
-        assert values[other].encode() not in seen.raw
-        assert {frame.update.get("contextId") for frame in seen.frames} == {seen.context_id}
-        assert {frame.update.get("taskId") or frame.update.get("id") for frame in seen.frames} == {
-            seen.task_id
+        first, two = await asyncio.gather(*(stage.ask(question, version=version) for question in questions))
+    for stream, mine, other in ((first, *questions), (two, *reversed(questions))):
+        assert stream.answer == f"{mine}: {values[mine]}"
+        assert stream.streamed_texts == [f"About {mine}", f"{mine}: {values[mine]}"]
+        assert other.encode() not in stream.raw
+        assert values[other].encode() not in stream.raw
+        assert {frame.update.get("contextId") for frame in stream.frames} == {stream.context_id}
+        assert {frame.update.get("taskId") or frame.update.get("id") for frame in stream.frames} == {
+            stream.task_id
         }
-    assert one.context_id != two.context_id
-    assert one.task_id != two.task_id
+    assert first.context_id != two.context_id
+    assert first.task_id != two.task_id
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -92,14 +94,14 @@ async def test_a_second_question_waits_in_line_is_told_so_and_both_are_answered(
     assert not [frame for frame in first.frames if frame.status_text]
     assert first.task_id != second.task_id
     assert first.context_id == second.context_id
-    assert [seen.last.state for seen in (first, second)] == ["completed", "completed"]
+    assert [stream.last.state for stream in (first, second)] == ["completed", "completed"]
 
 
 def number(frame: Frame) -> tuple[int, float]:
     """An id as something that can be compared: a bare number comes after its parts."""
     assert frame.id is not None
-    whole, _, part = frame.id.partition(".")
-    return int(whole), int(part) if part else float("inf")
+    seq, _, part = frame.id.partition(".")
+    return int(seq), int(part) if part else float("inf")
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -108,16 +110,16 @@ async def test_every_frame_has_an_id_and_only_the_last_of_an_event_has_the_bare_
 ) -> None:
     script, argocd = version_team(token(), "I look.")
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        seen = await stage.ask(version=version)
-    numbers = [number(frame) for frame in seen.frames]
+        stream = await stage.ask(version=version)
+    numbers = [number(frame) for frame in stream.frames]
     assert numbers == sorted(set(numbers))
-    assert [frame.metadata["caipe.seq"] for frame in seen.frames] == [str(whole) for whole, _ in numbers]
+    assert [frame.metadata["caipe.seq"] for frame in stream.frames] == [str(seq) for seq, _ in numbers]
     by_event: dict[int, list[str]] = {}
-    for frame, (whole, _) in zip(seen.frames, numbers, strict=True):
-        by_event.setdefault(whole, []).append(frame.id or "")
+    for frame, (seq, _) in zip(stream.frames, numbers, strict=True):
+        by_event.setdefault(seq, []).append(frame.id or "")
     assert list(by_event) == list(range(1, len(by_event) + 1))
-    for whole, ids in by_event.items():
-        assert ids == [*(f"{whole}.{part}" for part in range(1, len(ids))), str(whole)]
+    for seq, ids in by_event.items():
+        assert ids == [*(f"{seq}.{part}" for part in range(1, len(ids))), str(seq)]
     assert by_event[1] == ["1.1", "1"]  # the task, then the status
     assert len(by_event[len(by_event)]) == 2  # the answer, then the status
 
@@ -125,9 +127,9 @@ async def test_every_frame_has_an_id_and_only_the_last_of_an_event_has_the_bare_
 async def test_bytes_on_the_wire_are_ascii_whatever_is_said() -> None:
     text = "Grüße 🎉\u2028and\u0085more"
     async with run_scripted_system(Script(Turn(Say(text, " {{user}}")))) as stage:
-        seen = await stage.ask("日本語")
-    assert seen.raw.isascii()
-    assert seen.answer == f"{text} 日本語"
+        stream = await stage.ask("日本語")
+    assert stream.raw.isascii()
+    assert stream.answer == f"{text} 日本語"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,4 +1,6 @@
-"""US-1.3: a plan with agent-tagged steps whose states are true at the moment they are sent, from the model's call to the stream."""
+"""US-1.3: a plan with agent-tagged steps whose states are true at the moment they are sent, from the
+model's call to the stream.
+"""
 
 from typing import Any
 
@@ -30,8 +32,8 @@ def step(agent: str, title: str, **more: str) -> dict[str, str]:
     return {"agent": agent, "title": title, **more}
 
 
-def statuses(seen: ReceivedStream) -> list[list[str]]:
-    return [[one["status"] for one in plan["steps"]] for plan in plans(seen)]
+def statuses(stream: ReceivedStream) -> list[list[str]]:
+    return [[plan_step["status"] for plan_step in plan["steps"]] for plan in plans(stream)]
 
 
 def answering(name: str, value: str) -> ScriptedAgent:
@@ -61,9 +63,9 @@ async def test_a_plan_is_followed_step_by_step(kind: str, version: str) -> None:
     async with run_scripted_system(
         script, *(answering(name, value) for name, value in values.items()), kind=kind
     ) as stage:
-        seen = await stage.ask(version=version)
-    assert seen.answer == f"{values['argocd']} {values['jira']}"
-    assert statuses(seen) == [
+        stream = await stage.ask(version=version)
+    assert stream.answer == f"{values['argocd']} {values['jira']}"
+    assert statuses(stream) == [
         ["pending", "pending", "pending"],
         ["in_progress", "pending", "pending"],
         ["completed", "pending", "pending"],
@@ -73,7 +75,7 @@ async def test_a_plan_is_followed_step_by_step(kind: str, version: str) -> None:
     ]
     starts = {
         frame.metadata["tool_name"]: frame.metadata.get("plan_step_id")
-        for frame in seen.named("tool_notification_start")
+        for frame in stream.named("tool_notification_start")
     }
     assert (starts["argocd"], starts["jira"]) == ("step-1", "step-2")
 
@@ -87,8 +89,8 @@ async def test_the_plan_artifact_has_the_shape_of_the_contract(version: str) -> 
     )
     script = Script(Turn(write(*todos)), Turn(delegate("argocd", id="one")), Turn(Say("Done.")))
     async with run_scripted_system(script, answering("argocd", token())) as stage:
-        seen = await stage.ask(version=version)
-    first = plans(seen)[0]
+        stream = await stage.ask(version=version)
+    first = plans(stream)[0]
     assert first == {
         "title": "Release",
         "steps": [
@@ -109,11 +111,11 @@ async def test_the_plan_artifact_has_the_shape_of_the_contract(version: str) -> 
             {"step_id": "step-3", "title": "Sum up", "agent": "supervisor", "status": "pending", "order": 2},
         ],
     }
-    frames = seen.named(PLAN)
+    frames = stream.named(PLAN)
     assert len({frame.artifact["artifactId"] for frame in frames}) == 1
-    for frame, plan in zip(frames, plans(seen), strict=True):
+    for frame, plan in zip(frames, plans(stream), strict=True):
         assert (bool(frame.update.get("append")), bool(frame.update.get("lastChunk"))) == (False, False)
-        assert [one["step_id"] for one in plan["steps"]] == ["step-1", "step-2", "step-3"]
+        assert [plan_step["step_id"] for plan_step in plan["steps"]] == ["step-1", "step-2", "step-3"]
         lines = frame.text.splitlines()
         assert lines[0] == "⟦🎯 Execution Plan: Release⟧"
         assert [line.partition(" ")[2] for line in lines[1:]] == [
@@ -168,16 +170,16 @@ async def test_steps_fail_when_their_agent_raises_or_does_not_exist_and_the_othe
         Turn(Say("{{tool:argocd.value}}")),
     )
     async with run_scripted_system(script, broken, answering("argocd", value), kind=kind) as stage:
-        seen = await stage.ask(version=version)
-    assert seen.answer == value
-    assert statuses(seen)[-1] == ["failed", "failed", "completed"]
+        stream = await stage.ask(version=version)
+    assert stream.answer == value
+    assert statuses(stream)[-1] == ["failed", "failed", "completed"]
     for number, path in enumerate(
         (["pending", "in_progress", "failed"],) * 2 + (["pending", "in_progress", "completed"],)
     ):
-        assert list(dict.fromkeys(plan[number] for plan in statuses(seen))) == path
-    assert "❌ Supervisor: Github failed\n" in seen.notifications
-    assert "❌ Supervisor: Nobody failed\n" in seen.notifications
-    last = seen.named(PLAN)[-1].text.splitlines()
+        assert list(dict.fromkeys(plan[number] for plan in statuses(stream))) == path
+    assert "❌ Supervisor: Github failed\n" in stream.notifications
+    assert "❌ Supervisor: Nobody failed\n" in stream.notifications
+    last = stream.named(PLAN)[-1].text.splitlines()
     assert last[1].startswith("❌")
     assert last[3].startswith("✅")
 
@@ -191,8 +193,8 @@ async def test_a_model_cannot_call_a_failed_step_completed() -> None:
         Turn(Say("All done!")),
     )
     async with run_scripted_system(script, broken) as stage:
-        seen = await stage.ask()
-    assert statuses(seen)[-1] == ["failed"]
+        stream = await stage.ask()
+    assert statuses(stream)[-1] == ["failed"]
 
 
 async def test_a_failed_step_that_is_tried_again_can_be_completed() -> None:
@@ -209,15 +211,15 @@ async def test_a_failed_step_that_is_tried_again_can_be_completed() -> None:
         Turn(Say("{{tool:github.value}}")),
     )
     async with run_scripted_system(script, scripted_agent("github", Script(twice))) as stage:
-        seen = await stage.ask()
-    assert [plan[0] for plan in statuses(seen)] == [
+        stream = await stage.ask()
+    assert [plan[0] for plan in statuses(stream)] == [
         "pending",
         "in_progress",
         "failed",
         "in_progress",
         "completed",
     ]
-    assert seen.answer == value
+    assert stream.answer == value
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -245,21 +247,21 @@ async def test_a_plan_written_in_the_same_turn_as_its_delegations_is_true(kind: 
     async with run_scripted_system(script, *(waiting(name) for name in values), kind=kind) as stage:
         async for frame in stage.client.stream("Go", version=version):
             frames.append(frame)
-            if frame.name == PLAN and [one["status"] for one in data_of(frame)[0]["steps"]] == [
+            if frame.name == PLAN and [plan_step["status"] for plan_step in data_of(frame)[0]["steps"]] == [
                 "in_progress",
                 "in_progress",
             ]:
                 gate.seen("both in progress")
-    seen = ReceivedStream(frames)
+    stream = ReceivedStream(frames)
     assert gate.failure is None
-    assert seen.answer == f"{values['argocd']} {values['jira']}"
-    assert statuses(seen)[-1] == ["completed", "completed"]
+    assert stream.answer == f"{values['argocd']} {values['jira']}"
+    assert statuses(stream)[-1] == ["completed", "completed"]
     for number in range(2):
-        path = list(dict.fromkeys(plan[number] for plan in statuses(seen)))
+        path = list(dict.fromkeys(plan[number] for plan in statuses(stream)))
         assert path in (["pending", "in_progress", "completed"], ["in_progress", "completed"])
     ends = {
         frame.metadata["tool_name"]: frame.metadata.get("plan_step_id")
-        for frame in seen.named("tool_notification_end")
+        for frame in stream.named("tool_notification_end")
     }
     assert (ends["argocd"], ends["jira"]) == ("step-1", "step-2")
 
@@ -285,22 +287,22 @@ async def test_the_supervisors_own_steps_follow_what_it_writes() -> None:
         Turn(Say("Here.")),
     )
     async with run_scripted_system(script) as stage:
-        seen = await stage.ask()
-    assert statuses(seen) == [
+        stream = await stage.ask()
+    assert statuses(stream) == [
         ["pending", "pending", "pending"],
         ["in_progress", "pending", "pending"],
         ["completed", "skipped", "in_progress"],
         ["completed", "skipped", "completed"],
     ]
-    assert {plan["title"] for plan in plans(seen)} == {"Release"}
+    assert {plan["title"] for plan in plans(stream)} == {"Release"}
 
 
 async def test_a_run_that_fails_leaves_no_step_open() -> None:
     script = Script(Turn(write({"title": "Think", "status": "in_progress"}, "Answer")), Turn(Fail(401)))
     async with run_scripted_system(script) as stage:
-        seen = await stage.ask()
-    assert seen.last.state == "failed"
-    assert statuses(seen) == [["in_progress", "pending"], ["failed", "skipped"]]
+        stream = await stage.ask()
+    assert stream.last.state == "failed"
+    assert statuses(stream) == [["in_progress", "pending"], ["failed", "skipped"]]
 
 
 async def test_the_next_question_of_a_conversation_starts_without_the_old_plan() -> None:

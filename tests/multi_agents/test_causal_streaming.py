@@ -1,6 +1,8 @@
-"""Nothing on the way holds text back: a model goes on only after the test has seen, in the SSE bytes, what it sent before.
+"""Nothing on the way holds text back: a model goes on only after the test has seen, in the SSE bytes, what
+it sent before.
 
-There is no clock in these tests. Buffering anywhere between the model and the client is a deadlock, which the gate turns into a failure.
+There is no clock in these tests. Buffering anywhere between the model and the client is a deadlock, which
+the gate turns into a failure.
 """
 
 import random
@@ -34,32 +36,39 @@ def some_pieces(prefix: str, count: int = 4) -> tuple[str, ...]:
 
 @everywhere
 async def test_narration_arrives_piece_by_piece(kind: str, version: str) -> None:
-    gate, pieces, value = Gate(), some_pieces("narration"), token()
+    gate = Gate()
+    pieces = some_pieces("narration")
+    value = token()
     script = Script(
         Turn(Say(*pieces), Call("look", {}), gate=gate), Turn(Say("Found", " {{tool:look.value}}"))
     )
     async with run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
     assert gate.failure is None
     assert gate.sent == pieces
-    assert seen.streamed_texts == ["".join(pieces), f"Found {value}"]
-    assert seen.answer == f"Found {value}"
+    assert stream.streamed_texts == ["".join(pieces), f"Found {value}"]
+    assert stream.answer == f"Found {value}"
 
 
 @everywhere
 async def test_the_answer_arrives_piece_by_piece(kind: str, version: str) -> None:
-    gate, pieces, value = Gate(), some_pieces("answer"), token()
+    gate = Gate()
+    pieces = some_pieces("answer")
+    value = token()
     script = Script(Turn(Call("look", {})), Turn(Say(*pieces, "{{tool:look.value}}"), gate=gate))
     async with run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
     assert gate.failure is None
     assert gate.sent == (*pieces, value)
-    assert seen.answer == "".join(pieces) + value
+    assert stream.answer == "".join(pieces) + value
 
 
 @everywhere
 async def test_what_a_sub_agent_says_arrives_piece_by_piece(kind: str, version: str) -> None:
-    gate, before, after, value = Gate(), some_pieces("before"), some_pieces("after"), token()
+    gate = Gate()
+    before = some_pieces("before")
+    after = some_pieces("after")
+    value = token()
     argocd = scripted_agent(
         "argocd",
         Script(
@@ -69,10 +78,10 @@ async def test_what_a_sub_agent_says_arrives_piece_by_piece(kind: str, version: 
     )
     script = Script(Turn(delegate("argocd")), Turn(Say("Found {{tool:argocd.value}}")))
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "subagent_result")
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, "subagent_result")
     assert gate.failure is None
     assert gate.sent[: len(before) + len(after)] == (*before, *after)
-    assert seen.answer == f"Found {value}"
+    assert stream.answer == f"Found {value}"
 
 
 @everywhere
@@ -90,9 +99,9 @@ async def test_a_tool_is_announced_while_it_runs_and_its_end_before_anything_els
     async with run_scripted_system(
         script, kind=kind, tools=[tool("search", search), tool("search_again", "nothing")]
     ) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
     assert gate.failure is None
-    assert seen.answer == f"Found {value}"
+    assert stream.answer == f"Found {value}"
 
 
 @everywhere
@@ -116,49 +125,50 @@ async def test_a_delegation_and_its_inner_tool_are_announced_while_they_run(kind
         Turn(delegate("argocd")), Turn(outer_end, gate=gate), Turn(Say("Found {{tool:argocd.value}}"))
     )
     async with run_scripted_system(script, argocd, kind=kind, tools=[tool("own", "nothing")]) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, *NOTIFICATIONS)
     assert gate.failure is None
-    assert seen.answer == f"Found {value}"
+    assert stream.answer == f"Found {value}"
 
 
 @everywhere
 async def test_a_structured_answer_streams_while_its_call_is_incomplete(kind: str, version: str) -> None:
     gate, value = Gate(), token()
-    one, two, three, four, five = some_pieces("answer", 5)
-    # A field before it, and escapes cut in the middle: a newline, one \u escape, a pair of them, a quotation mark.
+    first, two, three, four, five = some_pieces("answer", 5)
+    # A field before it, and escapes cut in the middle: a newline, one \u escape, a pair of them, a
+    # quotation mark.
     pieces = (
         '{"citations": [], "con',
-        f'tent": "{one}',
+        f'tent": "{first}',
         f"{two}\\",
         f"n{three}\\u00",
         f"e9{four}\\ud83d\\u",
         f'de00{five}\\"',
         ' {{tool:look.value}}"}',
     )
-    answer = Call("PlatformEngineerResponse", arg_pieces=pieces, gated=(None, one, two, three, four, five))
+    answer = Call("PlatformEngineerResponse", arg_pieces=pieces, gated=(None, first, two, three, four, five))
     script = Script(Turn(Call("look", {})), Turn(answer, gate=gate))
     env = {"USE_STRUCTURED_RESPONSE": "true"}
     async with run_scripted_system(
         script, kind=kind, tools=[tool("look", f"value={value}")], env=env
     ) as stage:
-        seen = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
+        stream = await collect_frames(stage.client.stream("Go", version=version), gate, "streaming_result")
     assert gate.failure is None
-    assert seen.answer == f'{one}{two}\n{three}é{four}😀{five}" {value}'
-    assert seen.streamed_texts == [seen.answer]
-    assert "".join(seen.texts("streaming_result")) == seen.answer  # nothing was taken back on the way
+    assert stream.answer == f'{first}{two}\n{three}é{four}😀{five}" {value}'
+    assert stream.streamed_texts == [stream.answer]
+    assert "".join(stream.texts("streaming_result")) == stream.answer  # nothing was taken back on the way
 
 
 def buffering(app: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
     """The application behind something that hands on a response only when it is complete."""
 
     async def wrapped(scope: Any, receive: Any, send: Any) -> None:
-        held: list[Any] = []
+        buffer: list[Any] = []
 
         async def hold(message: Any) -> None:
-            held.append(message)
+            buffer.append(message)
             if message["type"] == "http.response.body" and not message.get("more_body"):
-                for one in held:
-                    await send(one)
+                for buffered in buffer:
+                    await send(buffered)
 
         await app(scope, receive, hold if scope["type"] == "http" else send)
 
@@ -168,8 +178,8 @@ def buffering(app: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
 async def test_the_gate_notices_a_server_that_holds_text_back() -> None:
     gate, pieces = Gate(timeout=0.2), some_pieces("answer")
     async with run_scripted_system(Script(Turn(Say(*pieces)), gate=gate), wrap=buffering) as stage:
-        seen = await collect_frames(stage.client.stream("Go"), gate, "streaming_result")
+        stream = await collect_frames(stage.client.stream("Go"), gate, "streaming_result")
     assert gate.failure is not None
     assert pieces[0] in gate.failure
     assert gate.sent == pieces[:1]
-    assert seen.states[-1] == "failed"
+    assert stream.states[-1] == "failed"

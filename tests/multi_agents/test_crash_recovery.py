@@ -1,4 +1,6 @@
-"""A server that is killed or stopped in the middle of runs: the next one goes on with them, and a reader that held on has it all."""
+"""A server that is killed or stopped in the middle of runs: the next one goes on with them, and a reader
+that held on has it all.
+"""
 
 import asyncio
 import random

@@ -1,4 +1,6 @@
-"""What agents remember, how long they may work and what they ask of people: the same in the supervisor's process and as services."""
+"""What agents remember, how long they may work and what they ask of people: the same in the supervisor's
+process and as services.
+"""
 
 import asyncio
 import json
@@ -43,7 +45,7 @@ def said(messages: Sequence[Msg]) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in messages]
 
 
-# --- memory ------------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------
 
 
 @both_placements
@@ -151,7 +153,7 @@ async def test_an_agent_that_moves_works_on_and_each_place_has_its_own_memory() 
         second = await client.ask("Two?", contextId=first.context_id)
         await app.reload()
         third = await client.ask("Three?", contextId=first.context_id)
-    assert [seen.answer for seen in (first, second, third)] == [
+    assert [stream.answer for stream in (first, second, third)] == [
         "Heard One? 0.",
         "Heard Two? 0.",
         "Heard Three? 0.",
@@ -163,7 +165,7 @@ async def test_an_agent_that_moves_works_on_and_each_place_has_its_own_memory() 
     assert users == [["One? 0"], ["Two? 0"], ["One? 0", "Three? 0"]]
 
 
-# --- time --------------------------------------------------------------------------------------------------------------
+# --- time -----------------------------------------------------------------------------------------
 
 
 @both_placements
@@ -172,22 +174,22 @@ async def test_an_agent_that_takes_too_long_is_cut_off_and_the_run_goes_on(where
     slow = agent("slow", waiting.script, waiting.tool)
     env = {"AGENT_TIMEOUT_SECONDS": "2"}
     async with place_agent(slow, where) as far, supervisor(asks("slow"), agents=[far], env=env) as client:
-        seen = await client.ask("Well?")
+        stream = await client.ask("Well?")
         async with asyncio.timeout(20):
             await waiting.cancelled.wait()
-    assert seen.answer == "Agent slow failed: It did not finish within 2 seconds."
-    assert seen.notifications == [
+    assert stream.answer == "Agent slow failed: It did not finish within 2 seconds."
+    assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Slow...\n",
         "🔧 Slow: Calling tool: Wait\n",
         "❌ Slow: Tool Wait failed\n",
         "❌ Supervisor: Slow failed\n",
     ]
     ends = [
-        (event.tool, event.outcome, event.error) for event in seen.events if isinstance(event, ToolFinished)
+        (event.tool, event.outcome, event.error) for event in stream.events if isinstance(event, ToolFinished)
     ]
     assert ends == [
         ("wait", "unknown", "The agent ended before the result arrived."),
-        ("slow", "error", seen.answer),
+        ("slow", "error", stream.answer),
     ]
 
 
@@ -211,15 +213,15 @@ async def test_a_run_that_takes_too_long_fails_and_takes_the_agent_with_it(where
         place_agent(agent("slow", waiting.script, waiting.tool), where) as far,
         supervisor(asks("slow"), agents=[far], env={"RUN_TIMEOUT_SECONDS": "5"}) as client,
     ):
-        seen = await client.ask("Well?")
+        stream = await client.ask("Well?")
         async with asyncio.timeout(20):
             await waiting.cancelled.wait()
-    assert (seen.last.state, seen.last.status_text) == (
+    assert (stream.last.state, stream.last.status_text) == (
         "failed",
         "I stopped: the request took longer than 5 seconds. A narrower question may help.",
     )
-    assert seen.notifications[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
-    assert seen.named("final_result") == []
+    assert stream.notifications[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
+    assert stream.named("final_result") == []
 
 
 @pytest.mark.parametrize("variable", ["AGENT_TIMEOUT_SECONDS", "RUN_TIMEOUT_SECONDS"])
@@ -243,11 +245,11 @@ async def test_a_service_stops_when_its_sender_waits_no_longer() -> None:
     ):
         client = Client(running.url, http)
         message = V10.message("Well?", metadata={"caipe.timeout_seconds": 1.5})
-        seen = ReceivedStream([frame async for frame in client.open(V10.stream, message)])
+        stream = ReceivedStream([frame async for frame in client.open(V10.stream, message)])
         async with asyncio.timeout(20):
             await waiting.cancelled.wait()
-    assert seen.last.state == "failed"
-    assert "longer than 1.5 seconds" in seen.last.status_text
+    assert stream.last.state == "failed"
+    assert "longer than 1.5 seconds" in stream.last.status_text
 
 
 async def test_a_service_with_less_time_of_its_own_fails_the_step_in_its_own_words() -> None:
@@ -256,15 +258,15 @@ async def test_a_service_with_less_time_of_its_own_fails_the_step_in_its_own_wor
         place_agent(agent("slow", waiting.script, waiting.tool), "remote", RUN_TIMEOUT_SECONDS="1.5") as far,
         supervisor(asks("slow"), agents=[far]) as client,
     ):
-        seen = await client.ask("Well?")
-    assert (
-        seen.answer
-        == "Agent slow failed: I stopped: the request took longer than 1.5 seconds. A narrower question may help."
+        stream = await client.ask("Well?")
+    assert stream.answer == (
+        "Agent slow failed: I stopped: the request took longer than 1.5 seconds. "
+        "A narrower question may help."
     )
-    assert seen.notifications[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
+    assert stream.notifications[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
 
 
-# --- questions to people -----------------------------------------------------------------------------------------------
+# --- questions to people --------------------------------------------------------------------------
 
 
 def github(*turns: Turn) -> LocalAgent:
@@ -272,9 +274,9 @@ def github(*turns: Turn) -> LocalAgent:
     return agent("github", script, form_tool(), form_tool(name="ask_again"))
 
 
-def form(seen: ReceivedStream) -> dict[str, Any]:
-    (asked,) = seen.named("UserInputMetaData")
-    data: dict[str, Any] = asked.artifact["parts"][0]["data"]
+def form(stream: ReceivedStream) -> dict[str, Any]:
+    (frame,) = stream.named("UserInputMetaData")
+    data: dict[str, Any] = frame.artifact["parts"][0]["data"]
     return data
 
 
@@ -283,15 +285,15 @@ def form(seen: ReceivedStream) -> dict[str, Any]:
 async def test_an_agent_asks_and_the_answer_reaches_it(where: Where, dialect: Dialect) -> None:
     repo = a_name()
     async with place_agent(github(), where) as far, supervisor(asks("github"), agents=[far]) as client:
-        seen = await paused(client, dialect)
+        stream = await paused(client, dialect)
         more = await answered(
-            client, dialect, dialect.data({"repo": repo, "stars": 2}), contextId=seen.context_id
+            client, dialect, dialect.data({"repo": repo, "stars": 2}), contextId=stream.context_id
         )
-    assert (form(seen)["input_title"], [field["field_name"] for field in form(seen)["input_fields"]]) == (
+    assert (form(stream)["input_title"], [field["field_name"] for field in form(stream)["input_fields"]]) == (
         "Create GitHub Repo",
         ["repo", "stars"],
     )
-    assert seen.notifications == [
+    assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Github...\n",
         "🔧 Github: Calling tool: Ask_Form\n",
     ]
@@ -301,19 +303,22 @@ async def test_an_agent_asks_and_the_answer_reaches_it(where: Where, dialect: Di
 
 @both_placements
 async def test_an_agent_asks_twice(where: Where) -> None:
-    one, two = a_name(), a_name()
+    first, two = a_name(), a_name()
     turns = (
         Turn(Call("ask_form")),
         Turn(Call("ask_again")),
         Turn(Say("{{tool:ask_form.repo}} {{tool:ask_again.repo}}")),
     )
     async with place_agent(github(*turns), where) as far, supervisor(asks("github"), agents=[far]) as client:
-        seen = await paused(client, V10)
-        half = await answered(client, V10, V10.data({"repo": one}), taskId=seen.task_id)
+        stream = await paused(client, V10)
+        half = await answered(client, V10, V10.data({"repo": first}), taskId=stream.task_id)
         more = await answered(
-            client, V10, V10.data({"resume": {form(half)["request_id"]: {"repo": two}}}), taskId=seen.task_id
+            client,
+            V10,
+            V10.data({"resume": {form(half)["request_id"]: {"repo": two}}}),
+            taskId=stream.task_id,
         )
-    assert (half.last.state, more.answer) == ("input-required", f"{one} {two}")
+    assert (half.last.state, more.answer) == ("input-required", f"{first} {two}")
 
 
 @both_placements
@@ -325,20 +330,20 @@ async def test_an_agent_asks_two_things_at_once(where: Where) -> None:
     )
     names: dict[str, str] = {}
     async with place_agent(github(*turns), where) as far, supervisor(asks("github"), agents=[far]) as client:
-        seen = await paused(client, V10)
-        task_id = seen.task_id
-        while seen.last.state == "input-required":
-            for frame in seen.named("UserInputMetaData"):
+        stream = await paused(client, V10)
+        task_id = stream.task_id
+        while stream.last.state == "input-required":
+            for frame in stream.named("UserInputMetaData"):
                 names.setdefault(frame.artifact["parts"][0]["data"]["request_id"], a_name())
-            open_ones = seen.events[-1].requests  # type: ignore[union-attr]
-            seen = await answered(
+            open_ones = stream.events[-1].requests  # type: ignore[union-attr]
+            stream = await answered(
                 client,
                 V10,
                 V10.data({"resume": {open_ones[0]: {"repo": names[open_ones[0]]}}}),
                 taskId=task_id,
             )
     assert len(names) == 2
-    assert set(seen.answer.split()) == set(names.values())
+    assert set(stream.answer.split()) == set(names.values())
 
 
 async def test_the_time_a_person_takes_is_not_the_agents() -> None:
@@ -348,35 +353,39 @@ async def test_the_time_a_person_takes_is_not_the_agents() -> None:
         connect_remote_agent(github(), running.url) as far,
         supervisor(asks("github"), agents=[far], env={"AGENT_TIMEOUT_SECONDS": str(patience)}) as client,
     ):
-        seen = await paused(client, V10)
+        stream = await paused(client, V10)
         await asyncio.sleep(thinking)  # time itself is what is tested
         began = time.monotonic()
         assert (
-            await answered(client, V10, V10.data({"repo": a_name()}), taskId=seen.task_id)
+            await answered(client, V10, V10.data({"repo": a_name()}), taskId=stream.task_id)
         ).last.state == "completed"
         worked = time.monotonic() - began
-    told = [message["metadata"]["caipe.timeout_seconds"] for message in running.messages()]
-    assert len(told) == 2
-    assert told[1] >= patience - worked  # however slow the machine is, only the work counts
+    timeouts = [message["metadata"]["caipe.timeout_seconds"] for message in running.messages()]
+    assert len(timeouts) == 2
+    assert timeouts[1] >= patience - worked  # however slow the machine is, only the work counts
 
 
 @both_placements
 async def test_two_agents_that_ask_at_once_are_answered_apart(where: Where) -> None:
-    one, two = a_name(), a_name()
+    first_name, two = a_name(), a_name()
     script = Script(Turn(Call("ask_form")), Turn(Say("{{user}}: {{tool:ask_form.repo}}")))
     async with (
         place_agent(agent("github", script, form_tool()), where) as far,
         supervisor(asks("github", "github"), agents=[far]) as client,
     ):
-        seen = await paused(client, V10)
+        stream = await paused(client, V10)
         first, second = (
-            frame.artifact["parts"][0]["data"]["request_id"] for frame in seen.named("UserInputMetaData")
+            frame.artifact["parts"][0]["data"]["request_id"] for frame in stream.named("UserInputMetaData")
         )
-        half = await answered(client, V10, V10.data({"resume": {first: {"repo": one}}}), taskId=seen.task_id)
-        more = await answered(client, V10, V10.data({"resume": {second: {"repo": two}}}), taskId=seen.task_id)
+        half = await answered(
+            client, V10, V10.data({"resume": {first: {"repo": first_name}}}), taskId=stream.task_id
+        )
+        more = await answered(
+            client, V10, V10.data({"resume": {second: {"repo": two}}}), taskId=stream.task_id
+        )
     assert half.last.state == "input-required"
     heard = "".join([*half.texts("subagent_result"), *more.texts("subagent_result")])
-    assert one in heard
+    assert first_name in heard
     assert two in heard
     assert more.last.state == "completed"
 
@@ -385,9 +394,9 @@ async def test_two_agents_that_ask_at_once_are_answered_apart(where: Where) -> N
 async def test_a_question_after_a_cancelled_pause_is_no_answer_to_it(where: Where) -> None:
     repo = a_name()
     async with place_agent(github(), where) as far, supervisor(asks("github"), agents=[far]) as client:
-        seen = await paused(client, V10)
-        await client.call(V10.cancel, {"id": seen.task_id})
-        again = await paused(client, V10, contextId=seen.context_id)
+        stream = await paused(client, V10)
+        await client.call(V10.cancel, {"id": stream.task_id})
+        again = await paused(client, V10, contextId=stream.context_id)
         more = await answered(client, V10, V10.data({"repo": repo}), taskId=again.task_id)
     assert again.notifications == [
         "🔧 Supervisor: Calling Agent Github...\n",
@@ -416,7 +425,7 @@ async def test_a_stranger_that_asks_in_plain_words_is_answered_in_plain_words(di
         connect_remote_agent(github(), url) as far,
         supervisor(script, agents=[far]) as client,
     ):
-        seen = await paused(client, dialect)
-        more = await answered(client, dialect, repo, contextId=seen.context_id)
-    assert form(seen)["response"] == "Which repository?"
+        stream = await paused(client, dialect)
+        more = await answered(client, dialect, repo, contextId=stream.context_id)
+    assert form(stream)["response"] == "Which repository?"
     assert more.answer == f"Created {repo}."

@@ -1,4 +1,6 @@
-"""The proof that placement is invisible: three agents in all eight placements give the same events and the same text in the terminal."""
+"""The proof that placement is invisible: three agents in all eight placements give the same events and the
+same text in the terminal.
+"""
 
 import asyncio
 import contextlib
@@ -121,7 +123,9 @@ CASTING = Book.for_model(
 
 
 class Models(OpenAIServer):
-    """Counts what a conversation costs without the system prompt, which for the supervisor lists the tools that are known here."""
+    """Counts what a conversation costs without the system prompt, which for the supervisor lists the tools
+    that are known here.
+    """
 
     def parse(self, body: dict[str, Any]) -> Request:
         return replace(super().parse(body), system="")
@@ -129,7 +133,9 @@ class Models(OpenAIServer):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A conversation of two turns as events and another in the terminal, and what the models were asked for both."""
+    """A conversation of two turns as events and another in the terminal, and what the models were asked
+    for both.
+    """
 
     remote: frozenset[str]
     turns: Sequence[Sequence[AnyEvent]]
@@ -167,7 +173,9 @@ class World:
     async def supervisor(
         self, remote: frozenset[str], urls: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[Program, Client]]:
-        """The supervisor as a process; it has the variable that one agent requires only when that agent is its own."""
+        """The supervisor as a process; it has the variable that one agent requires only when that agent is
+        its own.
+        """
         placed = {f"{name.upper()}_AGENT_URL": (urls or self.urls)[name] for name in remote}
         env = {
             **self.variables(HERE, f"home-{'-'.join(sorted(remote))}"),
@@ -246,18 +254,20 @@ async def record(
     here: World, remote: frozenset[str], starting: asyncio.Semaphore, talking: asyncio.Lock
 ) -> Recording:
     async with starting, here.supervisor(remote) as (program, client):
-        given = Path(f"/proc/{program.process.pid}/environ").read_bytes()
-        assert (here.seal.encode() in given) == ("vault" not in remote)
+        environ = Path(f"/proc/{program.process.pid}/environ").read_bytes()
+        assert (here.seal.encode() in environ) == ("vault" not in remote)
         ready = (await client.http.get(f"{client.url}ready")).json()["components"]
         assert {name for name in AGENTS if ready[f"agent {name}"]["placement"] == "remote"} == remote
         async with talking:  # one at a time: the models cannot tell the supervisors apart
             before = len(here.models.requests)
-            turns, shown = await converse(client), await in_terminal(client)
-            return Recording(remote, turns, shown, here.models.requests[before:])
+            turns, screens = await converse(client), await in_terminal(client)
+            return Recording(remote, turns, screens, here.models.requests[before:])
 
 
 def put_to_models(recording: Recording) -> list[str]:
-    """What the models were asked, without ids: the conversation, the tools, and for an agent its prompt, too."""
+    """What the models were asked, without ids: the conversation, the tools, and for an agent its prompt,
+    too.
+    """
     return sorted(
         json.dumps(
             [request.model, prompt(request) if request.model in AGENTS else "", request.tools, said(request)]
@@ -348,19 +358,19 @@ def expect_the_conversation(recording: Recording, seal: str) -> None:
     kinds = {event.kind for turn in recording.turns for event in turn}
     assert kinds >= {"plan_updated", "tool_progress", "text_discarded", "notice"}
     assert "❌ Vault: Tool Fail failed" in recording.shown[0].err
-    asked = [
+    requests = [
         said(request)
         for request in recording.asked
         if request.model == "atlas" and request.last_user == "What do you remember?"
     ]
-    assert all(["user", "Find the release.", None, []] in messages for messages in asked)
-    assert [len(messages) for messages in asked] == [7, 9] * 2
+    assert all(["user", "Find the release.", None, []] in messages for messages in requests)
+    assert [len(messages) for messages in requests] == [7, 9] * 2
 
 
 def expect_every_damage_to_be_seen(recording: Recording) -> None:
     for turn in recording.turns:
-        whole = normalize_events(turn)
-        unseen = [what for what, events in damaged(turn) if normalize_events(events) == whole]
+        undamaged = normalize_events(turn)
+        unseen = [what for what, events in damaged(turn) if normalize_events(events) == undamaged]
         assert unseen == []
     for done in recording.shown:
         lines = done.err.splitlines()
@@ -379,15 +389,15 @@ async def test_a_frame_that_is_lost_on_the_way_is_fetched_again(tmp_path: Path) 
             serve_app(proxy.app) as url,
             here.supervisor(frozenset({"atlas"}), {"atlas": url}) as (_, client),
         ):
-            whole = normalize_events((await client.ask(QUESTIONS[0], version="1.0")).events)
+            undamaged = normalize_events((await client.ask(QUESTIONS[0], version="1.0")).events)
             for mark, times in (
                 (b"tool_notification_start", 2),
                 (b"tool_notification_end", 1),
                 (b"streaming_result", 1),
             ):
                 proxy.lose(mark, times)
-                seen = await client.ask(QUESTIONS[0], version="1.0")
-                assert difference(whole, normalize_events(seen.events)) == ""
+                stream = await client.ask(QUESTIONS[0], version="1.0")
+                assert difference(undamaged, normalize_events(stream.events)) == ""
                 assert len(proxy.lost) == times
 
 
@@ -395,10 +405,10 @@ def test_agents_at_work_at_the_same_time_may_interleave_in_any_way() -> None:
     first, second = ([_started(name), _wrote(name), _finished(name)] for name in ("atlas", "harbor"))
     mixed = [first[0], second[0], second[1], first[1], second[2], first[2]]
     assert normalize_events(mixed) == normalize_events([*first, *second])
-    shown = "🔧 Supervisor: Calling Agent Atlas...\n🔧 Supervisor: Calling Agent Harbor...\n"
-    one, two = "✅ Supervisor: Atlas completed\n", "✅ Supervisor: Harbor completed\n"
-    assert normalize_screen(shown + one + two) == normalize_screen(shown + two + one)
-    assert normalize_screen(shown + one + two) != normalize_screen(shown + one + one)
+    calls = "🔧 Supervisor: Calling Agent Atlas...\n🔧 Supervisor: Calling Agent Harbor...\n"
+    atlas, two = "✅ Supervisor: Atlas completed\n", "✅ Supervisor: Harbor completed\n"
+    assert normalize_screen(calls + atlas + two) == normalize_screen(calls + two + atlas)
+    assert normalize_screen(calls + atlas + two) != normalize_screen(calls + atlas + atlas)
 
 
 def test_a_delegation_after_another_is_not_one_beside_it() -> None:

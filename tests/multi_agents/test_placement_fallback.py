@@ -1,4 +1,6 @@
-"""PLACEMENT_FALLBACK: an agent runs in the supervisor's process when its service is gone before it took the work, and never after."""
+"""PLACEMENT_FALLBACK: an agent runs in the supervisor's process when its service is gone before it took
+the work, and never after.
+"""
 
 import asyncio
 import contextlib
@@ -35,7 +37,9 @@ FAILED = ["🔧 Supervisor: Calling Agent Sums...\n", "❌ Supervisor: Sums fail
 
 @dataclass(slots=True)
 class Fragile:
-    """A service that has a card and does one thing when it is called: `body` is what it says before it is gone for good."""
+    """A service that has a card and does one thing when it is called: `body` is what it says before it is
+    gone for good.
+    """
 
     ours: bool
     body: bytes = b""
@@ -77,7 +81,10 @@ class Fragile:
 
 
 def _response(body: bytes, kind: str, status: str = "200 OK", length: int | None = None) -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length or len(body)}\r\nConnection: close\r\n\r\n"
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {length or len(body)}\r\nConnection: close\r\n\r\n"
+    )
     return head.encode() + body
 
 
@@ -100,7 +107,9 @@ async def fragile(ours: bool, body: bytes = b"") -> AsyncIterator[Fragile]:
 
 @contextlib.asynccontextmanager
 async def running(folder: Path, model: OpenAIServer, url: str, **variables: str) -> AsyncIterator[Client]:
-    """The supervisor with the agent `sums` at an address; its tool server would be found by `servers_running`."""
+    """The supervisor with the agent `sums` at an address; its tool server would be found by
+    `servers_running`.
+    """
     if not (folder / "agents").exists():
         write_agent_definition(folder / "agents", "sums")
     remote = {"DISTRIBUTED_AGENTS": "sums", "SUMS_AGENT_URL": url, "SKIP_AGENT_CONNECTIVITY_CHECK": "true"}
@@ -116,11 +125,11 @@ def assigned(model: OpenAIServer) -> int:
 @contextlib.asynccontextmanager
 async def answering(body: bytes | None) -> AsyncIterator[str]:
     """A server that gives one answer to everybody; without one it listens and says nothing."""
-    held = asyncio.Event()
+    released = asyncio.Event()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if body is None:
-            await held.wait()
+            await released.wait()
         else:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(body)
@@ -130,7 +139,7 @@ async def answering(body: bytes | None) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     finally:
-        held.set()
+        released.set()
         server.close()
 
 
@@ -142,37 +151,37 @@ async def test_an_unreachable_agent_runs_here_with_a_notice(tmp_path: Path, how:
     }
     async with contextlib.AsyncExitStack() as stack:
         model = await stack.enter_async_context(OPENAI.serve(BOOK))
-        gone = how == "refuses"
+        refuses = how == "refuses"
         url = (
             f"http://127.0.0.1:{free_port()}/"
-            if gone
+            if refuses
             else await stack.enter_async_context(answering(bodies[how]))
         )
         variables = {"PLACEMENT_FALLBACK": "true", "AGENT_CONNECT_TIMEOUT_SECONDS": "0.5"}
         client = await stack.enter_async_context(running(tmp_path, model, url, **variables))
-        seen = await client.ask("How much?")
+        stream = await client.ask("How much?")
         assert len(list_server_pids(tmp_path)) == 1
-    assert seen.answer == f"So: {2 * NUMBER}"
-    assert seen.notifications == [
+    assert stream.answer == f"So: {2 * NUMBER}"
+    assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Sums...\n",
         *SHOWN_HERE,
         "✅ Supervisor: Sums completed\n",
     ]
-    (notice,) = [event for event in seen.events if isinstance(event, Notice)]
+    (notice,) = [event for event in stream.events if isinstance(event, Notice)]
     assert (notice.code, notice.agent) == ("fallback", "sums")
     assert notice.text == "The service of sums cannot be reached; the agent runs in this process instead."
-    assert notice.text in [frame.status_text for frame in seen.frames]
+    assert notice.text in [frame.status_text for frame in stream.frames]
     assert url not in notice.text
 
 
 async def test_without_the_setting_the_step_fails_and_nothing_runs_here(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}/"
     async with OPENAI.serve(BOOK) as model, running(tmp_path, model, url) as client:
-        seen = await client.ask("How much?")
+        stream = await client.ask("How much?")
         assert list_server_pids(tmp_path) == []
-    assert seen.answer == f"So: Agent sums failed: {url} cannot be reached (ConnectError)."
-    assert (seen.notifications, assigned(model)) == (FAILED, 0)
-    assert [event for event in seen.events if isinstance(event, Notice)] == []
+    assert stream.answer == f"So: Agent sums failed: {url} cannot be reached (ConnectError)."
+    assert (stream.notifications, assigned(model)) == (FAILED, 0)
+    assert [event for event in stream.events if isinstance(event, Notice)] == []
 
 
 async def test_a_service_that_is_back_is_used_again_and_both_places_remember_for_themselves(
@@ -188,13 +197,14 @@ async def test_a_service_that_is_back_is_used_again_and_both_places_remember_for
         async with run_agent_service(far, socket.create_server(("127.0.0.1", port))) as there:
             second = await client.ask("And now?", contextId=first.context_id)
         third = await client.ask("And now?", contextId=first.context_id)
-    assert [seen.answer for seen in (first, second, third)] == [
+    assert [stream.answer for stream in (first, second, third)] == [
         f"So: {2 * NUMBER}",
         "So: from afar",
         f"So: {2 * NUMBER}",
     ]
     assert [
-        [event.code for event in seen.events if isinstance(event, Notice)] for seen in (first, second, third)
+        [event.code for event in stream.events if isinstance(event, Notice)]
+        for stream in (first, second, third)
     ] == [
         ["fallback"],
         [],
@@ -221,11 +231,11 @@ async def test_work_that_was_accepted_is_never_done_here_as_well(
         fragile(ours, body) as fake,
         running(tmp_path, model, fake.url, PLACEMENT_FALLBACK="true", **patience) as client,
     ):
-        seen = await client.ask("How much?")
+        stream = await client.ask("How much?")
         assert list_server_pids(tmp_path) == []
-    assert (seen.notifications, assigned(model), fake.calls) == (FAILED, 0, 1)
-    assert seen.answer.startswith("So: Agent sums failed: ")
-    assert [event for event in seen.events if isinstance(event, Notice)] == []
+    assert (stream.notifications, assigned(model), fake.calls) == (FAILED, 0, 1)
+    assert stream.answer.startswith("So: Agent sums failed: ")
+    assert [event for event in stream.events if isinstance(event, Notice)] == []
 
 
 async def test_an_agent_whose_variables_only_the_service_has_does_not_run_here(tmp_path: Path) -> None:
@@ -235,9 +245,9 @@ async def test_an_agent_whose_variables_only_the_service_has_does_not_run_here(t
         OPENAI.serve(BOOK) as model,
         running(tmp_path, model, url, PLACEMENT_FALLBACK="true") as client,
     ):
-        seen = await client.ask("How much?")
+        stream = await client.ask("How much?")
         assert list_server_pids(tmp_path) == []
-    assert (seen.notifications, assigned(model)) == (FAILED, 0)
+    assert (stream.notifications, assigned(model)) == (FAILED, 0)
 
 
 async def test_an_agent_that_is_only_an_address_does_not_run_here(tmp_path: Path) -> None:
@@ -247,8 +257,8 @@ async def test_an_agent_that_is_only_an_address_does_not_run_here(tmp_path: Path
         OPENAI.serve(BOOK) as model,
         running(tmp_path, model, url, PLACEMENT_FALLBACK="true") as client,
     ):
-        seen = await client.ask("How much?")
-    assert (seen.notifications, assigned(model)) == (FAILED, 0)
+        stream = await client.ask("How much?")
+    assert (stream.notifications, assigned(model)) == (FAILED, 0)
 
 
 async def test_wrong_credentials_are_no_reason_to_run_here(tmp_path: Path) -> None:
@@ -257,7 +267,7 @@ async def test_wrong_credentials_are_no_reason_to_run_here(tmp_path: Path) -> No
         answering(_response(b"no", "text/plain", "401 Unauthorized")) as url,
         running(tmp_path, model, url, PLACEMENT_FALLBACK="true", SUMS_AGENT_TOKEN="wrong-secret") as client,
     ):
-        seen = await client.ask("How much?")
-    assert (seen.notifications, assigned(model)) == (FAILED, 0)
-    assert "Check <NAME>_AGENT_TOKEN or AGENT_TOKEN." in seen.answer
-    assert b"wrong-secret" not in seen.raw
+        stream = await client.ask("How much?")
+    assert (stream.notifications, assigned(model)) == (FAILED, 0)
+    assert "Check <NAME>_AGENT_TOKEN or AGENT_TOKEN." in stream.answer
+    assert b"wrong-secret" not in stream.raw

@@ -38,15 +38,15 @@ async def supervisor_system(env: dict[str, str] | None = None, agents: Any = ())
 
 async def agent_system(env: dict[str, str], prompt: str = "", name: str = "argocd") -> str:
     """The system prompt that a sub-agent's model gets."""
-    one, inner = member(name, prompt)
+    outer, inner = member(name, prompt)
     model = scripted_model(
         Turn(Call("task", {"description": "Up?", "subagent_type": name})), Turn(Say("Done."))
     )
-    await GraphConversation(model, [one], env=env).ask()
+    await GraphConversation(model, [outer], env=env).ask()
     return inner.requests[0].system
 
 
-# --- without a file -----------------------------------------------------------------------------------------------------------
+# --- without a file -------------------------------------------------------------------------------
 
 
 async def test_the_supervisor_is_told_who_it_is_how_to_plan_and_how_to_answer() -> None:
@@ -80,12 +80,13 @@ async def test_an_agents_own_prompt_is_what_it_is_told() -> None:
     assert await agent_system({}, "You only read.") == "You only read."
 
 
-# --- with a file --------------------------------------------------------------------------------------------------------------
+# --- with a file ----------------------------------------------------------------------------------
 
 
 async def test_name_description_and_additions_reach_the_supervisor() -> None:
     env = config(
-        "name: Ops Helper\ndescription: you keep {things} running.\nadditions: |\n  Answer in rhymes.\n  Use 100% of {braces}.\n"
+        "name: Ops Helper\ndescription: you keep {things} running.\n"
+        "additions: |\n  Answer in rhymes.\n  Use 100% of {braces}.\n"
     )
     system = await supervisor_system(env)
     assert system.startswith("You are Ops Helper: you keep {things} running.")
@@ -109,7 +110,7 @@ async def test_an_empty_file_changes_nothing(text: str) -> None:
     assert await supervisor_system(config(text)) == await supervisor_system()
 
 
-# --- a file that cannot be used -------------------------------------------------------------------------------------------------
+# --- a file that cannot be used -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

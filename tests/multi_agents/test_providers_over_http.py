@@ -1,4 +1,6 @@
-"""The supervisor and its agents with models of real providers' clients, over HTTP to scripted servers: delegation, usage, failures."""
+"""The supervisor and its agents with models of real providers' clients, over HTTP to scripted servers:
+delegation, usage, failures.
+"""
 
 import asyncio
 import logging
@@ -42,19 +44,19 @@ def team(values: dict[str, str]) -> tuple[Script, list[ScriptedAgent]]:
     ), members
 
 
-def answered(seen: ReceivedStream) -> Answered:
-    (event,) = [event for event in seen.events if isinstance(event, Answered)]
+def answered(stream: ReceivedStream) -> Answered:
+    (event,) = [event for event in stream.events if isinstance(event, Answered)]
     return event
 
 
-def failed(seen: ReceivedStream) -> Failed:
-    (event,) = [event for event in seen.events if isinstance(event, Failed)]
-    assert seen.last.state == "failed"
-    assert seen.last.status_text == event.message
+def failed(stream: ReceivedStream) -> Failed:
+    (event,) = [event for event in stream.events if isinstance(event, Failed)]
+    assert stream.last.state == "failed"
+    assert stream.last.status_text == event.message
     return event
 
 
-# --- the way through ---------------------------------------------------------------------------------------------------
+# --- the way through ------------------------------------------------------------------------------
 
 
 @everywhere
@@ -62,32 +64,32 @@ async def test_a_question_goes_through_three_models_and_back(kind: str) -> None:
     values = {"argocd": token(), "github": token()}
     script, members = team(values)
     async with run_scripted_system(script, *members, kind=kind, key="right", accepted_key="right") as stage:
-        seen = await stage.ask("What do they have?")
-        asked = {name: stage.requests(name) for name in ("supervisor", *values)}
-    assert seen.streamed_texts == ["I ask both.", f"argocd={values['argocd']} github={values['github']} "]
-    assert seen.answer == f"argocd={values['argocd']} github={values['github']} "
+        stream = await stage.ask("What do they have?")
+        model_requests = {name: stage.requests(name) for name in ("supervisor", *values)}
+    assert stream.streamed_texts == ["I ask both.", f"argocd={values['argocd']} github={values['github']} "]
+    assert stream.answer == f"argocd={values['argocd']} github={values['github']} "
     for name, value in values.items():
-        mine = [frame for frame in seen.named("subagent_result") if frame.metadata["source_agent"] == name]
+        mine = [frame for frame in stream.named("subagent_result") if frame.metadata["source_agent"] == name]
         assert joined(mine) == [f"{name} looks.", f"value={value}"]
-        assert [request.messages[0].text for request in asked[name]] == [f"What has {name}?"] * 2
-        assert set(asked[name][0].tools) == {"look", "CAIPEAgentResponse", "wait"}
-    assert [len(requests) for requests in asked.values()] == [2, 2, 2]
-    assert all(request.stream for requests in asked.values() for request in requests)
-    assert "task" in asked["supervisor"][0].tools
-    assert [message.text for message in asked["supervisor"][1].messages if message.role == "tool"] == [
-        f"value={value}" for value in values.values()
-    ]
+        assert [request.messages[0].text for request in model_requests[name]] == [f"What has {name}?"] * 2
+        assert set(model_requests[name][0].tools) == {"look", "CAIPEAgentResponse", "wait"}
+    assert [len(requests) for requests in model_requests.values()] == [2, 2, 2]
+    assert all(request.stream for requests in model_requests.values() for request in requests)
+    assert "task" in model_requests["supervisor"][0].tools
+    assert [
+        message.text for message in model_requests["supervisor"][1].messages if message.role == "tool"
+    ] == [f"value={value}" for value in values.values()]
 
 
 @everywhere
 async def test_the_answer_names_the_tokens_that_all_models_used(kind: str) -> None:
     script, members = team({"argocd": token(), "github": token()})
     async with run_scripted_system(script, *members, kind=kind) as stage:
-        seen = await stage.ask()
+        stream = await stage.ask()
         requests = [
             request for name in ("supervisor", "argocd", "github") for request in stage.requests(name)
         ]
-    usage = answered(seen).usage
+    usage = answered(stream).usage
     assert usage is not None
     assert usage.input_tokens == sum(request.approximate_tokens for request in requests)
     assert usage.output_tokens >= len(requests)
@@ -98,14 +100,14 @@ async def test_a_failed_run_names_the_tokens_that_were_used_before(kind: str) ->
     async with run_scripted_system(
         Script(Turn(Call("look", {})), Turn(Fail(401))), kind=kind, tools=[tool("look", token())]
     ) as stage:
-        seen = await stage.ask()
+        stream = await stage.ask()
         first = stage.requests()[0]
-    usage = failed(seen).usage
+    usage = failed(stream).usage
     assert usage is not None
     assert usage.input_tokens == first.approximate_tokens
 
 
-# --- failures ----------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 REFUSALS = [
@@ -140,19 +142,19 @@ async def test_a_refusal_fails_the_task_in_words_and_without_secrets(
     key, secret = token("key"), token("secret")
     script = Script(Turn(Fail(status, message=f"The key {key} of {secret} will not do.")))
     async with run_scripted_system(script, kind=kind, key=key) as stage:
-        seen = await stage.ask()
-        asked = len(stage.requests())
-    event = failed(seen)
+        stream = await stage.ask()
+        request_count = len(stage.requests())
+    event = failed(stream)
     assert (event.code, event.retryable) == (code, helps)
     assert event.message.startswith(words)
-    assert asked == (3 if helps else 1)
-    said = seen.raw.decode() + "\n".join(
+    assert request_count == (3 if helps else 1)
+    output = stream.raw.decode() + "\n".join(
         record.getMessage() for record in caplog.records if record.name.startswith("ai_platform")
     )
-    assert key not in said
-    assert secret not in said
+    assert key not in output
+    assert secret not in output
     assert key not in caplog.text
-    assert not seen.named("final_result", "partial_result", "streaming_result")
+    assert not stream.named("final_result", "partial_result", "streaming_result")
 
 
 @everywhere
@@ -164,9 +166,9 @@ async def test_a_wrong_key_is_refused_by_the_provider_and_told_without_the_key(
     async with run_scripted_system(
         Script(Turn(Say("Never."))), kind=kind, key=key, accepted_key="right"
     ) as stage:
-        seen = await stage.ask()
-    assert failed(seen).code == "model_auth"
-    assert key not in seen.raw.decode() + caplog.text
+        stream = await stage.ask()
+    assert failed(stream).code == "model_auth"
+    assert key not in stream.raw.decode() + caplog.text
 
 
 @everywhere
@@ -174,9 +176,9 @@ async def test_a_model_that_the_server_does_not_know_is_told(kind: str) -> None:
     async with run_scripted_system(
         Script(Turn(Say("Never."))), kind=kind, env={"LLM_MODEL": f"{kind}:unheard-of"}
     ) as stage:
-        seen = await stage.ask()
-    assert failed(seen).code == "model_unknown"
-    assert "LLM_MODEL" in failed(seen).message
+        stream = await stage.ask()
+    assert failed(stream).code == "model_unknown"
+    assert "LLM_MODEL" in failed(stream).message
 
 
 @everywhere
@@ -190,11 +192,11 @@ async def test_a_busy_model_is_asked_again_after_the_time_it_names(kind: str) ->
         run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")], env=env) as stage,
         asyncio.timeout(20),
     ):
-        seen = await stage.ask()
-        asked = len(stage.requests())
-    assert seen.answer == f"It is {value}"
-    assert asked == 4
-    assert seen.streamed_texts == [f"It is {value}"]
+        stream = await stage.ask()
+        request_count = len(stage.requests())
+    assert stream.answer == f"It is {value}"
+    assert request_count == 4
+    assert stream.streamed_texts == [f"It is {value}"]
 
 
 @everywhere
@@ -213,12 +215,12 @@ async def test_a_server_that_fails_once_is_asked_again_unseen(kind: str) -> None
         Attempts(Turn(Fail(529)), Turn(Say("It is {{tool:argocd.value}}"))),
     )
     async with run_scripted_system(script, argocd, kind=kind) as stage:
-        seen = await stage.ask()
-        asked = [len(stage.requests(name)) for name in ("supervisor", "argocd")]
-    assert asked == [4, 4]
-    assert seen.answer == f"It is {value}"
-    assert len(seen.notifications) == 4
-    assert not [event for event in seen.events if event.kind in ("notice", "text_discarded", "failed")]
+        stream = await stage.ask()
+        request_counts = [len(stage.requests(name)) for name in ("supervisor", "argocd")]
+    assert request_counts == [4, 4]
+    assert stream.answer == f"It is {value}"
+    assert len(stream.notifications) == 4
+    assert not [event for event in stream.events if event.kind in ("notice", "text_discarded", "failed")]
 
 
 @everywhere
@@ -226,30 +228,35 @@ async def test_an_error_event_in_mid_stream_is_retried_and_what_was_said_is_repl
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    gate, lost, value, secret = Gate(), unique_pieces("lost", 2, random.Random()), token(), token("secret")
+    gate = Gate()
+    lost = unique_pieces("lost", 2, random.Random())
+    value = token()
+    secret = token("secret")
     broken = Turn(Say(*lost), Fail(529, message=f"Overloaded {secret}"), gate=gate)
     script = Script(Turn(Call("look", {})), Attempts(broken, Turn(Say("It is {{tool:look.value}}"))))
     async with run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")]) as stage:
-        seen = await collect_frames(stage.client.stream("Which?"), gate, "streaming_result")
+        stream = await collect_frames(stage.client.stream("Which?"), gate, "streaming_result")
     assert gate.failure is None
-    assert seen.answer == f"It is {value}"
-    assert seen.streamed_texts == [f"It is {value}"]
+    assert stream.answer == f"It is {value}"
+    assert stream.streamed_texts == [f"It is {value}"]
     ours = "\n".join(
         record.getMessage() for record in caplog.records if record.name.startswith("ai_platform")
     )
-    assert secret not in seen.raw.decode() + ours
+    assert secret not in stream.raw.decode() + ours
 
 
 @everywhere
 async def test_error_events_in_every_attempt_fail_the_task_in_words(kind: str) -> None:
-    gate, kept, secret = Gate(), unique_pieces("kept", 2, random.Random()), token("secret")
-    script = Script(Turn(Say(*kept), Fail(529, message=f"Overloaded {secret}"), gate=gate))
+    gate = Gate()
+    last_pieces = unique_pieces("kept", 2, random.Random())
+    secret = token("secret")
+    script = Script(Turn(Say(*last_pieces), Fail(529, message=f"Overloaded {secret}"), gate=gate))
     async with run_scripted_system(script, kind=kind, env={"LLM_ATTEMPTS": "1"}) as stage:
-        seen = await collect_frames(stage.client.stream("Which?"), gate, "streaming_result")
-    event = failed(seen)
+        stream = await collect_frames(stage.client.stream("Which?"), gate, "streaming_result")
+    event = failed(stream)
     assert (event.code, event.retryable) == ("model_unavailable", True)
-    assert [frame.text for frame in seen.named("partial_result")] == ["".join(kept)]
-    assert secret not in seen.raw.decode()
+    assert [frame.text for frame in stream.named("partial_result")] == ["".join(last_pieces)]
+    assert secret not in stream.raw.decode()
 
 
 @everywhere
@@ -269,11 +276,11 @@ async def test_an_agents_failing_provider_fails_its_delegation_and_nothing_else(
         Turn(Say("{{tool:argocd.value}}; {{tool:github}}")),
     )
     async with run_scripted_system(script, broken, right, kind=kind, key=key) as stage:
-        seen = await stage.ask()
+        stream = await stage.ask()
     ends = {
         frame.metadata["tool_call_id"]: frame.metadata["status"]
-        for frame in seen.named("tool_notification_end")
+        for frame in stream.named("tool_notification_end")
     }
     assert (ends["one"], ends["two"]) == ("failed", "completed")
-    assert seen.answer.startswith(f"{value}; Agent github failed: The model refused our credentials.")
-    assert key not in seen.raw.decode() + caplog.text
+    assert stream.answer.startswith(f"{value}; Agent github failed: The model refused our credentials.")
+    assert key not in stream.raw.decode() + caplog.text

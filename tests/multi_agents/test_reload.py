@@ -1,4 +1,6 @@
-"""SIGHUP: the supervisor's process reads `.env` and AGENTS_CONFIG again; what runs finishes as it began, the next question is new."""
+"""SIGHUP: the supervisor's process reads `.env` and AGENTS_CONFIG again; what runs finishes as it began,
+the next question is new.
+"""
 
 import asyncio
 import contextlib
@@ -50,11 +52,11 @@ async def supervisor(folder: Path, casting: Casting) -> AsyncIterator[tuple[File
             yield files, process, client
 
 
-async def reload(process: Program, said: str = USED) -> None:
+async def reload(process: Program, log_line: str = USED) -> None:
     """Sends the signal and waits until the program has told what came of it."""
-    before = process.err.count(said)
+    before = process.err.count(log_line)
     process.send_signal(signal.SIGHUP)
-    await process.wait_for_stderr(f"(?s)(?:{said}.*?){{{before + 1}}}")
+    await process.wait_for_stderr(f"(?s)(?:{log_line}.*?){{{before + 1}}}")
 
 
 def delegates(name: str, description: str = "{{user}}") -> Script:
@@ -65,8 +67,8 @@ def delegates(name: str, description: str = "{{user}}") -> Script:
 
 
 async def component(client: Client, name: str) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = (await read_readiness(client))["components"].get(f"agent {name}")
-    return found
+    report: dict[str, Any] | None = (await read_readiness(client))["components"].get(f"agent {name}")
+    return report
 
 
 async def skills(client: Client) -> dict[str, list[str]]:
@@ -76,11 +78,11 @@ async def skills(client: Client) -> dict[str, list[str]]:
 
 async def test_an_agent_moves_to_a_service_and_back_while_a_run_is_in_the_middle(tmp_path: Path) -> None:
     number = random.randint(10**6, 10**9)
-    held, rest = unique_pieces("held", 2, random.Random())
+    begin, rest = unique_pieces("held", 2, random.Random())
     gate = Gate()
     work = Script(
         Turn(Call("double", {"number": number})),
-        Turn(Say(f"{held} ", f"{rest} ", "{{tool:double}}"), gate=gate),
+        Turn(Say(f"{begin} ", f"{rest} ", "{{tool:double}}"), gate=gate),
         exhausted="error",
     )
     here = Script(Turn(Call("double", {"number": 4})), Turn(Say("{{tool:double}} from here")))
@@ -91,7 +93,7 @@ async def test_an_agent_moves_to_a_service_and_back_while_a_run_is_in_the_middle
     async def first(client: Client) -> ReceivedStream:
         async for frame in client.stream("hold", version="1.0"):
             frames.append(frame)
-            if held in frame.text:
+            if begin in frame.text:
                 begun.set()
         return ReceivedStream(frames)
 
@@ -111,10 +113,10 @@ async def test_an_agent_moves_to_a_service_and_back_while_a_run_is_in_the_middle
         assert not running.done()
         assert list_server_pids(tmp_path) == old  # the run in the middle needs it
 
-        for piece in (held, rest):
+        for piece in (begin, rest):
             gate.seen(piece)
-        seen = await running
-        assert seen.answer == f"{held} {rest} {2 * number}"
+        stream = await running
+        assert stream.answer == f"{begin} {rest} {2 * number}"
         assert len(there.messages()) == 1
         await until(lambda: list_server_pids(tmp_path) == [], "the end of the old tool server")
 
@@ -146,8 +148,8 @@ async def test_agents_come_and_go_with_their_files_and_variables(tmp_path: Path)
 
         files.write()  # the variable is gone
         await reload(process)
-        found = await component(client, "more") or {}
-        assert (found["status"], "MORE_KEY" in found["message"]) == ("not_configured", True)
+        report = await component(client, "more") or {}
+        assert (report["status"], "MORE_KEY" in report["message"]) == ("not_configured", True)
         assert "more" not in await skills(client)
         assert (await client.ask("And now?", contextId=first.context_id)).answer.startswith(
             "There is no agent more."

@@ -1,4 +1,6 @@
-"""What breaks on the way: models that fail, calls that are wrong, tools and agents that misbehave, histories that were cut off."""
+"""What breaks on the way: models that fail, calls that are wrong, tools and agents that misbehave,
+histories that were cut off.
+"""
 
 import asyncio
 import json
@@ -69,29 +71,29 @@ def delegation(name: str, description: str = "Look") -> Call:
     return Call("task", {"description": description, "subagent_type": name})
 
 
-def failure(seen: ReceivedStream) -> Failed:
-    last = seen.events[-1]
+def failure(stream: ReceivedStream) -> Failed:
+    last = stream.events[-1]
     assert isinstance(last, Failed), last
-    assert (seen.last.state, seen.last.status_text) == ("failed", last.message)
+    assert (stream.last.state, stream.last.status_text) == ("failed", last.message)
     return last
 
 
-def assert_silent(seen: ReceivedStream, *secrets: str) -> None:
+def assert_silent(stream: ReceivedStream, *secrets: str) -> None:
     for word in ("Traceback", ".py", *secrets):
-        assert word.encode() not in seen.raw
+        assert word.encode() not in stream.raw
 
 
-async def read_until(frames: Any, found: Callable[[Frame], bool]) -> list[Frame]:
-    seen: list[Frame] = []
+async def read_until(frames: Any, is_last: Callable[[Frame], bool]) -> list[Frame]:
+    stream: list[Frame] = []
     async with asyncio.timeout(WAIT):
         async for frame in frames:
-            seen.append(frame)
-            if found(frame):
-                return seen
+            stream.append(frame)
+            if is_last(frame):
+                return stream
     raise AssertionError("the stream ended before")
 
 
-# --- a model that fails -----------------------------------------------------------------------------------------------
+# --- a model that fails ---------------------------------------------------------------------------
 
 PASSING = [Fail(503), Fail(500), Fail(429), Fail(429, retry_after=0), Die()]
 
@@ -105,8 +107,8 @@ async def test_a_model_that_is_down_at_first_is_asked_again(provider: Provider, 
         Attempts(Turn(trouble), Turn(Say("It is {{tool:look.value}}."))),
     )
     async with run_behind_provider(provider, flaky, tools=[look.tool]) as (server, client):
-        seen = await client.ask("Look")
-        assert seen.answer == f"It is {look.value}."
+        stream = await client.ask("Look")
+        assert stream.answer == f"It is {look.value}."
         assert look.calls == 1
         assert len(server.requests) == 5
         assert server.refusals == []
@@ -122,14 +124,14 @@ async def test_the_time_that_a_busy_model_asks_for_is_obeyed() -> None:
 
 @each_provider
 async def test_a_model_that_breaks_off_is_asked_again_and_its_half_text_is_gone(provider: Provider) -> None:
-    half, whole = uuid.uuid4().hex, uuid.uuid4().hex
+    half, complete = uuid.uuid4().hex, uuid.uuid4().hex
     async with run_behind_provider(
-        provider, Script(Attempts(Turn(Say(half, " and"), Die()), Turn(Say(whole, " it is."))))
+        provider, Script(Attempts(Turn(Say(half, " and"), Die()), Turn(Say(complete, " it is."))))
     ) as (_, client):
-        seen = await client.ask("Hello")
-        assert seen.answer == f"{whole} it is."
-        assert seen.streamed_texts == [f"{whole} it is."]
-        task = (await client.call("tasks/get", {"id": seen.task_id}))["result"]
+        stream = await client.ask("Hello")
+        assert stream.answer == f"{complete} it is."
+        assert stream.streamed_texts == [f"{complete} it is."]
+        task = (await client.call("tasks/get", {"id": stream.task_id}))["result"]
         assert half not in json.dumps(task)
 
 
@@ -142,12 +144,12 @@ async def test_after_the_last_attempt_the_run_fails_and_says_that_trying_again_h
     trouble = Fail(503, message=secret) if isinstance(trouble, Fail) else trouble
     script = Script(Attempts(*[Turn(trouble)] * 2, Turn(Say("Back."))))
     async with run_behind_provider(provider, script, LLM_ATTEMPTS="2") as (server, client):
-        seen = await client.ask("Hello")
-        ended = failure(seen)
+        stream = await client.ask("Hello")
+        ended = failure(stream)
         assert (ended.message, ended.code, ended.retryable) == (UNREACHED, "model_unavailable", True)
         assert len(server.requests) == 2
-        assert_silent(seen, secret)
-        assert (await client.ask("Hello again", contextId=seen.context_id)).last.state == "failed"
+        assert_silent(stream, secret)
+        assert (await client.ask("Hello again", contextId=stream.context_id)).last.state == "failed"
         # Another conversation has the same first words, which is what the script counts attempts by.
         assert (await client.ask("Hello")).answer == "Back."
         assert (await client.http.get(client.url + "health")).status_code == 200
@@ -170,13 +172,13 @@ async def test_a_model_that_is_busy_for_too_long_is_called_busy() -> None:
 async def test_a_refusal_for_good_is_not_tried_again(provider: Provider, status: int, word: str) -> None:
     secret = uuid.uuid4().hex
     async with run_behind_provider(provider, Script(Turn(Fail(status, message=secret)))) as (server, client):
-        seen = await client.ask("Hello")
-        ended = failure(seen)
+        stream = await client.ask("Hello")
+        ended = failure(stream)
         assert word in ended.message
         assert not ended.retryable
         assert "not help" in ended.message
         assert len(server.requests) == 1
-        assert_silent(seen, secret)
+        assert_silent(stream, secret)
 
 
 async def test_a_server_that_is_not_there_is_a_failed_task_in_words() -> None:
@@ -188,27 +190,27 @@ async def test_a_server_that_is_not_there_is_a_failed_task_in_words() -> None:
 
 async def test_without_a_model_the_server_answers_what_to_set() -> None:
     async with supervisor(None) as client:
-        seen = await client.ask("Hello")
-        assert "LLM_MODEL" in failure(seen).message
+        stream = await client.ask("Hello")
+        assert "LLM_MODEL" in failure(stream).message
         assert (await client.http.get(client.url + "ready")).status_code == 503
 
 
-# --- histories that were cut off --------------------------------------------------------------------------------------
+# --- histories that were cut off ------------------------------------------------------------------
 
 
 async def cancel_in(client: Client, waiting: Waiting, question: str) -> ReceivedStream:
     """Asks, cancels while the tool waits, and gives what the stream held."""
     frames = client.stream(question)
-    seen = await read_until(
+    stream = await read_until(
         frames, lambda frame: frame.name == "tool_notification_start" and "Wait" in frame.text
     )
     await asyncio.wait_for(waiting.started.wait(), WAIT)
-    answer = await client.call("tasks/cancel", {"id": ReceivedStream(seen).task_id})
+    answer = await client.call("tasks/cancel", {"id": ReceivedStream(stream).task_id})
     assert answer["result"]["status"]["state"] == "canceled"
-    seen += [frame async for frame in frames]
+    stream += [frame async for frame in frames]
     assert waiting.stopped.is_set()
-    assert seen[-1].state == "canceled"
-    return ReceivedStream(seen)
+    assert stream[-1].state == "canceled"
+    return ReceivedStream(stream)
 
 
 @each_provider
@@ -224,8 +226,8 @@ async def test_after_a_cancel_in_a_tool_the_next_question_is_answered(
     book = Book({"^Stop": Script(Turn(Say("I wait."), *calls)), "^Go": LOOKING})
     async with run_behind_provider(provider, book, tools=[look.tool, waiting.tool]) as (server, client):
         stopped = await cancel_in(client, waiting, "Stop")
-        seen = await client.ask("Go on", contextId=stopped.context_id)
-        assert seen.answer == f"It is {look.value}."
+        stream = await client.ask("Go on", contextId=stopped.context_id)
+        assert stream.answer == f"It is {look.value}."
         assert server.refusals == []
         history = server.requests[-1].messages
         assert [m.text for m in history if m.role == "user"] == ["Stop", "Go on"], (
@@ -249,8 +251,8 @@ async def test_after_a_cancel_inside_an_agent_the_next_question_is_answered(prov
         argocd = agent("argocd", None, look.tool, waiting.tool)
         async with supervisor(None, agents=[argocd], env=provider.settings(server)) as client:
             stopped = await cancel_in(client, waiting, "Stop")
-            seen = await client.ask("Go on", contextId=stopped.context_id)
-            assert seen.answer == f"Argo CD: It is {look.value}."
+            stream = await client.ask("Go on", contextId=stopped.context_id)
+            assert stream.answer == f"Argo CD: It is {look.value}."
             assert server.refusals == []
 
 
@@ -264,8 +266,8 @@ async def test_after_too_many_steps_the_next_question_is_answered(provider: Prov
     ):
         first = await client.ask("Stop")
         assert failure(first).code == "too_many_steps"
-        seen = await client.ask("Go on", contextId=first.context_id)
-        assert seen.answer == f"It is {look.value}."
+        stream = await client.ask("Go on", contextId=first.context_id)
+        assert stream.answer == f"It is {look.value}."
         assert server.refusals == []
 
 
@@ -280,17 +282,17 @@ async def test_after_a_failed_run_the_next_question_is_answered(provider: Provid
     ) as (server, client):
         first = await client.ask("Stop")
         assert failure(first).code == "model_refused"
-        seen = await client.ask("Go on", contextId=first.context_id)
-        assert seen.answer == f"It is {look.value}."
+        stream = await client.ask("Go on", contextId=first.context_id)
+        assert stream.answer == f"It is {look.value}."
         assert server.refusals == []
 
 
-# --- calls that are wrong ---------------------------------------------------------------------------------------------
+# --- calls that are wrong -------------------------------------------------------------------------
 
 BROKEN = ["{place: 1}", "not JSON", '{"place": 1}}', "[1, 2]", '"text"']
 
 
-def stumbling(broken: str, said: str = "") -> Callable[[Request], Turn]:
+def stumbling(broken: str, text: str = "") -> Callable[[Request], Turn]:
     """The first call has arguments that are no JSON; told so, it calls properly, and then it answers."""
 
     def turn(request: Request) -> Turn:
@@ -299,7 +301,7 @@ def stumbling(broken: str, said: str = "") -> Callable[[Request], Turn]:
             return Turn(Say("It is {{tool:look.value}}."))
         if any("not valid JSON" in message.text for message in results):
             return Turn(Call("look"))
-        return Turn(*([Say(said)] if said else []), Call("look", arg_pieces=(broken,)))
+        return Turn(*([Say(text)] if text else []), Call("look", arg_pieces=(broken,)))
 
     return turn
 
@@ -312,9 +314,9 @@ async def test_arguments_that_are_no_json_are_asked_for_again(provider: Provider
         server,
         client,
     ):
-        seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert seen.answer == f"It is {look.value}."
+        stream = await client.ask("Look")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert stream.answer == f"It is {look.value}."
         assert look.calls == 1
         assert server.refusals == []
 
@@ -325,10 +327,10 @@ async def test_what_was_said_with_a_broken_call_is_not_said_twice(provider: Prov
     async with run_behind_provider(
         provider, Script(stumbling("not JSON", said=words)), tools=[look.tool]
     ) as (server, client):
-        seen = await client.ask("Look")
-        assert seen.answer == f"It is {look.value}."
-        assert seen.streamed_texts == [seen.answer]
-        again = await client.ask("And now?", contextId=seen.context_id)
+        stream = await client.ask("Look")
+        assert stream.answer == f"It is {look.value}."
+        assert stream.streamed_texts == [stream.answer]
+        again = await client.ask("And now?", contextId=stream.context_id)
         assert again.last.state == "completed"
         assert server.refusals == []
 
@@ -354,10 +356,10 @@ async def test_a_model_that_never_gives_valid_arguments_ends_in_words(provider: 
     look = Value()
     book = Book({"Go on$": LOOKING, "^Look": Script(Turn(Call("look", arg_pieces=("not JSON",))))})
     async with run_behind_provider(provider, book, tools=[look.tool]) as (server, client):
-        seen = await client.ask("Look")
-        assert failure(seen).message
+        stream = await client.ask("Look")
+        assert failure(stream).message
         assert look.calls == 0
-        again = await client.ask("Go on", contextId=seen.context_id)
+        again = await client.ask("Go on", contextId=stream.context_id)
         assert again.answer == f"It is {look.value}."
         assert server.refusals == []
 
@@ -370,16 +372,18 @@ async def test_a_valid_call_beside_a_broken_one_is_made(provider: Provider) -> N
     )
     book = Book({"^Look": script, "^Go": LOOKING})
     async with run_behind_provider(provider, book, tools=[look.tool]) as (server, client):
-        seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.status_text
+        stream = await client.ask("Look")
+        assert stream.last.state == "completed", stream.last.status_text
         assert look.calls == 1
-        assert (await client.ask("Go on", contextId=seen.context_id)).answer == f"It is {look.value}."
+        assert (await client.ask("Go on", contextId=stream.context_id)).answer == f"It is {look.value}."
         assert server.refusals == []
 
 
 @each_provider
 async def test_a_call_that_was_cut_off_is_not_made_with_what_is_there(provider: Provider) -> None:
-    """Clients complete half an object to a whole one: `{"names": ["a", "b` would delete two things of three."""
+    """Clients complete half an object to a whole one: `{"names": ["a", "b` would delete two things of
+    three.
+    """
     deleted: list[list[str]] = []
 
     @tool
@@ -396,11 +400,11 @@ async def test_a_call_that_was_cut_off_is_not_made_with_what_is_there(provider: 
         return Turn(Say("I delete."), Call("delete", arg_pieces=('{"names": ["a", ', '"b')), cut=True)
 
     async with run_behind_provider(provider, Script(turn), tools=[delete]) as (server, client):
-        seen = await client.ask("Delete all three")
-        assert seen.answer == "Deleted 3."
+        stream = await client.ask("Delete all three")
+        assert stream.answer == "Deleted 3."
         assert deleted == [["a", "b", "c"]]
         assert server.refusals == []
-        assert (await client.ask("Again", contextId=seen.context_id)).last.state == "completed"
+        assert (await client.ask("Again", contextId=stream.context_id)).last.state == "completed"
         assert server.refusals == []
 
 
@@ -412,10 +416,10 @@ async def test_of_several_calls_only_the_one_that_was_cut_off_is_left_out(provid
         {"^Look": Script(first, Turn(Say("It is {{tool:look.value}}: {{tool:other}}"))), "^Go": LOOKING}
     )
     async with run_behind_provider(provider, book, tools=[look.tool, other.tool]) as (server, client):
-        seen = await client.ask("Look")
-        assert seen.answer.startswith(f"It is {look.value}: ")
+        stream = await client.ask("Look")
+        assert stream.answer.startswith(f"It is {look.value}: ")
         assert (look.calls, other.calls) == (1, 0)
-        assert (await client.ask("Go on", contextId=seen.context_id)).answer == f"It is {look.value}."
+        assert (await client.ask("Go on", contextId=stream.context_id)).answer == f"It is {look.value}."
         assert server.refusals == []
 
 
@@ -426,11 +430,11 @@ async def test_an_unknown_tool_is_told_to_the_model_and_the_run_goes_on(provider
         Turn(Call("ghost", {"a": 1})), Turn(Call("look")), Turn(Say("{{tool:look.value}} and {{tool:ghost}}"))
     )
     async with run_behind_provider(provider, script, tools=[look.tool]) as (server, client):
-        seen = await client.ask("Look")
-        assert seen.answer.startswith(f"{look.value} and ")
-        assert "ghost" in seen.answer
-        assert "look" in seen.answer.partition(" and ")[2], "the model is told what there is"
-        assert seen.notifications[:2] == [
+        stream = await client.ask("Look")
+        assert stream.answer.startswith(f"{look.value} and ")
+        assert "ghost" in stream.answer
+        assert "look" in stream.answer.partition(" and ")[2], "the model is told what there is"
+        assert stream.notifications[:2] == [
             "🔧 Supervisor: Calling tool: Ghost\n",
             "❌ Supervisor: Tool Ghost failed\n",
         ]
@@ -445,9 +449,9 @@ async def test_an_unknown_agent_is_told_to_the_model_and_the_run_goes_on() -> No
         Turn(Say("{{tool:argocd}} But: {{tool:ghost}}")),
     )
     async with supervisor(script, agents=[agent("argocd", LOOKING, look.tool)]) as client:
-        seen = await client.ask("Look")
-        assert seen.answer == f"It is {look.value}. But: There is no agent ghost. The agents are: argocd."
-        assert seen.notifications[:2] == [
+        stream = await client.ask("Look")
+        assert stream.answer == f"It is {look.value}. But: There is no agent ghost. The agents are: argocd."
+        assert stream.notifications[:2] == [
             "🔧 Supervisor: Calling Agent Ghost...\n",
             "❌ Supervisor: Ghost failed\n",
         ]
@@ -474,13 +478,13 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model(call: Call) -> No
     async with supervisor(
         script, agents=[agent("argocd", LOOKING, look.tool)], tools=[measure, look.tool]
     ) as client:
-        seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert seen.answer == f"It is {look.value}."
-        assert_silent(seen)
+        stream = await client.ask("Look")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert stream.answer == f"It is {look.value}."
+        assert_silent(stream)
 
 
-# --- tools that misbehave ---------------------------------------------------------------------------------------------
+# --- tools that misbehave -------------------------------------------------------------------------
 
 
 def returning(content: Any, name: str = "odd") -> BaseTool:
@@ -516,13 +520,13 @@ async def test_whatever_tools_return_the_run_goes_on(provider: Provider) -> None
     script = Script(Turn(*map(Call, ODD), Call("look")), Turn(Say("It is {{tool:look.value}}.")))
     tools = [look.tool, *(returning(content, name) for name, content in ODD.items())]
     async with run_behind_provider(provider, script, tools=tools) as (server, client):
-        seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert seen.answer == f"It is {look.value}."
+        stream = await client.ask("Look")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert stream.answer == f"It is {look.value}."
         assert server.refusals == []
-        finished = {event.tool: event.outcome for event in seen.events if isinstance(event, ToolFinished)}
+        finished = {event.tool: event.outcome for event in stream.events if isinstance(event, ToolFinished)}
         assert finished == {**dict.fromkeys(ODD, "ok"), "look": "ok"}
-        assert (await client.ask("Look again", contextId=seen.context_id)).answer == seen.answer
+        assert (await client.ask("Look again", contextId=stream.context_id)).answer == stream.answer
 
 
 @each_provider
@@ -539,9 +543,9 @@ async def test_half_characters_in_the_arguments_of_a_call_do_no_lasting_harm(pro
         Turn(Say("It is {{tool:look.value}}.")),
     )
     async with run_behind_provider(provider, halves, tools=[look.tool, echo]) as (server, client):
-        seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert (await client.ask("Look again", contextId=seen.context_id)).answer == f"It is {look.value}."
+        stream = await client.ask("Look")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert (await client.ask("Look again", contextId=stream.context_id)).answer == f"It is {look.value}."
         assert server.refusals == []
 
 
@@ -586,12 +590,12 @@ async def test_whatever_a_tool_raises_is_a_failed_tool_and_its_text_stays_inside
         tools=[] if inside else tools,
     ) as client:
         async with asyncio.timeout(WAIT):
-            seen = await client.ask("Look")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert seen.answer == f"It is {look.value}: odd failed: {type(error).__name__}"
-        assert f"❌ {who}: Tool Odd failed\n" in seen.notifications
-        assert f"✅ {who}: Tool Look completed\n" in seen.notifications
-        assert_silent(seen, SECRET)
+            stream = await client.ask("Look")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert stream.answer == f"It is {look.value}: odd failed: {type(error).__name__}"
+        assert f"❌ {who}: Tool Odd failed\n" in stream.notifications
+        assert f"✅ {who}: Tool Look completed\n" in stream.notifications
+        assert_silent(stream, SECRET)
         assert SECRET not in repr(model.requests)
         assert SECRET not in caplog.text
 
@@ -604,7 +608,7 @@ async def test_an_error_of_ours_is_told_in_its_words() -> None:
         assert (await client.ask("Look")).answer == "odd failed: The far end is closed on Sundays."
 
 
-# --- agents that misbehave --------------------------------------------------------------------------------------------
+# --- agents that misbehave ------------------------------------------------------------------------
 
 DYING: dict[str, tuple[Item, ...]] = {
     "at once": (Die(),),
@@ -623,23 +627,23 @@ async def test_an_agent_whose_model_dies_fails_alone(items: tuple[Item, ...]) ->
         },
     )
     async with run_behind_provider(OPENAI, book, agents=[agent("argocd", None)]) as (server, client):
-        seen = await client.ask("Go")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert seen.answer.startswith("Sorry: Agent argocd ")
-        assert seen.notifications == [
+        stream = await client.ask("Go")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert stream.answer.startswith("Sorry: Agent argocd ")
+        assert stream.notifications == [
             "🔧 Supervisor: Calling Agent Argocd...\n",
             "❌ Supervisor: Argocd failed\n",
         ]
-        assert_silent(seen)
+        assert_silent(stream)
         assert server.refusals == []
 
 
 async def test_an_agent_whose_model_is_not_there_fails_alone() -> None:
     script = Script(Turn(delegation("argocd")), Turn(Say("Sorry: {{tool:argocd}}")))
     async with supervisor(script, agents=[agent("argocd", None, model="nobody:nothing")]) as client:
-        seen = await client.ask("Go")
-        assert seen.answer.startswith("Sorry: Agent argocd failed: ")
-        assert_silent(seen)
+        stream = await client.ask("Go")
+        assert stream.answer.startswith("Sorry: Agent argocd failed: ")
+        assert_silent(stream)
 
 
 @each_provider
@@ -659,12 +663,12 @@ async def test_when_one_of_parallel_agents_fails_the_work_of_the_others_is_kept(
     async with provider.serve(book) as server:
         agents = [agent("github", None), *(agent(name, None, look.tool) for name, look in looks.items())]
         async with supervisor(None, agents=agents, env=provider.settings(server)) as client:
-            seen = await client.ask("Go")
-            kept = f"It is {looks['argocd'].value}. It is {looks['jira'].value}. Agent github failed: "
-            assert seen.answer.startswith(kept)
+            stream = await client.ask("Go")
+            results = f"It is {looks['argocd'].value}. It is {looks['jira'].value}. Agent github failed: "
+            assert stream.answer.startswith(results)
             ends = {
                 word
-                for word in seen.texts("tool_notification_end")
+                for word in stream.texts("tool_notification_end")
                 if word.startswith(("✅ Supervisor", "❌ Supervisor"))
             }
             assert ends == {
@@ -675,7 +679,7 @@ async def test_when_one_of_parallel_agents_fails_the_work_of_the_others_is_kept(
             assert server.refusals == []
 
 
-# --- LangGraph Studio -------------------------------------------------------------------------------------------------
+# --- LangGraph Studio -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("value", "attached"), [("true", False), ("1", False), ("", True), ("false", True)])

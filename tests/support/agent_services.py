@@ -1,4 +1,4 @@
-"""Agents as services for tests: in this process with what arrived written down, or as processes with the scripted model over HTTP."""
+"""Agents as services for tests: in this process with their requests recorded, or as processes."""
 
 import asyncio
 import contextlib
@@ -49,8 +49,8 @@ class AgentService:
         return [request["params"]["message"] for request in self.requests if "message" in request["params"]]
 
 
-class _Recorded:
-    """An application, and the bodies of the calls to it."""
+class _RecordingApp:
+    """An application that records the bodies of the requests to it."""
 
     def __init__(self, app: Any, requests: list[dict[str, Any]]) -> None:
         self._app, self._requests, self.streams = app, requests, app.streams
@@ -58,7 +58,7 @@ class _Recorded:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body = bytearray()
 
-        async def heard() -> Any:
+        async def receive_and_record() -> Any:
             message = await receive()
             body.extend(message.get("body", b""))
             if message["type"] == "http.request" and body and not message.get("more_body"):
@@ -66,7 +66,7 @@ class _Recorded:
                 body.clear()
             return message
 
-        await self._app(scope, heard, send)
+        await self._app(scope, receive_and_record, send)
 
 
 @contextlib.asynccontextmanager
@@ -75,7 +75,7 @@ async def run_agent_service(
 ) -> AsyncIterator[AgentService]:
     app = create_service(Settings.from_variables({**FAST, **env}), placed=PlacedAgents([agent]))
     running = AgentService(agent, "")
-    async with serve_app(_Recorded(app, running.requests), listener) as running.url:
+    async with serve_app(_RecordingApp(app, running.requests), listener) as running.url:
         yield running
 
 
@@ -102,18 +102,23 @@ async def place_agent(agent: LocalAgent, where: Where, **env: str) -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def run_supervisor(folder: Path, model: ModelServer, **variables: str) -> AsyncIterator[Client]:
-    """The supervisor in this process with the agents in the folder's `agents`; its processes are found by the folder."""
-    places = {
+    """The supervisor in this process with the agents in the folder's `agents`.
+
+    Its tool servers have the folder in their environment, and are found by it.
+    """
+    environment = {
+        **FAST,
         "AGENTS_CONFIG": str(folder / "agents"),
         "CAIPE_HOME": str(folder / "home"),
         "TMPDIR": str(folder),
+        **OPENAI.settings(model),
+        **variables,
     }
-    given = {**FAST, **places, **OPENAI.settings(model), **variables}
     async with (
-        serve_app(build_app(Settings.from_variables(given), given)) as at,
+        serve_app(build_app(Settings.from_variables(environment), environment)) as url,
         httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
     ):
-        yield Client(at, http)
+        yield Client(url, http)
 
 
 @contextlib.asynccontextmanager
@@ -123,9 +128,10 @@ async def run_server_process(*command: str, **env: str) -> AsyncIterator[tuple[P
         start_command(*command, env={"A2A_PORT": "0", **env}) as process,
         httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
     ):
-        found = await process.wait_for_stderr(r"serving on (http://\S+)")
-        await http.get(f"{found[1]}health")  # it listens before it is up
-        yield process, Client(found[1], http)
+        match = await process.wait_for_stderr(r"serving on (http://\S+)")
+        url = match[1]
+        await http.get(f"{url}health")  # it listens before it is up
+        yield process, Client(url, http)
 
 
 def model_of(server: ModelServer) -> dict[str, str]:
@@ -147,10 +153,10 @@ def write_agent_definition(
 ) -> None:
     """Writes the definition of an agent with an MCP server of its own."""
     folder.mkdir(exist_ok=True)
-    servers = (
-        {} if "url" in more and server is None else {"mcpServers": {name: dict(server or real_server())}}
-    )
-    definition = {"name": name, "description": f"Knows {name}.", **servers, **more}
+    definition: dict[str, Any] = {"name": name, "description": f"Knows {name}."}
+    if "url" not in more or server is not None:
+        definition["mcpServers"] = {name: dict(server or real_server())}
+    definition |= more
     (folder / f"{name}.json").write_text(json.dumps(definition))
 
 
@@ -158,10 +164,13 @@ class CastingByTools(Casting):
     """One model for all: a supervisor's request has the tool that delegates, an agent's has not."""
 
     def __init__(self, supervisor: Casting, agents: Casting) -> None:
-        self._supervisor, self._agents = supervisor, agents
+        self._supervisor = supervisor
+        self._agents = agents
 
     def choose(self, request: Request) -> Script:
-        return (self._supervisor if "task" in request.tools else self._agents).choose(request)
+        if "task" in request.tools:
+            return self._supervisor.choose(request)
+        return self._agents.choose(request)
 
 
 def free_port() -> int:
@@ -170,13 +179,16 @@ def free_port() -> int:
 
 
 async def read_readiness(client: Client) -> dict[str, Any]:
-    found: dict[str, Any] = (await client.http.get(f"{client.url}ready")).json()
-    return found
+    response = await client.http.get(f"{client.url}ready")
+    report: dict[str, Any] = response.json()
+    return report
 
 
 async def eventually(look: Callable[[], Any], done: Callable[[Any], bool]) -> Any:
     """Looks again until it is so; for states of other processes, which have no event to wait for."""
     async with asyncio.timeout(30):
-        while not done(found := await look()):  # noqa: ASYNC110
+        while True:
+            state = await look()
+            if done(state):
+                return state
             await asyncio.sleep(0.02)
-    return found

@@ -1,4 +1,4 @@
-"""An agent whose tools ask for approval, in the supervisor's process or as a service, and what a person sees of it and answers."""
+"""An agent whose tools ask for approval, in-process or as a service, and a client that sends decisions."""
 
 import contextlib
 import json
@@ -47,7 +47,7 @@ def approval_decision(**more: Any) -> dict[str, Any]:
 
 @dataclass
 class NotesAgent:
-    """One agent over the tools of `mcp_notes`: its script, its policy, and where it keeps what it must know after a restart."""
+    """An agent with the tools of `mcp_notes`: its script, its policy, and the storage of its service."""
 
     folder: Path
     script: Casting
@@ -124,13 +124,13 @@ class Person:
     async def ask(self, text: str = "Go.", **more: Any) -> ReceivedStream:
         return await self._sent(text, **more)
 
-    async def answer(self, seen: ReceivedStream, answers: Mapping[str, Answer]) -> ReceivedStream:
+    async def answer(self, stream: ReceivedStream, answers: Mapping[str, Answer]) -> ReceivedStream:
         """By request id; what follows."""
-        return await self._sent(V10.data({"resume": dict(answers)}), taskId=seen.task_id)
+        return await self._sent(V10.data({"resume": dict(answers)}), taskId=stream.task_id)
 
-    async def refused(self, seen: ReceivedStream, answers: Mapping[str, Answer]) -> str:
+    async def refused(self, stream: ReceivedStream, answers: Mapping[str, Answer]) -> str:
         """The error that the answer gets."""
-        message = V10.message(V10.data({"resume": dict(answers)}), taskId=seen.task_id)
+        message = V10.message(V10.data({"resume": dict(answers)}), taskId=stream.task_id)
         return str((await self.client.call(V10.send, message))["error"]["message"])
 
     async def _sent(self, *parts: Any, **more: Any) -> ReceivedStream:
@@ -143,24 +143,21 @@ class Person:
 async def run_supervisor_with(
     desk: NotesAgent, agents: Sequence[PlacedAgent], storage: Storage | None = None
 ) -> AsyncIterator[Person]:
-    kept = storage or Storage.in_memory()
-    app = create_app(
-        Settings.from_variables({**FAST, **desk.env}), agents=agents, model=desk.supervisor, storage=kept
-    )
+    run_storage = storage or Storage.in_memory()
+    settings = Settings.from_variables({**FAST, **desk.env})
+    app = create_app(settings, agents=agents, model=desk.supervisor, storage=run_storage)
     async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
-        yield Person(Client(url, http), kept)
+        yield Person(Client(url, http), run_storage)
 
 
 @contextlib.asynccontextmanager
 async def run_on_disk(desk: NotesAgent, sessions: McpSessionPool) -> AsyncIterator[Person]:
-    """The supervisor and, where it is one, the agent's service, on what was kept in the folder; can be entered again."""
-    service = (
-        Storage.from_settings(Settings.from_variables({}).storage, desk.folder, "service")
-        if desk.where == "remote"
-        else None
-    )
+    """The supervisor, and the service of a remote agent, on the storage in the folder; reentrant."""
+    service_storage = None
+    if desk.where == "remote":
+        service_storage = Storage.from_settings(Settings.from_variables({}).storage, desk.folder, "service")
     async with (
-        desk.placed(sessions, service) as agent,
+        desk.placed(sessions, service_storage) as agent,
         run_supervisor_with(desk, [agent], in_folder(desk.folder)) as person,
     ):
         yield person
@@ -168,27 +165,27 @@ async def run_on_disk(desk: NotesAgent, sessions: McpSessionPool) -> AsyncIterat
 
 @contextlib.asynccontextmanager
 async def run_in_memory(desk: NotesAgent, *others: NotesAgent) -> AsyncIterator[Person]:
-    """The supervisor with the agents, each at its place; nothing is kept."""
+    """The supervisor with the agents as they are placed; nothing is stored on disk."""
     async with open_sessions(desk.folder) as sessions, contextlib.AsyncExitStack() as stack:
-        agents = [await stack.enter_async_context(one.placed(sessions)) for one in (desk, *others)]
+        agents = [await stack.enter_async_context(agent.placed(sessions)) for agent in (desk, *others)]
         yield await stack.enter_async_context(run_supervisor_with(desk, agents))
 
 
-def requests(seen: ReceivedStream) -> list[dict[str, Any]]:
-    """What people are asked for, as it leaves the server."""
-    return [frame.artifact["parts"][0]["data"] for frame in seen.named("UserInputMetaData")]
+def requests(stream: ReceivedStream) -> list[dict[str, Any]]:
+    """The requests to people, as they leave the server."""
+    return [frame.artifact["parts"][0]["data"] for frame in stream.named("UserInputMetaData")]
 
 
-def only_request_id(seen: ReceivedStream) -> str:
+def only_request_id(stream: ReceivedStream) -> str:
     """The id of the one request."""
-    [request] = requests(seen)
+    [request] = requests(stream)
     return str(request["request_id"])
 
 
-def request_ids_by_note(seen: ReceivedStream) -> dict[str, str]:
+def request_ids_by_note(stream: ReceivedStream) -> dict[str, str]:
     """The ids of approvals by the note that they are about."""
-    return {request["arguments"]["note"]: request["request_id"] for request in requests(seen)}
+    return {request["arguments"]["note"]: request["request_id"] for request in requests(stream)}
 
 
-def events_of_kind(seen: ReceivedStream, kind: type[E]) -> list[E]:
-    return [event for event in seen.events if isinstance(event, kind)]
+def events_of_kind(stream: ReceivedStream, kind: type[E]) -> list[E]:
+    return [event for event in stream.events if isinstance(event, kind)]

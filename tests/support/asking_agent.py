@@ -1,4 +1,4 @@
-"""A supervisor whose agent asks: a tool that needs an approval, tools that ask with forms, and what reached them in the end."""
+"""A supervisor with an agent that asks people: for an approval, and with forms."""
 
 import json
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ class Repos:
 
 def github(repos: Repos, *calls: dict[str, Any]) -> Any:
     """An agent that wants these calls at once."""
-    wanted = [Call("create_repo", arguments, id=f"c{number}") for number, arguments in enumerate(calls)]
-    return agent("github", Script(Turn(*wanted), Turn(Say("{{tool:create_repo}}"))), repos.tool)
+    tool_calls = [Call("create_repo", arguments, id=f"c{number}") for number, arguments in enumerate(calls)]
+    return agent("github", Script(Turn(*tool_calls), Turn(Say("{{tool:create_repo}}"))), repos.tool)
 
 
 def form_tool(name: str, fields: Sequence[dict[str, Any]], **more: Any) -> BaseTool:
@@ -60,15 +60,15 @@ def form_tool(name: str, fields: Sequence[dict[str, Any]], **more: Any) -> BaseT
 
 async def ask_until_paused(client: Client, text: str = "Go.", **more: Any) -> ReceivedStream:
     """Asks until something waits for a person."""
-    seen = ReceivedStream([frame async for frame in client.open(V10.stream, V10.message(text, **more))])
-    assert seen.last.state == "input-required", seen.last.status_text
-    return seen
+    stream = ReceivedStream([frame async for frame in client.open(V10.stream, V10.message(text, **more))])
+    assert stream.last.state == "input-required", stream.last.status_text
+    return stream
 
 
-async def send_answers(client: Client, seen: ReceivedStream, answers: dict[str, Any]) -> ReceivedStream:
-    message = V10.message(V10.data({"resume": answers}), taskId=seen.task_id)
+async def send_answers(client: Client, stream: ReceivedStream, answers: dict[str, Any]) -> ReceivedStream:
+    message = V10.message(V10.data({"resume": answers}), taskId=stream.task_id)
     return ReceivedStream([frame async for frame in client.open(V10.stream, message)])
 
 
-def request_ids(seen: ReceivedStream) -> list[str]:
-    return [frame.artifact["parts"][0]["data"]["request_id"] for frame in seen.named("UserInputMetaData")]
+def request_ids(stream: ReceivedStream) -> list[str]:
+    return [frame.artifact["parts"][0]["data"]["request_id"] for frame in stream.named("UserInputMetaData")]

@@ -1,4 +1,4 @@
-"""Small supervisors for tests of the server around them: their answers carry a value that a tool made up in this run."""
+"""Small supervisors for tests of the server: each answer has a value that only a tool of this run knows."""
 
 import asyncio
 import json
@@ -13,7 +13,9 @@ from tests.support.fakes.script import Call, Say, Script, Turn
 
 @dataclass(frozen=True, slots=True)
 class VersionScenario:
-    """A tool with a random value, a script that reports it, and the answer that proves that the tool was asked."""
+    """A tool with a random value, a script that reports it, and the answer that proves that the tool was
+    asked.
+    """
 
     value: str = field(default_factory=lambda: f"v{secrets.token_hex(6)}")
 

@@ -16,10 +16,10 @@ from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import (
     AIPlatformEngineerA2ABinding,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun
 from ai_platform_engineering.runtime.runs.turn import Turn as RunTurn
@@ -39,13 +39,15 @@ class GraphConversation:
     events: list[AnyEvent] = field(default_factory=list)  # of the current run
 
     def __post_init__(self) -> None:
-        settings, self._saver = Settings.from_variables({**FAST, **self.env}), InMemorySaver()
+        settings = Settings.from_variables({**FAST, **self.env})
+        self._saver = InMemorySaver()
         self._supervisor = PlatformEngineerDeepAgent(
             settings, agents=self.agents, tools=self.tools, model=self.model, checkpointer=self._saver
         )
         self._log = MemoryLog()
         self._binding = AIPlatformEngineerA2ABinding(self._supervisor, self._log)
-        self._context, self.run_id = str(uuid.uuid4()), ""
+        self._context = str(uuid.uuid4())
+        self.run_id = ""
 
     async def ask(self, text: str = "Which?") -> list[AnyEvent]:
         """A new question on the same thread; its events."""
@@ -59,7 +61,7 @@ class GraphConversation:
         return await self._turn(parts, resumes=False)
 
     async def answer(self, values: dict[str, Any], *, taken: bool = True) -> list[AnyEvent]:
-        """Answers to what was asked, by request id; what follows. Not `taken`: nobody asked for them."""
+        """Sends answers by request id; the events that follow. Not `taken`: no such request is open."""
         claimed = await self._log.claim_requests(
             AnswerMessage(self.run_id, str(uuid.uuid4()), "", len(self.events)), values, "me"
         )
@@ -72,19 +74,23 @@ class GraphConversation:
 
     async def stored_texts(self) -> list[str]:
         """The texts of the current question that the graph keeps and the model will see again."""
-        return [text for message in await self._messages() if (text := visible_text(message.text))]
+        texts = [visible_text(message.text) for message in await self._messages()]
+        return [text for text in texts if text]
 
     async def called_names(self) -> list[str]:
         """What the supervisor's model called for the current question: tools, and agents by their name."""
-        calls = [call for message in await self._messages() for call in message.tool_calls]
-        return [str(call["args"].get("subagent_type") or call["name"]) for call in calls]
+        names: list[str] = []
+        for message in await self._messages():
+            for call in message.tool_calls:
+                names.append(str(call["args"].get("subagent_type") or call["name"]))
+        return names
 
     async def _messages(self) -> list[AIMessage]:
         [thread] = self._saver.storage
-        state = await (await self._supervisor.graph()).aget_state({"configurable": {"thread_id": thread}})
-        return [
-            message for message in current_turn(state.values["messages"]) if isinstance(message, AIMessage)
-        ]
+        graph = await self._supervisor.graph()
+        state = await graph.aget_state({"configurable": {"thread_id": thread}})
+        turn = current_turn(state.values["messages"])
+        return [message for message in turn if isinstance(message, AIMessage)]
 
     async def _turn(self, parts: Any, *, resumes: bool) -> list[AnyEvent]:
         row = await self._log.get(self.run_id)

@@ -21,9 +21,9 @@ from ai_platform_engineering.knowledge_bases.stores.embedded.store import Embedd
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.mcp_servers.knowledge_base.server import create_app as knowledge_server
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import (
+    InProcessKnowledge,
     KnowledgeSource,
-    OwnKnowledge,
-    ServedKnowledge,
+    RemoteKnowledge,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
@@ -33,8 +33,14 @@ from tests.support.knowledge import add_datasource, write_files
 
 DOCS = {
     "slim": "# SLIM\n\nagntcy SLIM is a secure, low-latency, interactive messaging layer for agents.\n",
-    "groups": "# Groups\n\nAgents on SLIM talk in groups. A moderator of the group invites agents and removes them.\n",
-    "keys": "# Keys\n\nMessages on SLIM are encrypted from end to end: a node that passes them on cannot read them.\n",
+    "groups": (
+        "# Groups\n\nAgents on SLIM talk in groups. "
+        "A moderator of the group invites agents and removes them.\n"
+    ),
+    "keys": (
+        "# Keys\n\nMessages on SLIM are encrypted from end to end: "
+        "a node that passes them on cannot read them.\n"
+    ),
     "lunch": "# Lunch\n\nThe canteen opens at noon.\n",
 }
 
@@ -117,30 +123,31 @@ class KnowledgeFolder:
         env: Mapping[str, str] | None = None,
         elsewhere: bool = False,
     ) -> AsyncIterator[Client]:
-        """The supervisor that knows this library, in its own process or at RAG_SERVER_URL."""
+        """The supervisor with this knowledge base, in its process or at RAG_SERVER_URL."""
         settings = Settings.from_variables({**FAST, **self.env, **(env or {})})
-        async with self._knowledge(settings, elsewhere) as knowledge:
-            given: dict[str, Any] = {
-                "agents": agents,
-                "tools": tools,
-                "model": model,
-                "router": router,
-                "storage": storage,
-            }
-            app = create_app(settings, knowledge=knowledge, **given)
+        async with self._open_knowledge(settings, elsewhere) as knowledge:
+            app = create_app(
+                settings,
+                knowledge=knowledge,
+                agents=agents,
+                tools=tools,
+                model=model,
+                router=router,
+                storage=storage,
+            )
             async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
-                await knowledge.opened()
+                await knowledge.wait_until_open()
                 self.knowledge = knowledge
                 yield Client(url, http)
 
     @contextlib.asynccontextmanager
-    async def _knowledge(self, settings: Settings, elsewhere: bool) -> AsyncIterator[KnowledgeSource]:
+    async def _open_knowledge(self, settings: Settings, elsewhere: bool) -> AsyncIterator[KnowledgeSource]:
         if not elsewhere:
-            yield OwnKnowledge(self.build_knowledge_base(), settings.knowledge)
+            yield InProcessKnowledge(self.build_knowledge_base(), settings.knowledge)
             return
         async with serve_app(knowledge_server(self.build_knowledge_base(), settings.server)) as url:
             sessions = McpSessionPool(connect_timeout=30, call_timeout=30, cache_dir=None, environment={})
-            yield ServedKnowledge(sessions, settings.knowledge.model_copy(update={"server_url": f"{url}mcp"}))
+            yield RemoteKnowledge(sessions, settings.knowledge.model_copy(update={"server_url": f"{url}mcp"}))
 
     async def wrapper(self, name: str) -> Any:
         """The tool of the server that runs."""

@@ -1,6 +1,7 @@
-"""What two placements of the same agents must have in common: the events and the screen without ids, times, numbers and chunk borders.
+"""Normal forms of events and screens: equal for the same agents in two placements.
 
-Agents that work at the same time are compared one by one: the order within each is kept, how they interleave is not.
+Ids, times, numbers and the borders of pieces are left out. Agents that work at the same time are compared
+one by one: the order within each counts, how they interleave does not.
 """
 
 import difflib
@@ -24,124 +25,143 @@ Row = dict[str, Any]
 _IDS = ("call_id", "message_id", "parent_call", "slot", "trace_id", "request_id")
 
 
-class _Lane:
-    """Events in the order they came; ids are replaced by the order in which they were first seen, so that pairs stay pairs."""
+class _EventRows:
+    """Events in their order, as rows. Each id is replaced by its number of appearance: pairs stay pairs."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self._ids: dict[str, str] = {}
-        self._next: AnyEvent | None = (
-            None  # the piece that would go on with the message in the last row, without its text
-        )
+        self._id_names: dict[str, str] = {}
+        self._next_delta: AnyEvent | None = None  # that continues the text of the last row, without its text
 
     def add(self, event: AnyEvent) -> None:
-        if isinstance(event, TextDelta) and event.model_copy(update={"text": ""}) == self._next:
+        if isinstance(event, TextDelta) and event.model_copy(update={"text": ""}) == self._next_delta:
             self.rows[-1]["text"] += event.text
         else:
-            self.rows.append(self._named(event.model_dump(mode="json")))
-        self._next = None
+            self.rows.append(self._replace_ids(event.model_dump(mode="json")))
+        self._next_delta = None
         if isinstance(event, TextDelta):
-            self._next = event.model_copy(update={"text": "", "offset": event.offset + len(event.text)})
+            end = event.offset + len(event.text)
+            self._next_delta = event.model_copy(update={"text": "", "offset": end})
 
-    def put(self, row: Row) -> None:
+    def add_row(self, row: Row) -> None:
         self.rows.append(row)
-        self._next = None
+        self._next_delta = None
 
-    def _named(self, row: Row) -> Row:
+    def _replace_ids(self, row: Row) -> Row:
         for name in _IDS:
             if row.get(name) is not None:
-                row[name] = self._ids.setdefault(row[name], f"id {len(self._ids) + 1}")
+                row[name] = self._id_names.setdefault(row[name], f"id {len(self._id_names) + 1}")
         return row
 
 
 @dataclass(slots=True)
-class _Work:
-    """Delegations between two things that the supervisor itself does: a lane for each, and what becomes of each step of the plan."""
+class _ParallelDelegations:
+    """Delegations between two events of the supervisor itself: rows by delegation, and the steps' states."""
 
     steps: dict[str, list[Row]]
-    lanes: dict[str, _Lane] = field(default_factory=dict)
+    rows_by_call: dict[str, _EventRows] = field(default_factory=dict)
     plans: list[Row] = field(default_factory=list)
 
     def add(self, event: AnyEvent) -> None:
         if isinstance(event, PlanUpdated):
-            self._plan(event)
-        else:
-            top = _delegation(event) or event.parent_call or ""
-            lane = next(
-                (call_id for call_id in self.lanes if top == call_id or top.startswith(f"{call_id}/")), top
-            )
-            self.lanes.setdefault(lane, _Lane()).add(event)
+            self._add_plan(event)
+            return
+        call_id = self._find_top_call(_find_delegation(event) or event.parent_call or "")
+        self.rows_by_call.setdefault(call_id, _EventRows()).add(event)
 
-    def _plan(self, event: PlanUpdated) -> None:
+    def _find_top_call(self, call_id: str) -> str:
+        for top_call in self.rows_by_call:
+            if call_id == top_call or call_id.startswith(f"{top_call}/"):
+                return top_call
+        return call_id
+
+    def _add_plan(self, event: PlanUpdated) -> None:
         self.plans.append({**event.model_dump(mode="json"), "steps": [step.step_id for step in event.steps]})
         for step in event.steps:
-            seen, now = self.steps.setdefault(step.step_id, []), step.model_dump(mode="json")
-            if seen[-1:] != [now]:
-                seen.append(now)
+            states = self.steps.setdefault(step.step_id, [])
+            state = step.model_dump(mode="json")
+            if states[-1:] != [state]:
+                states.append(state)
 
-    def told(self) -> Row:
-        lanes = sorted((lane.rows for lane in self.lanes.values()), key=json.dumps)
-        return {"delegations": lanes, "steps": self.steps, "plans": self.plans}
+    def to_row(self) -> Row:
+        delegations = sorted((events.rows for events in self.rows_by_call.values()), key=json.dumps)
+        return {"delegations": delegations, "steps": self.steps, "plans": self.plans}
 
 
 def normalize_events(events: Iterable[AnyEvent]) -> list[Row]:
     """A run in a form that is equal for equal runs."""
-    own = _Lane()
-    work: _Work | None = None
+    supervisor_rows = _EventRows()
+    delegations: _ParallelDelegations | None = None
     steps: Sequence[PlanStep] = ()
     for event in events:
-        steps = event.steps if isinstance(event, PlanUpdated) else steps
-        if _delegation(event) or event.parent_call or (work and isinstance(event, PlanUpdated)):
-            work = work or _Work({step.step_id: [step.model_dump(mode="json")] for step in steps})
-            work.add(event)
+        if isinstance(event, PlanUpdated):
+            steps = event.steps
+        is_delegated = _find_delegation(event) or event.parent_call
+        if is_delegated or (delegations and isinstance(event, PlanUpdated)):
+            if delegations is None:
+                delegations = _ParallelDelegations(
+                    {step.step_id: [step.model_dump(mode="json")] for step in steps}
+                )
+            delegations.add(event)
             continue
-        if work:
-            own.put(work.told())
-            work = None
-        own.add(event)
-    if work:
-        own.put(work.told())
-    return own.rows
+        if delegations:
+            supervisor_rows.add_row(delegations.to_row())
+            delegations = None
+        supervisor_rows.add(event)
+    if delegations:
+        supervisor_rows.add_row(delegations.to_row())
+    return supervisor_rows.rows
 
 
-def _delegation(event: AnyEvent) -> str | None:
+def _find_delegation(event: AnyEvent) -> str | None:
     """The id of the supervisor's delegation that begins or ends with the event."""
-    mine = isinstance(event, ToolStarted | ToolFinished) and event.delegates and event.parent_call is None
-    return event.call_id if mine and isinstance(event, ToolStarted | ToolFinished) else None
+    if not isinstance(event, ToolStarted | ToolFinished):
+        return None
+    if not event.delegates or event.parent_call is not None:
+        return None
+    return event.call_id
 
 
-_MARKED = re.compile(r"^(?:(?:🔧|✅|❌|⏳|🔄|⏭️) |\()")
-_CALLED = re.compile(r"Supervisor: Calling Agent (\w+)")
-_NAMED = re.compile(r"Supervisor: (?:Calling Agent )?(\w+)|(\w+): |\[(\w+)\] ")
+_AGENT_LINE = re.compile(r"^(?:(?:🔧|✅|❌|⏳|🔄|⏭️) |\()")
+_CALL = re.compile(r"Supervisor: Calling Agent (\w+)")
+_AGENT_NAME = re.compile(r"Supervisor: (?:Calling Agent )?(\w+)|(\w+): |\[(\w+)\] ")
 
 
 def normalize_screen(text: str) -> list[str | dict[str, list[str]]]:
-    """What a terminal shows, line by line; the lines of agents at work at the same time are sorted out by agent."""
-    shown: list[str | dict[str, list[str]]] = []
-    work: list[str] = []
+    """The lines of a terminal; those of agents that work at the same time are grouped by agent."""
+    screen: list[str | dict[str, list[str]]] = []
+    agent_lines: list[str] = []
     for line in [*text.splitlines(), ""]:
-        if _MARKED.match(line):
-            work.append(line)
+        if _AGENT_LINE.match(line):
+            agent_lines.append(line)
             continue
-        shown += [_by_agent(work)] if _CALLED.search("\n".join(work)) else work
-        shown.append(line)
-        work = []
-    return shown
+        if _CALL.search("\n".join(agent_lines)):
+            screen.append(_group_by_agent(agent_lines))
+        else:
+            screen += agent_lines
+        screen.append(line)
+        agent_lines = []
+    return screen
 
 
-def _by_agent(lines: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _group_by_agent(lines: Sequence[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
     for line in lines:
-        name = _NAMED.search(line)
-        found.setdefault(next(filter(None, name.groups())) if name else "", []).append(line)
-    called = _CALLED.findall("\n".join(lines))
-    # Nothing in a line tells two calls to the same agent apart, and a notice does not say whose it is.
-    return {agent: said if called.count(agent) == 1 else sorted(said) for agent, said in found.items()}
+        match = _AGENT_NAME.search(line)
+        name = next(filter(None, match.groups())) if match else ""
+        groups.setdefault(name, []).append(line)
+    called_agents = _CALL.findall("\n".join(lines))
+    for agent, agent_lines in groups.items():
+        # Nothing in a line tells two calls to the same agent apart, and a notice does not say whose it is.
+        if called_agents.count(agent) != 1:
+            agent_lines.sort()
+    return groups
 
 
-def difference(one: Any, other: Any) -> str:
-    """Where two of them differ, for people; empty when they are equal."""
+def difference(first: Any, second: Any) -> str:
+    """A diff of two normal forms, for people; empty when they are equal."""
     lines = [
-        json.dumps(given, indent=1, ensure_ascii=False, sort_keys=True).splitlines() for given in (one, other)
+        json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True).splitlines()
+        for value in (first, second)
     ]
     return "\n".join(difflib.unified_diff(*lines, "one", "other", lineterm=""))

@@ -1,4 +1,4 @@
-"""The two model providers as strict fakes, and the supervisor behind one of them, told so by settings alone."""
+"""The two model providers as strict fakes, and the supervisor that is configured for one of them."""
 
 import contextlib
 import itertools
@@ -21,7 +21,9 @@ _COUNT = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """`serve` runs the fake, `settings` makes it the configured model; the environment is restored after each test."""
+    """`serve` runs the fake, `settings` makes it the configured model; the environment is restored after
+    each test.
+    """
 
     name: str
 
@@ -37,7 +39,8 @@ class Provider:
     def settings(self, server: ModelServer, **more: str) -> dict[str, str]:
         prefix = self.name.upper()
         os.environ.update({f"{prefix}_API_KEY": "scripted", f"{prefix}_BASE_URL": server.url})
-        # LangChain keeps one HTTP client per timeout for the whole process, and each test has an event loop of its own.
+        # LangChain keeps one HTTP client per timeout for the whole process, and each test has an event loop
+        # of its own.
         return {"LLM_MODEL": f"{self.name}:scripted", "LLM_TIMEOUT_SECONDS": f"90.{next(_COUNT):06}", **more}
 
 

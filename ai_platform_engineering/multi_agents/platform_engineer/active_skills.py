@@ -1,4 +1,7 @@
-"""Which skills a question uses, and what they hold it to: read from the messages of its turn, which hold names and versions alone."""
+"""The skills that a question uses and the restrictions that they set, read from the messages of its turn.
+
+The messages hold names and versions only.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,61 +9,80 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage, ToolMessage
 
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 
-SKILL = "skill"  # in what a result carries beside its text: the skill that is in use from here on
-SKILL_FILE = "skill_file"  # the file of a skill that stands here when a model reads it
-_REFUSED = "{what} was not used: the skill in use allows only {names}. Do without it, and say what could not be done."
+# Keys in the metadata of a tool result.
+SKILL = "skill"  # the skill that is active from this message on
+SKILL_FILE = "skill_file"  # the skill file whose text the model sees in place of this message
+_REFUSED = (
+    "{subject} was not used: the skill in use allows only {names}. Do without it, and say what could not be "
+    "done."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveSkill:
+    """A skill that the current question has loaded. `allowed`: the only tools and agents; empty for all."""
+
     name: str
     version: str
-    allowed: tuple[str, ...] = ()  # tools and agents; none: everything
+    allowed: tuple[str, ...] = ()
 
     def to_metadata(self) -> dict[str, Any]:
         return {SKILL: {"name": self.name, "version": self.version, "allowed": list(self.allowed)}}
 
 
 def find_active_skills(messages: Sequence[AnyMessage]) -> list[ActiveSkill]:
-    """The skills of the question that is worked on, in the order in which they were loaded, each once."""
-    found: dict[str, ActiveSkill] = {}
+    """The skills of the current question, in the order in which they were loaded, each once."""
+    skills: dict[str, ActiveSkill] = {}
     for message in current_turn(messages):
-        carried = message.additional_kwargs.get(SKILL) if isinstance(message, ToolMessage) else None
-        if isinstance(carried, dict):
-            name = str(carried["name"])
-            found.setdefault(
-                name, ActiveSkill(name, str(carried["version"]), tuple(carried.get("allowed") or ()))
-            )
-    return list(found.values())
+        if not isinstance(message, ToolMessage):
+            continue
+        metadata = message.additional_kwargs.get(SKILL)
+        if isinstance(metadata, dict):
+            name = str(metadata["name"])
+            allowed = tuple(metadata.get("allowed") or ())
+            skills.setdefault(name, ActiveSkill(name, str(metadata["version"]), allowed))
+    return list(skills.values())
 
 
 @dataclass(frozen=True, slots=True)
 class SkillRestrictions:
-    """What the skills in use allow together. A skill without a list neither holds to anything nor frees from what another one holds to."""
+    """The tools and agents that the active skills allow together; None for all.
+
+    A skill without a list of its own neither restricts nor lifts the restrictions of another one.
+    """
 
     names: frozenset[str] | None = None
 
     @classmethod
     def of(cls, messages: Sequence[AnyMessage]) -> "SkillRestrictions":
-        lists = [one.allowed for one in find_active_skills(messages) if one.allowed]
-        return cls(frozenset(name.partition("(")[0] for names in lists for name in names) if lists else None)
+        names: set[str] = set()
+        for skill in find_active_skills(messages):
+            # An entry may have arguments, as in `Bash(git:*)`; only the name counts here.
+            names.update(entry.partition("(")[0] for entry in skill.allowed)
+        if not names:
+            return cls()
+        return cls(frozenset(names))
 
     def allows(self, tool: str) -> bool:
         return self.names is None or tool in self.names
 
     def allows_agent(self, agent: str) -> bool:
-        return self.names is None or any(name == agent or name.startswith(f"{agent}/") for name in self.names)
+        if self.names is None or agent in self.names:
+            return True
+        return any(name.startswith(f"{agent}/") for name in self.names)
 
     def allowed_tools(self, agent: str) -> tuple[str, ...] | None:
         """The only tools that the agent may use; None for all of its own."""
         if self.names is None or agent in self.names:
             return None
-        return tuple(sorted(name.partition("/")[2] for name in self.names if name.startswith(f"{agent}/")))
+        prefix = f"{agent}/"
+        return tuple(sorted(name.removeprefix(prefix) for name in self.names if name.startswith(prefix)))
 
-    def refusal(self, what: str) -> str:
-        return _REFUSED.format(what=what, names=self.list_names())
+    def refusal(self, subject: str) -> str:
+        """The text for the model about a tool or an agent that may not be used."""
+        return _REFUSED.format(subject=subject, names=self.list_names())
 
     def list_names(self) -> str:
         return ", ".join(sorted(self.names or ()))

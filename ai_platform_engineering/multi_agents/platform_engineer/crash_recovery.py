@@ -1,4 +1,4 @@
-"""A run whose process died goes on: what its graphs had stored, and what the graph must be given now."""
+"""Recovery of a run whose process died: what its graphs had stored, and the command to resume."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -14,68 +14,80 @@ from ai_platform_engineering.graph.citations import RetrievedSources
 from ai_platform_engineering.graph.interrupts import InterruptRequest, interrupt_requests
 from ai_platform_engineering.graph.stored_graph import StoredGraph
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DELEGATION_CALL
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
 from ai_platform_engineering.runtime.log.run_log import PendingRequest
 
-_INTERRUPT = "__interrupt__"  # the channel to which LangGraph writes what a task asks
+_INTERRUPT_CHANNEL = "__interrupt__"  # LangGraph writes the interrupts of a task to it
+
+_InterruptIds = dict[str, list[str]]  # by task
 
 
-async def stored_graphs(
+async def read_stored_graphs(
     saver: BaseCheckpointSaver[Any], config: RunnableConfig, run_id: str, namespaces: Sequence[str]
 ) -> list[StoredGraph]:
-    """The run's own graphs: the root, then sub-agents. Empty when nothing of this run was stored."""
-    found: list[StoredGraph] = []
-    for ns in ["", *sorted(set(namespaces) - {""})]:
-        at: RunnableConfig = {"configurable": {**config["configurable"], "checkpoint_ns": ns}}
-        stored = await saver.aget_tuple(at)
-        if stored is None or stored.metadata.get(RUN_ID_KEY) != run_id:
-            if not ns:
-                return []
+    """The stored graphs of the run: the root, then sub-agents. Empty when nothing of this run was stored."""
+    root = await _read_checkpoint(saver, config, "")
+    if root is None or root.metadata.get(RUN_ID_KEY) != run_id:
+        return []
+    graphs = [StoredGraph((), None, tuple(current_turn(_read_messages(root))))]
+    for namespace in sorted(set(namespaces) - {""}):
+        checkpoint = await _read_checkpoint(saver, config, namespace)
+        if checkpoint is None or checkpoint.metadata.get(RUN_ID_KEY) != run_id:
             continue
-        call_id = str(stored.metadata.get(DELEGATION_CALL) or "") if ns else None
-        found.append(
-            StoredGraph(tuple(ns.split("|")) if ns else (), call_id, tuple(current_turn(_messages(stored))))
-        )
-    return found
+        call_id = str(checkpoint.metadata.get(DELEGATION_CALL) or "")
+        messages = tuple(current_turn(_read_messages(checkpoint)))
+        graphs.append(StoredGraph(tuple(namespace.split("|")), call_id, messages))
+    return graphs
 
 
-async def open_interrupts(
+async def find_open_interrupts(
     saver: BaseCheckpointSaver[Any],
     config: RunnableConfig,
     interrupts: Sequence[Interrupt[Any]],
     namespaces: Sequence[str],
 ) -> list[Interrupt[Any]]:
-    """Those that are still asked. An agent stores its next question before the graph around it does: an answer to the one that the outer
-    graph still knows would be taken for the next one."""
-    asked: dict[str, dict[str, list[str]]] = {}  # namespace -> task -> the interrupts that it told
-    for ns in {"", *namespaces}:
-        stored = await saver.aget_tuple({"configurable": {**config["configurable"], "checkpoint_ns": ns}})
-        writes = (stored.pending_writes if stored is not None else None) or ()
-        asked[ns] = {
-            task_id: [one.id for one in value] for task_id, channel, value in writes if channel == _INTERRUPT
-        }
-    innermost = [
-        ids
-        for ns, tasks in asked.items()
-        for task_id, ids in tasks.items()
-        if not _inside(ns, task_id, asked)
-    ]
-    known = {interrupt_id for ids in innermost for interrupt_id in ids}
-    return [interrupt for interrupt in interrupts if interrupt.id in known]
+    """The interrupts that still wait for an answer.
+
+    A sub-agent stores its next interrupt before the outer graph does. The one that the outer graph still has
+    is then answered already, and another answer to it would be taken for the sub-agent's next one.
+    """
+    stored: dict[str, _InterruptIds] = {}  # by namespace
+    for namespace in {"", *namespaces}:
+        stored[namespace] = _read_interrupt_ids(await _read_checkpoint(saver, config, namespace))
+    open_ids: set[str] = set()
+    for namespace, interrupt_ids in stored.items():
+        for task_id, ids in interrupt_ids.items():
+            if not _has_inner_interrupts(namespace, task_id, stored):
+                open_ids.update(ids)
+    return [interrupt for interrupt in interrupts if interrupt.id in open_ids]
 
 
-def _inside(ns: str, task_id: str, asked: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The graphs that ran in the task and ask something themselves."""
-    depth = len(ns.split("|")) if ns else 0
-    within = [
-        other for other in asked if asked[other] and other.startswith(f"{ns}|" if ns else "") and other != ns
-    ]
-    return [other for other in within if other.split("|")[depth].partition(":")[2] == task_id]
+def _read_interrupt_ids(checkpoint: CheckpointTuple | None) -> _InterruptIds:
+    if checkpoint is None:
+        return {}
+    interrupt_ids: _InterruptIds = {}
+    for task_id, channel, value in checkpoint.pending_writes or ():
+        if channel == _INTERRUPT_CHANNEL:
+            interrupt_ids[task_id] = [interrupt.id for interrupt in value]
+    return interrupt_ids
 
 
-def retrieved(messages: Sequence[AnyMessage], knowledge_tools: Collection[str]) -> RetrievedSources:
-    """What the current question has retrieved, by the messages that the state holds."""
+def _has_inner_interrupts(namespace: str, task_id: str, stored: Mapping[str, _InterruptIds]) -> bool:
+    """Whether a graph that ran inside the task has interrupts itself."""
+    prefix = f"{namespace}|" if namespace else ""
+    depth = namespace.count("|") + 1 if namespace else 0
+    for other, interrupt_ids in stored.items():
+        if other == namespace or not interrupt_ids or not other.startswith(prefix):
+            continue
+        # A part of a namespace is the node's name and the task's id.
+        if other.split("|")[depth].partition(":")[2] == task_id:
+            return True
+    return False
+
+
+def collect_sources(messages: Sequence[AnyMessage], knowledge_tools: Collection[str]) -> RetrievedSources:
+    """The sources that the current question has retrieved, from the tool results in the messages."""
     sources = RetrievedSources()
     for message in current_turn(messages):
         if isinstance(message, ToolMessage):
@@ -83,60 +95,77 @@ def retrieved(messages: Sequence[AnyMessage], knowledge_tools: Collection[str]) 
     return sources
 
 
-def answers_to(
+def build_resume_command(
     run_id: str, interrupts: Sequence[Any], requests: Sequence[PendingRequest]
 ) -> Command[Any] | None:
-    """What people have said and the graph has not taken in."""
-    known = {request.request_id: request for request in requests}
+    """The command with the answers that the graph has not received yet; None when there are none."""
+    requests_by_id = {request.request_id: request for request in requests}
     values: dict[str, Any] = {}
     for interrupt in interrupts:
-        for question in interrupt_requests(run_id, interrupt):
-            request = _answered(question, known)
+        for interrupt_request in interrupt_requests(run_id, interrupt):
+            request = _find_answered_request(interrupt_request, requests_by_id)
             if request is None:
                 continue
-            if question.key is None:
-                values[interrupt.id] = _answer_of(request)
+            if interrupt_request.key is None:
+                values[interrupt.id] = _read_answer(request)
             else:
-                values.setdefault(interrupt.id, {})[question.key] = _answer_of(request)
-    if values:
-        return Command(resume=values)
-    return None
+                values.setdefault(interrupt.id, {})[interrupt_request.key] = _read_answer(request)
+    if not values:
+        return None
+    return Command(resume=values)
 
 
-def _answered(question: InterruptRequest, known: Mapping[str, PendingRequest]) -> PendingRequest | None:
-    """The answer to a question that is asked now. A place that asks a second time does so under the same first id: only what was asked
-    there last counts, and an answer that was told before the process died only to the question that it answered."""
-    request_id, last = question.first_id, None
-    while request_id in known:
-        last, request_id = known[request_id], next_request_id(request_id)
+def _find_answered_request(
+    interrupt_request: InterruptRequest, requests: Mapping[str, PendingRequest]
+) -> PendingRequest | None:
+    """The answered request that belongs to an interrupt of now.
+
+    A node that asks several times uses ids that follow from the same first one: only its last request counts.
+    An answer that was reported before the process died counts only for the form or approval that it answered.
+    """
+    request_id = interrupt_request.first_id
+    last: PendingRequest | None = None
+    while request_id in requests:
+        last = requests[request_id]
+        request_id = next_request_id(request_id)
     if last is None or last.status == "claimed":
         return last
-    if last.status == "resolved" and _undated(last.event.asked) == _undated(question.asked):
-        return last
-    return None
+    if last.status != "resolved":
+        return None
+    if _without_expiry(last.event.asked) != _without_expiry(interrupt_request.asked):
+        return None
+    return last
 
 
-def _answer_of(request: PendingRequest) -> Any:
-    """What the place that asked is told: a decision says whose it is."""
-    asked, answer = request.event.asked, request.answer
-    if isinstance(answer, dict) and (isinstance(asked, Approval) or is_declined(asked, answer)):
+def _read_answer(request: PendingRequest) -> Any:
+    """The value for the interrupted node. A decision, also to decline a form, names the person."""
+    answer = request.answer
+    if not isinstance(answer, dict):
+        return answer
+    if isinstance(request.event.asked, Approval) or is_declined(request.event.asked, answer):
         return {**answer, "by": request.by}
     return answer
 
 
-def _undated(asked: Form | Approval) -> Form | Approval:
-    return asked.model_copy(update={"expires_at": None})
+def _without_expiry(request: Form | Approval) -> Form | Approval:
+    return request.model_copy(update={"expires_at": None})
 
 
-def _messages(stored: CheckpointTuple) -> list[AnyMessage]:
-    """The messages of a checkpoint, with those of tasks that had finished after it: they are not run again."""
-    found: list[AnyMessage] = list(stored.checkpoint["channel_values"].get("messages") or [])
-    known = {message.id for message in found}
-    for _, channel, value in stored.pending_writes or ():
-        if channel == "messages":
-            found += [
-                one
-                for one in (value if isinstance(value, list) else [value])
-                if one.id is None or one.id not in known
-            ]
-    return found
+async def _read_checkpoint(
+    saver: BaseCheckpointSaver[Any], config: RunnableConfig, namespace: str
+) -> CheckpointTuple | None:
+    return await saver.aget_tuple({"configurable": {**config["configurable"], "checkpoint_ns": namespace}})
+
+
+def _read_messages(checkpoint: CheckpointTuple) -> list[AnyMessage]:
+    """The messages of a checkpoint, with those of tasks that finished after it and do not run again."""
+    messages: list[AnyMessage] = list(checkpoint.checkpoint["channel_values"].get("messages") or [])
+    stored_ids = {message.id for message in messages}
+    for _, channel, value in checkpoint.pending_writes or ():
+        if channel != "messages":
+            continue
+        written: list[AnyMessage] = value if isinstance(value, list) else [value]
+        for message in written:
+            if message.id is None or message.id not in stored_ids:
+                messages.append(message)
+    return messages

@@ -1,4 +1,4 @@
-"""PlatformEngineerDeepAgent: definitions -> graph."""
+"""PlatformEngineerDeepAgent: the supervisor, a graph built from agent definitions."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, TypedDict
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
@@ -28,23 +27,20 @@ from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import 
     AgentGraphFactory,
     ChatModels,
     Graph,
-    common_middleware,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import KnowledgeSource
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.allowed_tools import (
-    AllowedToolsMiddleware,
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.stack import (
+    SupervisorParts,
+    build_supervisor_stack,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.facts import FactsMiddleware
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import PlanningMiddleware
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.run_scope import RunScopeMiddleware
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.skills import SkillsMiddleware
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflows import WorkflowMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgent, place_single_agent
-from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig, supervisor_prompt
+from ai_platform_engineering.multi_agents.platform_engineer.prompts import (
+    PromptConfig,
+    build_supervisor_prompt,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import (
     FetchDocumentCapWrapper,
-    KnowledgeCapMiddleware,
     SearchCapWrapper,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent, RemoteSubAgent
@@ -58,7 +54,7 @@ DISTRIBUTED_MODE = read_placement(read_environment()).everywhere
 
 
 class SubAgentDef(TypedDict):
-    """A sub-agent as others know it."""
+    """A sub-agent as a dict of the names that deepagents uses."""
 
     name: str
     description: str
@@ -66,7 +62,7 @@ class SubAgentDef(TypedDict):
 
 
 def _get_distributed_agents() -> set[str]:
-    """The names of the agents that run elsewhere; `{"__all__"}` when all do."""
+    """The names of the agents that run as services; `{"__all__"}` when all do."""
     placement = read_placement(read_environment())
     if placement.agents is None and DISTRIBUTED_MODE:
         return {EVERY_AGENT}
@@ -82,10 +78,13 @@ def _is_agent_enabled(name: str) -> bool:
 
 
 def _create_remote_a2a_subagent_def(name: str, agent_prompts: Mapping[str, Any] | None = None) -> SubAgentDef:
-    """An agent of the catalogue as a service at its configured address, reached or not. `agent_prompts` are for agents in this
-    process: a service has its own."""
+    """An agent of the catalogue as a service at its configured address, reachable or not.
+
+    `agent_prompts` is part of the contract and unused: a service has its own prompts.
+    """
     variables = read_environment()
-    return _single_def(Settings.from_variables(variables), variables, name, PromptConfig(), remote=True)
+    settings = Settings.from_variables(variables)
+    return _create_single_def(settings, variables, name, PromptConfig(), remote=True)
 
 
 async def _create_local_subagent_def(
@@ -93,27 +92,26 @@ async def _create_local_subagent_def(
 ) -> SubAgentDef:
     """An agent of the catalogue in this process, with its MCP tools."""
     variables = read_environment()
-    return _single_def(
-        Settings.from_variables(variables), variables, name, _prompts(prompt_config), remote=False
-    )
+    settings = Settings.from_variables(variables)
+    return _create_single_def(settings, variables, name, _parse_prompts(prompt_config), remote=False)
 
 
-def _single_def(
+def _create_single_def(
     settings: Settings, variables: Mapping[str, str], name: str, prompts: PromptConfig, *, remote: bool
 ) -> SubAgentDef:
     placed = place_single_agent(settings, variables, name, remote=remote)
-    mas = PlatformEngineerDeepAgent(settings, agents=placed.agents, prompts=prompts)
-    return _definition_of(mas.agents[0])
+    supervisor = PlatformEngineerDeepAgent(settings, agents=placed.agents, prompts=prompts)
+    return _to_definition(supervisor.agents[0])
 
 
-def _definition_of(agent: SubAgent) -> SubAgentDef:
+def _to_definition(agent: SubAgent) -> SubAgentDef:
     return {"name": agent.name, "description": agent.description, "runnable": agent.runnable}
 
 
-def _prompts(given: "PromptConfig | Mapping[str, Any]") -> PromptConfig:
-    if isinstance(given, PromptConfig):
-        return given
-    return PromptConfig.model_validate(given)
+def _parse_prompts(prompt_config: "PromptConfig | Mapping[str, Any]") -> PromptConfig:
+    if isinstance(prompt_config, PromptConfig):
+        return prompt_config
+    return PromptConfig.model_validate(prompt_config)
 
 
 SINGLE_NODE_AGENTS: list[tuple[str, Callable[[PromptConfig | Mapping[str, Any]], Awaitable[SubAgentDef]]]] = [
@@ -122,7 +120,7 @@ SINGLE_NODE_AGENTS: list[tuple[str, Callable[[PromptConfig | Mapping[str, Any]],
 
 
 class PlatformEngineerDeepAgent:
-    """The supervisor: plans, delegates through `task()`, and answers."""
+    """The supervisor: plans, delegates with the `task` tool, and answers."""
 
     def __init__(
         self,
@@ -141,23 +139,24 @@ class PlatformEngineerDeepAgent:
         skills: SkillRegistry | None = None,
     ) -> None:
         self.skills = skills
+        self.workflows = workflows or WorkflowCatalog()
+        self.graph_generation = 0
         self._settings = settings
         self._tools = tuple(tools)
         self._models = ChatModels(settings, model, router)
         self._log = run_log
         # LangGraph Studio brings a checkpointer of its own.
         self._checkpointer = None if settings.agent.langgraph_dev else checkpointer
-        self._graphs = AgentGraphFactory(
-            settings, self._models, prompts or PromptConfig.load(settings.agent.prompt_config), run_log
-        )
+        prompts = prompts or PromptConfig.load(settings.agent.prompt_config)
+        self._graphs = AgentGraphFactory(settings, self._models, prompts, run_log)
         self._agents = tuple(agents)
-        self.workflows = workflows or WorkflowCatalog()
-        self._facts = facts if settings.agent.remember_facts else None
-        self._subagents = [self._subagent(agent, self._graphs) for agent in agents]
+        self._subagents = [self._build_subagent(agent, self._graphs) for agent in agents]
         self._distributed_agents = set(settings.placement.distributed)
-        self._knowledge, self._knowing = knowledge, tuple[BaseTool, ...]()
-        self._built: tuple[object, Graph] | None = None
-        self.graph_generation = 0
+        self._facts = facts if settings.agent.remember_facts else None
+        self._knowledge = knowledge
+        self._knowledge_tools: tuple[BaseTool, ...] = ()
+        self._graph: Graph | None = None
+        self._graph_inputs: object = None
 
     @property
     def distributed_mode(self) -> bool:
@@ -165,67 +164,66 @@ class PlatformEngineerDeepAgent:
         return bool(self._distributed_agents) or any(isinstance(agent, RemoteAgent) for agent in self._agents)
 
     async def graph(self) -> Graph:
-        """The supervisor's graph, built anew when what it knows of its agents has changed. Raises ConfigurationError."""
-        offered = await self._create_subagent_defs(self._graphs.prompts)
-        self._knowing = tuple(await self._knowledge.tools()) if self._knowledge is not None else ()
-        known = [(agent["name"], agent["description"]) for agent in offered], self._knowing
-        if self._built is None or self._built[0] != known:
-            self._built = known, self._build(offered)
+        """The supervisor's graph, rebuilt when its agents or its knowledge tools have changed.
+
+        Raises ConfigurationError.
+        """
+        subagent_defs = await self._create_subagent_defs(self._graphs.prompts)
+        descriptions = [(agent["name"], agent["description"]) for agent in subagent_defs]
+        if self._knowledge is not None:
+            self._knowledge_tools = tuple(await self._knowledge.tools())
+        inputs = (descriptions, self._knowledge_tools)
+        if self._graph is None or self._graph_inputs != inputs:
+            self._graph = self._build_graph(descriptions)
+            self._graph_inputs = inputs
             self.graph_generation += 1
-        return self._built[1]
+        return self._graph
 
     async def _create_subagent_defs(
         self, prompt_config: "PromptConfig | Mapping[str, Any]"
     ) -> list[SubAgentDef]:
         """Every agent where it is placed: a remote one behind A2A, any other in this process."""
-        prompts = _prompts(prompt_config)
+        prompts = _parse_prompts(prompt_config)
         if prompts == self._graphs.prompts:
-            return [_definition_of(agent) for agent in self._subagents]
+            return [_to_definition(agent) for agent in self._subagents]
         graphs = replace(self._graphs, prompts=prompts)
-        return [_definition_of(self._subagent(agent, graphs)) for agent in self._agents]
+        return [_to_definition(self._build_subagent(agent, graphs)) for agent in self._agents]
 
-    def _build(self, offered: Sequence[SubAgentDef]) -> Graph:
+    def _build_graph(self, descriptions: Sequence[tuple[str, str]]) -> Graph:
+        """`descriptions`: the names and descriptions of the sub-agents."""
         structured = self._settings.agent.structured_response
-        described = [(agent["name"], agent["description"]) for agent in offered]
-        middleware: list[AgentMiddleware[Any, Any, Any]] = [
-            WorkflowMiddleware(self.workflows, offline=self._models.offline),
-            *(
-                [SkillsMiddleware(self.skills, offline=self._models.offline)]
-                if self.skills is not None
-                else []
-            ),
-            AllowedToolsMiddleware(),
-            KnowledgeCapMiddleware(),
-            PlanningMiddleware(),
-            *self._graphs.delegating(self._subagents, planned=True),
-            RunScopeMiddleware(self._subagents),
-            *self._remembering(),
-            *common_middleware(self._settings, SUPERVISOR, self._log, asks=not self._models.offline),
-        ]
+        prompt = build_supervisor_prompt(
+            self._graphs.prompts, descriptions, structured=structured, knowledge=bool(self._knowledge_tools)
+        )
+        parts = SupervisorParts(
+            agents=self._subagents,
+            workflows=self.workflows,
+            skills=self.skills,
+            facts=self._facts,
+            store=self._log,
+            offline=self._models.offline,
+        )
         return create_agent(
             self._models(),
-            tools=[*self._tools, *self._knowing],
-            system_prompt=supervisor_prompt(
-                self._graphs.prompts, described, structured=structured, knowledge=bool(self._knowing)
-            ),
-            middleware=middleware,
+            tools=self._own_tools(),
+            system_prompt=prompt,
+            middleware=build_supervisor_stack(self._settings, parts),
             response_format=ToolStrategy(PlatformEngineerResponse) if structured else None,
             checkpointer=self._checkpointer,
             name=SUPERVISOR,
         )
 
-    def _remembering(self) -> list[AgentMiddleware[Any, Any, Any]]:
-        """Not for the embedded router: it reads no prompt, and takes every tool for work."""
-        if self._facts is not None and not self._models.offline:
-            return [FactsMiddleware(self._facts)]
-        return []
+    def _own_tools(self) -> list[BaseTool]:
+        """The tools that the supervisor calls itself, without those of its middlewares."""
+        return [*self._tools, *self._knowledge_tools]
 
     @property
-    def shape(self) -> GraphInfo:
-        own = (*self._tools, *self._knowing)
-        knowledge = frozenset(tool.name for tool in own if (tool.metadata or {}).get("knowledge"))
+    def graph_info(self) -> GraphInfo:
+        knowledge_tools = frozenset(
+            tool.name for tool in self._own_tools() if (tool.metadata or {}).get("knowledge")
+        )
         answer_tool = PlatformEngineerResponse.__name__ if self._settings.agent.structured_response else None
-        return GraphInfo(answer_tool=answer_tool, knowledge_tools=knowledge)
+        return GraphInfo(answer_tool=answer_tool, knowledge_tools=knowledge_tools)
 
     @property
     def read_only(self) -> bool:
@@ -241,24 +239,24 @@ class PlatformEngineerDeepAgent:
 
     def tool_names(self) -> dict[str, list[str]]:
         """Every agent with the names of its tools, as far as they are known here."""
-        return {
-            SUPERVISOR: [tool.name for tool in (*self._tools, *self._knowing)],
-            **{agent.name: list(agent.tools) for agent in self._subagents},
-        }
+        names = {SUPERVISOR: [tool.name for tool in self._own_tools()]}
+        for agent in self._subagents:
+            names[agent.name] = list(agent.tools)
+        return names
 
     async def wait_until_ready(self) -> None:
         if self._knowledge is not None:
-            await self._knowledge.opened()
+            await self._knowledge.wait_until_open()
 
     def forget_run(self, run_id: str) -> None:
-        for tool in self._knowing:
+        for tool in self._knowledge_tools:
             if isinstance(tool, FetchDocumentCapWrapper | SearchCapWrapper):
                 tool.forget_run(run_id)
 
     async def cancel_remote_task(self, agent: str, task_id: str) -> None:
-        for one in self._subagents:
-            if one.name == agent and isinstance(one, RemoteSubAgent):
-                await one.cancel_task(task_id)
+        for subagent in self._subagents:
+            if subagent.name == agent and isinstance(subagent, RemoteSubAgent):
+                await subagent.cancel_task(task_id)
 
     @property
     def offline(self) -> bool:
@@ -269,13 +267,13 @@ class PlatformEngineerDeepAgent:
     def model_name(self) -> str:
         return self._models.name
 
-    def _subagent(self, agent: PlacedAgent, graphs: AgentGraphFactory) -> SubAgent:
+    def _build_subagent(self, agent: PlacedAgent, graphs: AgentGraphFactory) -> SubAgent:
         if not isinstance(agent, RemoteAgent):
             return graphs.build_subagent(agent)
         return RemoteSubAgent(
             agent,
             recursion_limit=self._settings.limits.recursion,
-            orders=self._log,
+            remote_tasks=self._log,
             fallback=graphs.build_subagent(agent.fallback) if agent.fallback else None,
             offline=lambda: self._models.offline,
         )

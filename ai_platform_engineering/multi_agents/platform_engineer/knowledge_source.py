@@ -1,4 +1,4 @@
-"""Where the supervisor's knowledge comes from: the knowledge base of this process, or a server elsewhere."""
+"""The source of the supervisor's knowledge tools: a knowledge base in this process, or a remote server."""
 
 import asyncio
 import contextlib
@@ -22,54 +22,54 @@ _SERVER = "knowledge_base"
 
 
 class KnowledgeSource(Protocol):
-    """The tools of a knowledge base, as long as there is something to find."""
+    """Gives the tools of a knowledge base, as long as it has documents."""
 
     async def tools(self) -> Sequence[BaseTool]: ...
 
     async def start(self) -> None: ...
 
-    async def opened(self) -> None:
-        """Waits until it can be used, as far as it ever can."""
+    async def wait_until_open(self) -> None:
+        """Waits until it is open, or has failed to open."""
         ...
 
     async def aclose(self) -> None: ...
 
     def report(self) -> dict[str, Any] | None:
-        """How it is, for `/ready`."""
+        """Its state, for `/ready`."""
         ...
 
 
-class OwnKnowledge:
-    """The knowledge base of this process, opened beside the start: nobody waits for its libraries."""
+class InProcessKnowledge:
+    """The knowledge base of this process. It opens in the background: loading its libraries takes time."""
 
     def __init__(
         self,
         kb: KnowledgeBase,
         settings: KnowledgeSettings,
-        opened: Callable[[], Awaitable[None]] | None = None,
+        open_base: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._kb = kb
         self._settings = settings
-        self._open = opened or kb.open
+        self._open_base = open_base or kb.open
         self._tools = wrap_knowledge_tools(in_process_tools(kb), settings)
         self._opening: asyncio.Task[None] | None = None
-        self._settled = asyncio.Event()
+        self._open_finished = asyncio.Event()
         self._problem = ""
 
     async def start(self) -> None:
-        self._opening = asyncio.create_task(self._opened(), name="opening the knowledge base")
+        self._opening = asyncio.create_task(self._open(), name="opening the knowledge base")
 
-    async def opened(self) -> None:
-        await self._settled.wait()
+    async def wait_until_open(self) -> None:
+        await self._open_finished.wait()
 
-    async def _opened(self) -> None:
+    async def _open(self) -> None:
         try:
-            await self._open()
+            await self._open_base()
         except Exception as error:  # noqa: BLE001 - without documents the rest of the system works
             self._problem = f"The knowledge base cannot be opened ({type(error).__name__})."
             log.error("the knowledge base cannot be opened: %s", format_traceback(error))
         finally:
-            self._settled.set()
+            self._open_finished.set()
 
     async def tools(self) -> Sequence[BaseTool]:
         if self._opening is None or not self._opening.done() or self._problem:
@@ -93,32 +93,36 @@ class OwnKnowledge:
         return None
 
 
-class ServedKnowledge:
-    """A knowledge base server elsewhere, at RAG_SERVER_URL."""
+class RemoteKnowledge:
+    """A remote knowledge base server, at RAG_SERVER_URL."""
 
     def __init__(self, sessions: McpSessionPool, settings: KnowledgeSettings) -> None:
-        token = settings.server_token.get_secret_value() if settings.server_token else None
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers: dict[str, str] = {}
+        if settings.server_token and settings.server_token.get_secret_value():
+            headers["Authorization"] = f"Bearer {settings.server_token.get_secret_value()}"
         self._server = McpServer(url=settings.server_url, headers=headers)
         self._sessions = sessions
         self._settings = settings
         self._problem = ""
-        self._found, self._tools = tuple[BaseTool, ...](), list[BaseTool]()
+        self._mcp_tools: tuple[BaseTool, ...] = ()
+        self._tools: list[BaseTool] = []
 
     async def start(self) -> None:
-        """Asked when it is first needed."""
+        """Does nothing: the server is asked when its tools are first needed."""
 
-    async def opened(self) -> None:
-        """It is always asked anew."""
+    async def wait_until_open(self) -> None:
+        """Returns at once: the server is asked each time."""
 
     async def tools(self) -> Sequence[BaseTool]:
-        found = await self._sessions.agent_tools({_SERVER: self._server}, knowledge=("*",))
-        problem = found.problems.get(_SERVER, "")
+        tool_list = await self._sessions.agent_tools({_SERVER: self._server}, knowledge=("*",))
+        problem = tool_list.problems.get(_SERVER, "")
         if problem and problem != self._problem:
             log.warning("the knowledge base server gives no tools: %s", problem)
         self._problem = problem
-        if found.tools != self._found:  # kept otherwise: what they have counted must be found when a run ends
-            self._found, self._tools = found.tools, wrap_knowledge_tools(found.tools, self._settings)
+        # The wrappers hold the counts of running runs: they are replaced only when the tools have changed.
+        if tool_list.tools != self._mcp_tools:
+            self._mcp_tools = tool_list.tools
+            self._tools = wrap_knowledge_tools(tool_list.tools, self._settings)
         return self._tools
 
     async def aclose(self) -> None:

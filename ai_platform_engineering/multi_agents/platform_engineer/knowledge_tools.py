@@ -1,4 +1,4 @@
-"""The tools of a knowledge base in this process: what its MCP server offers, without the way to it."""
+"""The tools of a knowledge base in this process: those of its MCP server, called directly."""
 
 from typing import Any
 
@@ -9,27 +9,27 @@ from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.tool_schemas import TOOLS, KnowledgeTool, answer_tool_call
 
 
-class InProcessTool(BaseTool):
-    """One tool; its errors are sentences for the model."""
+class InProcessKnowledgeTool(BaseTool):
+    """A tool of the knowledge base; its errors are texts for the model."""
 
     _kb: KnowledgeBase = PrivateAttr()
 
     @classmethod
-    def of(cls, kb: KnowledgeBase, tool: KnowledgeTool) -> "InProcessTool":
+    def of(cls, kb: KnowledgeBase, tool: KnowledgeTool) -> "InProcessKnowledgeTool":
         hints = {
             "readOnlyHint": True,
             "destructiveHint": False,
             "idempotentHint": True,
             "openWorldHint": tool.open_world,
         }
-        made = cls(
+        wrapper = cls(
             name=tool.name,
             description=tool.description,
             args_schema=tool.schema,
             metadata={"server": "knowledge_base", "tool": tool.name, "annotations": hints, "knowledge": True},
         )
-        made._kb = kb
-        return made
+        wrapper._kb = kb
+        return wrapper
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{self.name} is asynchronous: use ainvoke")
@@ -40,4 +40,4 @@ class InProcessTool(BaseTool):
 
 def in_process_tools(kb: KnowledgeBase) -> list[BaseTool]:
     """`search`, `fetch_document`, `list_datasources` and `fetch_url`, as over MCP."""
-    return [InProcessTool.of(kb, tool) for tool in TOOLS]
+    return [InProcessKnowledgeTool.of(kb, tool) for tool in TOOLS]

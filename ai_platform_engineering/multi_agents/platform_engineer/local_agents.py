@@ -1,7 +1,7 @@
-"""Agents that run in this process: their tools come from MCP servers, are listed when first needed, and may change."""
+"""In-process agents: their tools come from MCP servers, are listed when first needed, and may change."""
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class ToolSource(Protocol):
-    """Where an agent's tools come from."""
+    """The source of an agent's tools."""
 
     async def load(self) -> Sequence[BaseTool]:
         """The tools; those of a server that cannot be reached are missing, and `problem` says so."""
@@ -24,17 +24,17 @@ class ToolSource(Protocol):
 
     @property
     def revision(self) -> Hashable:
-        """Changes when the tools have changed: what was built from them is old."""
+        """Changes when the tools have changed: a graph that was built from them is outdated."""
         ...
 
     @property
-    def known(self) -> tuple[str, ...]:
-        """The names of the tools as far as they are known without asking anybody."""
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools, as far as they are known without any request."""
         ...
 
     @property
     def denied(self) -> Mapping[str, str]:
-        """Tools that are there and are not offered, with the reason; known when the others are loaded."""
+        """Tools that the servers have and that are not offered, with the reason; set by `load`."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class ToolSource(Protocol):
 
 
 class StaticTools:
-    """Tools that are simply there."""
+    """A fixed list of tools."""
 
     def __init__(self, tools: Sequence[BaseTool]) -> None:
         self._tools = tuple(tools)
@@ -55,7 +55,7 @@ class StaticTools:
         return None
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def tool_names(self) -> tuple[str, ...]:
         return tuple(tool.name for tool in self._tools)
 
     @property
@@ -78,18 +78,23 @@ class McpTools:
         self._read_only = read_only
         self._denied: dict[str, str] = {}
         self._problems: dict[str, str] = {}
-        self._names: tuple[Hashable, tuple[str, ...]] | None = None
+        self._tool_names: tuple[str, ...] | None = None
+        self._tool_names_revision: Hashable = None
 
     async def load(self) -> Sequence[BaseTool]:
-        found = await self._sessions.agent_tools(self._definition.mcp_servers, self._definition.tools)
-        self._problems = dict(found.problems)
+        agent_tools = await self._sessions.agent_tools(self._definition.mcp_servers, self._definition.tools)
+        self._problems = dict(agent_tools.problems)
         for server, reason in self._problems.items():
             log.warning(
                 "agent %s: the tool server %s gives no tools: %s", self._definition.name, server, reason
             )
-        offered = [tool for tool in found.tools if self._is_offered(tool)]
-        self._denied = dict.fromkeys(found.denied, NOT_ALLOWED)
-        self._denied |= {tool.name: READ_ONLY for tool in found.tools if tool not in offered}
+        self._denied = dict.fromkeys(agent_tools.denied, NOT_ALLOWED)
+        offered: list[BaseTool] = []
+        for tool in agent_tools.tools:
+            if self._is_offered(tool):
+                offered.append(tool)
+            else:
+                self._denied[tool.name] = READ_ONLY
         return offered
 
     def _is_offered(self, tool: BaseTool) -> bool:
@@ -103,19 +108,19 @@ class McpTools:
         return self._sessions.revision(self._definition.mcp_servers)
 
     @property
-    def known(self) -> tuple[str, ...]:
-        servers = self._definition.mcp_servers
-        revision = self._sessions.revision(servers)
-        if self._names is None or self._names[0] != revision:  # asked for at every run
-            cached = [
-                self._sessions.cached_tools(name, server, self._definition.tools) or []
-                for name, server in servers.items()
-            ]
-            self._names = (
-                revision,
-                tuple(tool.name for tools in cached for tool in tools if self._is_offered(tool)),
-            )
-        return self._names[1]
+    def tool_names(self) -> tuple[str, ...]:
+        revision = self._sessions.revision(self._definition.mcp_servers)
+        # Cached, as each run reads it.
+        if self._tool_names is None or self._tool_names_revision != revision:
+            self._tool_names = tuple(self._read_cached_names())
+            self._tool_names_revision = revision
+        return self._tool_names
+
+    def _read_cached_names(self) -> Iterator[str]:
+        for name, server in self._definition.mcp_servers.items():
+            for tool in self._sessions.cached_tools(name, server, self._definition.tools) or ():
+                if self._is_offered(tool):
+                    yield tool.name
 
     @property
     def denied(self) -> Mapping[str, str]:
@@ -128,7 +133,7 @@ class McpTools:
 
 @dataclass(frozen=True, slots=True)
 class LocalAgent:
-    """An agent that runs here: its definition, its tools, its model if not the common one, and its own sub-agents."""
+    """An in-process agent: its definition, its tools, its own model if it has one, and its own sub-agents."""
 
     definition: AgentDefinition
     source: ToolSource = field(default_factory=lambda: StaticTools(()))

@@ -1,4 +1,4 @@
-"""From the catalogue to agents: each in this process with its MCP tools, or as a service elsewhere, as the settings say."""
+"""Placement: each agent of the catalogue in-process with its MCP tools, or remote, as the settings say."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ PlacedAgent = LocalAgent | RemoteAgent
 
 @dataclass(frozen=True, slots=True)
 class PlacedAgents:
-    """The agents as they were placed at one time, and what is open for them."""
+    """The placed agents, and what is open for them: the registry, MCP sessions and HTTP clients."""
 
     agents: Sequence[PlacedAgent] = ()
     catalog: AgentCatalog = field(default_factory=AgentCatalog)
@@ -44,56 +44,60 @@ class PlacedAgents:
             await self.sessions.aclose()
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """How each agent is, for `/ready`."""
-        found = {
-            f"agent {row.name}": self._row(row.name, row.status, row.note)
-            for row in self.catalog.report()
-            if row.status != "disabled"
-        }
-        broken = {
-            agent.definition.name: agent.source.problem
-            for agent in self.agents
-            if isinstance(agent, LocalAgent)
-        }
-        for name, problem in broken.items():
-            if problem:
-                found[f"agent {name}"] |= {"status": "degraded", "message": problem}
-        return found
+        """The state of each agent, for `/ready`."""
+        report: dict[str, dict[str, Any]] = {}
+        for row in self.catalog.report():
+            if row.status != "disabled":
+                report[f"agent {row.name}"] = self._report_agent(row.name, row.status, row.note)
+        for agent in self.agents:
+            if isinstance(agent, LocalAgent) and agent.source.problem:
+                problem = {"status": "degraded", "message": agent.source.problem}
+                report[f"agent {agent.definition.name}"] |= problem
+        return report
 
-    def _row(self, name: str, status: str, note: str) -> dict[str, Any]:
+    def _report_agent(self, name: str, status: str, note: str) -> dict[str, Any]:
         entry = self.catalog.get(name)
-        placement = entry.placement if entry else "in-process"
-        row: dict[str, Any] = {"status": status, "message": note, "placement": placement}
-        if placement == "remote" and status == "ready":
-            reach = self.registry.state(name)
-            row |= {"url": entry.address if entry else None, "reachable": reach.status}
-            if reach.problem:
-                row |= {"status": "degraded", "message": reach.problem}
-        return row
+        if entry is None or entry.placement != "remote" or status != "ready":
+            placement = entry.placement if entry else "in-process"
+            return {"status": status, "message": note, "placement": placement}
+        reachability = self.registry.reachability(name)
+        if reachability.problem:
+            status = "degraded"
+            note = reachability.problem
+        return {
+            "status": status,
+            "message": note,
+            "placement": "remote",
+            "url": entry.address,
+            "reachable": reachability.status,
+        }
 
 
 def place_agents(settings: Settings, variables: Mapping[str, str]) -> PlacedAgents:
-    """All agents of the catalogue that are offered. Nothing is started and nobody is asked yet."""
+    """All agents of the catalogue that are offered. Nothing is started and no request is made yet."""
     catalog = load_placed_catalog(settings, variables)
     sessions = build_mcp_sessions(settings, variables)
     http = HttpClients()
     entries = [entry for entry in catalog if entry.status == "ready"]
     connections = {
-        entry.name: _connection(settings, entry, http) for entry in entries if entry.placement == "remote"
+        entry.name: _build_connection(settings, entry, http)
+        for entry in entries
+        if entry.placement == "remote"
     }
-    skip = settings.placement.skip_check
+    skip_check = settings.placement.skip_check
     registry = AgentRegistry(
         connections,
         timeout=settings.placement.check_timeout,
-        every=settings.placement.check_every,
-        checks=bool(connections) if skip is None else not skip,
+        interval=settings.placement.check_every,
+        checks=bool(connections) if skip_check is None else not skip_check,
     )
-    agents = [
-        _remote(settings, entry, connections[entry.name], registry, sessions)
-        if entry.name in connections
-        else build_local_agent(settings, entry, sessions)
-        for entry in entries
-    ]
+    agents: list[PlacedAgent] = []
+    for entry in entries:
+        connection = connections.get(entry.name)
+        if connection is not None:
+            agents.append(_build_remote_agent(settings, entry, connection, registry, sessions))
+        else:
+            agents.append(build_local_agent(settings, entry, sessions))
     return PlacedAgents(agents, catalog, registry, sessions, http)
 
 
@@ -114,32 +118,35 @@ def build_local_agent(settings: Settings, entry: AgentEntry, sessions: McpSessio
 def place_single_agent(
     settings: Settings, variables: Mapping[str, str], name: str, *, remote: bool
 ) -> PlacedAgents:
-    """A single agent of the catalogue, here or elsewhere whatever the placement says. Raises ConfigurationError."""
+    """One agent of the catalogue, in-process or remote as `remote` says. Raises ConfigurationError."""
     catalog = load_catalog(
-        variables, agents_config=settings.agent.definitions, distributed=lambda one: remote and one == name
+        variables,
+        agents_config=settings.agent.definitions,
+        distributed=lambda agent: remote and agent == name,
     )
     entry = catalog.get(name)
     if entry is None:
-        raise ConfigurationError(
-            f"There is no agent {name}. The agents are: {', '.join(one.name for one in catalog)}."
-        )
+        names = ", ".join(entry.name for entry in catalog)
+        raise ConfigurationError(f"There is no agent {name}. The agents are: {names}.")
     if entry.status != "ready":
         raise ConfigurationError(f"The agent {name} is {entry.status.replace('_', ' ')}: {entry.note}.")
     if entry.placement == "remote" and not remote:
         raise ConfigurationError(
             f"The agent {name} has no tools of its own: it is the service at {entry.address}."
         )
-    only = AgentCatalog((entry,))
+    single_catalog = AgentCatalog((entry,))
     if not remote:
         sessions = build_mcp_sessions(settings, variables)
-        return PlacedAgents([build_local_agent(settings, entry, sessions)], only, sessions=sessions)
+        agent = build_local_agent(settings, entry, sessions)
+        return PlacedAgents([agent], single_catalog, sessions=sessions)
     http = HttpClients()
-    connection = _connection(settings, entry, http)
+    connection = _build_connection(settings, entry, http)
     registry = AgentRegistry({name: connection}, checks=False)
-    return PlacedAgents([_remote(settings, entry, connection, registry, None)], only, registry, http=http)
+    remote_agent = _build_remote_agent(settings, entry, connection, registry, None)
+    return PlacedAgents([remote_agent], single_catalog, registry, http=http)
 
 
-def _connection(settings: Settings, entry: AgentEntry, http: HttpClients) -> A2ARemoteAgentConnectTool:
+def _build_connection(settings: Settings, entry: AgentEntry, http: HttpClients) -> A2ARemoteAgentConnectTool:
     return A2ARemoteAgentConnectTool(
         name=entry.name,
         description=entry.definition.description,
@@ -151,26 +158,29 @@ def _connection(settings: Settings, entry: AgentEntry, http: HttpClients) -> A2A
     )
 
 
-def _remote(
+def _build_remote_agent(
     settings: Settings,
     entry: AgentEntry,
     connection: A2ARemoteAgentConnectTool,
     registry: AgentRegistry,
     sessions: McpSessionPool | None,
 ) -> RemoteAgent:
-    # Without its variables the agent could not work here either.
-    falls_back = (
-        settings.placement.fallback
-        and sessions is not None
-        and entry.definition.mcp_servers
-        and not entry.missing
-    )
     return RemoteAgent(
         entry.definition,
         connection,
         problem=partial(registry.problem, entry.name),
         record_contact=partial(registry.record_contact, entry.name),
-        fallback=build_local_agent(settings, entry, sessions)
-        if falls_back and sessions is not None
-        else None,
+        fallback=_build_fallback(settings, entry, sessions),
     )
+
+
+def _build_fallback(
+    settings: Settings, entry: AgentEntry, sessions: McpSessionPool | None
+) -> LocalAgent | None:
+    """The same agent in this process, where that is configured and possible."""
+    if not settings.placement.fallback or sessions is None:
+        return None
+    # Without its variables the agent could not work in this process either.
+    if not entry.definition.mcp_servers or entry.missing:
+        return None
+    return build_local_agent(settings, entry, sessions)

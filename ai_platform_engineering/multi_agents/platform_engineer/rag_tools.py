@@ -1,41 +1,39 @@
-"""The tools of the knowledge base on the supervisor: bounded per question, so that a search never runs away.
+"""The tools of the knowledge base on the supervisor, with a cap on calls and output per question.
 
-The bounds follow the tools that come from the knowledge base, never a name: a domain agent's own `search` is not capped.
+The caps apply to the knowledge base's tools, never by name: a domain agent's own `search` has none.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
-from langgraph.types import Command
 from pydantic import PrivateAttr
 
 from ai_platform_engineering.core.settings import KnowledgeSettings
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import ModelCallHandler
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
 
-SEARCH, FETCH_DOCUMENT = "search", "fetch_document"
+SEARCH = "search"
+FETCH_DOCUMENT = "fetch_document"
 
 CAP_MESSAGE = (
-    "[Document already retrieved] You have reached the maximum allowed number of {tool_name} calls ({max}). Please synthesize your answer "
-    "from the documents already retrieved. Do NOT call {tool_name} again."
+    "[Document already retrieved] You have reached the maximum allowed number of {tool_name} calls ({max}). "
+    "Please synthesize your answer from the documents already retrieved. Do NOT call {tool_name} again."
 )
 TRUNCATED = "[Output truncated]"
 
-_MOST_QUERIES = 10_000  # a wrapper outside of a run is never told that a query has ended
+# Outside of a run nobody calls `forget_run`: the oldest counts are dropped.
+_MAX_COUNTED_QUERIES = 10_000
 
-_number: ContextVar[int | None] = ContextVar("number of the call in its question", default=None)
+# The number of the current call among those of its tool in the question; None outside of a run.
+CALL_NUMBER: ContextVar[int | None] = ContextVar("number of the call in its question", default=None)
 
-_Query = tuple[str | None, str | None]
+_Query = tuple[str | None, str | None]  # thread id, run id
 
 
 class _KnowledgeTool(BaseTool):
-    """A tool of the knowledge base whose output is bounded."""
+    """A tool of the knowledge base with a limit on the length of its output."""
 
     _wrapped_tool: BaseTool = PrivateAttr()
     _max_chars: int = PrivateAttr()
@@ -48,78 +46,93 @@ class _KnowledgeTool(BaseTool):
             args_schema=tool.args_schema,
             metadata={**(tool.metadata or {}), "knowledge": True},
         )
-        wrapper._wrapped_tool, wrapper._max_chars = tool, settings.max_output_chars
+        wrapper._wrapped_tool = tool
+        wrapper._max_chars = settings.max_output_chars
         return wrapper
 
     async def _arun(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> Any:
-        return self._bounded(await self._wrapped_tool.ainvoke(self._arguments(kwargs), _silent(config)))
+        output = await self._wrapped_tool.ainvoke(self._limit_arguments(kwargs), _without_callbacks(config))
+        return self._truncate(output)
 
     def _run(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> Any:
-        return self._bounded(self._wrapped_tool.invoke(self._arguments(kwargs), _silent(config)))
+        output = self._wrapped_tool.invoke(self._limit_arguments(kwargs), _without_callbacks(config))
+        return self._truncate(output)
 
-    def _arguments(self, given: dict[str, Any]) -> dict[str, Any]:
-        return given
+    def _limit_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return arguments
 
-    def _bounded(self, output: Any) -> Any:
-        """The output, cut where it is longer than allowed; content blocks count together."""
+    def _truncate(self, output: Any) -> Any:
+        """The output up to the maximum length; the texts of content blocks count together."""
         if isinstance(output, str):
-            return _cut(output, self._max_chars)
+            return _truncate_text(output, self._max_chars)
         if not isinstance(output, list):
             return output
-        left, kept = self._max_chars, list[Any]()
+        remaining_chars = self._max_chars
+        blocks: list[Any] = []
         for block in output:
-            text: Any
-            if isinstance(block, str):
-                text = block
-            elif isinstance(block, Mapping):
-                text = block.get("text")
-            else:
-                text = None
-            if not isinstance(text, str):
-                kept.append(block)
+            text = _read_text(block)
+            if text is None:
+                blocks.append(block)
                 continue
-            if len(text) > left:
-                cut = _cut(text, left)
-                kept.append(cut if isinstance(block, str) else {**block, "text": cut})
+            if len(text) > remaining_chars:
+                blocks.append(_replace_text(block, _truncate_text(text, remaining_chars)))
                 break
-            left -= len(text)
-            kept.append(block)
-        return kept
+            remaining_chars -= len(text)
+            blocks.append(block)
+        return blocks
 
 
-def _silent(config: RunnableConfig) -> RunnableConfig:
-    """Nobody is told of the call inside: it is the same call."""
+def _read_text(block: Any) -> str | None:
+    """The text of a content block; None for other blocks."""
+    text = block.get("text") if isinstance(block, Mapping) else block
+    if isinstance(text, str):
+        return text
+    return None
+
+
+def _replace_text(block: Any, text: str) -> Any:
+    if isinstance(block, str):
+        return text
+    return {**block, "text": text}
+
+
+def _without_callbacks(config: RunnableConfig) -> RunnableConfig:
+    """The configuration for the wrapped tool: its call is the wrapper's call, and is reported only once."""
     return {**config, "callbacks": []}
 
 
-def _cut(text: str, most: int) -> str:
-    if len(text) <= most:
+def _truncate_text(text: str, max_chars: int) -> str:
+    if len(text) <= max_chars:
         return text
-    return f"{text[:most]}\n{TRUNCATED}"
+    return f"{text[:max_chars]}\n{TRUNCATED}"
 
 
 class _CapCounterMixin(_KnowledgeTool):
-    """Counts the calls of a question. Within a run its own messages say the number of a call, so that the count survives a pause and a
-    restart; with a thread alone the thread is what is counted for."""
+    """Counts the calls of a question, and refuses those above the maximum.
+
+    Within a run the run's messages give the number of a call, so that the count survives a pause and a
+    restart. Outside of a run the calls of a thread are counted.
+    """
 
     _call_counts: dict[_Query, int] = PrivateAttr(default_factory=dict)
     _max_calls: int = PrivateAttr()
 
     async def _arun(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> Any:
-        if self._admits(config):
+        if self._count_call(config):
             return await super()._arun(*args, config=config, **kwargs)
         return self._cap_message()
 
     def _run(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> Any:
-        if self._admits(config):
+        if self._count_call(config):
             return super()._run(*args, config=config, **kwargs)
         return self._cap_message()
 
-    def _admits(self, config: RunnableConfig) -> bool:
-        query = _query(config)
-        number = _number.get() or self._call_counts.get(query, 0) + 1
+    def _count_call(self, config: RunnableConfig) -> bool:
+        """Whether the call is within the maximum."""
+        query = _read_query(config)
+        number = CALL_NUMBER.get() or self._call_counts.get(query, 0) + 1
         self._call_counts[query] = max(number, self._call_counts.pop(query, 0))
-        while len(self._call_counts) > _MOST_QUERIES:
+        while len(self._call_counts) > _MAX_COUNTED_QUERIES:
             del self._call_counts[next(iter(self._call_counts))]
         return number <= self._max_calls
 
@@ -130,12 +143,15 @@ class _CapCounterMixin(_KnowledgeTool):
         return calls >= self._max_calls
 
     def forget_run(self, run_id: str) -> None:
-        """The run has ended."""
-        for query in [query for query in self._call_counts if query[1] == run_id]:
-            del self._call_counts[query]
+        """Drops the counts of a run that has ended."""
+        for query in list(self._call_counts):
+            if query[1] == run_id:
+                del self._call_counts[query]
 
 
 class FetchDocumentCapWrapper(_CapCounterMixin):
+    """`fetch_document` with a cap on calls."""
+
     @classmethod
     def of(cls, tool: BaseTool, settings: KnowledgeSettings) -> "FetchDocumentCapWrapper":
         wrapper = super().of(tool, settings)
@@ -145,77 +161,35 @@ class FetchDocumentCapWrapper(_CapCounterMixin):
 
 
 class SearchCapWrapper(_CapCounterMixin):
+    """`search` with a cap on calls and on results."""
+
     _max_results: int = PrivateAttr()
 
     @classmethod
     def of(cls, tool: BaseTool, settings: KnowledgeSettings) -> "SearchCapWrapper":
         wrapper = super().of(tool, settings)
         assert isinstance(wrapper, SearchCapWrapper)
-        wrapper._max_calls, wrapper._max_results = settings.search_calls, settings.max_results
+        wrapper._max_calls = settings.search_calls
+        wrapper._max_results = settings.max_results
         return wrapper
 
-    def _arguments(self, given: dict[str, Any]) -> dict[str, Any]:
-        wanted = given.get("limit")
-        limit = wanted if isinstance(wanted, int) and wanted > 0 else self._max_results
-        return {**given, "limit": min(limit, self._max_results)}
+    def _limit_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        limit = arguments.get("limit")
+        if not isinstance(limit, int) or limit <= 0:
+            limit = self._max_results
+        return {**arguments, "limit": min(limit, self._max_results)}
 
 
 def wrap_knowledge_tools(tools: Sequence[BaseTool], settings: KnowledgeSettings) -> list[BaseTool]:
-    """The tools of the knowledge base, each within its bounds."""
-    kinds: Mapping[str, type[_KnowledgeTool]] = {
+    """The tools of the knowledge base, each wrapped with its caps."""
+    wrappers: Mapping[str, type[_KnowledgeTool]] = {
         SEARCH: SearchCapWrapper,
         FETCH_DOCUMENT: FetchDocumentCapWrapper,
     }
-    return [kinds.get(tool.name, _KnowledgeTool).of(tool, settings) for tool in tools]
+    return [wrappers.get(tool.name, _KnowledgeTool).of(tool, settings) for tool in tools]
 
 
-def _query(config: RunnableConfig) -> _Query:
-    thread_id = (config.get("configurable") or {}).get("thread_id")
-    return thread_id, (config.get("metadata") or {}).get(RUN_ID_KEY)
-
-
-ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-
-
-class KnowledgeCapMiddleware(AgentMiddleware):
-    """Numbers the calls of a question by the messages of its run, and takes away what is used up: from the next turn on the model is not
-    offered it any more, and goes on with the rest."""
-
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: ModelCallHandler
-    ) -> ModelResponse[Any]:
-        turn = current_turn(request.state["messages"])
-        kept = [
-            one
-            for one in request.tools
-            if not (isinstance(one, _CapCounterMixin) and one.is_used_up(_calls(turn, one.name)))
-        ]
-        return await handler(request if len(kept) == len(request.tools) else request.override(tools=kept))
-
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: ToolHandler
-    ) -> ToolMessage | Command[Any]:
-        if not isinstance(request.tool, _CapCounterMixin):
-            return await handler(request)
-        turn = current_turn(request.state["messages"])
-        token = _number.set(_place(turn, request.tool.name, request.tool_call["id"]))
-        try:
-            return await handler(request)
-        finally:
-            _number.reset(token)
-
-
-def _calls(messages: Sequence[AnyMessage], tool: str) -> int:
-    return sum(
-        call["name"] == tool
-        for message in messages
-        if isinstance(message, AIMessage)
-        for call in message.tool_calls
-    )
-
-
-def _place(turn: Sequence[AnyMessage], tool: str, call_id: str | None) -> int:
-    """The number of the call among those of its tool in the question, also when several are made at once."""
-    said = [message for message in turn if isinstance(message, AIMessage)]
-    at_once = [call["id"] for call in said[-1].tool_calls if call["name"] == tool] if said else []
-    return _calls(said[:-1], tool) + (at_once.index(call_id) if call_id in at_once else 0) + 1
+def _read_query(config: RunnableConfig) -> _Query:
+    configurable = config.get("configurable") or {}
+    metadata = config.get("metadata") or {}
+    return configurable.get("thread_id"), metadata.get(RUN_ID_KEY)

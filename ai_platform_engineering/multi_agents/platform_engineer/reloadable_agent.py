@@ -1,8 +1,10 @@
-"""Who answers, as it is configured now: replaced as a whole, while what runs finishes with what it began with."""
+"""The agent that serves requests; replaced as a whole when settings are reloaded.
+
+A running turn finishes with the agent that it began with.
+"""
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -11,18 +13,16 @@ from ai_platform_engineering.graph.translator import GraphInfo
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
 from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgents
 
-log = logging.getLogger(__name__)
-
 
 class ServingAgent(Protocol):
-    """What a run is driven with: the supervisor, or the one agent of a service."""
+    """An agent whose graph runs are executed with: the supervisor, or the one agent of a service."""
 
     async def graph(self) -> Graph:
-        """The graph as it is now. Raises ConfigurationError."""
+        """The current graph. Raises ConfigurationError."""
         ...
 
     @property
-    def shape(self) -> GraphInfo: ...
+    def graph_info(self) -> GraphInfo: ...
 
     @property
     def recursion_limit(self) -> int: ...
@@ -31,15 +31,15 @@ class ServingAgent(Protocol):
     def offline(self) -> bool: ...
 
     async def wait_until_ready(self) -> None:
-        """Waits for what a run that goes on may have used before."""
+        """Waits for what a resumed run may have used before, such as the knowledge base."""
         ...
 
     def forget_run(self, run_id: str) -> None:
-        """The run is over: what was counted for it is not needed any more."""
+        """Drops what is counted for a run that has ended."""
         ...
 
     async def cancel_remote_task(self, agent: str, task_id: str) -> None:
-        """Stops what an agent elsewhere works on, as far as it can be reached."""
+        """Cancels the task of a remote agent, as far as the agent can be reached."""
         ...
 
 
@@ -48,7 +48,7 @@ ServingAgentT = TypeVar("ServingAgentT", bound=ServingAgent, covariant=True)
 
 @dataclass(slots=True)
 class AgentDeployment(Generic[ServingAgentT]):
-    """Who answers, and what is open for it."""
+    """A serving agent with the placed agents that it uses, and the number of its running turns."""
 
     agent: ServingAgentT
     placed: PlacedAgents = field(default_factory=PlacedAgents)
@@ -56,41 +56,43 @@ class AgentDeployment(Generic[ServingAgentT]):
 
 
 class ReloadableAgent(Generic[ServingAgentT]):
-    """The crew of new runs. One that was replaced is closed when its last run is over."""
+    """Holds the deployment for new turns. A replaced one is closed when its last turn is over."""
 
-    def __init__(self, crew: AgentDeployment[ServingAgentT]) -> None:
-        self._crew = crew
-        self._changing = asyncio.Lock()
+    def __init__(self, deployment: AgentDeployment[ServingAgentT]) -> None:
+        self._deployment = deployment
+        self._replace_lock = asyncio.Lock()
 
     @property
     def deployment(self) -> AgentDeployment[ServingAgentT]:
-        return self._crew
+        return self._deployment
 
     @contextlib.asynccontextmanager
     async def use(self) -> AsyncIterator[ServingAgentT]:
-        """For one turn of a run."""
-        crew = self._crew
-        crew.active_turns += 1
+        """The current agent, for one turn of a run; it stays open as long."""
+        deployment = self._deployment
+        deployment.active_turns += 1
         try:
-            await crew.placed.registry.recheck()
-            yield crew.agent
+            await deployment.placed.registry.recheck_unreachable()
+            yield deployment.agent
         finally:
-            crew.active_turns -= 1
-            if crew is not self._crew and crew.active_turns == 0:
-                await crew.placed.aclose()
+            deployment.active_turns -= 1
+            if deployment is not self._deployment and deployment.active_turns == 0:
+                await deployment.placed.aclose()
 
     async def start(self) -> None:
-        await self._crew.placed.registry.start()
+        await self._deployment.placed.registry.start()
 
-    async def replace(self, crew: AgentDeployment[ServingAgentT]) -> None:
-        async with self._changing:
-            await crew.placed.registry.start()
-            old, self._crew = self._crew, crew
-        if old.active_turns == 0:
-            await old.placed.aclose()
+    async def replace(self, deployment: AgentDeployment[ServingAgentT]) -> None:
+        async with self._replace_lock:
+            await deployment.placed.registry.start()
+            replaced = self._deployment
+            self._deployment = deployment
+        if replaced.active_turns == 0:
+            await replaced.placed.aclose()
 
     def hand_over(self) -> None:
-        self._crew.placed.registry.hand_over()
+        """Leaves the tasks of remote agents running, for the next start."""
+        self._deployment.placed.registry.hand_over()
 
     async def aclose(self) -> None:
-        await self._crew.placed.aclose()
+        await self._deployment.placed.aclose()

@@ -1,9 +1,11 @@
-"""Agents that run as A2A services: a small graph behind the same `task` call, so that events, pauses and errors are those of any agent."""
+"""Remote agents: A2A services behind the `task` tool.
+
+Each runs as a small graph of its own, so that events, pauses and errors are those of any sub-agent.
+"""
 
 import asyncio
 import contextlib
-import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypedDict
@@ -14,7 +16,6 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
 from ai_platform_engineering.a2a.client import ClientConversation, OutgoingMessage, Unreachable
-from ai_platform_engineering.a2a.codec import CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import (
@@ -27,7 +28,6 @@ from ai_platform_engineering.core.events import (
     Paused,
     RunStarted,
 )
-from ai_platform_engineering.core.forms import REJECT
 from ai_platform_engineering.core.signals import (
     FlushRequested,
     NoticeEmitted,
@@ -47,15 +47,20 @@ from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
     DelegationResult,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.remote_messages import (
+    build_answer_message,
+    build_delegation_message,
+    build_third_party_message,
+)
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH_KEY
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 
-_TO_CATCH_UP = 5.0
-_TO_STOP = 3.0
+_FLUSH_TIMEOUT = 5.0  # seconds
+_CANCEL_TIMEOUT = 3.0  # seconds
 
 
 class RemoteTasks(Protocol):
-    """Where the task ids of delegations are recorded, so that after a crash a task is followed and not ordered twice."""
+    """Where the remote tasks of delegations are stored: after a crash one is followed, not started again."""
 
     async def find_remote_task(self, run_id: str, key: str) -> str | None: ...
 
@@ -66,8 +71,12 @@ class RemoteTasks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RemoteAgent:
-    """An agent that runs elsewhere. `problem` says why it cannot be reached now, as far as that is known; `fallback` is the same agent
-    in this process, for a service that cannot be reached before it has taken the work."""
+    """An agent that runs as a service.
+
+    `problem` returns why it cannot be reached now, as far as that is known; `record_contact` takes the
+    problem of the last contact, or None; `fallback` is the same agent in this process, for a service that
+    cannot be reached before it has accepted the task.
+    """
 
     definition: AgentDefinition
     connection: A2ARemoteAgentConnectTool
@@ -77,13 +86,16 @@ class RemoteAgent:
 
 
 class _State(TypedDict, total=False):
-    assignment: dict[str, Any]
-    remembered: dict[str, Any]  # by the delegations before it
+    """The state of a remote agent's graph. The keys are stored in checkpoints: they cannot be renamed."""
+
+    assignment: dict[str, Any]  # the delegation, without its memory
+    remembered: dict[str, Any]  # the memory from earlier delegations
     task_id: str | None
     context_id: str | None
-    seq: int  # of the last event that was seen of the task: an answer is told the whole task again
-    asked: dict[str, Any] | None  # everything the task waits for, by its own request ids
-    reply: dict[str, Any] | None  # what people have answered, by the task's own request ids
+    # Of the last event that was seen of the task: after an answer the service sends the task from its start.
+    seq: int
+    asked: dict[str, Any] | None  # the requests that the task waits for, by the service's request ids
+    reply: dict[str, Any] | None  # the answers of people, by the service's request ids
     replies: int
     unreachable: bool
     text: str
@@ -92,23 +104,23 @@ class _State(TypedDict, total=False):
 
 
 class RemoteSubAgent:
-    """Sends the assignment, forwards what happens, asks people what the agent asks, and returns its answer."""
+    """Sends the delegation, forwards the agent's events, asks people its requests, and returns its answer."""
 
     def __init__(
         self,
         agent: RemoteAgent,
         *,
         recursion_limit: int,
-        orders: RemoteTasks | None = None,
+        remote_tasks: RemoteTasks | None = None,
         fallback: LocalSubAgent | None = None,
         offline: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`offline`: the supervisor itself has no language model, and has said so already."""
+        """`offline`: the supervisor itself has no language model, and its own notice says so already."""
         self._agent = agent
-        self._orders = orders
+        self._remote_tasks = remote_tasks
         self._fallback = fallback
         self._offline = offline
-        self._limit = recursion_limit
+        self._recursion_limit = recursion_limit
         self._graph: Graph | None = None
 
     @property
@@ -125,232 +137,210 @@ class RemoteSubAgent:
 
     @property
     def description(self) -> str:
-        return describe_agent(
-            self._agent.definition,
-            f"It cannot be reached now: {self.problem}" if self.problem else None,
-            self.tools,
-        )
+        problem = f"It cannot be reached now: {self.problem}" if self.problem else None
+        return describe_agent(self._agent.definition, problem, self.tools)
 
     @property
     def runnable(self) -> Runnable[Any, Any]:
         if self._graph is None:
+            # The names of the nodes are stored in checkpoints: they cannot be renamed.
             graph = StateGraph(_State)
-            graph.add_node("call", self._call)
-            graph.add_node("ask", self._ask)
-            graph.add_node("instead", self._instead)
+            graph.add_node("call", self._call_service)
+            graph.add_node("ask", self._ask_people)
+            graph.add_node("instead", self._run_fallback)
             graph.add_edge(START, "call")
-            graph.add_conditional_edges("call", self._next, ["ask", "instead", END])
+            graph.add_conditional_edges("call", _choose_next_node, ["ask", "instead", END])
             graph.add_edge("ask", "call")
             graph.add_edge("instead", END)
             self._graph = graph.compile(name=self.name)
         return self._graph
 
-    async def run_delegation(self, assignment: Delegation, config: RunnableConfig) -> DelegationResult:
-        kept = {"remote": assignment.memory.get("remote") or {}}
+    async def run_delegation(self, delegation: Delegation, config: RunnableConfig) -> DelegationResult:
+        memory = {"remote": delegation.memory.get("remote") or {}}
         if self._fallback is not None:
-            kept["local"] = assignment.memory.get("local") or {}
-        given = {"assignment": assignment.to_state(), "remembered": kept}
-        own: RunnableConfig = {
-            "recursion_limit": self._limit,
-            "configurable": {DEADLINE: assignment.deadline},
+            memory["local"] = delegation.memory.get("local") or {}
+        graph_config: RunnableConfig = {
+            "recursion_limit": self._recursion_limit,
+            "configurable": {DEADLINE: delegation.deadline},
         }
-        after = await self.runnable.ainvoke(given, own)
-        if problem := after.get("failed"):
-            raise AgentFailed(problem)
-        return DelegationResult(after["text"], {**assignment.memory, **after["memory"]})
+        state = await self.runnable.ainvoke(
+            {"assignment": delegation.to_state(), "remembered": memory}, graph_config
+        )
+        failure = state.get("failed")
+        if failure:
+            raise AgentFailed(failure)
+        return DelegationResult(state["text"], {**delegation.memory, **state["memory"]})
 
     async def cancel_task(self, task_id: str) -> None:
-        """Asks the service to stop a task; one that is gone, or cannot be reached, is left alone."""
+        """Asks the service to cancel a task; one that is gone, or cannot be reached, is left alone."""
         with contextlib.suppress(CaipeError, TimeoutError):
-            async with asyncio.timeout(_TO_STOP):
+            async with asyncio.timeout(_CANCEL_TIMEOUT):
                 await self._agent.connection.cancel(task_id)
 
-    def _next(self, state: _State) -> str:
-        if state.get("asked") and not state.get("reply"):
-            return "ask"
-        if state.get("unreachable"):
-            return "instead"
-        return END
-
-    async def _call(self, state: _State, config: RunnableConfig) -> dict[str, Any]:
-        assignment = _assignment(state, config)
-        talk = ClientConversation(
-            state.get("context_id") or assignment.context_id, state.get("task_id"), seq=state.get("seq", 0)
+    async def _call_service(self, state: _State, config: RunnableConfig) -> dict[str, Any]:
+        """Sends the delegation or an answer, and follows the task to its end or its next pause."""
+        delegation = _read_delegation(state, config)
+        conversation = ClientConversation(
+            state.get("context_id") or delegation.context_id, state.get("task_id"), seq=state.get("seq", 0)
         )
-        asked: list[InputRequested] = []
-        ended: AnyEvent | None = None
+        requests: list[InputRequested] = []
+        last_event: AnyEvent | None = None
         try:
-            async for event in self._events(state, assignment, talk):
+            async for event in self._follow_task(state, delegation, conversation):
                 if isinstance(event, InputRequested):
-                    asked.append(event)
+                    requests.append(event)
                 elif isinstance(event, Answered | Failed | Cancelled | Paused):
-                    ended = event
+                    last_event = event
                 else:
-                    self._forward(event)
+                    self._forward_event(event)
         except Unreachable as error:
             self._agent.record_contact(str(error))
-            if self._fallback is None or error.accepted is not False or state.get("task_id"):
+            may_have_started = error.accepted is not False or state.get("task_id")
+            if self._fallback is None or may_have_started:
                 raise
-            self._say_fallback()
+            self._emit_fallback_notice()
             return {"unreachable": True}
         self._agent.record_contact(None)
-        await _caught_up()
-        followed = {"task_id": talk.task_id, "context_id": talk.context_id, "seq": talk.seq}
-        return {**followed, **self._outcome(state, talk, ended, asked)}
+        await _flush_events()
+        if isinstance(last_event, Answered | Failed | Cancelled) and last_event.usage:
+            get_stream_writer()(RemoteUsageReported(last_event.usage))
+        return {
+            "task_id": conversation.task_id,
+            "context_id": conversation.context_id,
+            "seq": conversation.seq,
+            **_read_outcome(state, conversation, last_event, requests),
+        }
 
-    async def _events(
-        self, state: _State, assignment: Delegation, talk: ClientConversation
+    async def _follow_task(
+        self, state: _State, delegation: Delegation, conversation: ClientConversation
     ) -> AsyncIterator[AnyEvent]:
-        """What happens in the agent, its task recorded before it is followed."""
+        """The events of the task. The task's id is stored before the first one."""
         connection = self._agent.connection
         await connection.connect()
-        before = None
-        if self._orders is not None and assignment.run_id:
-            before = await self._orders.find_remote_task(assignment.run_id, assignment.key)
-            talk.on_task_id = (
-                None
-                if before
-                else partial(
-                    self._orders.store_remote_task,
-                    assignment.run_id,
-                    assignment.epoch,
-                    assignment.key,
+        stored_task_id = None
+        if self._remote_tasks is not None and delegation.run_id:
+            stored_task_id = await self._remote_tasks.find_remote_task(delegation.run_id, delegation.key)
+            if not stored_task_id:
+                conversation.on_task_id = partial(
+                    self._remote_tasks.store_remote_task,
+                    delegation.run_id,
+                    delegation.epoch,
+                    delegation.key,
                     self.name,
                 )
-            )
-        if before and not state.get("reply") and not connection.sends_numbered_events:
-            events = connection.follow(
-                before, talk
-            )  # it does not know a message that it has seen: never sent twice
+        if stored_task_id and not state.get("reply") and not connection.sends_numbered_events:
+            # A third-party agent does not recognise a message that it has seen: it is never sent twice.
+            events = connection.follow(stored_task_id, conversation)
         else:
-            events = connection.send(self._order(state, assignment), talk)
+            events = connection.send(self._build_message(state, delegation), conversation)
         async for event in events:
             yield event
 
-    def _order(self, state: _State, assignment: Delegation) -> OutgoingMessage:
-        metadata: dict[str, Any] = {TIMEOUT_KEY: assignment.remaining_seconds()}
-        if reply := state.get("reply"):
-            message_id = str(uuid.uuid5(uuid.UUID(assignment.message_id), str(state.get("replies", 0))))
-            text, data = (
-                ("", {"resume": reply})
-                if self._agent.connection.sends_numbered_events
-                else (_all_in_words(reply), None)
+    def _build_message(self, state: _State, delegation: Delegation) -> OutgoingMessage:
+        """The next message to the service: the answers of people when there are any, else the delegation."""
+        is_third_party = not self._agent.connection.sends_numbered_events
+        answers = state.get("reply")
+        if answers:
+            return build_answer_message(
+                delegation,
+                answers,
+                number=state.get("replies", 0),
+                context_id=state.get("context_id"),
+                task_id=state.get("task_id"),
+                as_text=is_third_party,
             )
-            return OutgoingMessage(
-                message_id, text, data, state.get("context_id"), state.get("task_id"), metadata
-            )
-        # A stranger gives its conversations names of its own; it is asked to go on under the one it gave.
-        context_id = (
-            assignment.context_id
-            if self._agent.connection.sends_numbered_events
-            else state["remembered"]["remote"].get("context_id")
-        )
-        call = (
-            {CALL_PART: dict(assignment.call)}
-            if assignment.call and self._agent.connection.sends_numbered_events
-            else None
-        )
-        held = {"tools": list(assignment.tools)} if assignment.tools is not None else None
-        if held is not None and not self._agent.connection.sends_numbered_events:
-            raise AgentFailed(
-                "It is no service of ours and cannot be held to single tools, as the skill in use wants it."
-            )
-        return OutgoingMessage(
-            assignment.message_id,
-            assignment.text,
-            call,
-            context_id,
-            metadata={**metadata, NEW_QUESTION_KEY: True},
-            scope=held,
-        )
+        if is_third_party:
+            return build_third_party_message(delegation, state["remembered"]["remote"].get("context_id"))
+        return build_delegation_message(delegation)
 
-    def _outcome(
-        self, state: _State, talk: ClientConversation, ended: AnyEvent | None, asked: list[InputRequested]
-    ) -> dict[str, Any]:
-        write = get_stream_writer()
-        pending = {
-            **(state.get("asked") or {}),
-            **{one.request_id: one.asked.model_dump(mode="json") for one in asked},
-        }
-        if isinstance(ended, Answered | Failed | Cancelled) and ended.usage:
-            write(RemoteUsageReported(ended.usage))
-        match ended:
-            case Answered() if ended.text.strip():
-                return {
-                    "asked": None,
-                    "text": ended.text,
-                    "memory": {"remote": {"context_id": talk.context_id}},
-                }
-            case Paused() if waiting := [one for one in ended.requests if one in pending]:
-                return {"asked": {one: pending[one] for one in waiting}, "reply": None}
-            case Failed():
-                return {"asked": None, "failed": ended.message}
-            case Cancelled():
-                return {"asked": None, "failed": "It was stopped."}
-            case _:
-                return {"asked": None, "failed": "It ended without an answer."}
+    def _ask_people(self, state: _State) -> dict[str, Any]:
+        """Interrupts the graph with the service's requests.
 
-    def _ask(self, state: _State) -> dict[str, Any]:
-        # A node of its own: a resume runs only this again, never the call. After a restart nobody knows yet whose the service is.
-        answers: dict[str, Any] = interrupt(
-            interrupt_for_requests(state["assignment"]["key"], state["asked"] or {})
-        )
+        A node of its own: a resume runs only this one again, never the call. After a restart it is not known
+        yet whether the service is ours.
+        """
+        requests = interrupt_for_requests(state["assignment"]["key"], state["asked"] or {})
+        answers: dict[str, Any] = interrupt(requests)
         return {"reply": answers, "replies": state.get("replies", 0) + 1}
 
-    async def _instead(self, state: _State, config: RunnableConfig) -> dict[str, Any]:
+    async def _run_fallback(self, state: _State, config: RunnableConfig) -> dict[str, Any]:
+        """Runs the delegation in this process, for a service that cannot be reached."""
         assert self._fallback is not None
-        result = await self._fallback.run_delegation(
-            Delegation(**state["assignment"], memory=state["remembered"]), config
-        )
+        delegation = Delegation(**state["assignment"], memory=state["remembered"])
+        result = await self._fallback.run_delegation(delegation, config)
         return {"text": result.text, "memory": {"local": result.memory["local"]}}
 
-    def _forward(self, event: AnyEvent) -> None:
-        if isinstance(event, RunStarted) or (
-            isinstance(event, Notice) and event.code == "offline_model" and self._offline()
-        ):
+    def _forward_event(self, event: AnyEvent) -> None:
+        if isinstance(event, RunStarted):
+            return
+        if isinstance(event, Notice) and event.code == "offline_model" and self._offline():
             return
         get_stream_writer()(RemoteEventReceived(event))
 
-    def _say_fallback(self) -> None:
+    def _emit_fallback_notice(self) -> None:
         title = self._agent.definition.title or self.name
-        get_stream_writer()(
-            NoticeEmitted(
-                "fallback",
-                f"The service of {title} cannot be reached; the agent runs in this process instead.",
-            )
-        )
+        text = f"The service of {title} cannot be reached; the agent runs in this process instead."
+        get_stream_writer()(NoticeEmitted("fallback", text))
 
 
-def _assignment(state: _State, config: RunnableConfig) -> Delegation:
-    """The assignment with the deadline of this turn, as the time that a person took for an answer is not the agent's, and with the
-    epoch of this process, which may have taken over from the one that wrote it."""
-    written = Delegation(**state["assignment"])
-    deadline = (config.get("configurable") or {}).get(DEADLINE, written.deadline)
+def _choose_next_node(state: _State) -> str:
+    if state.get("asked") and not state.get("reply"):
+        return "ask"
+    if state.get("unreachable"):
+        return "instead"
+    return END
+
+
+def _read_outcome(
+    state: _State,
+    conversation: ClientConversation,
+    last_event: AnyEvent | None,
+    requests: list[InputRequested],
+) -> dict[str, Any]:
+    """The update of the graph's state for the event that ended the task or its turn."""
+    pending = dict(state.get("asked") or {})
+    for request in requests:
+        pending[request.request_id] = request.asked.model_dump(mode="json")
+    match last_event:
+        case Answered() if last_event.text.strip():
+            memory = {"remote": {"context_id": conversation.context_id}}
+            return {"asked": None, "text": last_event.text, "memory": memory}
+        case Paused() if any(request_id in pending for request_id in last_event.requests):
+            open_requests = {
+                request_id: pending[request_id] for request_id in last_event.requests if request_id in pending
+            }
+            return {"asked": open_requests, "reply": None}
+        case Failed():
+            return {"asked": None, "failed": last_event.message}
+        case Cancelled():
+            return {"asked": None, "failed": "It was stopped."}
+        case _:
+            return {"asked": None, "failed": "It ended without an answer."}
+
+
+def _read_delegation(state: _State, config: RunnableConfig) -> Delegation:
+    """The delegation from the state, with the deadline of this turn and the epoch of this process.
+
+    The time that a person took for an answer does not count, and this process may have taken over from the
+    one that stored the delegation.
+    """
+    delegation = Delegation(**state["assignment"])
+    configurable = config.get("configurable") or {}
+    metadata = config.get("metadata") or {}
     return replace(
-        written, deadline=deadline, epoch=(config.get("metadata") or {}).get(EPOCH_KEY, written.epoch)
+        delegation,
+        deadline=configurable.get(DEADLINE, delegation.deadline),
+        epoch=metadata.get(EPOCH_KEY, delegation.epoch),
     )
 
 
-async def _caught_up() -> None:
-    """What the agent told is stored before its answer is: after a crash nobody would tell it again. Without a reader nobody waits long."""
-    stored = asyncio.Event()
-    get_stream_writer()(FlushRequested(stored))
+async def _flush_events() -> None:
+    """Waits until the agent's events are stored, before its answer is: after a crash they are not sent again.
+
+    Without a reader of the stream the wait ends after a timeout.
+    """
+    flushed = asyncio.Event()
+    get_stream_writer()(FlushRequested(flushed))
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_TO_CATCH_UP):
-            await stored.wait()
-
-
-def _all_in_words(answers: Mapping[str, Any]) -> str:
-    return "\n\n".join(_in_words(answer) for answer in answers.values())
-
-
-def _in_words(answer: Any) -> str:
-    """An answer for an agent that asked in plain words."""
-    if isinstance(answer, dict) and answer.get("type") == REJECT:
-        return f"No. {answer.get('message') or ''}".strip()
-    if isinstance(answer, dict):
-        values = list(answer.values())
-        if len(values) == 1:
-            return str(values[0])
-        return "\n".join(f"{name}: {value}" for name, value in answer.items())
-    return str(answer)
+        async with asyncio.timeout(_FLUSH_TIMEOUT):
+            await flushed.wait()

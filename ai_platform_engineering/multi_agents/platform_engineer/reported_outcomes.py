@@ -1,4 +1,4 @@
-"""What people said about calls with an unknown outcome, told to the model in the next question of the conversation."""
+"""Outcomes of calls that people reported after a crash, as notes for the model in the next question."""
 
 import json
 from collections.abc import Mapping
@@ -8,19 +8,28 @@ from langchain_core.messages import HumanMessage
 from ai_platform_engineering.runtime.log.run_log import JournalEntry, RunLog, RunRow
 
 _NOTE = (
-    "[A note, not a question] About the call {call} of an earlier question, whose outcome was unknown: {said}"
+    "[A note, not a question] About the call {call} of an earlier question, whose outcome was unknown: "
+    "{outcome}"
 )
-_MOST_OF_ARGUMENTS = 300
+_MAX_ARGUMENT_CHARS = 300
 
 
-async def told(log: RunLog, row: RunRow) -> list[HumanMessage]:
-    """The notes of the conversation. Their ids are those of the calls: one that the graph's state has already stays where it is."""
-    found = await log.find_settled_calls(row.owner, row.context_id)
-    return [HumanMessage(_note(entry), id=f"{run_id}:{entry.key}:outcome") for run_id, entry in found]
+async def read_outcome_notes(log: RunLog, row: RunRow) -> list[HumanMessage]:
+    """The notes of the conversation.
+
+    Their ids are made from the calls: a note that the graph's state has already stays where it is.
+    """
+    settled_calls = await log.find_settled_calls(row.owner, row.context_id)
+    return [
+        HumanMessage(_render_note(entry), id=f"{run_id}:{entry.key}:outcome")
+        for run_id, entry in settled_calls
+    ]
 
 
-def _note(entry: JournalEntry) -> str:
+def _render_note(entry: JournalEntry) -> str:
     arguments = json.dumps(entry.arguments, ensure_ascii=False)
-    shown = arguments if len(arguments) <= _MOST_OF_ARGUMENTS else f"{arguments[:_MOST_OF_ARGUMENTS]}…"
-    said = entry.outcome.get("content") if isinstance(entry.outcome, Mapping) else None
-    return _NOTE.format(call=f"{entry.tool} {shown}", said=said or f"{entry.settled_by} has settled it.")
+    if len(arguments) > _MAX_ARGUMENT_CHARS:
+        arguments = f"{arguments[:_MAX_ARGUMENT_CHARS]}…"
+    reported = entry.outcome.get("content") if isinstance(entry.outcome, Mapping) else None
+    outcome = reported or f"{entry.settled_by} has settled it."
+    return _NOTE.format(call=f"{entry.tool} {arguments}", outcome=outcome)

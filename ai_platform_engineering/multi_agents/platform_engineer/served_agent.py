@@ -1,4 +1,4 @@
-"""One agent as the root of its own graph: the same definition, tools and prompt that a supervisor would run in its process."""
+"""The agent of a service: the same definition, tools and prompt as in-process, as the root of a graph."""
 
 from typing import Any
 
@@ -19,6 +19,8 @@ from ai_platform_engineering.runtime.log.run_log import RunLog
 
 
 class ServedAgent:
+    """The one agent of a service."""
+
     def __init__(
         self,
         settings: Settings,
@@ -32,17 +34,16 @@ class ServedAgent:
         self._settings = settings
         self._agent = agent
         self._models = ChatModels(settings, model, router)
-        graphs = AgentGraphFactory(
-            settings, self._models, PromptConfig.load(settings.agent.prompt_config), run_log
-        )
-        self._kept = graphs.cached_graph(agent, checkpointer)
+        prompts = PromptConfig.load(settings.agent.prompt_config)
+        graphs = AgentGraphFactory(settings, self._models, prompts, run_log)
+        self._graph = graphs.cached_graph(agent, checkpointer)
 
     @property
     def definition(self) -> AgentDefinition:
         return self._agent.definition
 
     async def graph(self) -> Graph:
-        return await self._kept()
+        return await self._graph()
 
     def check_model(self) -> None:
         """Raises ConfigurationError when the agent's model cannot be used; starts no tool server."""
@@ -50,7 +51,7 @@ class ServedAgent:
             self._models(self._agent.definition.model)
 
     @property
-    def shape(self) -> GraphInfo:
+    def graph_info(self) -> GraphInfo:
         return GraphInfo(agent=self._agent.definition.name)
 
     @property
@@ -59,20 +60,21 @@ class ServedAgent:
 
     @property
     def offline(self) -> bool:
-        return self._models.offline and self._agent.model is None and self._agent.definition.model is None
+        has_own_model = self._agent.model is not None or self._agent.definition.model is not None
+        return self._models.offline and not has_own_model
 
     async def wait_until_ready(self) -> None:
-        """Tools are waited for when the graph is built."""
+        """Returns at once: building the graph waits for the tools."""
 
     def forget_run(self, run_id: str) -> None:
-        """Nothing is counted for runs here."""
+        """Does nothing: a service keeps no counts per run."""
 
     async def cancel_remote_task(self, agent: str, task_id: str) -> None:
-        """A service has no agents elsewhere."""
+        """Does nothing: a service has no remote agents."""
 
     @property
     def tools(self) -> tuple[str, ...]:
-        return self._agent.source.known
+        return self._agent.source.tool_names
 
     @property
     def problem(self) -> str | None:

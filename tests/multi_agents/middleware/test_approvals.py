@@ -1,4 +1,6 @@
-"""Tools that need a person's approval: what is asked, what each decision does, and that nothing happens before one."""
+"""Tools that need a person's approval: what is asked, what each decision does, and that nothing happens
+before one.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -35,19 +37,24 @@ DROPPING = calling(Call("drop_note", {"note": "a"}, id="c1"))
 THREE = calling(*(Call("drop_note", {"note": note}, id=f"c{note}") for note in "abc"), says="All done.")
 
 
-def tool_events(seen: ReceivedStream) -> list[tuple[str, str, Any]]:
+def tool_events(stream: ReceivedStream) -> list[tuple[str, str, Any]]:
     """The calls of the agent's tools: begun with arguments, ended with an outcome."""
     begun = [
         event
-        for event in seen.events
+        for event in stream.events
         if isinstance(event, ToolStarted | ToolFinished) and not event.delegates
     ]
     return [
-        (one.kind, one.tool, one.arguments if isinstance(one, ToolStarted) else one.outcome) for one in begun
+        (
+            tool_event.kind,
+            tool_event.tool,
+            tool_event.arguments if isinstance(tool_event, ToolStarted) else tool_event.outcome,
+        )
+        for tool_event in begun
     ]
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- what is asked --------------------------------------------------------------------------------
 
 
 @everywhere
@@ -55,8 +62,8 @@ async def test_the_request_says_everything_and_nothing_has_happened(tmp_path: Pa
     desk = NotesAgent(tmp_path, DROPPING, where, env={"REQUEST_TIMEOUT_SECONDS": "3600"})
     before = datetime.now(UTC)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
-    [request] = requests(seen)
+        stream = await person.ask()
+    [request] = requests(stream)
     expires_at = datetime.fromisoformat(request.pop("expires_at"))
     assert request.pop("request_id")
     assert request == {
@@ -68,11 +75,11 @@ async def test_the_request_says_everything_and_nothing_has_happened(tmp_path: Pa
         "allowed": ["approve", "edit", "reject"],
     }
     assert before + timedelta(seconds=3600) <= expires_at <= datetime.now(UTC) + timedelta(seconds=3600)
-    assert (seen.last.state, seen.last.status_text) == (
+    assert (stream.last.state, stream.last.status_text) == (
         "input-required",
         "I need your input to go on: a decision on drop_note.",
     )
-    assert tool_events(seen) == []  # it is not shown as running: it does not run
+    assert tool_events(stream) == []  # it is not shown as running: it does not run
     assert desk.recorded_calls == []
 
 
@@ -93,21 +100,21 @@ async def test_the_request_says_everything_and_nothing_has_happened(tmp_path: Pa
 async def test_which_tools_ask(tmp_path: Path, tool: str, policy: dict[str, Any], reason: str | None) -> None:
     desk = NotesAgent(tmp_path, calling(Call(tool, {"note": "a"}), says="Done."), policy=policy)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
-    assert [request["reason"] for request in requests(seen)] == ([] if reason is None else [reason])
+        stream = await person.ask()
+    assert [request["reason"] for request in requests(stream)] == ([] if reason is None else [reason])
     assert desk.recorded_calls == ([{"tool": tool, "note": "a"}] if reason is None else [])
-    assert seen.last.state == ("completed" if reason is None else "input-required")
+    assert stream.last.state == ("completed" if reason is None else "input-required")
 
 
-# --- decisions --------------------------------------------------------------------------------------------------------
+# --- decisions ------------------------------------------------------------------------------------
 
 
 @everywhere
 async def test_an_approved_call_is_made_once_as_it_was_shown(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DROPPING, where)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
-        more = await person.answer(seen, {only_request_id(seen): approval_decision()})
+        stream = await person.ask()
+        more = await person.answer(stream, {only_request_id(stream): approval_decision()})
     assert desk.recorded_calls == [{"tool": "drop_note", "note": "a"}]
     assert tool_events(more) == [
         ("tool_started", "drop_note", {"note": "a"}),
@@ -116,7 +123,7 @@ async def test_an_approved_call_is_made_once_as_it_was_shown(tmp_path: Path, whe
     assert more.answer == "So: Done: drop_note a"
     [resolved] = events_of_kind(more, InputResolved)
     assert (resolved.request_id, resolved.resolution, resolved.agent) == (
-        only_request_id(seen),
+        only_request_id(stream),
         "approved",
         "desk",
     )
@@ -126,17 +133,17 @@ async def test_an_approved_call_is_made_once_as_it_was_shown(tmp_path: Path, whe
 async def test_edited_arguments_are_called_shown_and_told_to_the_model(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DROPPING, where)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
+        stream = await person.ask()
         more = await person.answer(
-            seen, {only_request_id(seen): {"type": "edit", "arguments": {"note": "b {x}"}}}
+            stream, {only_request_id(stream): {"type": "edit", "arguments": {"note": "b {x}"}}}
         )
     assert desk.recorded_calls == [{"tool": "drop_note", "note": "b {x}"}]
     assert tool_events(more) == [
         ("tool_started", "drop_note", {"note": "b {x}"}),
         ("tool_finished", "drop_note", "ok"),
     ]
-    [told] = desk.tool_results()
-    note, _, result = told.partition("\n")
+    [tool_result] = desk.tool_results()
+    note, _, result = tool_result.partition("\n")
     assert note == '[A person changed the arguments of this call to {"note": "b {x}"}]'
     assert json.loads(result) == {"done": "drop_note b {x}"}
     [resolved] = events_of_kind(more, InputResolved)
@@ -158,8 +165,8 @@ async def test_a_rejected_call_is_not_made_and_the_model_learns_why(
 ) -> None:
     desk = NotesAgent(tmp_path, calling(Call("drop_note", {"note": "a"}), says="Then not."), where)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
-        more = await person.answer(seen, {only_request_id(seen): {"type": "reject", **message}})
+        stream = await person.ask()
+        more = await person.answer(stream, {only_request_id(stream): {"type": "reject", **message}})
     assert desk.recorded_calls == []
     assert desk.tool_results()[0].startswith(
         f"A person rejected this call of drop_note{why} Nothing was done."
@@ -192,13 +199,15 @@ async def test_what_is_no_decision_is_refused_and_the_request_stays(
 ) -> None:
     desk = NotesAgent(tmp_path, DROPPING, where)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
-        wrong = await person.answer(seen, {only_request_id(seen): answer})
+        stream = await person.ask()
+        wrong = await person.answer(stream, {only_request_id(stream): answer})
         assert desk.recorded_calls == []
-        more = await person.answer(seen, {only_request_id(seen): approval_decision(arguments={"note": "a"})})
+        more = await person.answer(
+            stream, {only_request_id(stream): approval_decision(arguments={"note": "a"})}
+        )
     [paused] = [event for event in events_of_kind(wrong, Paused) if event.wrong]
-    assert paused.requests == (only_request_id(seen),)
-    assert list(paused.wrong[only_request_id(seen)].values()) == [sentence]
+    assert paused.requests == (only_request_id(stream),)
+    assert list(paused.wrong[only_request_id(stream)].values()) == [sentence]
     assert sentence in wrong.last.status_text
     assert desk.recorded_calls == [{"tool": "drop_note", "note": "a"}]
     assert more.last.state == "completed"
@@ -208,51 +217,58 @@ async def test_what_is_no_decision_is_refused_and_the_request_stays(
 async def test_words_are_no_decision(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DROPPING, where)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
-        more = await person.ask("yes, approve it", taskId=seen.task_id)
+        stream = await person.ask()
+        more = await person.ask("yes, approve it", taskId=stream.task_id)
         assert desk.recorded_calls == []
     assert more.last.state == "input-required"
     assert [event.held for event in events_of_kind(more, Paused)][-1] == "yes, approve it"
 
 
-# --- several at once --------------------------------------------------------------------------------------------------
+# --- several at once ------------------------------------------------------------------------------
 
 
 @everywhere
 async def test_three_calls_are_decided_one_by_one_in_any_order(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, THREE, where)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
-        ids = request_ids_by_note(seen)
+        stream = await person.ask()
+        ids = request_ids_by_note(stream)
         assert sorted(ids) == ["a", "b", "c"]
-        one = await person.answer(seen, {ids["b"]: approval_decision()})
+        first = await person.answer(stream, {ids["b"]: approval_decision()})
         assert desk.recorded_calls == [{"tool": "drop_note", "note": "b"}]
-        two = await person.answer(seen, {ids["c"]: {"type": "edit", "arguments": {"note": "see"}}})
+        two = await person.answer(stream, {ids["c"]: {"type": "edit", "arguments": {"note": "see"}}})
         assert desk.recorded_calls[1:] == [{"tool": "drop_note", "note": "see"}]
-        rest = await person.answer(seen, {ids["a"]: {"type": "reject", "message": "Not this one."}})
-    assert [part.last.state for part in (one, two, rest)] == ["input-required", "input-required", "completed"]
-    assert [set(events_of_kind(part, Paused)[-1].requests) for part in (one, two)] == [
+        rest = await person.answer(stream, {ids["a"]: {"type": "reject", "message": "Not this one."}})
+    assert [part.last.state for part in (first, two, rest)] == [
+        "input-required",
+        "input-required",
+        "completed",
+    ]
+    assert [set(events_of_kind(part, Paused)[-1].requests) for part in (first, two)] == [
         {ids["a"], ids["c"]},
         {ids["a"]},
     ]
-    assert [requests(part) for part in (one, two, rest)] == [[], [], []]  # nothing is asked a second time
+    assert [requests(part) for part in (first, two, rest)] == [[], [], []]  # nothing is asked a second time
     assert desk.recorded_calls == [{"tool": "drop_note", "note": "b"}, {"tool": "drop_note", "note": "see"}]
-    told = desk.tool_results()
-    assert [text.split()[0] for text in told] == ["A", '{"done":', "[A"]  # in the order of the calls
-    assert "Not this one." in told[0]
+    results = desk.tool_results()
+    assert [text.split()[0] for text in results] == ["A", '{"done":', "[A"]  # in the order of the calls
+    assert "Not this one." in results[0]
     assert len(desk.model.requests) == 2  # the model was asked once before and once after all of them
-    shown = [arguments["note"] for kind, _, arguments in tool_events(rest) if kind == "tool_started"]
-    assert shown == ["b", "see", "a"]  # each once, when it was decided
+    notes = [arguments["note"] for kind, _, arguments in tool_events(rest) if kind == "tool_started"]
+    assert notes == ["b", "see", "a"]  # each once, when it was decided
 
 
 @everywhere
 async def test_three_calls_are_decided_at_once(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, THREE, where)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
+        stream = await person.ask()
         more = await person.answer(
-            seen,
-            {request_id: approval_decision() for request_id in reversed(request_ids_by_note(seen).values())},
+            stream,
+            {
+                request_id: approval_decision()
+                for request_id in reversed(request_ids_by_note(stream).values())
+            },
         )
     assert sorted(call["note"] for call in desk.recorded_calls) == ["a", "b", "c"]
     assert more.answer == "So: All done."
@@ -262,11 +278,11 @@ async def test_three_calls_are_decided_at_once(tmp_path: Path, where: Where) -> 
 async def test_a_decision_is_taken_once(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, THREE, where)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
-        ids = request_ids_by_note(seen)
-        await person.answer(seen, {ids["a"]: approval_decision()})
-        again = await person.refused(seen, {ids["a"]: {"type": "edit", "arguments": {"note": "z"}}})
-        nobody = await person.refused(seen, {"0" * 20: approval_decision()})
+        stream = await person.ask()
+        ids = request_ids_by_note(stream)
+        await person.answer(stream, {ids["a"]: approval_decision()})
+        again = await person.refused(stream, {ids["a"]: {"type": "edit", "arguments": {"note": "z"}}})
+        nobody = await person.refused(stream, {"0" * 20: approval_decision()})
     assert desk.recorded_calls == [{"tool": "drop_note", "note": "a"}]
     assert again.startswith("A decision on drop_note was already answered by ")
     assert nobody == "There is no such request in this task."

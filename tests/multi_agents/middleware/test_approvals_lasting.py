@@ -1,4 +1,6 @@
-"""What people have decided holds as long as it should: over a restart, for a conversation when they say so, and never twice."""
+"""What people have decided holds as long as it should: over a restart, for a conversation when they say
+so, and never twice.
+"""
 
 import contextlib
 import socket
@@ -48,13 +50,13 @@ OUTER = Script(_delegates, Turn(Say("So.")))
 DOING = Script(_calls, Turn(Say("Done.")))
 
 
-def noted(seen: ReceivedStream) -> list[str]:
-    return [event.text for event in events_of_kind(seen, Notice)]
+def noted(stream: ReceivedStream) -> list[str]:
+    return [event.text for event in events_of_kind(stream, Notice)]
 
 
-async def kept(desk: NotesAgent, person: Person, seen: ReceivedStream) -> tuple[RunLog, RunRow]:
+async def kept(desk: NotesAgent, person: Person, stream: ReceivedStream) -> tuple[RunLog, RunRow]:
     """The log of whoever decides whether the agent's tools ask, and the agent's run in it."""
-    log, task_id = person.storage.log, seen.task_id
+    log, task_id = person.storage.log, stream.task_id
     if desk.where == "remote":
         [(_, task_id)] = await log.list_remote_tasks(task_id)
         assert desk.kept is not None
@@ -64,7 +66,7 @@ async def kept(desk: NotesAgent, person: Person, seen: ReceivedStream) -> tuple[
     return log, row
 
 
-# --- always -------------------------------------------------------------------------------------------------------------
+# --- always ---------------------------------------------------------------------------------------
 
 
 @everywhere
@@ -74,17 +76,17 @@ async def test_always_holds_for_this_tool_of_this_agent_in_this_conversation(
     desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
     shelf = NotesAgent(tmp_path, DOING, where, name="shelf")
     async with run_in_memory(desk, shelf) as person:
-        seen = await person.ask("desk drop_note a")
-        first = await person.answer(seen, {only_request_id(seen): ALWAYS})
-        again = await person.ask("desk drop_note b c", contextId=seen.context_id)
+        stream = await person.ask("desk drop_note a")
+        first = await person.answer(stream, {only_request_id(stream): ALWAYS})
+        again = await person.ask("desk drop_note b c", contextId=stream.context_id)
         assert (again.last.state, requests(again)) == ("completed", [])
         assert [call["note"] for call in desk.recorded_calls] == ["a", "b", "c"]
         others = [
-            await person.ask("shelf drop_note d", contextId=seen.context_id),
+            await person.ask("shelf drop_note d", contextId=stream.context_id),
             await person.ask("desk drop_note d"),
         ]
         await person.client.call(V10.cancel, {"id": others[0].task_id})
-        others.append(await person.ask("desk move_note d", contextId=seen.context_id))
+        others.append(await person.ask("desk move_note d", contextId=stream.context_id))
     assert noted(first) == ["drop_note of desk runs without asking in this conversation from now on."]
     assert noted(again) == []
     assert [other.last.state for other in others] == ["input-required"] * 3
@@ -102,14 +104,14 @@ async def test_what_was_asked_before_always_still_waits_for_its_own_decision(
     drops = [Turn(*(Call("drop_note", {"note": note}) for note in notes)) for notes in ("abc", always)]
     desk = NotesAgent(tmp_path, Script(*drops, Turn(Say("Done."))), where)
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
-        ids = request_ids_by_note(seen)
-        one = await person.answer(seen, {ids.pop(always): ALWAYS})
-        assert (one.last.state, set(events_of_kind(one, Paused)[-1].requests)) == (
+        stream = await person.ask()
+        ids = request_ids_by_note(stream)
+        first = await person.answer(stream, {ids.pop(always): ALWAYS})
+        assert (first.last.state, set(events_of_kind(first, Paused)[-1].requests)) == (
             "input-required",
             set(ids.values()),
         )
-        rest = await person.answer(seen, {request_id: {"type": "reject"} for request_id in ids.values()})
+        rest = await person.answer(stream, {request_id: {"type": "reject"} for request_id in ids.values()})
     assert (rest.last.state, requests(rest)) == ("completed", [])
     assert [call["note"] for call in desk.recorded_calls] == [
         always,
@@ -121,13 +123,13 @@ async def test_what_was_asked_before_always_still_waits_for_its_own_decision(
 async def test_only_an_approval_can_be_for_always(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
     async with run_in_memory(desk) as person:
-        seen = await person.ask("desk drop_note a")
+        stream = await person.ask("desk drop_note a")
         await person.answer(
-            seen, {only_request_id(seen): {"type": "edit", "arguments": {"note": "z"}, "always": True}}
+            stream, {only_request_id(stream): {"type": "edit", "arguments": {"note": "z"}, "always": True}}
         )
-        edited = await person.ask("desk drop_note b", contextId=seen.context_id)
+        edited = await person.ask("desk drop_note b", contextId=stream.context_id)
         await person.answer(edited, {only_request_id(edited): {"type": "approve", "always": "yes"}})
-        unclear = await person.ask("desk drop_note c", contextId=seen.context_id)
+        unclear = await person.ask("desk drop_note c", contextId=stream.context_id)
     assert (edited.last.state, unclear.last.state) == ("input-required", "input-required")
     assert [call["note"] for call in desk.recorded_calls] == ["z", "b"]
 
@@ -136,14 +138,14 @@ async def test_only_an_approval_can_be_for_always(tmp_path: Path, where: Where) 
 async def test_always_can_be_taken_back(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
     async with run_in_memory(desk) as person:
-        seen = await person.ask("desk drop_note a")
-        await person.answer(seen, {only_request_id(seen): ALWAYS})
-        log, row = await kept(desk, person, seen)
-        assert [one.tool for one in await log.list_allowances(row.owner, row.context_id)] == [
+        stream = await person.ask("desk drop_note a")
+        await person.answer(stream, {only_request_id(stream): ALWAYS})
+        log, row = await kept(desk, person, stream)
+        assert [allowance.tool for allowance in await log.list_allowances(row.owner, row.context_id)] == [
             "desk/drop_note"
         ]
         assert await log.disallow(row.owner, row.context_id, "desk/drop_note")
-        again = await person.ask("desk drop_note b", contextId=seen.context_id)
+        again = await person.ask("desk drop_note b", contextId=stream.context_id)
     assert again.last.state == "input-required"
     assert [call["note"] for call in desk.recorded_calls] == ["a"]
 
@@ -153,16 +155,16 @@ async def test_always_outlives_the_server(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
     async with open_sessions(tmp_path) as sessions:
         async with run_on_disk(desk, sessions) as person:
-            seen = await person.ask("desk drop_note a")
-            await person.answer(seen, {only_request_id(seen): ALWAYS})
+            stream = await person.ask("desk drop_note a")
+            await person.answer(stream, {only_request_id(stream): ALWAYS})
         async with run_on_disk(desk, sessions) as person:
-            again = await person.ask("desk drop_note b", contextId=seen.context_id)
+            again = await person.ask("desk drop_note b", contextId=stream.context_id)
             other = await person.ask("desk drop_note c")
     assert (again.last.state, other.last.state) == ("completed", "input-required")
     assert [call["note"] for call in desk.recorded_calls] == ["a", "b"]
 
 
-# --- a restart between the question and the decision ----------------------------------------------------------------------
+# --- a restart between the question and the decision ----------------------------------------------
 
 
 @everywhere
@@ -174,13 +176,13 @@ async def test_a_decision_after_a_restart_of_the_supervisor(
     answer = {"type": decision, **({"arguments": {"note": "z"}} if decision == "edit" else {})}
     async with open_sessions(tmp_path) as sessions, desk.placed(sessions) as agent:
         async with run_supervisor_with(desk, [agent], in_folder(tmp_path)) as person:
-            seen = await person.ask("desk drop_note a b")
-            ids = {request["arguments"]["note"]: request["request_id"] for request in requests(seen)}
-            await person.answer(seen, {ids["b"]: approval_decision()})
+            stream = await person.ask("desk drop_note a b")
+            ids = {request["arguments"]["note"]: request["request_id"] for request in requests(stream)}
+            await person.answer(stream, {ids["b"]: approval_decision()})
         async with run_supervisor_with(desk, [agent], in_folder(tmp_path)) as person:
             assert [call["note"] for call in desk.recorded_calls] == ["b"]
-            repeated = await person.refused(seen, {ids["b"]: approval_decision()})
-            more = await person.answer(seen, {ids["a"]: answer})
+            repeated = await person.refused(stream, {ids["b"]: approval_decision()})
+            more = await person.answer(stream, {ids["a"]: answer})
     assert "was already answered by" in repeated
     assert more.last.state == "completed"
     assert [call["note"] for call in desk.recorded_calls] == {
@@ -201,10 +203,10 @@ def check_cut_off(desk: NotesAgent, more: ReceivedStream) -> None:
     assert more.last.state == "completed"
 
 
-async def approving(person: Person, desk: NotesAgent, seen: ReceivedStream) -> AsyncIterator[Frame]:
+async def approving(person: Person, desk: NotesAgent, stream: ReceivedStream) -> AsyncIterator[Frame]:
     """What follows the approval; returns when the tool has been called."""
     message = V10.message(
-        V10.data({"resume": {only_request_id(seen): approval_decision()}}), taskId=seen.task_id
+        V10.data({"resume": {only_request_id(stream): approval_decision()}}), taskId=stream.task_id
     )
     frames = person.client.open(V10.stream, message)
     await anext(frames)
@@ -218,13 +220,13 @@ async def test_an_approved_call_that_a_stop_of_the_supervisor_cut_off_is_not_mad
     desk = NotesAgent(tmp_path, DOING, outer=OUTER)
     async with open_sessions(tmp_path) as sessions:
         async with run_on_disk(desk, sessions) as person:
-            seen = await person.ask("desk hold_note a")
-            frames = await approving(person, desk, seen)
+            stream = await person.ask("desk hold_note a")
+            frames = await approving(person, desk, stream)
         with contextlib.suppress(Exception):
             await frames.aclose()  # type: ignore[attr-defined]
         async with run_on_disk(desk, sessions) as person:
             follow = person.client.open(
-                V10.subscribe, {"id": seen.task_id}, last_event_id=f"{seen.task_id}:0"
+                V10.subscribe, {"id": stream.task_id}, last_event_id=f"{stream.task_id}:0"
             )
             more = ReceivedStream([frame async for frame in follow])
     check_cut_off(desk, more)
@@ -242,8 +244,8 @@ async def test_an_approved_call_that_a_stop_of_the_agents_service_cut_off_is_not
         run_supervisor_with(desk, [far]) as person,
     ):
         async with desk.served(sessions, in_folder(tmp_path), first):
-            seen = await person.ask("desk hold_note a")
-            frames = await approving(person, desk, seen)
+            stream = await person.ask("desk hold_note a")
+            frames = await approving(person, desk, stream)
         async with desk.served(sessions, in_folder(tmp_path), socket.create_server(("127.0.0.1", port))):
             more = ReceivedStream([frame async for frame in frames])
     check_cut_off(desk, more)

@@ -1,4 +1,6 @@
-"""A model that does not stop: every bound ends in an answer or in a sentence, for the supervisor, its agents and theirs."""
+"""A model that does not stop: every bound ends in an answer or in a sentence, for the supervisor, its
+agents and theirs.
+"""
 
 import random
 import uuid
@@ -54,36 +56,38 @@ def delegating(to: str = "digger", last: str = "It said: {{tool:task}}") -> Scri
     )
 
 
-def notices(seen: ReceivedStream) -> list[str]:
-    return [frame.status_text for frame in seen.frames if frame.state == "working" and frame.status_text]
+def notices(stream: ReceivedStream) -> list[str]:
+    return [frame.status_text for frame in stream.frames if frame.state == "working" and frame.status_text]
 
 
-def assert_readable(seen: ReceivedStream) -> None:
+def assert_readable(stream: ReceivedStream) -> None:
     for word in (b"Traceback", b"GraphRecursionError", b"recursion_limit", b".py"):
-        assert word not in seen.raw
+        assert word not in stream.raw
 
 
 def within(limit: int) -> range:
-    """How many model calls a limit of steps allows: a call and its tools are two steps, and the last call is kept for an answer."""
+    """How many model calls a limit of steps allows: a call and its tools are two steps, and the last call
+    is kept for an answer.
+    """
     return range(limit // 2 - 2, limit // 2 + 2)
 
 
-# --- steps of the graph -----------------------------------------------------------------------------------------------
+# --- steps of the graph ---------------------------------------------------------------------------
 
 
 async def test_a_supervisor_that_never_stops_calling_fails_with_a_sentence() -> None:
     model, mine = restless(), Mine()
     async with supervisor(model, tools=[mine.tool], env={"LANGGRAPH_RECURSION_LIMIT": "30"}) as client:
-        seen = await client.ask("Dig")
-        assert seen.last.state == "failed"
-        assert seen.last.status_text == TOO_MANY
-        assert not seen.named("final_result")
+        stream = await client.ask("Dig")
+        assert stream.last.state == "failed"
+        assert stream.last.status_text == TOO_MANY
+        assert not stream.named("final_result")
         assert len(model.requests) in within(30)
         assert len({str(request.messages[-1].text) for request in model.requests}) == len(model.requests), (
             "ever-different calls"
         )
-        assert_readable(seen)
-        assert (await client.ask("Dig again", contextId=seen.context_id)).last.status_text == TOO_MANY
+        assert_readable(stream)
+        assert (await client.ask("Dig again", contextId=stream.context_id)).last.status_text == TOO_MANY
 
 
 async def test_an_agent_that_never_stops_calling_fails_alone_and_the_supervisor_answers() -> None:
@@ -91,12 +95,12 @@ async def test_an_agent_that_never_stops_calling_fails_alone_and_the_supervisor_
     async with supervisor(
         delegating(), agents=[agent("digger", model, mine.tool)], env={"LANGGRAPH_RECURSION_LIMIT": "30"}
     ) as client:
-        seen = await client.ask("Dig")
-        assert seen.answer == f"It said: {DELEGATED}"
-        assert seen.last.state == "completed"
-        assert seen.notifications[-1] == "❌ Supervisor: Digger failed\n"
+        stream = await client.ask("Dig")
+        assert stream.answer == f"It said: {DELEGATED}"
+        assert stream.last.state == "completed"
+        assert stream.notifications[-1] == "❌ Supervisor: Digger failed\n"
         assert len(model.requests) in within(30)
-        assert_readable(seen)
+        assert_readable(stream)
 
 
 @pytest.mark.parametrize("limit", [12, 60])
@@ -110,9 +114,9 @@ async def test_the_limit_of_steps_reaches_every_agent_and_their_agents(limit: in
         await client.ask("Dig")
     for to in (digger, outer):
         async with supervisor(delegating(to.definition.name), agents=[to], env=env) as client:
-            seen = await client.ask("Dig")
-            assert TOO_MANY in seen.answer
-            assert_readable(seen)
+            stream = await client.ask("Dig")
+            assert TOO_MANY in stream.answer
+            assert_readable(stream)
     counts = {name: len(model.requests) for name, model in models.items()}
     assert all(count in within(limit) for count in counts.values()), counts
     assert len(set(counts.values())) == 1, counts
@@ -122,10 +126,10 @@ async def test_the_limit_of_steps_reaches_every_agent_and_their_agents(limit: in
 async def test_a_model_that_obeys_answers_within_the_steps_it_has(limit: int) -> None:
     model, mine = obedient(), Mine()
     async with supervisor(model, tools=[mine.tool], env={"LANGGRAPH_RECURSION_LIMIT": str(limit)}) as client:
-        seen = await client.ask("Dig")
-        assert seen.answer == f"Found {mine.given[-1]}."
-        assert seen.last.state == "completed"
-        assert notices(seen) == ["I stop using tools and answer now: the limit of steps is near."]
+        stream = await client.ask("Dig")
+        assert stream.answer == f"Found {mine.given[-1]}."
+        assert stream.last.state == "completed"
+        assert notices(stream) == ["I stop using tools and answer now: the limit of steps is near."]
         assert 2 * len(model.requests) - 1 <= limit
         assert [bool(request.tools) for request in model.requests] == [True] * (len(model.requests) - 1) + [
             False
@@ -137,10 +141,10 @@ async def test_an_agent_that_obeys_answers_within_the_steps_it_has() -> None:
     async with supervisor(
         delegating(), agents=[agent("digger", model, mine.tool)], env={"LANGGRAPH_RECURSION_LIMIT": "30"}
     ) as client:
-        seen = await client.ask("Dig")
-        assert seen.answer == f"It said: Found {mine.given[-1]}."
+        stream = await client.ask("Dig")
+        assert stream.answer == f"It said: Found {mine.given[-1]}."
         assert len(model.requests) in within(30)
-        assert seen.notifications[-1] == "✅ Supervisor: Digger completed\n"
+        assert stream.notifications[-1] == "✅ Supervisor: Digger completed\n"
 
 
 @pytest.mark.parametrize(
@@ -150,12 +154,12 @@ async def test_an_agent_that_obeys_answers_within_the_steps_it_has() -> None:
 )
 async def test_a_recursion_error_of_a_graph_is_told_as_a_sentence(error: Exception) -> None:
     async with supervisor(Script(Turn(Fail(error=error)))) as client:
-        seen = await client.ask("Dig")
-        assert (seen.last.state, seen.last.status_text) == ("failed", TOO_MANY)
-        assert_readable(seen)
+        stream = await client.ask("Dig")
+        assert (stream.last.state, stream.last.status_text) == ("failed", TOO_MANY)
+        assert_readable(stream)
 
 
-# --- model calls and tool calls ---------------------------------------------------------------------------------------
+# --- model calls and tool calls -------------------------------------------------------------------
 
 Limited = tuple[dict[str, str], int, str]
 LIMITS: list[Limited] = [
@@ -179,9 +183,9 @@ async def test_the_last_turn_has_no_tools_an_answer_comes_and_people_are_told(
 ) -> None:
     model, mine = obedient(), Mine()
     async with supervisor(model, tools=[mine.tool], env=env) as client:
-        seen = await client.ask("Dig")
-        assert seen.answer == f"Found {mine.given[-1]}."
-        assert notices(seen) == [notice]
+        stream = await client.ask("Dig")
+        assert stream.answer == f"Found {mine.given[-1]}."
+        assert notices(stream) == [notice]
         assert len(model.requests) == calls
         assert len(mine.given) == calls - 1
         assert [bool(request.tools) for request in model.requests] == [True] * (calls - 1) + [False]
@@ -211,9 +215,9 @@ async def test_an_agent_has_counts_of_its_own(env: dict[str, str], calls: int, n
         Turn(Say("It said: {{tool:task}}")),
     )
     async with supervisor(twice, agents=[agent("digger", model, mine.tool)], env=env) as client:
-        seen = await client.ask("Dig")
-        assert seen.answer == f"It said: Found {mine.given[-1]}."
-        assert notices(seen) == [notice] * 2
+        stream = await client.ask("Dig")
+        assert stream.answer == f"It said: Found {mine.given[-1]}."
+        assert notices(stream) == [notice] * 2
         assert len(model.requests) == 2 * calls
 
 
@@ -223,12 +227,12 @@ async def test_a_model_that_calls_on_without_tools_is_stopped_at_once(
 ) -> None:
     model, mine = restless(), Mine()
     async with supervisor(model, tools=[mine.tool], env=env) as client:
-        seen = await client.ask("Dig")
-        assert (seen.last.state, seen.last.status_text) == ("failed", TOO_MANY)
-        assert notices(seen) == [notice]
+        stream = await client.ask("Dig")
+        assert (stream.last.state, stream.last.status_text) == ("failed", TOO_MANY)
+        assert notices(stream) == [notice]
         assert len(model.requests) == calls
         assert len(mine.given) == calls - 1
-        assert_readable(seen)
+        assert_readable(stream)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +246,9 @@ async def test_a_structured_answer_is_no_call_too_many(env: dict[str, str]) -> N
 
     model, mine = ScriptedChatModel(script=Script(turn)), Mine()
     async with supervisor(model, tools=[mine.tool], env={**env, "USE_STRUCTURED_RESPONSE": "true"}) as client:
-        seen = await client.ask("Dig")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert seen.answer == f"Found {mine.given[-1]}."
+        stream = await client.ask("Dig")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert stream.answer == f"Found {mine.given[-1]}."
 
 
 async def test_a_limit_of_one_model_call_is_an_answer_without_tools() -> None:
@@ -256,7 +260,7 @@ async def test_a_limit_of_one_model_call_is_an_answer_without_tools() -> None:
         assert [request.tools for request in model.requests] == [()]
 
 
-# --- the size of results ----------------------------------------------------------------------------------------------
+# --- the size of results --------------------------------------------------------------------------
 
 
 def long_text(_: int) -> str:
@@ -286,14 +290,14 @@ async def test_a_long_result_is_cut_before_a_model_sees_it(
     async with supervisor(
         delegating() if inside else model, agents=agents, tools=[] if inside else [dig], env=env
     ) as client:
-        seen = await client.ask("Dig")
-        assert seen.last.state == "completed"
+        stream = await client.ask("Dig")
+        assert stream.last.state == "completed"
     [result] = model.requests[-1].tool_results["dig"]
-    cut, mark, told = result.partition("\n[Output truncated")
+    cut, mark, note = result.partition("\n[Output truncated")
     assert len(cut) == 1000
     assert mark
-    assert "characters in all" in told
-    assert cut.partition("head=")[2][:32] in seen.answer
+    assert "characters in all" in note
+    assert cut.partition("head=")[2][:32] in stream.answer
 
 
 async def test_a_result_within_the_bound_is_left_alone() -> None:

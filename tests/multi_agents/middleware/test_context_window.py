@@ -1,4 +1,6 @@
-"""Long conversations against a provider with a small window: every answer is right, every history whole, and no summary is seen."""
+"""Long conversations against a provider with a small window: every answer is right, every history whole,
+and no summary is seen.
+"""
 
 import json
 import random
@@ -86,15 +88,15 @@ def expected(archive: Archive, word: str, ways: Mapping[str, tuple[tuple[str, ..
 
 async def converse(client: Client, archive: Archive, turns: int) -> list[ReceivedStream]:
     """Asks one question after another on one context; each answer holds the values of its own turn."""
-    seen: list[ReceivedStream] = []
+    streams: list[ReceivedStream] = []
     for number in range(turns):
         word = list(WAYS)[number % len(WAYS)]
-        more = {"contextId": seen[0].context_id} if seen else {}
-        seen.append(await client.ask(f"Question {number}: {word}.", **more))
-        assert seen[-1].last.state == "completed", seen[-1].last.status_text
-        assert seen[-1].answer == expected(archive, word)
-        assert seen[-1].streamed_texts[-1] == seen[-1].answer
-    return seen
+        more = {"contextId": streams[0].context_id} if streams else {}
+        streams.append(await client.ask(f"Question {number}: {word}.", **more))
+        assert streams[-1].last.state == "completed", streams[-1].last.status_text
+        assert streams[-1].answer == expected(archive, word)
+        assert streams[-1].streamed_texts[-1] == streams[-1].answer
+    return streams
 
 
 def assert_whole(server: ModelServer, most_overflows: int) -> None:
@@ -103,12 +105,12 @@ def assert_whole(server: ModelServer, most_overflows: int) -> None:
     assert len(overflow_refusals(server)) <= most_overflows
 
 
-async def assert_unseen(client: Client, seen: list[ReceivedStream], words: list[str]) -> None:
+async def assert_unseen(client: Client, streams: list[ReceivedStream], words: list[str]) -> None:
     """None of the words is in any byte of a stream or in any task."""
-    for one in seen:
-        task = json.dumps(await client.call("tasks/get", {"id": one.task_id}))
+    for received in streams:
+        task = json.dumps(await client.call("tasks/get", {"id": received.task_id}))
         for word in (*words, SUMMARY):
-            assert word.encode() not in one.raw
+            assert word.encode() not in received.raw
             assert word not in task
 
 
@@ -118,7 +120,7 @@ def summaries_of(request: Request) -> list[str]:
     ]
 
 
-# --- many turns -------------------------------------------------------------------------------------------------------
+# --- many turns -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,13 +133,13 @@ async def test_many_turns_with_large_results_are_all_answered(
     async with run_behind_provider(
         provider, book(summaries.script), tools=archive.tools, max_context_tokens=window
     ) as (server, client):
-        seen = await converse(client, archive, turns)
+        stream = await converse(client, archive, turns)
         assert_whole(server, most_overflows=6)
         assert overflow_refusals(server), "the window was small enough to matter"
         assert len(summaries.said) >= turns // 10
-        await assert_unseen(client, seen, summaries.said)
-        for said in summaries.said:
-            assert any(said in text for request in server.requests for text in summaries_of(request)), (
+        await assert_unseen(client, stream, summaries.said)
+        for summary in summaries.said:
+            assert any(summary in text for request in server.requests for text in summaries_of(request)), (
                 "each summary was used"
             )
         assert summaries.said[-1] in "".join(summaries_of(server.requests[-1])), (
@@ -152,11 +154,11 @@ async def test_a_summary_is_kept_and_used_until_there_is_a_newer_one() -> None:
     ) as (server, client):
         await converse(client, archive, 10)
         used = [
-            next(said for said in summaries.said if said in text)
+            next(summary for summary in summaries.said if summary in text)
             for request in server.requests
             for text in summaries_of(request)
         ]
-        order = [summaries.said.index(said) for said in used]
+        order = [summaries.said.index(summary) for summary in used]
         assert order == sorted(order)
         assert len(used) > len(summaries.said), "a summary serves several requests"
 
@@ -173,10 +175,10 @@ async def test_with_a_known_window_old_turns_are_summarised_before_anything_is_r
         server,
         client,
     ):
-        seen = await converse(client, archive, 7)
+        stream = await converse(client, archive, 7)
         assert server.refusals == []
         assert summaries.said
-        await assert_unseen(client, seen, summaries.said)
+        await assert_unseen(client, stream, summaries.said)
 
 
 async def test_a_conversation_within_the_window_is_never_summarised() -> None:
@@ -198,10 +200,12 @@ async def test_conversations_have_summaries_of_their_own() -> None:
         start = len(server.requests)
         await converse(client, archive, 5)
         assert len(summaries.said) > len(first)
-        assert not any(said in str(request.raw) for request in server.requests[start:] for said in first)
+        assert not any(
+            summary in str(request.raw) for request in server.requests[start:] for summary in first
+        )
 
 
-# --- summarising that fails -------------------------------------------------------------------------------------------
+# --- summarising that fails -----------------------------------------------------------------------
 
 TROUBLES: dict[str, tuple[Item, ...]] = {
     "down": (Fail(500),),
@@ -220,15 +224,15 @@ async def test_when_summarising_fails_the_outline_is_kept_and_the_question_answe
     async with run_behind_provider(
         OPENAI, book(Script(Turn(*items))), tools=archive.tools, max_context_tokens=4000
     ) as (server, client):
-        seen = await converse(client, archive, 6)
+        streams = await converse(client, archive, 6)
         assert_whole(server, most_overflows=6)
-        [kept] = summaries_of(server.requests[-1])
-        assert "Question 0: single." in kept
-        assert seen[0].answer in kept
-        await assert_unseen(client, seen, ["Half a sum"])
+        [outline] = summaries_of(server.requests[-1])
+        assert "Question 0: single." in outline
+        assert streams[0].answer in outline
+        await assert_unseen(client, streams, ["Half a sum"])
 
 
-# --- one turn that is too much ----------------------------------------------------------------------------------------
+# --- one turn that is too much --------------------------------------------------------------------
 
 MANY = tuple(f"read_{number}" for number in range(14))
 HEAPS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -248,11 +252,11 @@ async def test_a_turn_whose_own_results_exceed_the_window_is_answered(provider: 
         server,
         client,
     ):
-        seen = await client.ask("One heap.")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert seen.answer == expected(archive, "heap", ways)
+        stream = await client.ask("One heap.")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert stream.answer == expected(archive, "heap", ways)
         assert_whole(server, most_overflows=4)
-        again = await client.ask("Another heap.", contextId=seen.context_id)
+        again = await client.ask("Another heap.", contextId=stream.context_id)
         assert again.answer == expected(archive, "heap", ways)
 
 
@@ -264,9 +268,9 @@ async def test_a_turn_with_very_many_results_is_answered() -> None:
         server,
         client,
     ):
-        seen = await client.ask("One heap.")
-        assert seen.last.state == "completed", seen.last.status_text
-        assert seen.answer == f"Report: {archive.values[names[-1]]}"
+        stream = await client.ask("One heap.")
+        assert stream.last.state == "completed", stream.last.status_text
+        assert stream.answer == f"Report: {archive.values[names[-1]]}"
         assert_whole(server, most_overflows=6)
 
 
@@ -277,8 +281,8 @@ async def test_a_refusal_that_nothing_helps_against_is_told_and_teaches_nothing(
     )
     casting = Book({"^Never": Script(Turn(refused)), "": Script(Turn(Call("read")), reporting("read"))})
     async with run_behind_provider(OPENAI, casting, tools=archive.tools) as (server, client):
-        seen = await client.ask("Never")
-        assert (seen.last.state, seen.last.status_text) == (
+        stream = await client.ask("Never")
+        assert (stream.last.state, stream.last.status_text) == (
             "failed",
             "The conversation is too long for the model. Start a new one, or ask for less at once.",
         )
@@ -311,10 +315,10 @@ async def test_an_agent_whose_results_exceed_the_window_answers(provider: Provid
     ):
         context: dict[str, Any] = {}
         for _ in range(3):
-            seen = await client.ask("Ask", **context)
-            assert seen.last.state == "completed", seen.last.status_text
-            assert seen.answer == "It says: Report: " + " ".join(archive.values[name] for name in MANY)
-            context = {"contextId": seen.context_id}
+            stream = await client.ask("Ask", **context)
+            assert stream.last.state == "completed", stream.last.status_text
+            assert stream.answer == "It says: Report: " + " ".join(archive.values[name] for name in MANY)
+            context = {"contextId": stream.context_id}
         assert_whole(server, most_overflows=6)
 
 
@@ -326,30 +330,30 @@ async def test_a_question_that_is_longer_than_the_window_is_answered(provider: P
         server,
         client,
     ):
-        seen = await client.ask("Look at this. " + random.randbytes(20_000).hex())
-        assert seen.answer == f"Report: {archive.values['read']}"
+        stream = await client.ask("Look at this. " + random.randbytes(20_000).hex())
+        assert stream.answer == f"Report: {archive.values['read']}"
         assert_whole(server, most_overflows=6)
-        again = await client.ask("And again.", contextId=seen.context_id)
+        again = await client.ask("And again.", contextId=stream.context_id)
         assert again.answer == f"Report: {archive.values['read']}"
         assert_whole(server, most_overflows=6)
 
 
-# --- a conversation of words ------------------------------------------------------------------------------------------
+# --- a conversation of words ----------------------------------------------------------------------
 
 
 async def test_long_answers_are_summarised_too() -> None:
-    summaries, said = Summaries(), list[str]()
+    summaries, answers = Summaries(), list[str]()
 
     def talk(request: Request) -> Turn:
-        said.append(uuid.uuid4().hex)
-        return Turn(Say(f"{said[-1]} ", random.randbytes(1000).hex()))
+        answers.append(uuid.uuid4().hex)
+        return Turn(Say(f"{answers[-1]} ", random.randbytes(1000).hex()))
 
     casting = Book({SUMMARISING: summaries.script}, default=Script(talk))
     async with run_behind_provider(OPENAI, casting, max_context_tokens=3000) as (server, client):
-        seen = [await client.ask("Talk")]
+        streams = [await client.ask("Talk")]
         for _ in range(11):
-            seen.append(await client.ask("Go on", contextId=seen[0].context_id))
-            assert seen[-1].answer.startswith(said[-1])
+            streams.append(await client.ask("Go on", contextId=streams[0].context_id))
+            assert streams[-1].answer.startswith(answers[-1])
         assert_whole(server, most_overflows=6)
         assert summaries.said
-        await assert_unseen(client, seen, summaries.said)
+        await assert_unseen(client, streams, summaries.said)

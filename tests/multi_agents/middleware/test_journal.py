@@ -1,4 +1,6 @@
-"""Calls that change something: which are journalled, what becomes of one that a stop cut off, and how people say what happened."""
+"""Calls that change something: which are journalled, what becomes of one that a stop cut off, and how
+people say what happened.
+"""
 
 import asyncio
 import contextlib
@@ -75,9 +77,9 @@ class Stage:
             (await self.client.http.get(f"{self.client.url}v1/tasks/{self.task_id}/calls")).json()["calls"]
         )
 
-    async def say(self, key: str, said: Any, **more: Any) -> Any:
+    async def say(self, key: str, outcome: Any, **more: Any) -> Any:
         url = f"{self.client.url}v1/tasks/{self.task_id}/calls/{quote(key, safe='')}/outcome"
-        return await self.client.http.post(url, json=said, **more)
+        return await self.client.http.post(url, json=outcome, **more)
 
     async def seen_by_the_model(self, question: str) -> list[str]:
         """Asks in the same conversation; what the model then sees of the user's side."""
@@ -102,7 +104,7 @@ async def cut_off(folder: Path, repos: Repos, *, lost: str = "") -> AsyncIterato
         yield Stage(client, storage, model, first.update["id"], first.update["contextId"])
 
 
-# --- what is journalled -----------------------------------------------------------------------------------------------
+# --- what is journalled ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,9 +129,9 @@ async def test_calls_that_may_change_something_are_journalled(
             "raw", raw_stdio_server(), ToolPolicy(allow=("who", "read_who"), **policy)
         )
         async with supervisor(delegating, agents=[agent("desk", script, *tools)]) as client:
-            seen = await client.ask("Who?")
-            calls = (await client.http.get(f"{client.url}v1/tasks/{seen.task_id}/calls")).json()["calls"]
-    assert seen.answer == "It is done."
+            stream = await client.ask("Who?")
+            calls = (await client.http.get(f"{client.url}v1/tasks/{stream.task_id}/calls")).json()["calls"]
+    assert stream.answer == "It is done."
     assert sorted(call["tool"] for call in calls) == sorted(journalled)
     assert {call["state"] for call in calls} <= {"done"}
 
@@ -160,14 +162,14 @@ async def test_a_run_whose_state_is_lost_does_not_begin_again_after_a_call(tmp_p
         frames = stage.client.open(
             "tasks/resubscribe", {"id": stage.task_id}, last_event_id=f"{stage.task_id}:0"
         )
-        seen = ReceivedStream([frame async for frame in frames])
-        assert seen.last.state == "failed"
-        assert "the state of this run is lost. It had called create_repo before" in seen.last.status_text
+        stream = ReceivedStream([frame async for frame in frames])
+        assert stream.last.state == "failed"
+        assert "the state of this run is lost. It had called create_repo before" in stream.last.status_text
         assert [call["state"] for call in await stage.calls()] == ["unknown"]
     assert repos.made == ["cai"]
 
 
-# --- what people say --------------------------------------------------------------------------------------------------
+# --- what people say ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("outcome", "words"), [("done", "took effect"), ("not_done", "did not take effect")])
@@ -197,8 +199,8 @@ async def test_only_the_owner_sees_a_call_and_says_what_became_of_it(tmp_path: P
     storage = in_folder(tmp_path)
     async with supervisor_on(storage, stage.model, key=KEY) as stranger:
         theirs = Stage(stranger, storage, stage.model, stage.task_id, stage.context_id)
-        seen = await stranger.http.get(f"{stranger.url}v1/tasks/{stage.task_id}/calls")
-        assert problem(seen, 404) == f"There is no task {stage.task_id}."
+        stream = await stranger.http.get(f"{stranger.url}v1/tasks/{stage.task_id}/calls")
+        assert problem(stream, 404) == f"There is no task {stage.task_id}."
         assert (
             problem(await theirs.say(call["key"], {"outcome": "done"}), 404)
             == f"There is no task {stage.task_id}."
@@ -222,8 +224,8 @@ async def test_what_cannot_be_taken_as_a_word_is_refused_with_a_sentence(tmp_pat
             [],
             "done",
         ]
-        for said in wrong:
-            assert "not_done" in problem(await stage.say(call["key"], said), 400)
+        for outcome in wrong:
+            assert "not_done" in problem(await stage.say(call["key"], outcome), 400)
         large = {"outcome": "done", "note": "x" * 70_000}
         assert "larger" in problem(await stage.say(call["key"], large), 400)
         plain = await stage.say(call["key"], {"outcome": "done"}, headers={"content-type": "text/plain"})
@@ -232,7 +234,7 @@ async def test_what_cannot_be_taken_as_a_word_is_refused_with_a_sentence(tmp_pat
             problem(await stage.say("tools/other", {"outcome": "done"}), 404)
             == "The task has no call tools/other."
         )
-        assert [one["state"] for one in await stage.calls()] == ["unknown"]
+        assert [journalled["state"] for journalled in await stage.calls()] == ["unknown"]
 
         assert (await stage.say(call["key"], {"outcome": "done"})).status_code == 200
         assert (await stage.say(call["key"], {"outcome": "done"})).status_code == 200, (
@@ -268,7 +270,7 @@ async def test_the_outcome_of_a_call_that_ended_or_works_is_nobodys_to_say(tmp_p
         )
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 async def test_the_command_lists_calls_and_takes_a_word(tmp_path: Path) -> None:
@@ -287,10 +289,10 @@ async def test_the_command_lists_calls_and_takes_a_word(tmp_path: Path) -> None:
         assert (other.code, "delete_repo" in other.err) == (1, True)
         missing = await outcome("no-task", CALL_ID, "--done")
         assert (missing.code, missing.err) == (1, "There is no task no-task.\n")
-        assert [one["state"] for one in await stage.calls()] == ["unknown"]
+        assert [journalled["state"] for journalled in await stage.calls()] == ["unknown"]
 
-        said = await outcome(stage.task_id, "create_repo", "--not-done", "--note", "It is not there.")
-        assert (said.code, said.err) == (
+        result = await outcome(stage.task_id, "create_repo", "--not-done", "--note", "It is not there.")
+        assert (result.code, result.err) == (
             0,
             "Noted: the user says that create_repo did not take effect. It is not there.\n",
         )

@@ -1,4 +1,6 @@
-"""A model that makes the same call again and again with the same result is told so, and has to answer in the end."""
+"""A model that makes the same call again and again with the same result is told so, and has to answer in
+the end.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -28,7 +30,7 @@ class Builds:
     """A tool that says how something is; it counts its calls."""
 
     def __init__(
-        self, said: Callable[[int], str] = lambda _: "running", metadata: dict[str, Any] | None = None
+        self, answer: Callable[[int], str] = lambda _: "running", metadata: dict[str, Any] | None = None
     ) -> None:
         self.calls = 0
 
@@ -36,7 +38,7 @@ class Builds:
         async def status(of: str) -> str:
             """How it is."""
             self.calls += 1
-            return said(self.calls)
+            return answer(self.calls)
 
         status.metadata = metadata
         self.tool: BaseTool = status
@@ -60,44 +62,44 @@ def delegating() -> ScriptedChatModel:
 
 def results(model: ScriptedChatModel, name: str = "status") -> list[str]:
     """What the model was shown of the tool."""
-    return [one.text for one in model.requests[-1].since_user if one.tool == name]
+    return [message.text for message in model.requests[-1].since_user if message.tool == name]
 
 
 def warned(model: ScriptedChatModel) -> list[bool]:
     """Which results told the model that it repeats itself."""
-    return ["the same call with the same result" in one for one in results(model)]
+    return ["the same call with the same result" in result for result in results(model)]
 
 
-def notices(seen: ReceivedStream) -> list[tuple[str, str, str]]:
-    return [(event.code, event.text, event.agent) for event in events_of_kind(seen, Notice)]
+def notices(stream: ReceivedStream) -> list[tuple[str, str, str]]:
+    return [(event.code, event.text, event.agent) for event in events_of_kind(stream, Notice)]
 
 
 async def test_the_third_time_the_model_is_told() -> None:
     model, builds = acting(*[Turn(LOOK)] * 3, Turn(Say("It runs."))), Builds()
     async with supervisor(model, tools=[builds.tool]) as client:
-        seen = await client.ask("How is the build?")
+        stream = await client.ask("How is the build?")
     first, second, third = results(model)
     assert (first, second) == ("running", "running")
     assert third.startswith("running\n\n[This is the same call with the same result for the 3. time.")
     assert "call wait first" in third
-    assert (seen.answer, notices(seen)) == ("It runs.", [])
+    assert (stream.answer, notices(stream)) == ("It runs.", [])
     assert all("status" in request.tools for request in model.requests)
 
 
 async def test_the_sixth_time_there_are_no_tools_any_more_people_are_told_and_an_answer_comes() -> None:
     model, builds = obedient(), Builds()
     async with supervisor(model, tools=[builds.tool]) as client:
-        seen = await client.ask("How is the build?")
+        stream = await client.ask("How is the build?")
         assert builds.calls == 6
         assert warned(model) == [False] * 2 + [True] * 4
         assert [bool(request.tools) for request in model.requests] == [True] * 6 + [False]
         assert [CANNOT in request.system for request in model.requests] == [False] * 6 + [True]
-        assert notices(seen) == [("loop_guard", NOTICE, "supervisor")]
+        assert notices(stream) == [("loop_guard", NOTICE, "supervisor")]
         assert [
-            frame.status_text for frame in seen.frames if frame.state == "working" and frame.status_text
+            frame.status_text for frame in stream.frames if frame.state == "working" and frame.status_text
         ] == [NOTICE]
-        assert (seen.last.state, seen.answer) == ("completed", "It runs.")
-        again = await client.ask("And now?", contextId=seen.context_id)
+        assert (stream.last.state, stream.answer) == ("completed", "It runs.")
+        again = await client.ask("And now?", contextId=stream.context_id)
     assert (again.answer, builds.calls, len(model.requests)) == ("It runs.", 12, 14)
     assert notices(again) == [("loop_guard", NOTICE, "supervisor")]
 
@@ -105,11 +107,11 @@ async def test_the_sixth_time_there_are_no_tools_any_more_people_are_told_and_an
 async def test_a_model_that_calls_on_is_ended_with_a_sentence() -> None:
     model, builds = acting(Turn(LOOK)), Builds()
     async with supervisor(model, tools=[builds.tool]) as client:
-        seen = await client.ask("How is the build?")
-    assert (seen.last.state, seen.last.status_text) == ("failed", TOO_MANY)
+        stream = await client.ask("How is the build?")
+    assert (stream.last.state, stream.last.status_text) == ("failed", TOO_MANY)
     assert (builds.calls, len(model.requests)) == (6, 7)
-    assert notices(seen) == [("loop_guard", NOTICE, "supervisor")]
-    assert b"Traceback" not in seen.raw
+    assert notices(stream) == [("loop_guard", NOTICE, "supervisor")]
+    assert b"Traceback" not in stream.raw
 
 
 async def test_a_structured_answer_is_no_call_too_many() -> None:
@@ -124,8 +126,8 @@ async def test_a_structured_answer_is_no_call_too_many() -> None:
     async with supervisor(
         acting(step), tools=[builds.tool], env={"USE_STRUCTURED_RESPONSE": "true"}
     ) as client:
-        seen = await client.ask("How is the build?")
-    assert (seen.last.state, seen.answer, builds.calls) == ("completed", "It runs.", 6)
+        stream = await client.ask("How is the build?")
+    assert (stream.last.state, stream.answer, builds.calls) == ("completed", "It runs.", 6)
 
 
 @pytest.mark.parametrize("differ", ["results", "arguments"])
@@ -139,9 +141,9 @@ async def test_what_differs_is_no_repetition(differ: str) -> None:
     ]
     model = acting(*looks, Turn(Say("It runs.")))
     async with supervisor(model, tools=[builds.tool]) as client:
-        seen = await client.ask("How is the build?")
-    assert (builds.calls, warned(model), notices(seen)) == (8, [False] * 8, [])
-    assert seen.answer == "It runs."
+        stream = await client.ask("How is the build?")
+    assert (builds.calls, warned(model), notices(stream)) == (8, [False] * 8, [])
+    assert stream.answer == "It runs."
 
 
 async def test_repetitions_need_not_follow_each_other() -> None:
@@ -153,11 +155,11 @@ async def test_repetitions_need_not_follow_each_other() -> None:
 
 
 async def test_a_change_in_between_does_not_end_the_count_of_what_came_before() -> None:
-    said = itertools.cycle(["running", "queued"])
-    model, builds = obedient(), Builds(lambda _: next(said))
+    states = itertools.cycle(["running", "queued"])
+    model, builds = obedient(), Builds(lambda _: next(states))
     async with supervisor(model, tools=[builds.tool]) as client:
-        seen = await client.ask("How is the build?")
-    assert (builds.calls, notices(seen)) == (11, [("loop_guard", NOTICE, "supervisor")])
+        stream = await client.ask("How is the build?")
+    assert (builds.calls, notices(stream)) == (11, [("loop_guard", NOTICE, "supervisor")])
 
 
 async def test_a_failure_that_repeats_is_a_repetition_and_stays_a_failure() -> None:
@@ -167,8 +169,10 @@ async def test_a_failure_that_repeats_is_a_repetition_and_stays_a_failure() -> N
     model, builds = acting(*[Turn(LOOK)] * 3, Turn(Say("It is away."))), Builds(fail)
     async with supervisor(model, tools=[builds.tool]) as client:
         await client.ask("How is the build?")
-    shown = [one for one in model.requests[-1].raw["messages"] if isinstance(one, ToolMessage)]
-    assert [one.status for one in shown] == ["error"] * 3
+    tool_messages = [
+        message for message in model.requests[-1].raw["messages"] if isinstance(message, ToolMessage)
+    ]
+    assert [message.status for message in tool_messages] == ["error"] * 3
     assert warned(model) == [False, False, True]
 
 
@@ -179,10 +183,10 @@ async def test_after_a_wait_the_count_begins_again() -> None:
         Builds(),
     )
     async with supervisor(model, tools=[builds.tool]) as client:
-        seen = await client.ask("How is the build?")
+        stream = await client.ask("How is the build?")
     assert results(model, "wait") == ["Waited 1 seconds."]
-    assert (builds.calls, warned(model), notices(seen)) == (4, [False] * 4, [])
-    assert seen.notifications[4:6] == [
+    assert (builds.calls, warned(model), notices(stream)) == (4, [False] * 4, [])
+    assert stream.notifications[4:6] == [
         "🔧 Supervisor: Calling tool: Wait\n",
         "✅ Supervisor: Tool Wait completed\n",
     ]
@@ -191,8 +195,8 @@ async def test_after_a_wait_the_count_begins_again() -> None:
 async def test_a_tool_marked_poll_may_be_repeated() -> None:
     model, builds = acting(*[Turn(LOOK)] * 8, Turn(Say("It runs."))), Builds(metadata={"poll": True})
     async with supervisor(model, tools=[builds.tool]) as client:
-        seen = await client.ask("How is the build?")
-    assert (builds.calls, warned(model), notices(seen), seen.answer) == (8, [False] * 8, [], "It runs.")
+        stream = await client.ask("How is the build?")
+    assert (builds.calls, warned(model), notices(stream), stream.answer) == (8, [False] * 8, [], "It runs.")
 
 
 @pytest.mark.parametrize(("poll", "calls"), [(("read_*",), 8), (("drop_*",), 6)], ids=["named", "not named"])
@@ -208,27 +212,27 @@ async def test_an_agents_definition_says_which_tools_may_be_repeated(
 
     desk = NotesAgent(tmp_path, Script(step), policy={"poll": poll})
     async with run_in_memory(desk) as person:
-        seen = await person.ask()
-    assert (len(desk.recorded_calls), seen.answer) == (calls, "So: Read.")
-    assert [code for code, _, _ in notices(seen)] == ([] if calls == 8 else ["loop_guard"])
+        stream = await person.ask()
+    assert (len(desk.recorded_calls), stream.answer) == (calls, "So: Read.")
+    assert [code for code, _, _ in notices(stream)] == ([] if calls == 8 else ["loop_guard"])
 
 
 async def test_an_agent_is_guarded_as_well_and_the_supervisor_goes_on() -> None:
     model, builds = obedient(), Builds()
     async with supervisor(delegating(), agents=[agent("builder", model, builds.tool)]) as client:
-        seen = await client.ask("How is the build?")
+        stream = await client.ask("How is the build?")
     assert builds.calls == 6
     assert warned(model) == [False] * 2 + [True] * 4
-    assert notices(seen) == [("loop_guard", NOTICE, "builder")]
-    assert seen.answer == "So: It runs."
+    assert notices(stream) == [("loop_guard", NOTICE, "builder")]
+    assert stream.answer == "So: It runs."
 
 
 async def test_an_agent_that_calls_on_fails_alone() -> None:
     async with supervisor(
         delegating(), agents=[agent("builder", acting(Turn(LOOK)), Builds().tool)]
     ) as client:
-        seen = await client.ask("How is the build?")
-    assert (seen.last.state, seen.answer) == ("completed", f"So: Agent builder failed: {TOO_MANY}")
+        stream = await client.ask("How is the build?")
+    assert (stream.last.state, stream.answer) == ("completed", f"So: Agent builder failed: {TOO_MANY}")
 
 
 async def test_the_count_goes_on_after_a_pause_and_a_restart(tmp_path: Path) -> None:
@@ -242,11 +246,11 @@ async def test_the_count_goes_on_after_a_pause_and_a_restart(tmp_path: Path) -> 
         paused = await Person(client, storage).ask()
         assert (paused.last.state, builds.calls) == ("input-required", 4)
     async with supervisor_on(storage := in_folder(tmp_path), model, tools=[builds.tool]) as client:
-        seen = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "yes"}})
+        stream = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "yes"}})
     assert builds.calls == 6
     assert warned(model) == [False] * 2 + [True] * 4
-    assert notices(seen) == [("loop_guard", NOTICE, "supervisor")]
-    assert seen.answer == "It runs."
+    assert notices(stream) == [("loop_guard", NOTICE, "supervisor")]
+    assert stream.answer == "It runs."
 
 
 class Router(OfflineModel):
@@ -255,12 +259,14 @@ class Router(OfflineModel):
     offered: list[set[str]] = []  # noqa: RUF012 - pydantic copies it
 
     def bind_tools(self, tools: Any, **more: Any) -> Any:
-        self.offered.append({one.name for one in tools})
+        self.offered.append({offered_tool.name for offered_tool in tools})
         return super().bind_tools(tools, **more)
 
 
 async def test_the_embedded_router_is_not_offered_to_wait_and_a_model_is(tmp_path: Path) -> None:
-    router, model, builds = Router(), acting(Turn(Say("Hello."))), Builds()
+    router = Router()
+    model = acting(Turn(Say("Hello.")))
+    builds = Builds()
     members = [agent("builder", None, builds.tool)]
     async with supervisor_on(in_folder(tmp_path / "a"), None, router=router, agents=members) as client:
         await client.ask("builder: show status of the build")

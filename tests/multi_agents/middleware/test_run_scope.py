@@ -1,4 +1,6 @@
-"""What a question may restrict and add: which agents its run may use, enforced and told, and instructions for it alone."""
+"""What a question may restrict and add: which agents its run may use, enforced and told, and instructions
+for it alone.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -21,15 +23,13 @@ from tests.support.storages import in_folder, supervisor_on
 from tests.support.workflow_processes import Person, statuses
 
 ECHO = Script(Turn(Say("You said {{user}}.")))
-ONLY, NONE, HEADING = (
-    "Only these agents may be used: ",
-    "No agent may be used here",
-    "# Instructions for this question\n",
-)
+ONLY = "Only these agents may be used: "
+NONE = "No agent may be used here"
+HEADING = "# Instructions for this question\n"
 
 
-def scope(**given: Any) -> dict[str, Any]:
-    return {"caipe.scope": given}
+def scope(**fields: Any) -> dict[str, Any]:
+    return {"caipe.scope": fields}
 
 
 def to(*names: str, text: str = "Look.") -> Turn:
@@ -47,19 +47,22 @@ async def say(client: Client, *parts: Any, dialect: Dialect = V10, **more: Any) 
 
 def offered(request: Request) -> list[str]:
     """The agents in the description of `task`, as the model got it."""
-    found = [
-        one["function"]["description"] for one in request.raw["tools"] if one["function"]["name"] == "task"
+    descriptions = [
+        tool["function"]["description"] for tool in request.raw["tools"] if tool["function"]["name"] == "task"
     ]
     return [
-        line[2:].partition(":")[0] for about in found for line in about.splitlines() if line.startswith("- ")
+        line[2:].partition(":")[0]
+        for about in descriptions
+        for line in about.splitlines()
+        if line.startswith("- ")
     ]
 
 
-def results(seen: ReceivedStream) -> dict[str, str]:
+def results(stream: ReceivedStream) -> dict[str, str]:
     """What became of each delegation."""
     return {
         event.call_id: event.outcome
-        for event in seen.events
+        for event in stream.events
         if isinstance(event, ToolFinished) and event.delegates
     }
 
@@ -79,7 +82,7 @@ class Desk:
         return [name for name, model in self.models.items() if model.requests]
 
 
-# --- what the model is told -------------------------------------------------------------------------------------------------
+# --- what the model is told -----------------------------------------------------------------------
 
 
 @both_versions
@@ -115,19 +118,21 @@ async def test_one_without_the_other() -> None:
             {"instructions": " "},
         ):
             await say(client, "Well?", scope(**bounds))
-    told = [(offered(one), ONLY in one.system, HEADING in one.system) for one in model.requests]
+    requests = [
+        (offered(request), ONLY in request.system, HEADING in request.system) for request in model.requests
+    ]
     every = ["jira", "github"]
-    assert told == [(["jira"], True, False), (every, False, True), *[(every, False, False)] * 3]
+    assert requests == [(["jira"], True, False), (every, False, True), *[(every, False, False)] * 3]
 
 
 @pytest.mark.parametrize("names", [[], ["unknown"], ["Jira", ""]], ids=str)
 async def test_when_none_is_left_the_model_is_told_and_none_is_asked(names: list[str]) -> None:
     model, desk = ScriptedChatModel(script=Script(to("jira"), Turn(Say("{{tool:task}}")))), Desk("jira")
     async with supervisor(model, agents=desk.agents) as client:
-        seen = await say(client, "Well?", scope(agents=names))
+        stream = await say(client, "Well?", scope(agents=names))
     assert NONE in model.requests[0].system
     assert "task" not in model.requests[0].tools
-    assert seen.answer == "There is no agent jira. The agents are: none."
+    assert stream.answer == "There is no agent jira. The agents are: none."
     assert desk.asked == []
 
 
@@ -140,18 +145,18 @@ async def test_without_any_agent_there_are_still_instructions() -> None:
     assert NONE not in model.requests[0].system
 
 
-# --- what is enforced -------------------------------------------------------------------------------------------------------
+# --- what is enforced -----------------------------------------------------------------------------
 
 
 async def test_an_agent_out_of_scope_is_not_asked_whatever_the_model_does() -> None:
     script = Script(to("jira", "github", "argocd"), Turn(Say("{{tool:jira}}")))
     model, desk = ScriptedChatModel(script=script), Desk("jira", "github", "argocd")
     async with supervisor(model, agents=desk.agents) as client:
-        seen = await say(client, "Well?", scope(agents=["argocd", "github"]), contextId="talk")
+        stream = await say(client, "Well?", scope(agents=["argocd", "github"]), contextId="talk")
         assert desk.asked == ["github", "argocd"]
         free = await say(client, "Well?", contextId="talk")
-    assert results(seen) == {"to-jira": "error", "to-github": "ok", "to-argocd": "ok"}
-    assert seen.answer == "There is no agent jira. The agents are: github, argocd."
+    assert results(stream) == {"to-jira": "error", "to-github": "ok", "to-argocd": "ok"}
+    assert stream.answer == "There is no agent jira. The agents are: github, argocd."
     assert (free.answer, desk.asked) == ("I am jira.", ["jira", "github", "argocd"])
 
 
@@ -159,8 +164,8 @@ async def test_the_agents_of_an_agent_are_its_own() -> None:
     inner = ScriptedChatModel(script=Script(Turn(Say("I am deep."))))
     outer = agent("team", Script(to("deep"), Turn(Say("{{tool:deep}}"))), agents=[agent("deep", inner)])
     async with supervisor(Script(to("team"), Turn(Say("{{tool:team}}"))), agents=[outer]) as client:
-        seen = await say(client, "Well?", scope(agents=["team"]))
-    assert seen.answer == "I am deep."
+        stream = await say(client, "Well?", scope(agents=["team"]))
+    assert stream.answer == "I am deep."
 
 
 @pytest.mark.parametrize("where", ["in-process", "remote"])
@@ -171,17 +176,17 @@ async def test_the_scope_holds_over_a_pause_and_a_restart(where: Where, tmp_path
     async with place_agent(github(repos, {"name": "cai"}), where) as far:
         agents = [far, *desk.agents]
         async with supervisor_on(in_folder(tmp_path), model, agents=agents) as client:
-            seen = ReceivedStream(
+            stream = ReceivedStream(
                 [
-                    one
-                    async for one in client.open(
+                    frame
+                    async for frame in client.open(
                         V10.stream, V10.message("Go.", V10.data(scope(agents=["github"])))
                     )
                 ]
             )
-            assert seen.last.state == "input-required"
+            assert stream.last.state == "input-required"
         async with supervisor_on(in_folder(tmp_path), model, agents=agents) as client:
-            done = await send_answers(client, seen, {request_ids(seen)[0]: {"type": "approve"}})
+            done = await send_answers(client, stream, {request_ids(stream)[0]: {"type": "approve"}})
     assert done.answer == "cai is there. There is no agent jira. The agents are: github."
     assert desk.asked == []
     assert all(f"{ONLY}github." in request.system for request in model.requests)
@@ -205,24 +210,24 @@ async def test_a_workflow_keeps_within_the_scope() -> None:
     assert {name for name, _, _ in recorder.calls} == {"netutils"}
 
 
-# --- the embedded router ----------------------------------------------------------------------------------------------------
+# --- the embedded router --------------------------------------------------------------------------
 
 
 async def test_the_router_chooses_within_the_scope() -> None:
     recorder = Recorder()
     async with supervisor(OfflineModel(), agents=recorder.agents("netutils", "jira")) as client:
         question = "show ticket OPS-7 and resolve example.com"
-        seen = await say(client, question, scope(agents=["jira"]))
+        stream = await say(client, question, scope(agents=["jira"]))
         assert [name for name, _, _ in recorder.calls] == ["jira"]
-        assert recorder.tokens[0] in seen.answer
-        assert "netutils" not in seen.answer
+        assert recorder.tokens[0] in stream.answer
+        assert "netutils" not in stream.answer
         none = await say(client, question, scope(agents=[]))
         assert (none.last.state, len(recorder.calls)) == ("completed", 1)
         await say(client, question)
     assert {name for name, _, _ in recorder.calls} == {"jira", "netutils"}
 
 
-# --- what cannot be understood ----------------------------------------------------------------------------------------------
+# --- what cannot be understood --------------------------------------------------------------------
 
 BAD: list[list[Any]] = [
     [{"caipe.scope": None}],
@@ -275,8 +280,8 @@ async def test_a_scope_answers_nothing_and_stays_with_what_was_held() -> None:
     bounds = scope(agents=[], instructions="Rhyme.")
     async with supervisor(model, tools=[form], agents=desk.agents) as client:
         paused = await ask_until_paused(client, "Go.")
-        held = await say(client, "Something else.", bounds, contextId=paused.context_id)
-        assert (held.task_id, held.last.state) == (paused.task_id, "input-required")
+        waiting = await say(client, "Something else.", bounds, contextId=paused.context_id)
+        assert (waiting.task_id, waiting.last.state) == (paused.task_id, "input-required")
         new = await say(client, "drop", bounds, contextId=paused.context_id)
     started = next(event for event in new.events if isinstance(event, RunStarted))
     assert started.parts[0].model_dump()["text"] == "Something else."
@@ -295,7 +300,7 @@ async def test_text_with_a_scope_still_answers_what_takes_text() -> None:
     assert done.answer == "Got cai."
 
 
-# --- the client -------------------------------------------------------------------------------------------------------------
+# --- the client -----------------------------------------------------------------------------------
 
 
 async def test_the_client_sends_files_data_and_a_scope() -> None:

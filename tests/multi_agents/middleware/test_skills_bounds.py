@@ -1,4 +1,6 @@
-"""What a skill holds its run to: tools and agents, in any placement, over pauses and restarts; and what of a skill is stored."""
+"""What a skill holds its run to: tools and agents, in any placement, over pauses and restarts; and what of
+a skill is stored.
+"""
 
 import contextlib
 import sqlite3
@@ -47,19 +49,22 @@ def held(*names: str, name: str = TRIAGE, body: str = "Look.") -> dict[str, byte
 
 
 def refused(what: str, *names: str) -> str:
-    return f"{what} was not used: the skill in use allows only {', '.join(names)}. Do without it, and say what could not be done."
+    return (
+        f"{what} was not used: the skill in use allows only {', '.join(names)}. "
+        "Do without it, and say what could not be done."
+    )
 
 
-def ended(seen: ReceivedStream) -> dict[str, tuple[str, str | None]]:
+def ended(stream: ReceivedStream) -> dict[str, tuple[str, str | None]]:
     """What became of each call, and the reason."""
     return {
         event.call_id: (event.outcome, event.error)
-        for event in seen.events
+        for event in stream.events
         if isinstance(event, ToolFinished)
     }
 
 
-# --- the supervisor's own -------------------------------------------------------------------------------------------------------
+# --- the supervisor's own -------------------------------------------------------------------------
 
 
 async def test_another_tool_is_neither_offered_nor_run_nor_asked_about(tmp_path: Path) -> None:
@@ -72,11 +77,11 @@ async def test_another_tool_is_neither_offered_nor_run_nor_asked_about(tmp_path:
         Turn(Say("{{tool:create_repo}} {{tool:version.version}}")),
     )
     async with supervisor(model, tools=[repos.tool, version.tool], skills=catalog) as client:
-        seen = await client.ask("Go.")
-    said = refused("create_repo", "version")
-    assert (seen.last.state, seen.answer, repos.made) == ("completed", f"{said} {version.value}", [])
-    assert ended(seen)["create"] == ("error", said)
-    assert seen.named("UserInputMetaData") == []
+        stream = await client.ask("Go.")
+    refusal = refused("create_repo", "version")
+    assert (stream.last.state, stream.answer, repos.made) == ("completed", f"{refusal} {version.value}", [])
+    assert ended(stream)["create"] == ("error", refusal)
+    assert stream.named("UserInputMetaData") == []
     before, after, *_ = model.requests
     assert set(before.tools) - set(after.tools) == {
         "create_repo",
@@ -93,8 +98,8 @@ async def test_a_skill_that_is_called_by_name_holds_from_the_first_word(tmp_path
     async with supervisor(
         model, tools=[repos.tool], skills=await stocked(tmp_path, held("version"))
     ) as client:
-        seen = await client.ask(f"/{TRIAGE} now")
-    assert (seen.answer, repos.made) == ("So.", [])
+        stream = await client.ask(f"/{TRIAGE} now")
+    assert (stream.answer, repos.made) == ("So.", [])
     assert ["create_repo" in request.tools for request in model.requests] == [False, False]
 
 
@@ -110,17 +115,21 @@ async def test_another_agent_is_not_asked_and_its_step_has_failed(tmp_path: Path
         Turn(Say("{{tool:jira}} {{tool:github}}")),
     )
     catalog = await stocked(tmp_path, held("jira", "version"))
-    async with supervisor(model, agents=[agent(*one) for one in inner.items()], skills=catalog) as client:
-        seen = await client.ask("Go.")
-    said = refused("The agent github", "jira", "version")
-    assert seen.answer == f"I am jira. {said}"
-    assert ended(seen)["no"] == ("error", said)
-    assert [name for name, one in inner.items() if one.requests] == ["jira"]
-    assert [step["status"] for step in plans(seen)[-1]["steps"]] == ["completed", "failed"]
+    async with supervisor(
+        model, agents=[agent(*inner_model) for inner_model in inner.items()], skills=catalog
+    ) as client:
+        stream = await client.ask("Go.")
+    refusal = refused("The agent github", "jira", "version")
+    assert stream.answer == f"I am jira. {refusal}"
+    assert ended(stream)["no"] == ("error", refusal)
+    assert [name for name, inner_model in inner.items() if inner_model.requests] == ["jira"]
+    assert [step["status"] for step in plans(stream)[-1]["steps"]] == ["completed", "failed"]
 
 
 async def test_a_skill_without_a_list_frees_from_nothing_and_two_lists_add_up(tmp_path: Path) -> None:
-    repos, version, other = Repos(), VersionScenario(), tool("other", "Never given.")
+    repos = Repos()
+    version = VersionScenario()
+    other = tool("other", "Never given.")
     catalog = await stocked(tmp_path, held("version"), FREE, held("create_repo", name="second"))
     turns = [
         Turn(load()),
@@ -166,43 +175,48 @@ async def test_a_procedure_may_always_plan_ask_and_read_itself(tmp_path: Path) -
         assert (await send_answers(client, paused, {request_ids(paused)[0]: {"name": "cai"}})).answer == "cai"
 
 
-# --- the tools of agents --------------------------------------------------------------------------------------------------------
+# --- the tools of agents --------------------------------------------------------------------------
 
 LOOKING = Script(Turn(CREATE), Turn(Call("look")), Turn(Say("{{tool:create_repo}} {{tool:look}}")))
 TO_DESK = (Turn(load()), Turn(delegate("desk", id="to")), Turn(Say("So: {{tool:desk}}")))
-NOT_CALLED = "create_repo was not called: for this assignment only look may be used. Do without it, and say what could not be done."
+NOT_CALLED = (
+    "create_repo was not called: for this assignment only look may be used. "
+    "Do without it, and say what could not be done."
+)
 
 
 async def looked(folder: Path, where: Where, *names: str) -> tuple[ReceivedStream, Repos, ScriptedChatModel]:
-    """A desk that wants to create a repository and to look, asked by a supervisor that is held to these names."""
+    """A desk that wants to create a repository and to look, asked by a supervisor that is held to these
+    names.
+    """
     repos, inner = Repos(), ScriptedChatModel(script=LOOKING)
     catalog = await stocked(folder, held(*names))
     async with (
         place_agent(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk,
         skilled(catalog, scripted(*TO_DESK), agents=[desk]) as client,
     ):
-        seen = await client.ask("Go.")
-    return seen, repos, inner
+        stream = await client.ask("Go.")
+    return stream, repos, inner
 
 
 async def test_an_agent_is_held_to_single_tools_wherever_it_runs(tmp_path: Path) -> None:
-    told: list[list[AnyEvent]] = []
+    streams: list[list[AnyEvent]] = []
     for where in ("in-process", "remote"):
-        seen, repos, inner = await looked(
+        stream, repos, inner = await looked(
             tmp_path / where, where, "desk/look", "other/create_repo", "create_repo"
         )
-        assert (seen.last.state, seen.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
-        assert seen.named("UserInputMetaData") == []
-        assert [("look" in one.tools, "create_repo" in one.tools) for one in inner.requests] == [
+        assert (stream.last.state, stream.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
+        assert stream.named("UserInputMetaData") == []
+        assert [("look" in request.tools, "create_repo" in request.tools) for request in inner.requests] == [
             (True, False)
         ] * 3
-        told.append(
+        streams.append(
             [
-                one.model_copy(update={"usage": None}) if isinstance(one, Answered) else one
-                for one in seen.events
+                request.model_copy(update={"usage": None}) if isinstance(request, Answered) else request
+                for request in stream.events
             ]
         )
-    assert difference(normalize_events(told[0]), normalize_events(told[1])) == ""
+    assert difference(normalize_events(streams[0]), normalize_events(streams[1])) == ""
 
 
 @everywhere
@@ -210,8 +224,8 @@ async def test_an_agent_is_held_to_single_tools_wherever_it_runs(tmp_path: Path)
 async def test_an_agent_that_is_allowed_as_a_whole_has_all_its_tools(
     tmp_path: Path, where: Where, names: tuple[str, ...]
 ) -> None:
-    seen, _, inner = await looked(tmp_path, where, *names)
-    assert (seen.last.state, len(seen.named("UserInputMetaData"))) == ("input-required", 1)
+    stream, _, inner = await looked(tmp_path, where, *names)
+    assert (stream.last.state, len(stream.named("UserInputMetaData"))) == ("input-required", 1)
     assert "create_repo" in inner.requests[0].tools
 
 
@@ -239,9 +253,12 @@ async def test_the_agents_of_an_agent_are_held_with_it(tmp_path: Path, where: Wh
         agents=[agent("deep", deep, tool("look", "Seen."), repos.tool)],
     )
     catalog = await stocked(tmp_path, held("desk/look"))
-    async with place_agent(desk, where) as one, skilled(catalog, scripted(*TO_DESK), agents=[one]) as client:
-        seen = await client.ask("Go.")
-    assert (seen.last.state, seen.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
+    async with (
+        place_agent(desk, where) as placed,
+        skilled(catalog, scripted(*TO_DESK), agents=[placed]) as client,
+    ):
+        stream = await client.ask("Go.")
+    assert (stream.last.state, stream.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
 
 
 async def test_another_supervisor_is_held_like_an_agent(tmp_path: Path) -> None:
@@ -252,8 +269,8 @@ async def test_another_supervisor_is_held_like_an_agent(tmp_path: Path) -> None:
         connect_remote_agent(agent("desk", None), service.url) as desk,
         skilled(catalog, scripted(*TO_DESK), agents=[desk]) as client,
     ):
-        seen = await client.ask("Go.")
-    assert (seen.last.state, seen.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
+        stream = await client.ask("Go.")
+    assert (stream.last.state, stream.answer, repos.made) == ("completed", f"So: {NOT_CALLED} Seen.", [])
     assert "create_repo" not in far.requests[0].tools
 
 
@@ -269,11 +286,14 @@ async def test_an_agent_of_others_is_not_asked_when_it_cannot_be_held(tmp_path: 
             connect_remote_agent(agent("desk", None), server.url, token="from-the-skill") as desk,
             skilled(catalog, ScriptedChatModel(script=Book(book)), agents=[desk]) as client,
         ):
-            seen = await client.ask(f"Use {TRIAGE}.")
+            stream = await client.ask(f"Use {TRIAGE}.")
             assert await server.methods("from-the-skill") == []
             free = await client.ask("Use whole.")
-    reason = "Agent desk failed: It is no service of ours and cannot be held to single tools, as the skill in use wants it."
-    assert (seen.last.state, seen.answer, ended(seen)["to"]) == (
+    reason = (
+        "Agent desk failed: It is no service of ours and cannot be held to single tools, "
+        "as the skill in use wants it."
+    )
+    assert (stream.last.state, stream.answer, ended(stream)["to"]) == (
         "completed",
         f"So: {reason}",
         ("error", reason),
@@ -290,22 +310,20 @@ async def test_the_next_question_finds_the_agent_free(tmp_path: Path, where: Whe
         place_agent(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk,
         skilled(catalog, ScriptedChatModel(script=book), agents=[desk]) as client,
     ):
-        seen = await client.ask("Held.")
-        paused = await ask_until_paused(client, "Free.", contextId=seen.context_id)
+        stream = await client.ask("Held.")
+        paused = await ask_until_paused(client, "Free.", contextId=stream.context_id)
         await send_answers(client, paused, {request_ids(paused)[0]: {"type": "approve"}})
-    assert [one["name"] for one in repos.made] == ["cai"]
+    assert [repo["name"] for repo in repos.made] == ["cai"]
 
 
-# --- pauses and restarts --------------------------------------------------------------------------------------------------------
+# --- pauses and restarts --------------------------------------------------------------------------
 
 
 @everywhere
 async def test_it_holds_over_a_form_and_a_restart(tmp_path: Path, where: Where) -> None:
-    repos, inner, form = (
-        Repos(),
-        ScriptedChatModel(script=LOOKING),
-        form_tool("form", [{"field_name": "name"}]),
-    )
+    repos = Repos()
+    inner = ScriptedChatModel(script=LOOKING)
+    form = form_tool("form", [{"field_name": "name"}])
     model = scripted(
         Turn(load()),
         Turn(Call("form")),
@@ -314,13 +332,13 @@ async def test_it_holds_over_a_form_and_a_restart(tmp_path: Path, where: Where) 
     )
     await stocked(tmp_path, held("form", "desk/look"))
     async with place_agent(agent("desk", inner, tool("look", "Seen."), repos.tool), where) as desk:
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "agents": [desk, agent("jira", Script(Turn(Say("Never said."))))],
             "tools": [form, repos.tool],
         }
-        async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
+        async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **options) as client:
             paused = await ask_until_paused(client)
-        async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
+        async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **options) as client:
             done = await send_answers(client, paused, {request_ids(paused)[0]: {"name": "cai"}})
     names = ("desk/look", "form")
     assert (
@@ -328,7 +346,7 @@ async def test_it_holds_over_a_form_and_a_restart(tmp_path: Path, where: Where) 
         == f"{refused('create_repo', *names)}|{refused('The agent jira', *names)}|{NOT_CALLED} Seen."
     )
     assert repos.made == []
-    assert [("create_repo" in one.tools, "form" in one.tools) for one in model.requests] == [
+    assert [("create_repo" in request.tools, "form" in request.tools) for request in model.requests] == [
         (True, True),
         *[(False, True)] * 3,
     ]
@@ -361,7 +379,7 @@ async def test_it_holds_in_an_agent_that_waits_for_a_person_over_a_restart(
         paused = await ask_until_paused(await start())
         await stack.pop_all().aclose()
         done = await send_answers(await start(), paused, {request_ids(paused)[0]: {"type": "approve"}})
-    assert [(one["tool"], one["note"]) for one in desk.recorded_calls] == [("drop_note", "a")]
+    assert [(call["tool"], call["note"]) for call in desk.recorded_calls] == [("drop_note", "a")]
     assert done.answer.startswith(
         "So: move_note was not called: for this assignment only drop_note may be used."
     )
@@ -373,24 +391,24 @@ async def test_it_holds_when_the_server_stops_in_the_middle(tmp_path: Path) -> N
     wait.name, wait.metadata = "hold", {"effect": "read"}
     model = scripted(Turn(load()), Turn(Call("hold")), Turn(CREATE), Turn(Say("{{tool:create_repo}}")))
     await stocked(tmp_path, held("hold", body="Body one."))
-    given: dict[str, Any] = {"tools": [wait, repos.tool]}
-    async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
+    options: dict[str, Any] = {"tools": [wait, repos.tool]}
+    async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **options) as client:
         stream = client.stream("Go.")
         first = await anext(stream)
         await waiting.started.wait()
     with contextlib.suppress(Exception):
         await stream.aclose()  # type: ignore[attr-defined]
     waiting.released.set()
-    async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **given) as client:
+    async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **options) as client:
         again = ReceivedStream(
-            [one async for one in client.open("tasks/resubscribe", {"id": first.update["id"]})]
+            [frame async for frame in client.open("tasks/resubscribe", {"id": first.update["id"]})]
         )
     assert (again.last.state, repos.made) == ("completed", [])
     assert results(model.requests[-1], "create_repo") == [refused("create_repo", "hold")]
     assert "Body one." in model.requests[-1].system
 
 
-# --- what is stored -------------------------------------------------------------------------------------------------------------
+# --- what is stored -------------------------------------------------------------------------------
 
 
 def stored(folder: Path) -> bytes:
@@ -439,7 +457,9 @@ class Large:
 async def paused_with(
     large: Large, home: Path, storage: Storage, others: int
 ) -> tuple[int, ReceivedStream, bytes]:
-    """Runs until a person is asked, and then to the end; the size of what is kept in the end, and all that left the server."""
+    """Runs until a person is asked, and then to the end; the size of what is kept in the end, and all that
+    left the server.
+    """
     write_skill(home / "skills" / TRIAGE, large.files)
     for number in range(others):
         write_skill(
@@ -451,29 +471,31 @@ async def paused_with(
         form_tool("form", [{"field_name": "name"}]),
     )
     async with skilled(catalog, model, storage=storage, tools=[form]) as client:
-        seen = await ask_until_paused(client, "What is question-7?")
+        stream = await ask_until_paused(client, "What is question-7?")
         await look(large, home, storage, await version_of(catalog))
-        done = await send_answers(client, seen, {request_ids(seen)[0]: {"name": "cai"}})
+        done = await send_answers(client, stream, {request_ids(stream)[0]: {"name": "cai"}})
     size = (
         checkpointed(home) if (home / "supervisor").exists() else 0
     )  # now that the server has put its things away
     assert done.answer == "So."
-    shown = model.requests[2]
-    assert large.body in shown.system
-    assert [any(word in text for text in results(shown, "read_skill_file")) for word in large.details] == [
+    request = model.requests[2]
+    assert large.body in request.system
+    assert [any(word in text for text in results(request, "read_skill_file")) for word in large.details] == [
         True
     ] * 4
-    return size, done, seen.raw + done.raw
+    return size, done, stream.raw + done.raw
 
 
 async def look(large: Large, home: Path, storage: Storage, version: str) -> None:
-    """At what is kept while the run waits: the question, the skill's name and version are there, its texts are not."""
+    """At what is kept while the run waits: the question, the skill's name and version are there, its texts
+    are not.
+    """
     if (home / "supervisor").exists():
-        kept = stored(home)
+        content = stored(home)
     else:
-        kept = repr([one async for one in storage.saver.alist(None)]).encode()
-    assert [word in kept for word in (b"question-7", TRIAGE.encode(), version.encode())] == [True] * 3
-    assert [word in kept for word in large.words] == [False] * 5
+        content = repr([checkpoint async for checkpoint in storage.saver.alist(None)]).encode()
+    assert [word in content for word in (b"question-7", TRIAGE.encode(), version.encode())] == [True] * 3
+    assert [word in content for word in large.words] == [False] * 5
 
 
 async def test_the_stores_hold_a_name_and_a_version_and_never_a_text(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Skills in use: what the model is told and when, how people call one by name, and which version a run works with."""
+"""Skills in use: what the model is told and when, how people call one by name, and which version a run
+works with.
+"""
 
 import contextlib
 import os
@@ -67,8 +69,10 @@ async def skilled(
     agents: Sequence[PlacedAgent] = (),
     tools: Sequence[BaseTool] = (),
 ) -> AsyncIterator[Client]:
-    """The supervisor with skills, on a storage that may outlive it; without a model the embedded router answers."""
-    given: dict[str, Any] = {
+    """The supervisor with skills, on a storage that may outlive it; without a model the embedded router
+    answers.
+    """
+    options: dict[str, Any] = {
         "agents": agents,
         "tools": tools,
         "model": model,
@@ -76,7 +80,7 @@ async def skilled(
         "storage": storage,
     }
     async with (
-        serve_app(create_app(Settings.from_variables(FAST), skills=catalog, **given)) as url,
+        serve_app(create_app(Settings.from_variables(FAST), skills=catalog, **options)) as url,
         httpx.AsyncClient(timeout=30, verify=PLAIN) as http,
     ):
         yield Client(url, http)
@@ -101,12 +105,12 @@ def results(request: Request, name: str) -> list[str]:
     return request.tool_results.get(name, [])
 
 
-def notices(seen: ReceivedStream) -> list[str]:
-    return [event.text for event in seen.events if isinstance(event, Notice) and event.code == "skill"]
+def notices(stream: ReceivedStream) -> list[str]:
+    return [event.text for event in stream.events if isinstance(event, Notice) and event.code == "skill"]
 
 
-def outcomes(seen: ReceivedStream) -> list[tuple[str, str]]:
-    return [(event.tool, event.outcome) for event in seen.events if isinstance(event, ToolFinished)]
+def outcomes(stream: ReceivedStream) -> list[tuple[str, str]]:
+    return [(event.tool, event.outcome) for event in stream.events if isinstance(event, ToolFinished)]
 
 
 async def version_of(catalog: SkillCatalog, name: str = TRIAGE) -> str:
@@ -115,11 +119,14 @@ async def version_of(catalog: SkillCatalog, name: str = TRIAGE) -> str:
     return skill.version
 
 
-# --- what the model is told -----------------------------------------------------------------------------------------------------
+# --- what the model is told -----------------------------------------------------------------------
 
 
 async def test_the_model_sees_names_loads_a_skill_reads_its_file_and_follows_it(tmp_path: Path) -> None:
-    body, detail, other, version = token(), token(), token(), VersionScenario()
+    body = token()
+    detail = token()
+    other = token()
+    version = VersionScenario()
     catalog = await stocked(
         tmp_path,
         skill_files(
@@ -138,38 +145,38 @@ async def test_the_model_sees_names_loads_a_skill_reads_its_file_and_follows_it(
         Turn(Say("Severity {{tool:read_skill_file.severity}} of {{tool:version.version}}.")),
     )
     async with supervisor(model, tools=[version.tool], skills=catalog) as client:
-        seen = await client.ask("Payments are slow.")
+        stream = await client.ask("Payments are slow.")
     first, second, third, fourth = model.requests
     assert first.system.endswith("- cost-check: Where money goes.\n- incident-triage: What to do first.")
     assert {"load_skill", "read_skill_file", "find_skills"} < set(first.tools)
-    assert [body in one.system for one in model.requests] == [False, True, True, True]
+    assert [body in request.system for request in model.requests] == [False, True, True, True]
     assert f"{TRIAGE} (version {now}) is in use" in second.system
     assert GUIDE in second.system
-    assert not any(detail in str(one) for one in (first, second))
+    assert not any(detail in str(request) for request in (first, second))
     assert (
         results(third, "read_skill_file")
         == results(fourth, "read_skill_file")
         == [f"severity={detail} is worst."]
     )
-    assert not any(detail in one.system or other in str(one) for one in model.requests)
-    assert seen.answer == f"Severity {detail} of {version.value}."
-    assert [event.tool for event in seen.events if isinstance(event, ToolStarted)] == [
+    assert not any(detail in request.system or other in str(request) for request in model.requests)
+    assert stream.answer == f"Severity {detail} of {version.value}."
+    assert [event.tool for event in stream.events if isinstance(event, ToolStarted)] == [
         "load_skill",
         "read_skill_file",
         "version",
     ]
-    assert outcomes(seen) == [("load_skill", "ok"), ("read_skill_file", "ok"), ("version", "ok")]
-    assert seen.notifications[:2] == [
+    assert outcomes(stream) == [("load_skill", "ok"), ("read_skill_file", "ok"), ("version", "ok")]
+    assert stream.notifications[:2] == [
         "🔧 Supervisor: Calling tool: Load_Skill\n",
         "✅ Supervisor: Tool Load_Skill completed\n",
     ]
-    assert notices(seen) == [f"Skill {TRIAGE} (version {now}) is in use."]
-    shown = [
+    assert notices(stream) == [f"Skill {TRIAGE} (version {now}) is in use."]
+    skill_results = [
         event.result
-        for event in seen.events
+        for event in stream.events
         if isinstance(event, ToolFinished) and event.tool == "read_skill_file"
     ]
-    assert shown == [
+    assert skill_results == [
         f"{GUIDE} of the skill {TRIAGE} (version {now}), {len(f'severity={detail} is worst.')} characters."
     ]
 
@@ -199,7 +206,7 @@ async def test_what_cannot_be_read_or_loaded_is_said(tmp_path: Path) -> None:
         Turn(Say("So.")),
     )
     async with supervisor(model, skills=catalog) as client:
-        seen = await client.ask("Go.")
+        stream = await client.ask("Go.")
     assert results(model.requests[1], "load_skill") == [
         f"There is no skill nothing. The skills are: cost-check, {TRIAGE}."
     ]
@@ -207,13 +214,15 @@ async def test_what_cannot_be_read_or_loaded_is_said(tmp_path: Path) -> None:
         f"The skill {TRIAGE} is not in use: load it first."
     ]
     *missing, unused = results(model.requests[-1], "read_skill_file")[1:]
-    assert [f"It has: {GUIDE}." in one for one in missing] == [True, True]
+    assert [f"It has: {GUIDE}." in text for text in missing] == [True, True]
     assert unused == "The skill cost-check is not in use: load it first."
-    assert [outcome for _, outcome in outcomes(seen)].count("error") == 5
+    assert [outcome for _, outcome in outcomes(stream)].count("error") == 5
 
 
 async def test_the_next_question_starts_without_the_skill(tmp_path: Path) -> None:
-    body, detail, version = token(), token(), VersionScenario()
+    body = token()
+    detail = token()
+    version = VersionScenario()
     files = skill_files(TRIAGE, body, top="allowed-tools: nothing\n", references__guide=detail)
     catalog = await stocked(tmp_path, files)
     again = Script(Turn(Call("version")), Turn(Say("It is {{tool:version.version}}.")))
@@ -224,11 +233,11 @@ async def test_the_next_question_starts_without_the_skill(tmp_path: Path) -> Non
         before = await client.ask("Go.")
         assert body in model.requests[-1].system
         assert results(model.requests[-1], "read_skill_file") == [detail]
-        known = len(model.requests)
+        count = len(model.requests)
         after = await client.ask("Once again.", contextId=before.context_id)
-    later = model.requests[known:]
+    later = model.requests[count:]
     assert after.answer == f"It is {version.value}."
-    assert not any(body in str(one) or detail in str(one) for one in later)
+    assert not any(body in str(message) or detail in str(message) for message in later)
     assert "version" in later[0].tools
     assert notices(after) == []
 
@@ -270,18 +279,18 @@ async def test_of_a_thousand_the_model_sees_some_and_finds_the_others(tmp_path: 
         Turn(Say("So.")),
     )
     async with supervisor(model, skills=catalog) as client:
-        seen = await client.ask("Rotate the certificates.")
+        stream = await client.ask("Rotate the certificates.")
     listed = model.requests[0].system.partition("# Skills\n")[2]
-    shown = [line for line in listed.splitlines() if line.startswith("- skill-")]
-    assert 50 < len(shown) < 100
+    lines = [line for line in listed.splitlines() if line.startswith("- skill-")]
+    assert 50 < len(lines) < 100
     assert len(listed) < 8_500
-    assert listed.endswith(f"\n- ({1_000 - len(shown)} more: find_skills finds them by words.)")
-    found, many, none = results(model.requests[1], "find_skills")
-    assert found == "- skill-0987: Rotates the certificates of the mesh."
+    assert listed.endswith(f"\n- ({1_000 - len(lines)} more: find_skills finds them by words.)")
+    few, many, none = results(model.requests[1], "find_skills")
+    assert few == "- skill-0987: Rotates the certificates of the mesh."
     assert many.count("\n- skill-") == 19
     assert none.startswith("No skill matches. The skills are: skill-0000, skill-0001,")
     assert len(none) < 400
-    assert notices(seen)[0].startswith("Skill skill-0987 ")
+    assert notices(stream)[0].startswith("Skill skill-0987 ")
 
 
 async def test_where_there_are_none_nothing_is_said_of_them(tmp_path: Path) -> None:
@@ -292,7 +301,7 @@ async def test_where_there_are_none_nothing_is_said_of_them(tmp_path: Path) -> N
     assert results(model.requests[1], "load_skill") == [f"There is no skill {TRIAGE}. There are no skills."]
 
 
-# --- called by name -------------------------------------------------------------------------------------------------------------
+# --- called by name -------------------------------------------------------------------------------
 
 
 @both_versions
@@ -304,17 +313,17 @@ async def test_a_question_that_begins_with_a_name_loads_the_skill_before_the_mod
     now = await version_of(catalog)
     model = ScriptedChatModel(script=Script(Turn(Say("Never said.")), Turn(Say("I follow it."))))
     async with supervisor(model, skills=catalog) as client:
-        seen = await client.ask(f"/{TRIAGE} payments are slow", version=dialect.version)
-        again = await client.ask(f"/{TRIAGE}", version=dialect.version, contextId=seen.context_id)
+        stream = await client.ask(f"/{TRIAGE} payments are slow", version=dialect.version)
+        again = await client.ask(f"/{TRIAGE}", version=dialect.version, contextId=stream.context_id)
     assert [body in request.system for request in model.requests] == [True, True]
     assert [request.last_user for request in model.requests] == [f"/{TRIAGE} payments are slow", f"/{TRIAGE}"]
-    for one in (seen, again):
-        assert one.answer == "I follow it."
-        assert one.notifications == [
+    for received in (stream, again):
+        assert received.answer == "I follow it."
+        assert received.notifications == [
             "🔧 Supervisor: Calling tool: Load_Skill\n",
             "✅ Supervisor: Tool Load_Skill completed\n",
         ]
-        assert notices(one) == [f"Skill {TRIAGE} (version {now}) is in use."]
+        assert notices(received) == [f"Skill {TRIAGE} (version {now}) is in use."]
 
 
 CALLED = [f"  /{TRIAGE} x", f"\n/{TRIAGE}\nx", f"/{TRIAGE}\tx"]
@@ -403,14 +412,16 @@ async def test_people_in_slack_call_a_skill_by_name(tmp_path: Path) -> None:
 async def test_without_a_language_model_it_is_said_that_one_is_needed(tmp_path: Path) -> None:
     catalog = await stocked(tmp_path, skill_files(TRIAGE))
     async with skilled(catalog, None) as client:
-        seen = await client.ask(f"/{TRIAGE} payments are slow")
+        stream = await client.ask(f"/{TRIAGE} payments are slow")
         other = await client.ask("/nothing-there x")
-    assert seen.answer == f"The skill {TRIAGE} needs a language model, and none is configured: set LLM_MODEL."
-    assert (seen.last.state, seen.notifications) == ("completed", [])
+    assert (
+        stream.answer == f"The skill {TRIAGE} needs a language model, and none is configured: set LLM_MODEL."
+    )
+    assert (stream.last.state, stream.notifications) == ("completed", [])
     assert (other.last.state, "needs a language model" in other.answer) == ("completed", False)
 
 
-# --- which version --------------------------------------------------------------------------------------------------------------
+# --- which version --------------------------------------------------------------------------------
 
 Change = Callable[[SkillCatalog], Awaitable[Any]]
 
@@ -439,17 +450,17 @@ async def test_a_run_keeps_its_version_and_the_next_one_has_the_new(tmp_path: Pa
         )
     )
     async with supervisor(model, tools=[tool("meanwhile", meanwhile)], skills=catalog) as client:
-        seen = await client.ask("Go.")
+        stream = await client.ask("Go.")
         before = list(model.requests)
         called = await client.ask(f"/{TRIAGE} now")
     last = before[-1]
-    assert [("Body one." in one.system, "Body two." in one.system) for one in before] == [
+    assert [("Body one." in request.system, "Body two." in request.system) for request in before] == [
         (False, False),
         *[(True, False)] * 4,
     ]
     assert results(last, "read_skill_file") == ["Guide one."]
     assert [f"(version {was})" in text for text in results(last, "load_skill")] == [True, True]
-    assert notices(seen) == [f"Skill {TRIAGE} (version {was}) is in use."]
+    assert notices(stream) == [f"Skill {TRIAGE} (version {was}) is in use."]
     begun = model.requests[len(before)]
     assert ("Body two." in begun.system) == (change == "changed")
     assert BLOCKED not in begun.system

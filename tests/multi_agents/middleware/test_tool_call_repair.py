@@ -1,4 +1,6 @@
-"""Histories that were cut off: every call gets its result behind it, whatever shape the provider gave the call."""
+"""Histories that were cut off: every call gets its result behind it, whatever shape the provider gave the
+call.
+"""
 
 from typing import Any
 
@@ -47,7 +49,7 @@ def shape(messages: list[AnyMessage]) -> list[str]:
     ]
 
 
-# --- where providers put their ids --------------------------------------------------------------------------------------
+# --- where providers put their ids ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -142,11 +144,11 @@ def test_a_call_without_an_id_has_none(message: AIMessage) -> None:
     assert _extract_tool_call_ids(message) == []
 
 
-# --- repair -------------------------------------------------------------------------------------------------------------
+# --- repair ---------------------------------------------------------------------------------------
 
 
 def test_an_intact_history_stays_as_it_is() -> None:
-    whole = [
+    intact = [
         SystemMessage("You help."),
         HumanMessage("Which?"),
         calling("a", "b"),
@@ -157,7 +159,7 @@ def test_an_intact_history_stays_as_it_is() -> None:
         calling("c", text="I look."),
         result("c"),
     ]
-    assert repair_tool_calls(whole) == whole
+    assert repair_tool_calls(intact) == intact
 
 
 def test_a_call_without_a_result_is_answered_in_its_place() -> None:
@@ -199,7 +201,7 @@ def test_a_call_without_an_id_is_dropped() -> None:
         [HumanMessage("Which?"), AIMessage("Hm.", tool_calls=[call(None), call("a")])]
     )
     assert isinstance(message, AIMessage)
-    assert (message.text, [one["id"] for one in message.tool_calls]) == ("Hm.", ["a"])
+    assert (message.text, [tool_call["id"] for tool_call in message.tool_calls]) == ("Hm.", ["a"])
     assert isinstance(answer, ToolMessage)
 
 
@@ -238,7 +240,7 @@ def test_a_call_id_that_is_used_again_does_not_answer_the_call_that_was_cut_off(
     assert shape(repair_tool_calls(cut)) == ["ai", f"call_0={INTERRUPTED}", "human", "ai", "call_0=two"]
 
 
-# --- any history --------------------------------------------------------------------------------------------------------
+# --- any history ----------------------------------------------------------------------------------
 
 IDS = ["a", "b", "c", "d"]
 
@@ -286,7 +288,9 @@ def test_after_the_repair_every_call_has_its_one_result_directly_behind_the_mess
         if isinstance(message, AIMessage):
             ids = _extract_tool_call_ids(message)
             behind = fixed[at : at + len(ids)]
-            assert [one.tool_call_id for one in behind if isinstance(one, ToolMessage)] == ids
+            assert [
+                tool_result.tool_call_id for tool_result in behind if isinstance(tool_result, ToolMessage)
+            ] == ids
             at += len(ids)
 
 
@@ -309,13 +313,13 @@ def test_the_repair_keeps_what_was_said_in_its_order(history: list[AnyMessage]) 
 @given_by.examples(60)
 @given(history=histories, cut=st.integers(0, 12))
 def test_a_history_that_was_cut_off_is_whole_up_to_the_cut(history: list[AnyMessage], cut: int) -> None:
-    whole = repair_tool_calls(history)
-    fixed = repair_tool_calls(whole[:cut])
-    assert fixed[: min(cut, len(whole))] == whole[:cut]
+    repaired = repair_tool_calls(history)
+    fixed = repair_tool_calls(repaired[:cut])
+    assert fixed[: min(cut, len(repaired))] == repaired[:cut]
     assert all(isinstance(message, ToolMessage) and message.text == INTERRUPTED for message in fixed[cut:])
 
 
-# --- on its way to the model ----------------------------------------------------------------------------------------------
+# --- on its way to the model ----------------------------------------------------------------------
 
 
 async def test_a_model_sees_a_repaired_history_and_the_stored_one_stays() -> None:
@@ -333,8 +337,8 @@ async def test_a_model_sees_a_repaired_history_and_the_stored_one_stays() -> Non
     cut_off = [HumanMessage("Which?"), calling("a", "b"), result("b")]
     await graph.aupdate_state(config, {"messages": cut_off}, as_node="tools")
     answered = await graph.ainvoke({"messages": [HumanMessage("Hello?")]}, config)
-    seen = [(message.role, message.tool_call_id, message.text) for message in model.requests[-1].messages]
-    assert seen == [
+    stream = [(message.role, message.tool_call_id, message.text) for message in model.requests[-1].messages]
+    assert stream == [
         ("user", None, "Which?"),
         ("assistant", None, ""),
         ("tool", "a", INTERRUPTED),

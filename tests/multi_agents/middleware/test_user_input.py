@@ -1,4 +1,6 @@
-"""`CAIPEAgentResponse`: a model asks the person it works for with a form, wherever its agent runs, and goes on with the values."""
+"""`CAIPEAgentResponse`: a model asks the person it works for with a form, wherever its agent runs, and
+goes on with the values.
+"""
 
 import contextlib
 import json
@@ -69,21 +71,21 @@ async def test_a_model_asks_with_a_form_and_gets_the_values(tmp_path: Path, by: 
         input_fields=FIELDS,
     )
     async with asked_by(by, script, tmp_path) as (person, model):
-        seen = await person.ask()
+        stream = await person.ask()
         values = {"repo": "cai", "stars": "3", "topics": ["b"], "issues": "no"}
-        more = await person.answer(seen, {only_request_id(seen): values})
-    [form] = requests(seen)
+        more = await person.answer(stream, {only_request_id(stream): values})
+    [form] = requests(stream)
     assert (form["user_input"], form["input_title"], form["input_description"]) == (
         True,
         "New repository",
         "For the team.",
     )
     assert form["response"] == "I need a few details."
-    given = [
+    expected = [
         {key: field[key] for key in written}
         for field, written in zip(form["input_fields"], FIELDS, strict=True)
     ]
-    assert given == FIELDS
+    assert expected == FIELDS
     assert [field["field_type"] for field in form["input_fields"]] == [
         "text",
         "integer",
@@ -102,24 +104,24 @@ async def test_a_model_asks_with_a_form_and_gets_the_values(tmp_path: Path, by: 
     }
     assert more.last.state == "completed"
     assert f"Got {result}" in more.answer
-    assert events_of_kind(seen, InputRequested)[0].agent == ("supervisor" if by == "supervisor" else "desk")
+    assert events_of_kind(stream, InputRequested)[0].agent == ("supervisor" if by == "supervisor" else "desk")
 
 
 @by_anybody
 async def test_that_a_model_asks_is_not_shown_as_a_tool(tmp_path: Path, by: By) -> None:
     async with asked_by(by, asking(response="Which?"), tmp_path) as (person, _):
-        seen = await person.ask()
-        more = await person.answer(seen, {only_request_id(seen): {"answer": "that"}})
+        stream = await person.ask()
+        more = await person.answer(stream, {only_request_id(stream): {"answer": "that"}})
     tools = [
         event
-        for part in (seen, more)
+        for part in (stream, more)
         for event in part.events
         if isinstance(event, ToolStarted | ToolFinished)
     ]
     assert [event.tool for event in tools if not event.delegates] == []
     assert not any(
         ASKING in frame.text
-        for part in (seen, more)
+        for part in (stream, more)
         for frame in part.named("tool_notification_start", "tool_notification_end")
     )
 
@@ -127,9 +129,9 @@ async def test_that_a_model_asks_is_not_shown_as_a_tool(tmp_path: Path, by: By) 
 @by_anybody
 async def test_without_fields_it_asks_in_plain_words_and_a_text_answers(tmp_path: Path, by: By) -> None:
     async with asked_by(by, asking(response="Which cluster?"), tmp_path) as (person, model):
-        seen = await person.ask()
-        more = await person.ask("The blue one.", taskId=seen.task_id)
-    [form] = requests(seen)
+        stream = await person.ask()
+        more = await person.ask("The blue one.", taskId=stream.task_id)
+    [form] = requests(stream)
     assert (form["response"], [field["field_type"] for field in form["input_fields"]]) == (
         "Which cluster?",
         ["textarea"],
@@ -148,8 +150,8 @@ async def test_a_declined_form_reaches_the_model(
     tmp_path: Path, by: By, message: dict[str, str], declined: str
 ) -> None:
     async with asked_by(by, asking(response="Which?", input_fields=FIELDS), tmp_path) as (person, model):
-        seen = await person.ask()
-        more = await person.answer(seen, {only_request_id(seen): {"type": "reject", **message}})
+        stream = await person.ask()
+        more = await person.answer(stream, {only_request_id(stream): {"type": "reject", **message}})
     assert [json.loads(result) for result in told(model)] == [{"declined": declined}]
     assert [event.resolution for event in events_of_kind(more, InputResolved)] == ["rejected"]
     assert more.last.state == "completed"
@@ -158,10 +160,10 @@ async def test_a_declined_form_reaches_the_model(
 @by_anybody
 async def test_a_wrong_value_is_sent_back_and_the_model_does_not_see_it(tmp_path: Path, by: By) -> None:
     async with asked_by(by, asking(input_fields=FIELDS[:2]), tmp_path) as (person, model):
-        seen = await person.ask()
-        wrong = await person.answer(seen, {only_request_id(seen): {"repo": "Not This", "stars": -1}})
+        stream = await person.ask()
+        wrong = await person.answer(stream, {only_request_id(stream): {"repo": "Not This", "stars": -1}})
         assert len(model.requests) == 1
-        await person.answer(seen, {only_request_id(seen): {"repo": "this"}})
+        await person.answer(stream, {only_request_id(stream): {"repo": "this"}})
     assert wrong.last.state == "input-required"
     assert "Repository must have the form [a-z-]+. stars must be at least 0." in wrong.last.status_text
     assert [json.loads(result) for result in told(model)] == [{"repo": "this"}]
@@ -185,13 +187,13 @@ async def test_a_form_that_makes_no_sense_is_told_to_the_model(
         person,
         model,
     ):
-        seen = await person.ask()
-    assert requests(seen) == []
+        stream = await person.ask()
+    assert requests(stream) == []
     [problem] = told(model)
     assert next(iter(question)) in problem  # it can find what was wrong
-    assert "Never mind." in seen.answer
+    assert "Never mind." in stream.answer
     assert not any(
-        ASKING in frame.text for frame in seen.named("tool_notification_start", "tool_notification_end")
+        ASKING in frame.text for frame in stream.named("tool_notification_start", "tool_notification_end")
     )
 
 
@@ -201,8 +203,8 @@ async def test_fields_that_nobody_could_fill_in_take_a_text(tmp_path: Path) -> N
         {"field_name": "b", "field_type": "select", "field_values": []},
     ]
     async with asked_by("in-process", asking(input_fields=odd), tmp_path) as (person, model):
-        seen = await person.ask()
-        await person.answer(seen, {only_request_id(seen): {"a": "red", "b": "blue"}})
+        stream = await person.ask()
+        await person.answer(stream, {only_request_id(stream): {"a": "red", "b": "blue"}})
     assert [json.loads(result) for result in told(model)] == [{"a": "red", "b": "blue"}]
 
 
@@ -214,11 +216,11 @@ async def test_an_agent_asks_a_second_time(tmp_path: Path, by: By) -> None:
         Turn(Say("Thanks.")),
     )
     async with asked_by(by, script, tmp_path) as (person, model):
-        seen = await person.ask()
-        again = await person.answer(seen, {only_request_id(seen): {"answer": "one"}})
-        assert only_request_id(again) != only_request_id(seen)
-        late = await person.refused(seen, {only_request_id(seen): {"answer": "three"}})
-        more = await person.answer(seen, {only_request_id(again): {"answer": "two"}})
+        stream = await person.ask()
+        again = await person.answer(stream, {only_request_id(stream): {"answer": "one"}})
+        assert only_request_id(again) != only_request_id(stream)
+        late = await person.refused(stream, {only_request_id(stream): {"answer": "three"}})
+        more = await person.answer(stream, {only_request_id(again): {"answer": "two"}})
     assert late.startswith("First was already answered by ")
     assert [json.loads(result) for result in told(model)] == [{"answer": "one"}, {"answer": "two"}]
     assert more.last.state == "completed"

@@ -1,11 +1,9 @@
-"""An agent that is held to some of its tools for an assignment: the others are neither offered nor run."""
+"""Restricts an agent to the tools of its question's scope: other tools are neither offered nor run."""
 
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
-from langchain_core.messages import AnyMessage, ToolMessage
-from langgraph.types import Command
+from langchain_core.messages import ToolMessage
 
 from ai_platform_engineering.core.tool_traits import (
     DELEGATION_TOOL,
@@ -14,36 +12,35 @@ from ai_platform_engineering.core.tool_traits import (
     WAIT_TOOL,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import find_scope
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import (
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ModelCallHandler,
-    filter_tools,
+    ToolCallHandler,
+    ToolCallResult,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import filter_tools
 
-_ALWAYS = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL})
-_REFUSED = "{tool} was not called: for this assignment only {names} may be used. Do without it, and say what could not be done."
+_ALWAYS_ALLOWED = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL})
+_REFUSED = (
+    "{tool} was not called: for this assignment only {names} may be used. Do without it, and say what could "
+    "not be done."
+)
 
 
 class AllowedToolsMiddleware(AgentMiddleware):
-    """Outside of approvals and journal: nobody is asked about a call that may not be made."""
+    """Wraps approvals and the journal: nobody is asked to approve a call that may not be made."""
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
-        if (names := _names(request.state["messages"])) is None:
+        allowed = find_scope(request.state["messages"]).tools
+        if allowed is None:
             return await handler(request)
-        return await handler(filter_tools(request, lambda name: name in names or name in _ALWAYS))
+        return await handler(filter_tools(request, lambda name: name in allowed or name in _ALWAYS_ALLOWED))
 
-    async def awrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
-    ) -> ToolMessage | Command[Any]:
-        call, names = request.tool_call, _names(request.state["messages"])
-        if names is None or call["name"] in names or call["name"] in _ALWAYS:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        tool_name = request.tool_call["name"]
+        allowed = find_scope(request.state["messages"]).tools
+        if allowed is None or tool_name in allowed or tool_name in _ALWAYS_ALLOWED:
             return await handler(request)
-        text = _REFUSED.format(tool=call["name"], names=", ".join(names) or "no tool")
-        return ToolMessage(text, tool_call_id=call["id"], name=call["name"], status="error")
-
-
-def _names(messages: Sequence[AnyMessage]) -> tuple[str, ...] | None:
-    return find_scope(messages).tools
+        text = _REFUSED.format(tool=tool_name, names=", ".join(allowed) or "no tool")
+        return ToolMessage(text, tool_call_id=request.tool_call["id"], name=tool_name, status="error")

@@ -1,10 +1,10 @@
-"""The context window: old turns are summarised, large results are shortened, and a model that refuses is asked with less.
+"""The context window: old turns are summarised, large results are cut, and after an overflow less is sent.
 
-What is stored stays whole; only what the model sees gets smaller, and a call never loses its result.
+Only the messages that the model sees get fewer; the stored ones stay. A call never loses its result.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, cast
 
 from langchain.agents import AgentState
@@ -18,13 +18,23 @@ from ai_platform_engineering.core.signals import ModelRetried
 from ai_platform_engineering.core.summary_prompt import SUMMARY_HEADING, SUMMARY_REQUEST
 from ai_platform_engineering.graph.failures import is_overflow
 from ai_platform_engineering.graph.visible_text import visible_text
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 
 log = logging.getLogger(__name__)
 
-_TRIES = 6
-_SMALLEST = 500  # tokens; less is no conversation
-_KEPT_SHARE = 0.4  # of the window, for the turns that stay as they are
-_SHORTER = (20_000, 8_000, 3_000, 1_000, 300, 80)
+_MAX_ATTEMPTS = 6
+_SMALLEST_LIMIT = 500  # tokens; less is no conversation
+_SUMMARY_THRESHOLD = 0.8  # of the window: with more than that, old turns are summarised
+_RECENT_SHARE = 0.4  # of the window, for the turns that are not summarised
+_RETRY_SHARE = 0.6  # of the tokens that were too many
+_TEXT_LENGTHS = (
+    20_000,
+    8_000,
+    3_000,
+    1_000,
+    300,
+    80,
+)  # characters that texts are cut to, one after the other
 _CUT = "\n[… {} characters left out to fit the model's context]"
 _PROMPT = (
     SUMMARY_REQUEST
@@ -34,84 +44,87 @@ Write only the summary.
 {}"""
 )
 
-Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-
 
 class SummarisedState(AgentState[Any]):
-    summary: NotRequired[dict[str, Any]]  # {"text", "upto": id of the last message it covers}
+    """Adds the summary of old turns to the state: `text`, and `upto`, the id of the last covered message."""
+
+    summary: NotRequired[dict[str, Any]]
 
 
 class ContextWindowMiddleware(AgentMiddleware[SummarisedState]):
+    """Keeps what the model sees within its context window."""
+
     state_schema = SummarisedState
 
     def __init__(self, limit: int) -> None:
         super().__init__()
-        self._limit = limit  # sinks when the model says that less is possible
+        self._limit = limit  # tokens; lowered when the model refuses as many
 
     async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Handler
+        self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        before: dict[str, Any] = cast("dict[str, Any]", request.state.get("summary") or {})
-        summary = await self._summary(request, before)
-        messages = _with_summary(request.messages, summary)
-        response = await self._ask(request, handler, messages)
-        if summary == before:
+        stored_summary: dict[str, Any] = cast("dict[str, Any]", request.state.get("summary") or {})
+        summary = await self._update_summary(request, stored_summary)
+        messages = _apply_summary(request.messages, summary)
+        response = await self._call_model(request, handler, messages)
+        if summary == stored_summary:
             return response
         return ExtendedModelResponse(model_response=response, command=Command(update={"summary": summary}))
 
-    async def _ask(
-        self, request: ModelRequest[Any], handler: Handler, messages: list[AnyMessage]
+    async def _call_model(
+        self, request: ModelRequest[Any], handler: ModelCallHandler, messages: list[AnyMessage]
     ) -> ModelResponse[Any]:
-        budget, attempt = self._limit, 1
+        """Calls the model, after an overflow again with fewer tokens."""
+        budget = self._limit
+        attempt = 1
         while True:
-            view = shorten(messages, budget)
+            shortened = shorten(messages, budget)
             try:
-                response = await handler(request.override(messages=view))
+                response = await handler(request.override(messages=shortened))
             except Exception as error:
-                if attempt >= _TRIES or not is_overflow(error):
+                if attempt >= _MAX_ATTEMPTS or not is_overflow(error):
                     raise
                 request.runtime.stream_writer(ModelRetried("context"))
-                budget, attempt = int(min(budget, count_tokens(view)) * 0.6), attempt + 1
+                budget = int(min(budget, count_tokens(shortened)) * _RETRY_SHARE)
+                attempt += 1
             else:
-                self._learn(budget)
+                self._lower_limit(budget)
                 return response
 
-    def _learn(self, budget: int) -> None:
-        """Keeps a smaller budget that was accepted; what was refused to the end teaches nothing."""
+    def _lower_limit(self, budget: int) -> None:
+        """Keeps a smaller budget that was accepted; when every attempt was refused the limit stays."""
         if budget < self._limit:
-            self._limit = max(_SMALLEST, budget)
+            self._limit = max(_SMALLEST_LIMIT, budget)
             log.info("the model's context is smaller than assumed; using %d tokens", self._limit)
 
-    async def _summary(self, request: ModelRequest[Any], before: dict[str, Any]) -> dict[str, Any]:
-        """A summary of the older turns, when what the model would see is too much."""
+    async def _update_summary(self, request: ModelRequest[Any], summary: dict[str, Any]) -> dict[str, Any]:
+        """A new summary when the messages are too many for the window, else the one there is."""
         messages = request.messages
-        if count_tokens(_with_summary(messages, before)) <= self._limit * 0.8:
-            return before
-        start = _index_after(messages, before.get("upto"))
-        cut = self._cut(messages, start)
+        if count_tokens(_apply_summary(messages, summary)) <= self._limit * _SUMMARY_THRESHOLD:
+            return summary
+        start = _index_after(messages, summary.get("upto"))
+        cut = self._find_cut(messages, start)
         if cut <= start:
-            return before
-        old = _with_summary(messages[:cut], before)
-        return {"text": await self._summarise(request.model, old), "upto": messages[cut - 1].id}
+            return summary
+        old_messages = _apply_summary(messages[:cut], summary)
+        text = await self._summarise(request.model, old_messages)
+        return {"text": text, "upto": messages[cut - 1].id}
 
-    def _cut(self, messages: Sequence[AnyMessage], start: int) -> int:
-        """Where the turns that stay begin: always at a question, so that no call is split from its result."""
-        questions = [
-            index for index in range(start + 1, len(messages)) if isinstance(messages[index], HumanMessage)
-        ]
-        fitting = [
-            index for index in questions if count_tokens(messages[index:]) <= self._limit * _KEPT_SHARE
-        ]
-        if fitting:
-            return fitting[0]
-        if questions:
-            return questions[-1]
-        return start
+    def _find_cut(self, messages: Sequence[AnyMessage], start: int) -> int:
+        """The index where the recent turns begin: always at a question, so that no call loses its result."""
+        cut = start
+        for index in range(start + 1, len(messages)):
+            if not isinstance(messages[index], HumanMessage):
+                continue
+            cut = index
+            if count_tokens(messages[index:]) <= self._limit * _RECENT_SHARE:
+                break
+        return cut
 
-    async def _summarise(self, model: BaseChatModel, old: Sequence[AnyMessage]) -> str:
+    async def _summarise(self, model: BaseChatModel, messages: Sequence[AnyMessage]) -> str:
         lines = [
             f"{message.type}: {message.text}"
-            for message in shorten(list(old), self._limit // 2)
+            for message in shorten(messages, self._limit // 2)
             if message.text
         ]
         text = "\n".join(lines)[-self._limit * 2 :]
@@ -120,14 +133,15 @@ class ContextWindowMiddleware(AgentMiddleware[SummarisedState]):
             answer = await model.ainvoke(
                 _PROMPT.format(text), {"tags": ["nostream"], "metadata": {"lc_source": "summary"}}
             )
-            if said := visible_text(answer.text):
-                return said
+            summary = visible_text(answer.text)
+            if summary:
+                return summary
         except Exception as error:  # noqa: BLE001 - a summary is a help, never a reason to fail the question
             log.warning(
                 "summarising failed (%s); the outline of the conversation is kept instead",
                 type(error).__name__,
             )
-        return _outline(old)
+        return _outline(messages)
 
 
 def count_tokens(messages: Sequence[AnyMessage]) -> int:
@@ -135,32 +149,45 @@ def count_tokens(messages: Sequence[AnyMessage]) -> int:
 
 
 def shorten(messages: Sequence[AnyMessage], budget: int) -> list[AnyMessage]:
-    """The messages within a budget of tokens: first results get shorter, then old turns leave, then texts get shorter."""
-    view = list(messages)
-    for most in _SHORTER:
-        if count_tokens(view) <= budget:
-            return view
-        view = [_cut_text(message, most) if isinstance(message, ToolMessage) else message for message in view]
-    questions = [index for index, message in enumerate(view) if isinstance(message, HumanMessage)]
+    """The messages within a budget of tokens: cuts results first, then drops old turns, then cuts texts."""
+    shortened = list(messages)
+    for length in _TEXT_LENGTHS:
+        if count_tokens(shortened) <= budget:
+            return shortened
+        shortened = [_cut_result(message, length) for message in shortened]
+    shortened = _drop_old_turns(shortened, budget)
+    for length in _TEXT_LENGTHS:
+        if count_tokens(shortened) <= budget:
+            break
+        shortened = [_cut_text(message, length) for message in shortened]
+    return shortened
+
+
+def _drop_old_turns(messages: list[AnyMessage], budget: int) -> list[AnyMessage]:
+    """The messages from the first question on with which they fit, at the latest from the last one."""
+    questions = [index for index, message in enumerate(messages) if isinstance(message, HumanMessage)]
     for index in questions:
-        if count_tokens(view[index:]) <= budget or index == questions[-1]:
-            view = view[index:]
-            break
-    for most in _SHORTER:
-        if count_tokens(view) <= budget:
-            break
-        view = [_cut_text(message, most) for message in view]
-    return view
+        if count_tokens(messages[index:]) <= budget or index == questions[-1]:
+            return messages[index:]
+    return messages
 
 
-def _cut_text(message: AnyMessage, most: int) -> AnyMessage:
+def _cut_result(message: AnyMessage, length: int) -> AnyMessage:
+    if isinstance(message, ToolMessage):
+        return _cut_text(message, length)
+    return message
+
+
+def _cut_text(message: AnyMessage, length: int) -> AnyMessage:
     text = message.text
-    if len(text) <= most or (isinstance(message, AIMessage) and not isinstance(message.content, str)):
+    has_blocks = isinstance(message, AIMessage) and not isinstance(message.content, str)
+    if len(text) <= length or has_blocks:
         return message
-    return message.model_copy(update={"content": text[:most] + _CUT.format(len(text) - most)})
+    return message.model_copy(update={"content": text[:length] + _CUT.format(len(text) - length)})
 
 
-def _with_summary(messages: Sequence[AnyMessage], summary: Mapping[str, Any]) -> list[AnyMessage]:
+def _apply_summary(messages: Sequence[AnyMessage], summary: Mapping[str, Any]) -> list[AnyMessage]:
+    """The messages with the summary in place of those that it covers."""
     if not summary:
         return list(messages)
     start = _index_after(messages, summary.get("upto"))
@@ -168,11 +195,17 @@ def _with_summary(messages: Sequence[AnyMessage], summary: Mapping[str, Any]) ->
 
 
 def _index_after(messages: Sequence[AnyMessage], message_id: str | None) -> int:
-    return next(
-        (index + 1 for index, message in enumerate(messages) if message_id and message.id == message_id), 0
-    )
+    if not message_id:
+        return 0
+    for index, message in enumerate(messages):
+        if message.id == message_id:
+            return index + 1
+    return 0
 
 
 def _outline(messages: Sequence[AnyMessage]) -> str:
-    said = [message for message in messages if isinstance(message, HumanMessage | AIMessage) and message.text]
-    return "\n".join(f"{message.type}: {message.text[:300]}" for message in said[-20:])
+    """The beginnings of the last texts, for a conversation that could not be summarised."""
+    texts = [
+        message for message in messages if isinstance(message, HumanMessage | AIMessage) and message.text
+    ]
+    return "\n".join(f"{message.type}: {message.text[:300]}" for message in texts[-20:])

@@ -1,52 +1,62 @@
-"""An order for one tool is carried out without the agent's model: the tool is called, under the agent's policy, and its result said.
+"""Direct tool calls: an agent calls one tool without its model and answers with the result.
 
-An order in words that only a language model understands is refused where there is none: the embedded router would guess.
+A text that needs a language model is refused where none is configured: the embedded router would guess.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from ai_platform_engineering.graph.tool_messages import plain_result
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import AgentFailed
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn, find_question
 
-DIRECT_CALL = "call"  # in what a message carries beside its text: the tool and its arguments, or that the text is for a language model
+# In the metadata of a message: the tool with its arguments, or NEEDS_MODEL.
+DIRECT_CALL = "call"
 NEEDS_MODEL = {"words": True}
 NO_MODEL = "This step needs a language model, and none is configured."
 
-Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-
 
 class DirectToolCallMiddleware(AgentMiddleware):
-    """Outermost of those that wrap the model, which is not asked for what it is not needed for. `thinks`: it is a language model."""
+    """Wraps all others that wrap the model: for a direct tool call none of them, nor the model, is needed.
 
-    def __init__(self, *, thinks: bool) -> None:
+    `has_model`: the agent has a language model, not the embedded router.
+    """
+
+    def __init__(self, *, has_model: bool) -> None:
         super().__init__()
-        self._thinks = thinks
+        self._has_model = has_model
 
-    async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelCallHandler
+    ) -> ModelResponse[Any]:
         messages = request.state["messages"]
-        asked = next((message for message in reversed(messages) if isinstance(message, HumanMessage)), None)
-        order = asked.additional_kwargs.get(DIRECT_CALL) if asked is not None else None
-        if asked is None or not isinstance(order, Mapping):
+        question = find_question(messages)
+        if question is None:
             return await handler(request)
-        if not order.get("tool"):
-            if not self._thinks:
-                raise AgentFailed(NO_MODEL)
+        direct_call = question.additional_kwargs.get(DIRECT_CALL)
+        if not isinstance(direct_call, Mapping):
             return await handler(request)
-        results = [message for message in current_turn(messages) if isinstance(message, ToolMessage)]
-        if not results:
-            call = {
-                "name": str(order.get("tool")),
-                "args": dict(order.get("arguments") or {}),
-                "id": f"{asked.id}:call",
-            }
-            return ModelResponse(result=[AIMessage("", id=f"{asked.id}:order", tool_calls=[call])])
-        if results[-1].status == "error":
-            raise AgentFailed(plain_result(results[-1]))
-        return ModelResponse(
-            result=[AIMessage(plain_result(results[-1]) or "(no output)", id=f"{asked.id}:done")]
-        )
+        if direct_call.get("tool"):
+            return ModelResponse(result=[_next_message(question, direct_call, current_turn(messages))])
+        if not self._has_model:
+            raise AgentFailed(NO_MODEL)
+        return await handler(request)
+
+
+def _next_message(
+    question: HumanMessage, direct_call: Mapping[str, Any], turn: Sequence[AnyMessage]
+) -> AIMessage:
+    """First the tool call, then its result as the answer. Raises AgentFailed when the tool failed."""
+    results = [message for message in turn if isinstance(message, ToolMessage)]
+    if not results:
+        arguments = dict(direct_call.get("arguments") or {})
+        call = {"name": str(direct_call.get("tool")), "args": arguments, "id": f"{question.id}:call"}
+        return AIMessage("", id=f"{question.id}:order", tool_calls=[call])
+    text = plain_result(results[-1])
+    if results[-1].status == "error":
+        raise AgentFailed(text)
+    return AIMessage(text or "(no output)", id=f"{question.id}:done")

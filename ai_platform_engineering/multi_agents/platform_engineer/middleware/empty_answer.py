@@ -1,82 +1,92 @@
-"""A turn never ends without words: an empty or unreadable model message is asked for again, once."""
+"""A model message without text or with unreadable tool calls: the model is asked again, once."""
 
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, HumanMessage, InvalidToolCall, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, InvalidToolCall, ToolMessage
 
 from ai_platform_engineering.core.signals import ModelRetried
 from ai_platform_engineering.graph.visible_text import visible_text
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_repair import INVALID
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 
 _ASK_AGAIN = "Your last message was empty. Answer the request now, in words, from what you have."
-
 _NOT_RUN = "Not run: give the final answer only when no more tools are needed, and alone."
 
-_CUT_OFF = frozenset(
-    {"length", "max_tokens", "MAX_TOKENS"}
-)  # the words of the providers for "my length is used up"
-
-Handler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+# The finish reasons of the providers for an output that reached its maximum length.
+_LENGTH_REASONS = frozenset({"length", "max_tokens", "MAX_TOKENS"})
+_FINISH_REASON_KEYS = ("finish_reason", "stop_reason", "stopReason")
 
 
 class EmptyAnswerMiddleware(AgentMiddleware):
-    async def awrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
-        response = _without_cut_call(await handler(request))
-        message = _message(response)
+    """Makes sure that a turn ends with text."""
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelCallHandler
+    ) -> ModelResponse[Any]:
+        response = _invalidate_cut_call(await handler(request))
+        message = _find_model_message(response)
         if message is None:
             return response
         if message.invalid_tool_calls and not message.tool_calls:
-            return await self._call_again(request, handler, message)
-        told = [one for one in response.result if isinstance(one, ToolMessage)]
-        if told and response.structured_response is None and len(told) < len(message.tool_calls):
-            return await self._answer_again(request, handler, message, told)
-        if _is_silent(response, message) and not _has_spoken(request):
+            return await self._retry_invalid_calls(request, handler, message)
+        tool_results = [result for result in response.result if isinstance(result, ToolMessage)]
+        has_refused_answer = bool(tool_results) and response.structured_response is None
+        if has_refused_answer and len(tool_results) < len(message.tool_calls):
+            return await self._retry_refused_answer(request, handler, message, tool_results)
+        if _is_empty(response, message) and not _has_text_before(request):
             request.runtime.stream_writer(ModelRetried("empty answer"))
             # Without tools: a model that has nothing to say would only call another one.
-            return await handler(
-                request.override(tools=[], messages=[*request.messages, HumanMessage(_ASK_AGAIN)])
-            )
+            messages = [*request.messages, HumanMessage(_ASK_AGAIN)]
+            return await handler(request.override(tools=[], messages=messages))
         return response
 
-    async def _call_again(
-        self, request: ModelRequest[Any], handler: Handler, message: AIMessage
+    async def _retry_invalid_calls(
+        self, request: ModelRequest[Any], handler: ModelCallHandler, message: AIMessage
     ) -> ModelResponse[Any]:
         request.runtime.stream_writer(ModelRetried("invalid tool arguments"))
-        told = [
+        errors = [
             ToolMessage(INVALID, tool_call_id=call["id"] or "", status="error")
             for call in message.invalid_tool_calls
         ]
-        return _without_cut_call(
-            await handler(request.override(messages=[*request.messages, message, *told]))
-        )
+        retry = request.override(messages=[*request.messages, message, *errors])
+        return _invalidate_cut_call(await handler(retry))
 
-    async def _answer_again(
-        self, request: ModelRequest[Any], handler: Handler, message: AIMessage, told: list[ToolMessage]
+    async def _retry_refused_answer(
+        self,
+        request: ModelRequest[Any],
+        handler: ModelCallHandler,
+        message: AIMessage,
+        tool_results: list[ToolMessage],
     ) -> ModelResponse[Any]:
-        """The structured answer was refused and came together with other calls, after which LangChain would end the run without one."""
+        """Asks again after a refused structured answer that came together with other calls.
+
+        LangChain would end the run after it, without an answer.
+        """
         request.runtime.stream_writer(ModelRetried("invalid answer"))
-        known = {one.tool_call_id for one in told}
-        rest = [call["id"] or "" for call in message.tool_calls if call["id"] not in known]
-        told += [ToolMessage(_NOT_RUN, tool_call_id=call_id, status="error") for call_id in rest]
-        return await handler(request.override(messages=[*request.messages, message, *told]))
+        finished_ids = {result.tool_call_id for result in tool_results}
+        for call in message.tool_calls:
+            if call["id"] not in finished_ids:
+                tool_results.append(ToolMessage(_NOT_RUN, tool_call_id=call["id"] or "", status="error"))
+        return await handler(request.override(messages=[*request.messages, message, *tool_results]))
 
 
-def _without_cut_call(response: ModelResponse[Any]) -> ModelResponse[Any]:
-    """A call that was cut off counts as invalid: its client has completed what is there to JSON, and half an order is none."""
-    message = _message(response)
+def _invalidate_cut_call(response: ModelResponse[Any]) -> ModelResponse[Any]:
+    """Marks the last call of an output that was cut off as invalid.
+
+    The provider's client completes what is there to JSON, so the call looks valid with half its arguments.
+    """
+    message = _find_model_message(response)
     if message is None or not message.tool_calls or response.structured_response is not None:
         return response
-    if not _CUT_OFF & {
-        str(message.response_metadata.get(name)) for name in ("finish_reason", "stop_reason", "stopReason")
-    }:
+    finish_reasons = {str(message.response_metadata.get(key)) for key in _FINISH_REASON_KEYS}
+    if not _LENGTH_REASONS & finish_reasons:
         return response
-    *whole, last = message.tool_calls
-    cut = InvalidToolCall(
+    *complete_calls, last = message.tool_calls
+    invalid = InvalidToolCall(
         type="invalid_tool_call",
         name=last["name"],
         args=json.dumps(last["args"]),
@@ -84,27 +94,33 @@ def _without_cut_call(response: ModelResponse[Any]) -> ModelResponse[Any]:
         error="cut off",
     )
     changed = message.model_copy(
-        update={"tool_calls": whole, "invalid_tool_calls": [*message.invalid_tool_calls, cut]}
+        update={
+            "tool_calls": complete_calls,
+            "invalid_tool_calls": [*message.invalid_tool_calls, invalid],
+        }
     )
-    return replace(response, result=[changed if one is message else one for one in response.result])
+    result: list[BaseMessage] = []
+    for other in response.result:
+        result.append(changed if other is message else other)
+    return replace(response, result=result)
 
 
-def _message(response: ModelResponse[Any]) -> AIMessage | None:
-    return next((message for message in reversed(response.result) if isinstance(message, AIMessage)), None)
+def _find_model_message(response: ModelResponse[Any]) -> AIMessage | None:
+    for message in reversed(response.result):
+        if isinstance(message, AIMessage):
+            return message
+    return None
 
 
-def _is_silent(response: ModelResponse[Any], message: AIMessage) -> bool:
-    """It neither speaks nor works: no text, and no call but one that carries an empty structured answer."""
+def _is_empty(response: ModelResponse[Any], message: AIMessage) -> bool:
+    """Whether there is no text, and no tool call except one with an empty structured answer."""
     if response.structured_response is None and message.tool_calls:
         return False
-    return not visible_text(message.text) and not visible_text(
-        str(getattr(response.structured_response, "content", ""))
-    )
+    structured_text = str(getattr(response.structured_response, "content", ""))
+    return not visible_text(message.text) and not visible_text(structured_text)
 
 
-def _has_spoken(request: ModelRequest[Any]) -> bool:
-    """What was said earlier in this run is an answer of sorts; only a run without a word is asked again."""
-    return any(
-        isinstance(message, AIMessage) and visible_text(message.text)
-        for message in current_turn(request.state["messages"])
-    )
+def _has_text_before(request: ModelRequest[Any]) -> bool:
+    """Whether an earlier model message of this run has text, which then serves as the answer."""
+    turn = current_turn(request.state["messages"])
+    return any(isinstance(message, AIMessage) and visible_text(message.text) for message in turn)

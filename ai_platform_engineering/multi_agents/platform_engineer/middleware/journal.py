@@ -1,28 +1,34 @@
-"""Calls that change something are journalled before and after, so that after a crash none is made twice by itself."""
+"""The journal: tool calls with effects are recorded before and after, so that a crash never repeats one."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from langchain.agents.middleware import AgentMiddleware, ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
-from langgraph.types import Command
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.policy import read_effect
 from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL
 from ai_platform_engineering.graph.tool_messages import PLAIN
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH_KEY, RUN_ID_KEY
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
+    ToolCallHandler,
+    ToolCallResult,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
 from ai_platform_engineering.runtime.log.run_log import JournalEntry
 
 UNKNOWN_OUTCOME = (
     "The outcome of {tool} is unknown: it was started before the server stopped and may have taken effect."
 )
-_FIND_OUT = " Do not call it again by yourself. Say what was to be done, that nobody knows whether it was, and how a person can find out."
+_FIND_OUT = (
+    " Do not call it again by yourself. Say what was to be done, that nobody knows whether it was, and how a "
+    "person can find out."
+)
 
 
 class JournalStore(Protocol):
-    """Where calls are journalled."""
+    """Where the journal is stored."""
 
     async def begin(
         self, run_id: str, epoch: int, key: str, tool: str, arguments: Mapping[str, Any], *, idempotent: bool
@@ -34,61 +40,76 @@ class JournalStore(Protocol):
 
 
 class JournalMiddleware(AgentMiddleware):
-    """Innermost of those that wrap tools: nothing is journalled before it is really called. A tool that says nothing of itself writes."""
+    """Innermost of those that wrap tool calls: an entry is written only when the tool is really called.
 
-    def __init__(self, book: JournalStore) -> None:
+    A tool without a stated effect counts as one that writes.
+    """
+
+    def __init__(self, store: JournalStore) -> None:
         super().__init__()
-        self._book = book
+        self._store = store
 
-    async def awrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
-    ) -> ToolMessage | Command[Any]:
-        config, call = request.runtime.config, request.tool_call
-        run_id, epoch = (
-            (config.get("metadata") or {}).get(RUN_ID_KEY),
-            (config.get("metadata") or {}).get(EPOCH_KEY),
-        )
-        effect = read_effect((request.tool.metadata or {}) if request.tool is not None else {})
-        if effect == "read" or call["name"] in (DELEGATION_TOOL, PLANNING_TOOL) or not run_id:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        call = request.tool_call
+        run = RunMetadata.from_config(request.runtime.config)
+        effect = read_effect(_read_metadata(request))
+        if effect == "read" or call["name"] in (DELEGATION_TOOL, PLANNING_TOOL) or not run.run_id:
             return await handler(request)
-        key = f"{(config.get('configurable') or {}).get('checkpoint_ns', '')}/{call['id']}"
-        entry = await self._book.begin(
-            run_id, epoch or 0, key, call["name"], call["args"], idempotent=effect == "idempotent"
+        key = _journal_key(request)
+        entry = await self._store.begin(
+            run.run_id, run.epoch, key, call["name"], call["args"], idempotent=effect == "idempotent"
         )
         if not entry.may_run:
-            return _replayed(entry, call)
+            return _replay_entry(entry, call)
         try:
             result = await handler(request)
         except GraphBubbleUp:
-            await self._book.finish(
-                run_id, epoch or 0, key, "withdrawn"
-            )  # it asks people first: nothing has happened
+            # An interrupt: the tool asks people first, so nothing has happened yet.
+            await self._store.finish(run.run_id, run.epoch, key, "withdrawn")
             raise
         except CaipeError as error:
-            if getattr(error, "outcome", "error") != "unknown":  # it says itself that it did not work
-                said = {"content": f"{call['name']} failed: {error}", "status": "error"}
-                await self._book.finish(run_id, epoch or 0, key, "done", said)
+            if getattr(error, "outcome", "error") != "unknown":  # the tool itself says that it did not work
+                failure = {"content": f"{call['name']} failed: {error}", "status": "error"}
+                await self._store.finish(run.run_id, run.epoch, key, "done", failure)
             raise
         if isinstance(result, ToolMessage):
-            outcome = {"content": result.content, "status": result.status, "more": result.additional_kwargs}
-            await self._book.finish(run_id, epoch or 0, key, "done", outcome)
+            await self._store.finish(run.run_id, run.epoch, key, "done", _to_outcome(result))
         return result
 
 
-def _replayed(entry: JournalEntry, call: Mapping[str, Any]) -> ToolMessage:
-    """What became of the call before the crash, as far as anybody knows."""
-    known = entry.outcome if isinstance(entry.outcome, Mapping) else None
-    if entry.state == "done" and known is not None:
-        status: Any = known.get("status") or "success"
-        more: Any = known.get("more") or {}
-        content: Any = known.get("content") or ""
+def _read_metadata(request: ToolCallRequest) -> Mapping[str, Any]:
+    if request.tool is None:
+        return {}
+    return request.tool.metadata or {}
+
+
+def _journal_key(request: ToolCallRequest) -> str:
+    """The call's key within its run, the same after a restart."""
+    configurable: Mapping[str, Any] = request.runtime.config.get("configurable") or {}
+    return f"{configurable.get('checkpoint_ns', '')}/{request.tool_call['id']}"
+
+
+def _to_outcome(result: ToolMessage) -> dict[str, Any]:
+    """The result in the form in which the journal stores it."""
+    return {"content": result.content, "status": result.status, "more": result.additional_kwargs}
+
+
+def _replay_entry(entry: JournalEntry, call: Mapping[str, Any]) -> ToolMessage:
+    """The recorded result of a call from before the crash, or that its outcome is unknown."""
+    if entry.state == "done" and isinstance(entry.outcome, Mapping):
+        outcome: Mapping[str, Any] = entry.outcome
         return ToolMessage(
-            content, tool_call_id=call["id"], name=call["name"], status=status, additional_kwargs=more
+            outcome.get("content") or "",
+            tool_call_id=call["id"],
+            name=call["name"],
+            status=outcome.get("status") or "success",
+            additional_kwargs=outcome.get("more") or {},
         )
-    said = UNKNOWN_OUTCOME.format(tool=call["name"])
-    beside = {"outcome": "unknown", PLAIN: said}
+    text = UNKNOWN_OUTCOME.format(tool=call["name"])
     return ToolMessage(
-        said + _FIND_OUT, tool_call_id=call["id"], name=call["name"], status="error", additional_kwargs=beside
+        text + _FIND_OUT,
+        tool_call_id=call["id"],
+        name=call["name"],
+        status="error",
+        additional_kwargs={"outcome": "unknown", PLAIN: text},
     )

@@ -1,15 +1,14 @@
-"""The same call with the same result, again and again, leads nowhere: the model is told so, and in the end it has to answer."""
+"""Loop guard: a repeated call with the same result gets a warning, and finally ends the use of tools."""
 
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
 from langchain.tools import BaseTool, tool
 from langchain_core.messages import AnyMessage, ToolMessage
-from langgraph.types import Command
 from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.signals import NoticeEmitted
@@ -19,27 +18,31 @@ from ai_platform_engineering.core.tool_traits import (
     USER_INPUT_TOOL,
     WAIT_TOOL,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import (
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ModelCallHandler,
+    ToolCallHandler,
+    ToolCallResult,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
     answer_without_tools,
     remove_tool,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 
-_WARN, _END = 3, 6
+_REPEATS_TO_WARN = 3
+_REPEATS_TO_STOP = 6
 _LONGEST_WAIT = 60
-_SAME = "same_call"  # in what a result carries beside its text: the fingerprint of call and result, and which one of its kind it is
-_OWN = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL})
+# In the metadata of a result: the fingerprint of call and result, and how often it has been seen.
+_SAME_CALL = "same_call"
+_NOT_GUARDED = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL})
 _WARNING = (
-    "\n\n[This is the same call with the same result for the {count}. time. Repeating it will not change anything: do something else, or "
-    "answer from what you have. To watch for a change, call wait first.]"
+    "\n\n[This is the same call with the same result for the {count}. time. Repeating it will not change "
+    "anything: do something else, or answer from what you have. To watch for a change, call wait first.]"
 )
 _ANSWER_NOW = (
-    "You have repeated the same call with the same result too often, so you cannot use tools any more. Answer now from what you have, "
-    "and say what is missing."
+    "You have repeated the same call with the same result too often, so you cannot use tools any more. "
+    "Answer now from what you have, and say what is missing."
 )
-
-ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
 
 
 class WaitArguments(BaseModel):
@@ -52,79 +55,92 @@ class WaitArguments(BaseModel):
     description="Wait for a while before you look again at something that takes its time.",
 )
 async def wait(seconds: int) -> str:
-    waited = min(seconds, _LONGEST_WAIT)
-    await asyncio.sleep(waited)
-    return f"Waited {waited} seconds."
+    seconds_to_wait = min(seconds, _LONGEST_WAIT)
+    await asyncio.sleep(seconds_to_wait)
+    return f"Waited {seconds_to_wait} seconds."
 
 
 wait.metadata = {"effect": "read", "own": True}
 
 
 class LoopGuardMiddleware(AgentMiddleware):
-    """Reads the messages of the run, so what it knows survives a pause and a restart. A tool marked `poll` may be repeated, and so may
-    any tool after a wait."""
+    """Counts repeated calls in the messages of the run, so the counts survive a pause and a restart.
+
+    A tool marked `poll` may be repeated, and so may any tool after a wait.
+    """
 
     tools: Sequence[BaseTool] = (wait,)
 
-    def __init__(self, *, waits: bool = True) -> None:
-        """`waits`: the model is offered to wait; the embedded router does not know what for."""
+    def __init__(self, *, offers_wait: bool = True) -> None:
+        """`offers_wait`: the model sees the `wait` tool; the embedded router would not know when."""
         super().__init__()
-        self._waits = waits
+        self._offers_wait = offers_wait
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: ToolHandler
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         result = await handler(request)
-        name, metadata = (
-            request.tool_call["name"],
-            (request.tool.metadata or {}) if request.tool is not None else {},
-        )
-        if name in _OWN or metadata.get("poll") or not isinstance(result, ToolMessage):
+        if not isinstance(result, ToolMessage) or not _is_guarded(request):
             return result
-        mark = _fingerprint(request, result)
-        count = 1 + sum(one == mark for one in _marks(_since_wait(current_turn(request.state["messages"]))))
-        carried = {**result.additional_kwargs, _SAME: {"mark": mark, "count": count}}
-        text = result.text + _WARNING.format(count=count) if count >= _WARN else result.content
-        return result.model_copy(update={"content": text, "additional_kwargs": carried})
+        fingerprint = _fingerprint(request, result)
+        turn = current_turn(request.state["messages"])
+        count = 1 + _fingerprints(_since_last_wait(turn)).count(fingerprint)
+        content: Any = result.content
+        if count >= _REPEATS_TO_WARN:
+            content = result.text + _WARNING.format(count=count)
+        metadata = {**result.additional_kwargs, _SAME_CALL: {"mark": fingerprint, "count": count}}
+        return result.model_copy(update={"content": content, "additional_kwargs": metadata})
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
-        turn = current_turn(request.state["messages"])
-        looped = next((message for message in turn if _count(message) >= _END), None)
-        if looped is None:
-            return await handler(request if self._waits else remove_tool(request, WAIT_TOOL))
-        text = f"I stop using tools and answer now: {looped.name} gave the same result {_END} times."
-        request.runtime.stream_writer(NoticeEmitted("loop_guard", text))
-        return await answer_without_tools(request, handler, _ANSWER_NOW)
+        looping_result = _find_looping_result(current_turn(request.state["messages"]))
+        if looping_result is not None:
+            text = (
+                f"I stop using tools and answer now: {looping_result.name} gave the same result "
+                f"{_REPEATS_TO_STOP} times."
+            )
+            request.runtime.stream_writer(NoticeEmitted("loop_guard", text))
+            return await answer_without_tools(request, handler, _ANSWER_NOW)
+        if not self._offers_wait:
+            request = remove_tool(request, WAIT_TOOL)
+        return await handler(request)
+
+
+def _is_guarded(request: ToolCallRequest) -> bool:
+    if request.tool_call["name"] in _NOT_GUARDED:
+        return False
+    if request.tool is None or not request.tool.metadata:
+        return True
+    return not request.tool.metadata.get("poll")
 
 
 def _fingerprint(request: ToolCallRequest, result: ToolMessage) -> str:
     call = request.tool_call
-    said = json.dumps([call["name"], call["args"], result.text], sort_keys=True, default=str)
-    return hashlib.sha256(said.encode(errors="replace")).hexdigest()[:16]
+    text = json.dumps([call["name"], call["args"], result.text], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
-def _marks(messages: Sequence[AnyMessage]) -> list[str]:
+def _fingerprints(messages: Sequence[AnyMessage]) -> list[str]:
     return [
-        str(message.additional_kwargs[_SAME]["mark"])
+        str(message.additional_kwargs[_SAME_CALL]["mark"])
         for message in messages
-        if _SAME in message.additional_kwargs
+        if _SAME_CALL in message.additional_kwargs
     ]
 
 
-def _count(message: AnyMessage) -> int:
-    if isinstance(message, ToolMessage):
-        return int(message.additional_kwargs.get(_SAME, {}).get("count", 0))
-    return 0
+def _find_looping_result(turn: Sequence[AnyMessage]) -> ToolMessage | None:
+    """The first result that was repeated too often."""
+    for message in turn:
+        if not isinstance(message, ToolMessage):
+            continue
+        repeats = message.additional_kwargs.get(_SAME_CALL, {})
+        if int(repeats.get("count", 0)) >= _REPEATS_TO_STOP:
+            return message
+    return None
 
 
-def _since_wait(turn: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
-    waited = [
-        index
-        for index, message in enumerate(turn)
-        if isinstance(message, ToolMessage) and message.name == WAIT_TOOL
-    ]
-    if waited:
-        return turn[waited[-1] + 1 :]
+def _since_last_wait(turn: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
+    for index in range(len(turn) - 1, -1, -1):
+        message = turn[index]
+        if isinstance(message, ToolMessage) and message.name == WAIT_TOOL:
+            return turn[index + 1 :]
     return turn

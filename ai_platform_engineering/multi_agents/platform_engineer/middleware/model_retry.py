@@ -1,8 +1,10 @@
-"""A model call that fails for a passing reason is made again, then by another model; what had been said is declared void."""
+"""Retries of model calls: after a transient failure the same model again, then the fallback models.
+
+Each retry is signalled, so that readers discard what the failed attempt had streamed.
+"""
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -11,37 +13,35 @@ from ai_platform_engineering.core.settings import ModelSettings
 from ai_platform_engineering.core.signals import ModelRetried, NoticeEmitted
 from ai_platform_engineering.graph.failures import is_overflow, is_transient, retry_after
 from ai_platform_engineering.models.chat_model import create_chat_model
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 
 _LONGEST_WAIT = 30.0
 
 
 class ModelRetryMiddleware(AgentMiddleware):
+    """Tries the configured model several times, then each fallback model."""
+
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
         self._settings = settings
 
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
-        for spare in (*self._settings.fallbacks, None):
+        for fallback in self._settings.fallbacks:
             try:
-                return await self._attempts(request, handler)
+                return await self._call_with_retries(request, handler)
             except Exception as error:
-                if spare is None or is_overflow(error):
+                if is_overflow(error):
                     raise
                 request.runtime.stream_writer(ModelRetried(type(error).__name__))
-                request.runtime.stream_writer(
-                    NoticeEmitted("fallback", f"The model is not available; {spare} goes on instead.")
-                )
-                request = request.override(model=create_chat_model(self._settings, spare))
-        raise AssertionError("the last attempt returns or raises")
+                text = f"The model is not available; {fallback} goes on instead."
+                request.runtime.stream_writer(NoticeEmitted("fallback", text))
+                request = request.override(model=create_chat_model(self._settings, fallback))
+        return await self._call_with_retries(request, handler)
 
-    async def _attempts(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    async def _call_with_retries(
+        self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
         attempt = 1
         while True:
@@ -49,16 +49,14 @@ class ModelRetryMiddleware(AgentMiddleware):
                 return await handler(request)
             except Exception as error:
                 if attempt >= self._settings.attempts or not is_transient(error):
-                    raise  # what the last attempt said stays, as what remains of the answer
+                    raise  # the text of the last attempt stays, as the partial answer
                 request.runtime.stream_writer(ModelRetried(type(error).__name__))
-                await asyncio.sleep(self._pause(attempt, error))
+                await asyncio.sleep(self._retry_delay(attempt, error))
                 attempt += 1
 
-    def _pause(self, attempt: int, error: Exception) -> float:
-        asked = retry_after(error)
-        wait = (
-            asked
-            if asked is not None
-            else self._settings.retry_delay * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)
-        )
-        return min(wait, _LONGEST_WAIT)
+    def _retry_delay(self, attempt: int, error: Exception) -> float:
+        """The seconds that the provider asks for, else an exponential backoff with jitter."""
+        delay = retry_after(error)
+        if delay is None:
+            delay = self._settings.retry_delay * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)
+        return min(delay, _LONGEST_WAIT)

@@ -1,4 +1,4 @@
-"""`write_todos`: the model's plan as typed steps, kept in the graph's state and visible while it is worked on."""
+"""The `write_todos` tool: the model's plan as typed steps in the graph's state."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,16 @@ from ai_platform_engineering.core.tool_traits import PLANNING_TOOL
 
 RESET_PLAN: list[dict[str, Any]] = [ResetPlan().model_dump()]
 
-_DESCRIPTION = """Write or update the plan that the user sees. Use it when the request needs two or more steps, before the first step.
-Send the whole plan each time, in order. One step per agent and task. Keep the ids you get back when you update a step."""
+_DESCRIPTION = (
+    "Write or update the plan that the user sees. Use it when the request needs two or more steps, before "
+    "the first step.\n"
+    "Send the whole plan each time, in order. One step per agent and task. Keep the ids you get back when "
+    "you update a step."
+)
 
 
 def reduce_plan(before: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The graph's plan after changes; parallel delegations change it at the same time."""
+    """The reducer of the plan in the graph's state: parallel delegations may change it in the same step."""
     state = PlanState.model_validate(before)
     for change in changes:
         state = change_plan(state, PLAN_CHANGE_ADAPTER.validate_python(change))
@@ -36,6 +40,8 @@ def reduce_plan(before: Mapping[str, Any], changes: Sequence[Mapping[str, Any]])
 
 
 class PlanningState(AgentState[Any]):
+    """Adds the plan to the graph's state."""
+
     plan: NotRequired[Annotated[dict[str, Any], reduce_plan]]
 
 
@@ -57,21 +63,25 @@ class WriteTodosArguments(BaseModel):
 
 @tool(PLANNING_TOOL, args_schema=WriteTodosArguments, description=_DESCRIPTION)
 async def write_todos(todos: list[Any], runtime: ToolRuntime, title: str | None = None) -> Command[Any]:
-    raw = [step.model_dump() if isinstance(step, BaseModel) else step for step in todos]
-    change = WriteSteps(title=title, steps=read_steps(raw))
-    after = change_plan(PlanState.model_validate(runtime.state.get("plan") or {}), change)
+    items: list[Any] = []
+    for todo in todos:
+        items.append(todo.model_dump() if isinstance(todo, BaseModel) else todo)
+    change = WriteSteps(title=title, steps=read_steps(items))
+    state = change_plan(PlanState.model_validate(runtime.state.get("plan") or {}), change)
     steps = [
         {"id": step.step_id, "agent": step.agent, "title": step.title, "status": step.status}
-        for step in after.plan.steps
+        for step in state.plan.steps
     ]
-    told = ToolMessage(
+    result = ToolMessage(
         json.dumps({"steps": steps}, ensure_ascii=False),
         tool_call_id=runtime.tool_call_id,
         name=PLANNING_TOOL,
     )
-    return Command(update={"plan": [change.model_dump()], "messages": [told]})
+    return Command(update={"plan": [change.model_dump()], "messages": [result]})
 
 
 class PlanningMiddleware(AgentMiddleware[PlanningState]):
+    """Adds the `write_todos` tool, and the plan to the state."""
+
     state_schema = PlanningState
     tools: Sequence[BaseTool] = (write_todos,)

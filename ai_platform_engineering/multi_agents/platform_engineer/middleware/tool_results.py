@@ -1,65 +1,61 @@
-"""Tool results at the boundary: a failure becomes a result that the model can act on, and no result is endless."""
+"""Tool results: a failure becomes an error result for the model, and a long output is truncated."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
-from langgraph.types import Command
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
+    ToolCallHandler,
+    ToolCallResult,
+)
 
 log = logging.getLogger(__name__)
 
 
 class ToolResultMiddleware(AgentMiddleware):
+    """Catches the errors of tools, so that a failing one does not end the run, and bounds their outputs."""
+
     def __init__(self, max_chars: int) -> None:
         super().__init__()
         self._max_chars = max_chars
 
-    async def awrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         try:
             result = await handler(request)
         except GraphBubbleUp:
             raise
         except asyncio.CancelledError as error:
-            if _is_cancelled():
+            if _is_run_cancelled():
                 raise
-            return _failed(request, error)  # something inside the tool was cancelled, not the run
+            return _error_message(request, error)  # something inside the tool was cancelled, not the run
         except Exception as error:  # noqa: BLE001 - one failing tool must not end the run
-            return _failed(request, error)
+            return _error_message(request, error)
         if isinstance(result, ToolMessage):
-            return self._bounded(result)
+            return self._truncate(result)
         return result
 
-    def _bounded(self, message: ToolMessage) -> ToolMessage:
+    def _truncate(self, message: ToolMessage) -> ToolMessage:
         text = message.text
         if len(text) <= self._max_chars:
             return message
-        return message.model_copy(
-            update={
-                "content": f"{text[: self._max_chars]}\n[Output truncated: {len(text)} characters in all]"
-            }
-        )
+        content = f"{text[: self._max_chars]}\n[Output truncated: {len(text)} characters in all]"
+        return message.model_copy(update={"content": content})
 
 
-def _is_cancelled() -> bool:
+def _is_run_cancelled() -> bool:
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
-def _failed(request: ToolCallRequest, error: BaseException) -> ToolMessage:
+def _error_message(request: ToolCallRequest, error: BaseException) -> ToolMessage:
     name = request.tool_call["name"]
     log.warning("tool %s failed: %s", name, format_traceback(error))
-    # The type and not the text, which may hold a secret; errors of ours are written to be read.
+    # Of third-party errors only the type, as the text may hold a secret; ours are written for people.
     reason = str(error) if isinstance(error, CaipeError) else type(error).__name__
     return ToolMessage(
         f"{name} failed: {reason}", tool_call_id=request.tool_call["id"], name=name, status="error"

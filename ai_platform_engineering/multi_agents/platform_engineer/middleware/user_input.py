@@ -1,4 +1,4 @@
-"""`CAIPEAgentResponse`: an agent asks the person it works for with a form, and goes on with the values."""
+"""The `CAIPEAgentResponse` tool: an agent asks a person with a form, and goes on with the values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,23 +12,25 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from ai_platform_engineering.core.events import FieldType, Form, InputField, JsonObject
 from ai_platform_engineering.core.forms import is_declined
 from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import (
-    ModelCallHandler,
-    remove_tool,
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import remove_tool
+
+_DESCRIPTION = (
+    "Ask the person you work for, with a form, for values that you need and cannot find out yourself. Ask "
+    "for everything at\n"
+    "once, with the choices you know. The result holds the values by field name. Never ask for passwords, "
+    "tokens or keys: what is filled in is\n"
+    "stored and shown. Not for approvals: tools that need one ask by themselves."
 )
 
-_DESCRIPTION = """Ask the person you work for, with a form, for values that you need and cannot find out yourself. Ask for everything at
-once, with the choices you know. The result holds the values by field name. Never ask for passwords, tokens or keys: what is filled in is
-stored and shown. Not for approvals: tools that need one ask by themselves."""
-
-DECLINED = "declined"  # in the place of values: why there are none
+DECLINED = "declined"  # the key of the reason, in place of values
 _FREE_TEXT = InputField(field_name="answer", field_label="Answer", field_type="textarea")
 _TYPES = frozenset(get_args(FieldType))
 
 
-def _known_type(given: Any) -> Any:
-    if given in _TYPES:
-        return given
+def _replace_unknown_type(field_type: Any) -> Any:
+    if field_type in _TYPES:
+        return field_type
     return "text"
 
 
@@ -38,7 +40,7 @@ class FormFieldArguments(BaseModel):
     field_name: str = Field(description="The key of the value in the result.")
     field_label: str | None = Field(None, description="What the person reads beside the field.")
     field_description: str | None = None
-    field_type: Annotated[FieldType, BeforeValidator(_known_type)] = "text"
+    field_type: Annotated[FieldType, BeforeValidator(_replace_unknown_type)] = "text"
     field_values: list[str] | None = Field(None, description="The choices of a select or a multiselect.")
     default_value: Any = None
     required: bool = True
@@ -51,8 +53,8 @@ class FormFieldArguments(BaseModel):
     max_length: int | None = None
 
     @model_validator(mode="after")
-    def _can_be_answered(self) -> Self:
-        """Nobody can choose from nothing."""
+    def _replace_empty_choice(self) -> Self:
+        """A choice without values becomes a text field, which can be answered."""
         if self.field_type in ("select", "multiselect") and not self.field_values:
             self.field_type = "text"
         return self
@@ -68,7 +70,10 @@ class UserInputArguments(BaseModel):
 
 
 def ask_person(form: Form) -> JsonObject:
-    """The values that a person fills in, or `{"declined": …}`. Interrupts the graph; nothing may have happened before it."""
+    """Interrupts the graph, and returns the values that a person filled in, or `{"declined": reason}`.
+
+    The interrupted node runs again from its start: nothing with an effect may stand before the call.
+    """
     values: Mapping[str, Any] = interrupt(form.model_dump(mode="json"))
     if is_declined(form, values):
         return {DECLINED: values.get("message") or "The person does not want to answer."}
@@ -76,24 +81,29 @@ def ask_person(form: Form) -> JsonObject:
 
 
 @tool(USER_INPUT_TOOL, args_schema=UserInputArguments, description=_DESCRIPTION)
-async def ask(
+async def ask_with_form(
     response: str = "",
     input_title: str | None = None,
     input_description: str | None = None,
     input_fields: Sequence[FormFieldArguments] = (),
 ) -> str:
-    fields = tuple(InputField.model_validate(field.model_dump()) for field in input_fields) or (_FREE_TEXT,)
-    form = Form(title=input_title, description=input_description, response=response, fields=fields)
+    fields = tuple(InputField.model_validate(field.model_dump()) for field in input_fields)
+    form = Form(
+        title=input_title,
+        description=input_description,
+        response=response,
+        fields=fields or (_FREE_TEXT,),
+    )
     return json.dumps(ask_person(form), ensure_ascii=False)
 
 
-ask.metadata = {"effect": "read", "own": True}
+ask_with_form.metadata = {"effect": "read", "own": True}
 
 
 class UserInputMiddleware(AgentMiddleware):
-    """Brings the tool. `offered` to the model: the embedded router does not know how to ask."""
+    """Adds the tool. `offered`: the model sees it; the embedded router would not know how to use it."""
 
-    tools: Sequence[BaseTool] = (ask,)
+    tools: Sequence[BaseTool] = (ask_with_form,)
 
     def __init__(self, *, offered: bool = True) -> None:
         super().__init__()
@@ -102,4 +112,6 @@ class UserInputMiddleware(AgentMiddleware):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
-        return await handler(request if self._offered else remove_tool(request, USER_INPUT_TOOL))
+        if not self._offered:
+            request = remove_tool(request, USER_INPUT_TOOL)
+        return await handler(request)

@@ -1,29 +1,28 @@
-"""Self-service workflows: in the place of the model, a workflow says what the supervisor does next.
+"""Self-service workflows: while one runs, it decides in place of the model what the supervisor does next.
 
-Everything it does is an ordinary call: the plan, a form, a delegation. So it shows, pauses, moves between placements and survives a
-restart like anything else the supervisor does; how far it is can be read from the messages of its run.
+Each of its actions is an ordinary tool call: the plan, a form, a delegation. So it shows, pauses, changes
+placement and survives a restart like everything else that the supervisor does.
 """
 
-import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.tools import BaseTool, ToolRuntime, tool
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolCall, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolCall, ToolMessage
 from langgraph.config import get_config
 from langgraph.types import Command
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field
 
-from ai_platform_engineering.core.events import PlanStep
+from ai_platform_engineering.core.events import Form, PlanStep
 from ai_platform_engineering.core.plan import PlanState
 from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL
 from ai_platform_engineering.core.workflow_actions import (
     AskModel,
     AskPerson,
     DelegateTask,
+    DirectToolCall,
     FailStep,
     FinishWorkflow,
     StepOutcome,
@@ -33,36 +32,33 @@ from ai_platform_engineering.core.workflow_actions import (
 )
 from ai_platform_engineering.core.workflows import Workflow
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import DIRECT_CALLS
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import current_turn
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.direct_tool_call import (
     NEEDS_MODEL,
     NO_MODEL,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.offered_tools import (
-    ModelCallHandler,
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
+    read_system_prompt,
     remove_tool,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.user_input import DECLINED
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflow_progress import (
+    FAILED_STEPS,
+    WORKFLOW,
+    WORKFLOW_STEP,
+    RunningWorkflow,
+    find_running_workflow,
+    read_outcomes,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn, find_question
 from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog, WorkflowEntry
 
 RUN_WORKFLOW = "run_workflow"
-WORKFLOW = "workflow"  # in what a message carries beside its text: the workflow that begins with it
-_STEP = "workflow_step"  # the step that a message of ours works on
-_FAILED = "workflow_failed"  # steps that failed without being tried
-_SCOPE = uuid.UUID("0f0a2a52-4f2e-4d7e-8f43-0d1b1f4f8c21")
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """A workflow under way: as it was when it began, whatever has become of its file since."""
-
-    workflow: Workflow
-    given: Mapping[str, JsonValue]
-    begun: int  # the place of the message that began it, in its turn
-
-    def carried(self) -> dict[str, Any]:
-        return {WORKFLOW: {"definition": self.workflow.model_dump(mode="json"), "given": dict(self.given)}}
+_ID_NAMESPACE = uuid.UUID("0f0a2a52-4f2e-4d7e-8f43-0d1b1f4f8c21")
+_TOOL_DESCRIPTION = (
+    "Start a self-service workflow when the user asks for what it does. It asks the user for its values "
+    "itself, with a form, does its steps and gives the answer.\n{workflows}"
+)
 
 
 class RunWorkflowArguments(BaseModel):
@@ -73,45 +69,42 @@ class RunWorkflowArguments(BaseModel):
 
 
 class WorkflowMiddleware(AgentMiddleware):
-    """Outermost of those that wrap the model: while a workflow runs, the model is asked only for the steps that are its own."""
+    """Outermost of those that wrap the model: a workflow calls the model only for its own steps."""
 
     def __init__(self, workflows: WorkflowCatalog, *, offline: bool) -> None:
-        """`offline`: no language model chooses; what the user says is matched by its words."""
+        """`offline`: without a language model, workflows are found by the words of the question."""
         super().__init__()
-        self._workflows, self._offline = workflows, offline
-        self.tools: Sequence[BaseTool] = (
-            (self._tool(),) if any(not entry.missing for entry in workflows) else ()
-        )
+        self._workflows = workflows
+        self._offline = offline
+        self.tools: Sequence[BaseTool] = ()
+        usable = [entry.workflow for entry in workflows if not entry.missing]
+        if usable:
+            self.tools = (self._build_tool(usable),)
 
-    def _tool(self) -> BaseTool:
-        offered = "\n".join(
-            f"- {entry.workflow.name}: {_about(entry.workflow)}"
-            for entry in self._workflows
-            if not entry.missing
-        )
-        about = (
-            "Start a self-service workflow when the user asks for what it does. It asks the user for its values itself, with a form, does "
-            f"its steps and gives the answer.\n{offered}"
-        )
+    def _build_tool(self, usable: Sequence[Workflow]) -> BaseTool:
+        lines = "\n".join(f"- {workflow.name}: {_describe_workflow(workflow)}" for workflow in usable)
 
-        @tool(RUN_WORKFLOW, args_schema=RunWorkflowArguments, description=about)
+        @tool(
+            RUN_WORKFLOW,
+            args_schema=RunWorkflowArguments,
+            description=_TOOL_DESCRIPTION.format(workflows=lines),
+        )
         async def run_workflow(
             name: str, runtime: ToolRuntime, values: dict[str, Any] | None = None
         ) -> Command[Any]:
-            entry = self._workflows.get(name)
-            begun, problem = (
-                (_Running(entry.workflow, values or {}, 0), _problem(entry))
-                if entry
-                else (None, self._unknown(name))
-            )
-            told = ToolMessage(
-                problem or f"{name} has begun.",
-                tool_call_id=runtime.tool_call_id,
-                name=RUN_WORKFLOW,
-                status="error" if problem else "success",
-                additional_kwargs=begun.carried() if begun and not problem else {},
-            )
-            return Command(update={"messages": [told]})
+            started = self._start_workflow(name, values or {})
+            if isinstance(started, str):
+                result = ToolMessage(
+                    started, tool_call_id=runtime.tool_call_id, name=RUN_WORKFLOW, status="error"
+                )
+            else:
+                result = ToolMessage(
+                    f"{name} has begun.",
+                    tool_call_id=runtime.tool_call_id,
+                    name=RUN_WORKFLOW,
+                    additional_kwargs=started.to_metadata(),
+                )
+            return Command(update={"messages": [result]})
 
         run_workflow.metadata = {"effect": "read", "own": True}
         return run_workflow
@@ -119,227 +112,210 @@ class WorkflowMiddleware(AgentMiddleware):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
-        turn = current_turn(request.state["messages"])
-        running = _running(turn)
+        messages = request.state["messages"]
+        turn = current_turn(messages)
+        running = find_running_workflow(turn)
         if running is None and not any(isinstance(message, AIMessage) for message in turn):
-            wanted = self._wanted(request.state["messages"])
-            if isinstance(wanted, str):
-                return ModelResponse(result=[AIMessage(wanted)])
-            running = wanted
-        if running is None:
-            return await handler(remove_tool(request, RUN_WORKFLOW) if self._offline else request)
-        return await self._goes_on(request, handler, running, turn)
+            requested = self._find_requested(messages)
+            if isinstance(requested, str):
+                return ModelResponse(result=[AIMessage(requested)])
+            running = requested
+        if running is not None:
+            return await self._continue_workflow(request, handler, running, turn)
+        if self._offline:
+            request = remove_tool(request, RUN_WORKFLOW)
+        return await handler(request)
 
-    def _wanted(self, messages: Sequence[AnyMessage]) -> "_Running | str | None":
-        """The workflow that a question starts, by name or by what it says; a sentence when it cannot be started."""
-        asked = next((message for message in reversed(messages) if isinstance(message, HumanMessage)), None)
-        if asked is None:
+    def _find_requested(self, messages: Sequence[AnyMessage]) -> RunningWorkflow | str | None:
+        """The workflow that the question starts; a text with the reason when it cannot start."""
+        question = find_question(messages)
+        if question is None:
             return None
-        given = asked.additional_kwargs.get(WORKFLOW)
-        if isinstance(given, Mapping):
-            entry, name = self._workflows.get(str(given.get("name"))), str(given.get("name"))
-            values = given.get("values")
-            if entry is None:
-                return self._unknown(name)
-            return _problem(entry) or _Running(entry.workflow, dict(values or {}), 0)
-        found = self._workflows.find_by_name(asked.text) or (
-            self._workflows.find_mentioned(asked.text) if self._offline else None
-        )
-        entry = self._workflows.get(found.name) if found else None
+        metadata = question.additional_kwargs.get(WORKFLOW)
+        if isinstance(metadata, Mapping):
+            return self._start_workflow(str(metadata.get("name")), dict(metadata.get("values") or {}))
+        workflow = self._workflows.find_by_name(question.text)
+        if workflow is None and self._offline:
+            workflow = self._workflows.find_mentioned(question.text)
+        if workflow is None:
+            return None
+        return self._start_workflow(workflow.name, {})
+
+    def _start_workflow(self, name: str, values: dict[str, Any]) -> RunningWorkflow | str:
+        """The workflow from its beginning, or the reason why it cannot start."""
+        entry = self._workflows.get(name)
         if entry is None:
-            return None
-        return _problem(entry) or _Running(entry.workflow, {}, 0)
+            names = ", ".join(entry.workflow.name for entry in self._workflows) or "none"
+            return f"There is no workflow {name}. The workflows are: {names}."
+        if entry.missing:
+            return _describe_missing(entry)
+        return RunningWorkflow(entry.workflow, values)
 
-    def _unknown(self, name: str) -> str:
-        return f"There is no workflow {name}. The workflows are: {', '.join(entry.workflow.name for entry in self._workflows) or 'none'}."
-
-    async def _goes_on(
+    async def _continue_workflow(
         self,
         request: ModelRequest[Any],
         handler: ModelCallHandler,
-        running: _Running,
+        running: RunningWorkflow,
         turn: Sequence[AnyMessage],
     ) -> ModelResponse[Any]:
-        outcomes, message = list(_outcomes(running, turn)), _Message(running, turn)
-        plan = PlanState.model_validate(request.state.get("plan") or {}).plan.steps
-        move = message.settle(outcomes)
-        wanted = build_plan_steps(running.workflow, outcomes)
-        # First the plan: what the model says to a step may be a call, which does not carry that a workflow has begun.
-        if isinstance(move, AskModel) and _shows(plan, wanted, move):
-            said = None if self._offline else await self._think(request, handler, move)
-            if said and said.tool_calls:  # it is not done with the step
-                return ModelResponse(result=[said])
-            outcomes.append(message.said(move.step, said) if said else message.failed(move.step, NO_MODEL))
-            move = message.settle(outcomes)
-            wanted = build_plan_steps(running.workflow, outcomes)
-        if not _shows(plan, wanted, move):
-            message.call(
-                PLANNING_TOOL,
-                PLANNING_TOOL,
-                {"title": running.workflow.title, "todos": [_todo(step) for step in wanted]},
-            )
-            return message.response()
-        message.make(move, plan)
-        return message.response()
+        """The message with the workflow's next action, after an update of the plan where one is due."""
+        outcomes = list(read_outcomes(running, turn))
+        message = _WorkflowMessage(running, turn)
+        current_steps = PlanState.model_validate(request.state.get("plan") or {}).plan.steps
+        action = message.decide_action(outcomes)
+        plan_steps = build_plan_steps(running.workflow, outcomes)
+        # First the plan: the model's message for a step may be a tool call, which is returned as it is,
+        # without the metadata of the workflow.
+        if isinstance(action, AskModel) and _is_up_to_date(current_steps, plan_steps, action):
+            model_message = None
+            if not self._offline:
+                model_message = await self._ask_model(request, handler, action)
+            if model_message is None:
+                outcomes.append(message.fail_step(action.step, NO_MODEL))
+            elif model_message.tool_calls:  # the model is not done with the step
+                return ModelResponse(result=[model_message])
+            else:
+                outcomes.append(message.take_model_text(action.step, model_message))
+            action = message.decide_action(outcomes)
+            plan_steps = build_plan_steps(running.workflow, outcomes)
+        if _is_up_to_date(current_steps, plan_steps, action):
+            message.add_action(action, current_steps)
+        else:
+            message.add_plan_update(plan_steps)
+        return message.build_response()
 
-    async def _think(
-        self, request: ModelRequest[Any], handler: ModelCallHandler, move: AskModel
+    async def _ask_model(
+        self, request: ModelRequest[Any], handler: ModelCallHandler, action: AskModel
     ) -> AIMessage:
-        """The supervisor's own model does one step, and sees nothing of the rest."""
-        prompt = f"{request.system_message.text if request.system_message else ''}\n\nDo only this step of a workflow now:\n{move.text}"
-        changed = remove_tool(request, RUN_WORKFLOW).override(
+        """The message of the supervisor's own model for one step; it is told nothing of the other steps."""
+        prompt = f"{read_system_prompt(request)}\n\nDo only this step of a workflow now:\n{action.text}"
+        step_request = remove_tool(request, RUN_WORKFLOW).override(
             system_message=SystemMessage(prompt.strip()), response_format=None
         )
-        response = await handler(changed)
+        response = await handler(step_request)
         return next(message for message in reversed(response.result) if isinstance(message, AIMessage))
 
 
-class _Message:
-    """The next message in the place of the model's."""
+class _WorkflowMessage:
+    """Builds the next message in place of the model's. Its ids are the same when the step runs again."""
 
-    def __init__(self, running: _Running, turn: Sequence[AnyMessage]) -> None:
-        self._running, self._turn = running, turn
-        self.text, self._calls = "", list[ToolCall]()
-        self.id = str(uuid.uuid5(_SCOPE, f"{_run_id()}\n{len(turn)}"))
-        self.carries: dict[str, Any] = {} if _running(turn) else running.carried()
+    def __init__(self, running: RunningWorkflow, turn: Sequence[AnyMessage]) -> None:
+        self._running = running
+        self._turn_length = len(turn)
+        self._run_id = RunMetadata.from_config(get_config()).run_id
+        self._message_id = str(uuid.uuid5(_ID_NAMESPACE, f"{self._run_id}\n{self._turn_length}"))
+        self._text = ""
+        self._calls: list[ToolCall] = []
+        self._metadata: dict[str, Any] = {}
+        if find_running_workflow(turn) is None:
+            self._metadata = running.to_metadata()
 
-    def settle(self, outcomes: list[StepOutcome]) -> WorkflowAction:
-        """The next move that somebody must make; a step that cannot be tried has failed."""
-        while isinstance(
-            move := next_action(self._running.workflow, self._running.given, outcomes), FailStep
-        ):
-            outcomes.append(self.failed(move.step, move.reason))
-        return move
+    def decide_action(self, outcomes: list[StepOutcome]) -> WorkflowAction:
+        """The next action. Steps that cannot be tried are recorded as failed, and added to the outcomes."""
+        while True:
+            action = next_action(self._running.workflow, self._running.values, outcomes)
+            if not isinstance(action, FailStep):
+                return action
+            outcomes.append(self.fail_step(action.step, action.reason))
 
-    def said(self, step: str, message: AIMessage) -> StepOutcome:
-        """What the model gave for a step."""
+    def take_model_text(self, step: str, message: AIMessage) -> StepOutcome:
+        """Records the model's text as the outcome of a step."""
         if not message.text.strip():
-            return self.failed(step, "The model said nothing.")
-        self.text = message.text
-        self.id = message.id or self.id
-        self.carries[_STEP] = step
+            return self.fail_step(step, "The model said nothing.")
+        self._text = message.text
+        self._message_id = message.id or self._message_id
+        self._metadata[WORKFLOW_STEP] = step
         return StepOutcome(step, ok=True, value=message.text)
 
-    def failed(self, step: str, reason: str) -> StepOutcome:
-        self.carries.setdefault(_FAILED, {})[step] = reason
+    def fail_step(self, step: str, reason: str) -> StepOutcome:
+        self._metadata.setdefault(FAILED_STEPS, {})[step] = reason
         return StepOutcome(step, ok=False, value=reason)
 
-    def make(self, move: WorkflowAction, plan: Sequence[PlanStep]) -> None:
-        match move:
+    def add_action(self, action: WorkflowAction, current_steps: Sequence[PlanStep]) -> None:
+        match action:
             case AskPerson(step, form):
-                fields = [field.model_dump(mode="json", exclude_none=True) for field in form.fields]
-                about = {
-                    "response": form.response,
-                    "input_title": form.title,
-                    "input_description": form.description,
-                }
-                self.call(step, USER_INPUT_TOOL, {**about, "input_fields": fields})
-            case DelegateTask(step, agent, text, call):
-                call_id = self.call(
-                    step,
-                    DELEGATION_TOOL,
-                    {"description": text, "subagent_type": agent, "step_id": self._step_id(step, plan)},
-                )
-                order = NEEDS_MODEL if call is None else {"tool": call.tool, "arguments": call.arguments}
-                self.carries[DIRECT_CALLS] = {call_id: order}
+                self._metadata[WORKFLOW_STEP] = step
+                self._add_call(step, USER_INPUT_TOOL, _form_arguments(form))
+            case DelegateTask(step, agent, text, direct_call):
+                self._metadata[WORKFLOW_STEP] = step
+                step_id = self._find_step_id(step, current_steps)
+                arguments = {"description": text, "subagent_type": agent, "step_id": step_id}
+                call_id = self._add_call(step, DELEGATION_TOOL, arguments)
+                self._metadata[DIRECT_CALLS] = {call_id: _direct_call_metadata(direct_call)}
             case FinishWorkflow(text):
-                self.text = text
+                self._text = text
             case _:
                 pass
 
-    def call(self, step: str, name: str, arguments: dict[str, Any]) -> str:
-        if name != PLANNING_TOOL:
-            self.carries[_STEP] = step
-        seed = f"{_run_id()}\n{self._running.begun}\n{len(self._turn)}\n{step}"
-        call_id = f"{step}-{uuid.uuid5(_SCOPE, seed).hex[:8]}"
-        self._calls.append(ToolCall(name=name, args=arguments, id=call_id))
+    def add_plan_update(self, steps: Sequence[PlanStep]) -> None:
+        todos = [{"title": step.title, "agent": step.agent, "status": step.status} for step in steps]
+        arguments = {"title": self._running.workflow.title, "todos": todos}
+        self._add_call(PLANNING_TOOL, PLANNING_TOOL, arguments)
+
+    def build_response(self) -> ModelResponse[Any]:
+        message = AIMessage(
+            self._text, id=self._message_id, tool_calls=self._calls, additional_kwargs=self._metadata
+        )
+        return ModelResponse(result=[message])
+
+    def _add_call(self, step: str, tool_name: str, arguments: dict[str, Any]) -> str:
+        seed = f"{self._run_id}\n{self._running.start}\n{self._turn_length}\n{step}"
+        call_id = f"{step}-{uuid.uuid5(_ID_NAMESPACE, seed).hex[:8]}"
+        self._calls.append(ToolCall(name=tool_name, args=arguments, id=call_id))
         return call_id
 
-    def response(self) -> ModelResponse[Any]:
-        return ModelResponse(
-            result=[AIMessage(self.text, id=self.id, tool_calls=self._calls, additional_kwargs=self.carries)]
-        )
-
-    def _step_id(self, name: str, plan: Sequence[PlanStep]) -> str | None:
+    def _find_step_id(self, name: str, current_steps: Sequence[PlanStep]) -> str | None:
+        """The id of the plan's open step for a step of the workflow."""
         step = next(step for step in self._running.workflow.sequence if step.name == name)
-        same = [
-            one
-            for one in plan
-            if (one.agent, one.title) == (step.agent, step.display_title)
-            and one.status in ("pending", "in_progress")
-        ]
-        if same:
-            return same[0].step_id
+        for plan_step in current_steps:
+            is_same = (plan_step.agent, plan_step.title) == (step.agent, step.display_title)
+            if is_same and plan_step.status in ("pending", "in_progress"):
+                return plan_step.step_id
         return None
 
 
-def _running(turn: Sequence[AnyMessage]) -> _Running | None:
-    """The workflow that began last in the turn and has not said its last words."""
-    for place in range(len(turn) - 1, -1, -1):
-        begun = turn[place].additional_kwargs.get(WORKFLOW)
-        if isinstance(begun, Mapping) and "definition" in begun:
-            return _Running(Workflow.model_validate(begun["definition"]), begun.get("given") or {}, place)
-    return None
+def _form_arguments(form: Form) -> dict[str, Any]:
+    """The form as arguments of the tool that asks people."""
+    return {
+        "response": form.response,
+        "input_title": form.title,
+        "input_description": form.description,
+        "input_fields": [field.model_dump(mode="json", exclude_none=True) for field in form.fields],
+    }
 
 
-def _outcomes(running: _Running, turn: Sequence[AnyMessage]) -> Iterator[StepOutcome]:
-    """What the steps gave so far, by the messages since it began."""
-    results = {message.tool_call_id: message for message in turn if isinstance(message, ToolMessage)}
-    for message in turn[running.begun :]:
-        if not isinstance(message, AIMessage):
-            continue
-        for step, reason in (message.additional_kwargs.get(_FAILED) or {}).items():
-            yield StepOutcome(step, ok=False, value=reason)
-        step = message.additional_kwargs.get(_STEP)
-        calls = [call for call in message.tool_calls if call["name"] in (USER_INPUT_TOOL, DELEGATION_TOOL)]
-        if step is None:
-            continue
-        if message.text:
-            yield StepOutcome(step, ok=True, value=message.text)
-            continue
-        for call in calls:
-            if (result := results.get(call["id"] or "")) is not None:
-                yield _outcome(step, call, result)
+def _direct_call_metadata(direct_call: DirectToolCall | None) -> dict[str, Any]:
+    if direct_call is None:
+        return dict(NEEDS_MODEL)
+    return {"tool": direct_call.tool, "arguments": direct_call.arguments}
 
 
-def _outcome(step: str, call: ToolCall, result: ToolMessage) -> StepOutcome:
-    if result.status == "error" or call["name"] != USER_INPUT_TOOL:
-        return StepOutcome(step, ok=result.status != "error", value=result.text)
-    values, fields = (
-        json.loads(result.text),
-        {field["field_name"] for field in call["args"].get("input_fields") or ()},
-    )
-    if DECLINED in values and DECLINED not in fields:
-        return StepOutcome(step, ok=False, value=values[DECLINED])
-    return StepOutcome(step, ok=True, value=values)
+def _is_up_to_date(
+    current_steps: Sequence[PlanStep], plan_steps: Sequence[PlanStep], action: WorkflowAction
+) -> bool:
+    """Whether the plan already shows these steps. A delegation itself moves its step to in progress."""
+    if len(current_steps) != len(plan_steps):
+        return False
+    delegated_step = action.step if isinstance(action, DelegateTask) else None
+    for current, planned in zip(current_steps, plan_steps, strict=True):
+        if (current.agent, current.title) != (planned.agent, planned.title):
+            return False
+        if current.status != planned.status and planned.step_id != delegated_step:
+            return False
+    return True
 
 
-def _shows(plan: Sequence[PlanStep], wanted: Sequence[PlanStep], move: WorkflowAction) -> bool:
-    """The plan says already what is wanted of it; a delegation brings its own step into progress."""
-    begins = move.step if isinstance(move, DelegateTask) else None
-    return len(plan) == len(wanted) and all(
-        (now.agent, now.title) == (then.agent, then.title)
-        and (now.status == then.status or then.step_id == begins)
-        for now, then in zip(plan, wanted, strict=True)
+def _describe_missing(entry: WorkflowEntry) -> str:
+    missing = ", ".join(entry.missing)
+    return (
+        f"{entry.workflow.title} cannot be started: it needs {missing}, which is not available. "
+        "`caipe agents` says why."
     )
 
 
-def _todo(step: PlanStep) -> dict[str, str]:
-    return {"title": step.title, "agent": step.agent, "status": step.status}
-
-
-def _problem(entry: WorkflowEntry) -> str:
-    if not entry.missing:
-        return ""
-    needs = ", ".join(entry.missing)
-    return f"{entry.workflow.title} cannot be started: it needs {needs}, which is not available. `caipe agents` says why."
-
-
-def _about(workflow: Workflow) -> str:
-    fields = [field.name for field in workflow.form.fields] if workflow.form else []
-    asks = f" Fields: {', '.join(fields)}." if fields else ""
-    return f"{' '.join(workflow.description.split())}{asks}"
-
-
-def _run_id() -> str:
-    return str((get_config().get("metadata") or {}).get(RUN_ID_KEY) or "")
+def _describe_workflow(workflow: Workflow) -> str:
+    """The description for the model, with the names of the form's fields."""
+    description = " ".join(workflow.description.split())
+    if workflow.form is None or not workflow.form.fields:
+        return description
+    return f"{description} Fields: {', '.join(field.name for field in workflow.form.fields)}."

@@ -1,4 +1,4 @@
-"""AIPlatformEngineerA2AExecutor: the life of a task, from the first event to exactly one end."""
+"""AIPlatformEngineerA2AExecutor: executes runs, each with exactly one end."""
 
 import asyncio
 import logging
@@ -46,33 +46,33 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class StreamState:
-    """What one turn of one run has said so far; nothing of it is shared between requests."""
+    """The state of one turn of one run: its transcript so far, and whether it has ended."""
 
     turn: Turn
     writer: RunWriter
-    seen: Transcript = field(default_factory=Transcript)
-    over: bool = False
+    transcript: Transcript = field(default_factory=Transcript)
+    ended: bool = False
 
     async def write(self, event: AnyEvent) -> None:
-        """Stores an event. Before the last one, what is still open is closed; after it, nothing is taken."""
-        if self.over:
+        """Stores an event. Before a terminal one, what is open is closed; after it, events are dropped."""
+        if self.ended:
             log.error("run %s: %s after its end is dropped", self.turn.row.run_id, event.kind)
             return
         if is_terminal(event):
-            for rest in list(closing_events(self.seen, answered=isinstance(event, Answered))):
-                await self._store(rest)
+            for closing_event in list(closing_events(self.transcript, answered=isinstance(event, Answered))):
+                await self._store(closing_event)
             if isinstance(event, Failed | Cancelled) and event.partial is None:
-                event = event.model_copy(update={"partial": self.seen.unfinished_text()})
-        self.over = ends_turn(event)
+                event = event.model_copy(update={"partial": self.transcript.unfinished_text()})
+        self.ended = ends_turn(event)
         await self._store(event)
 
     async def _store(self, event: AnyEvent) -> None:
         await self.writer.write(event)
-        self.seen = self.seen.apply(event)
+        self.transcript = self.transcript.apply(event)
 
 
 class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
-    """Drives runs: the binding produces events, the log keeps them, and readers follow the log."""
+    """Executes runs: the binding produces events, the run log stores them, and readers follow the log."""
 
     def __init__(
         self,
@@ -80,55 +80,50 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
         run_log: RunLog,
         settings: Settings,
         *,
-        after: Callable[[RunRow, bool], Awaitable[None]] | None = None,
+        after_turn: Callable[[RunRow, bool], Awaitable[None]] | None = None,
     ) -> None:
-        """`after` is done when a turn is over and stored, with whether its run is as well."""
+        """`after_turn` is called when a turn is over and stored, with whether its run has ended, too."""
         super().__init__()
         self._binding = binding
         self._log = run_log
         self._settings = settings
-        self._after = after
+        self._after_turn = after_turn
         self.runs = Runs(
             run_log,
-            self.drive,
+            self.run_turn,
             busy=settings.server.busy,
             request_seconds=settings.people.request_seconds,
-            abandon=binding.abandon,
+            abandon=binding.cancel_remote_tasks,
         )
 
-    async def drive(self, turn: Turn) -> None:
-        """Works on one turn to its end or its next pause; never two ends, never none."""
+    async def run_turn(self, turn: Turn) -> None:
+        """Runs one turn to its end or its next pause, and stores exactly one end."""
         row = turn.row
         state = StreamState(turn, RunWriter(self._log, row.run_id, row.epoch, self._settings.stream))
-        state.seen = await self.runs.transcript(row.run_id)
+        state.transcript = await self.runs.transcript(row.run_id)
         seconds = min(turn.seconds or math.inf, self._settings.limits.run_seconds)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                async for event in self._binding.stream(
-                    replace(turn, deadline=time.time() + seconds), state.seen
-                ):
-                    await state.write(
-                        set_expiry(event, self._settings.people.request_seconds, datetime.now(UTC))
-                    )
-            if not state.over:
-                await state.write(
-                    Failed(
-                        message="The run ended without an answer. Trying again may help.",
-                        trace_id=turn.trace_id,
-                    )
-                )
+                await self._write_events(replace(turn, deadline=time.time() + seconds), state)
+            if not state.ended:
+                message = "The run ended without an answer. Trying again may help."
+                await state.write(Failed(message=message, trace_id=turn.trace_id))
         except Fenced:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever went wrong, the task ends with words for a person
-            shown = RunTimeout(seconds) if isinstance(error, TimeoutError) and limit.expired() else error
-            if not state.over:
-                await state.write(failed_event(shown, turn.trace_id))
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, the run ends with an event for people
+            reason = RunTimeout(seconds) if isinstance(error, TimeoutError) and limit.expired() else error
+            if not state.ended:
+                await state.write(failed_event(reason, turn.trace_id))
         finally:
             await state.writer.close()
-        log.info("run %s: %s", row.run_id, state.seen.state)
-        if self._after is not None:
-            await self._after(row, state.seen.state != "input-required")
+        log.info("run %s: %s", row.run_id, state.transcript.state)
+        if self._after_turn is not None:
+            await self._after_turn(row, state.transcript.state != "input-required")
+
+    async def _write_events(self, turn: Turn, state: StreamState) -> None:
+        async for event in self._binding.stream(turn, state.transcript):
+            await state.write(set_expiry(event, self._settings.people.request_seconds, datetime.now(UTC)))
 
     async def open(self, context: RequestContext) -> AsyncIterator[StoredEvent]:
         if context.message is None:

@@ -1,9 +1,10 @@
-"""`caipe agent NAME`: one agent of the catalogue as an A2A service, with the tools and the prompt it has in a supervisor's process."""
+"""`caipe agent NAME`: one agent of the catalogue as an A2A service, as it is in-process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
+from a2a.types import AgentCard
 from langchain_core.language_models import BaseChatModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +22,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.local_agents import 
 from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgents, place_single_agent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import agent_card
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.server_lifecycle import (
-    serving,
+    build_server_app,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.startup import (
     reload_agent,
@@ -37,7 +38,7 @@ from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.authentication import check_exposure
 from ai_platform_engineering.runtime.storage import Storage
 
-_PORT = "8001"
+_DEFAULT_PORT = "8001"
 
 
 def create_service(
@@ -49,53 +50,61 @@ def create_service(
     storage: Storage | None = None,
     configure: Callable[[], tuple[Settings, PlacedAgents]] | None = None,
 ) -> App:
-    """The one agent of `placed` as an application."""
+    """The one agent of `placed` as an application. `configure` reads the configuration for a reload."""
     check_exposure(settings.server)
-    kept = storage or Storage.in_memory()
+    run_storage = storage or Storage.in_memory()
 
-    def crew(settings: Settings, placed: PlacedAgents) -> AgentDeployment[ServedAgent]:
+    def deploy(settings: Settings, placed: PlacedAgents) -> AgentDeployment[ServedAgent]:
         [agent] = placed.agents
         assert isinstance(agent, LocalAgent)
-        given: dict[str, Any] = {
-            "model": model,
-            "router": router,
-            "checkpointer": kept.saver,
-            "run_log": kept.log,
-        }
-        return AgentDeployment(ServedAgent(settings, agent, **given), placed)
+        served_agent = ServedAgent(
+            settings,
+            agent,
+            model=model,
+            router=router,
+            checkpointer=run_storage.saver,
+            run_log=run_storage.log,
+        )
+        return AgentDeployment(served_agent, placed)
 
-    current = ReloadableAgent(crew(settings, placed))
+    reloadable = ReloadableAgent(deploy(settings, placed))
 
     async def ready() -> dict[str, dict[str, Any]]:
-        return _readiness(current)
+        return _report_readiness(reloadable)
 
-    async def tool_list(_: Request) -> Response:
-        agent = current.deployment.agent
+    async def list_tools(_: Request) -> Response:
+        agent = reloadable.deployment.agent
         return AsciiJSONResponse({"tools": {agent.definition.name: list(agent.tools)}})
 
-    app = serving(
+    def build_card() -> AgentCard:
+        agent = reloadable.deployment.agent
+        return agent_card(settings.server, agent.definition, agent.tools)
+
+    app = build_server_app(
         settings,
-        current,
-        kept,
-        card=lambda: agent_card(
-            settings.server, current.deployment.agent.definition, current.deployment.agent.tools
-        ),
+        reloadable,
+        run_storage,
+        card=build_card,
         ready=ready,
-        routes=[Route("/tools", tool_list)],
+        routes=[Route("/tools", list_tools)],
     )
     if configure is not None:
-        read = configure
-
-        async def reload() -> None:
-            await reload_agent(current, lambda: crew(*read()))
-
-        app.reload = reload
+        app.reload = _build_reload(reloadable, lambda: deploy(*configure()))
     return app
 
 
-def _readiness(current: ReloadableAgent[ServedAgent]) -> dict[str, dict[str, Any]]:
-    agent = current.deployment.agent
-    report = current.deployment.placed.report()
+def _build_reload(
+    reloadable: ReloadableAgent[ServedAgent], build: Callable[[], AgentDeployment[ServedAgent]]
+) -> Callable[[], Awaitable[None]]:
+    async def reload() -> None:
+        await reload_agent(reloadable, build)
+
+    return reload
+
+
+def _report_readiness(reloadable: ReloadableAgent[ServedAgent]) -> dict[str, dict[str, Any]]:
+    agent = reloadable.deployment.agent
+    report = reloadable.deployment.placed.report()
     try:
         agent.check_model()
     except ConfigurationError as error:
@@ -106,19 +115,23 @@ def _readiness(current: ReloadableAgent[ServedAgent]) -> dict[str, dict[str, Any
 
 
 def build_service(name: str, settings: Settings, variables: Mapping[str, str]) -> App:
+    """The service of an agent of the catalogue, with the storage of the settings."""
+
     def configure() -> tuple[Settings, PlacedAgents]:
-        now = reread_environment()
-        again = Settings.from_variables(now).model_copy(update={"server": settings.server})
-        placed = place_single_agent(again, now, name, remote=False)
-        replace_exported_variables(now)
-        return again, placed
+        new_variables = reread_environment()
+        new_settings = Settings.from_variables(new_variables).model_copy(update={"server": settings.server})
+        placed = place_single_agent(new_settings, new_variables, name, remote=False)
+        replace_exported_variables(new_variables)
+        return new_settings, placed
 
     placed = place_single_agent(settings, variables, name, remote=False)
-    kept = Storage.from_settings(settings.storage, settings.agent.home, f"agent-{name}")
-    return create_service(settings, placed=placed, router=OfflineModel(), storage=kept, configure=configure)
+    storage = Storage.from_settings(settings.storage, settings.agent.home, f"agent-{name}")
+    return create_service(
+        settings, placed=placed, router=OfflineModel(), storage=storage, configure=configure
+    )
 
 
 def run_agent(name: str, overrides: Mapping[str, str | None]) -> None:
-    """Starts the service; without a port of its own it does not take the supervisor's."""
-    port = overrides.get("A2A_PORT") or read_environment().get("A2A_PORT") or _PORT
+    """Starts the service, by default on another port than the supervisor."""
+    port = overrides.get("A2A_PORT") or read_environment().get("A2A_PORT") or _DEFAULT_PORT
     start_server({**overrides, "A2A_PORT": port}, partial(build_service, name))

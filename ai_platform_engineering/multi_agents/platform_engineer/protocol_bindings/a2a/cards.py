@@ -1,4 +1,4 @@
-"""The cards of our servers: what a supervisor with its agents, or one agent, tells about itself."""
+"""The agent cards of our servers: of a supervisor with its agents, and of a single agent."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -24,39 +24,38 @@ _DISTRIBUTION = "ai-platform-engineering"
 
 
 def supervisor_card(settings: ServerSettings, placed: PlacedAgents) -> AgentCard:
-    """The supervisor's own skill, and one for each agent with where it runs and whether it can be reached now."""
+    """The card with the supervisor's own skill, and one per agent with its placement and reachability."""
     names = [agent.definition.name for agent in placed.agents]
-    own = AgentSkill(
+    own_skill = AgentSkill(
         id="ai_platform_engineer",
         name="Platform engineering",
         description="Plans platform-engineering requests, delegates them to domain agents and answers.",
         tags=names or ["platform-engineering"],
         examples=["Which version is Argo CD?"],
     )
-    skills = [own]
+    skills = [own_skill]
     for agent in placed.agents:
-        remote = isinstance(agent, RemoteAgent)
-        tags = (
-            [agent.definition.name, "remote", placed.registry.state(agent.definition.name).status]
-            if remote
-            else None
-        )
-        skills.append(_skill(agent.definition, tags or [agent.definition.name, "in-process"]))
-    return _card(settings, settings.name, "A multi-agent supervisor for platform engineering.", skills)
+        name = agent.definition.name
+        if isinstance(agent, RemoteAgent):
+            tags = [name, "remote", placed.registry.reachability(name).status]
+        else:
+            tags = [name, "in-process"]
+        skills.append(_build_skill(agent.definition, tags))
+    return _build_card(settings, settings.name, "A multi-agent supervisor for platform engineering.", skills)
 
 
 def agent_card(settings: ServerSettings, definition: AgentDefinition, tools: Sequence[str]) -> AgentCard:
     description = " ".join(definition.description.split())
-    return _card(
+    return _build_card(
         settings,
         definition.title or definition.name,
         description,
-        [_skill(definition, [definition.name])],
+        [_build_skill(definition, [definition.name])],
         tools,
     )
 
 
-def _skill(definition: AgentDefinition, tags: Sequence[str]) -> AgentSkill:
+def _build_skill(definition: AgentDefinition, tags: Sequence[str]) -> AgentSkill:
     return AgentSkill(
         id=definition.name,
         name=definition.title or definition.name,
@@ -66,7 +65,7 @@ def _skill(definition: AgentDefinition, tags: Sequence[str]) -> AgentSkill:
     )
 
 
-def _card(
+def _build_card(
     settings: ServerSettings,
     name: str,
     description: str,

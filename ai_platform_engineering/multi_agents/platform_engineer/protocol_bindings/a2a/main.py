@@ -1,4 +1,4 @@
-"""The composition root: settings -> agents -> graph -> runs -> ASGI application."""
+"""The composition root of the supervisor: settings -> agents -> graph -> runs -> ASGI application."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -25,9 +25,9 @@ from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, Offline
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import (
+    InProcessKnowledge,
     KnowledgeSource,
-    OwnKnowledge,
-    ServedKnowledge,
+    RemoteKnowledge,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.placement import (
     PlacedAgent,
@@ -37,11 +37,11 @@ from ai_platform_engineering.multi_agents.platform_engineer.placement import (
 )
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import supervisor_card
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.server_lifecycle import (
-    serving,
+    build_server_app,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.startup import (
+    log_agents,
     reload_agent,
-    say_agents,
     start_server,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import (
@@ -59,7 +59,7 @@ from ai_platform_engineering.skills_middleware.mas_registry import set_mas_insta
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.workflows.workflow_catalog import load_workflows, render_workflows
 
-Supervisors = ReloadableAgent[PlatformEngineerDeepAgent]
+ReloadableSupervisor = ReloadableAgent[PlatformEngineerDeepAgent]
 
 STORAGE_NAME = "supervisor"
 
@@ -78,72 +78,76 @@ def create_app(
     skills: SkillCatalog | None = None,
     routes: Sequence[BaseRoute] = (),
 ) -> App:
-    """The supervisor as an application; tests and embedders hand in agents, tools and a model.
+    """The supervisor as an application; tests and embedders pass agents, tools and a model.
 
-    `placed` is the agents of a catalogue with what is open for them, `router` answers when no model is configured, `storage` is where
-    runs are kept (in memory otherwise), `configure` reads the configuration again, and `routes` are those of `knowledge` and the like.
+    `placed` is the agents of a catalogue with what is open for them, `router` answers when no model is
+    configured, `storage` stores runs (in memory by default), `configure` reads the configuration again for a
+    reload, and `routes` are added to the server's own.
     """
     check_exposure(settings.server)
-    kept = storage or Storage.in_memory()
-    facts = Facts(lambda: kept.store)
+    run_storage = storage or Storage.in_memory()
+    facts = Facts(lambda: run_storage.store)
 
-    def crew(settings: Settings, placed: PlacedAgents) -> AgentDeployment[PlatformEngineerDeepAgent]:
-        given: dict[str, Any] = {
-            "tools": tools,
-            "model": model,
-            "router": router,
-            "checkpointer": kept.saver,
-            "run_log": kept.log,
-        }
-        workflows = load_workflows(
-            _workflow_files(settings), [agent.definition.name for agent in placed.agents]
+    def deploy(settings: Settings, placed: PlacedAgents) -> AgentDeployment[PlatformEngineerDeepAgent]:
+        agent_names = [agent.definition.name for agent in placed.agents]
+        supervisor = PlatformEngineerDeepAgent(
+            settings,
+            agents=placed.agents,
+            tools=tools,
+            model=model,
+            router=router,
+            checkpointer=run_storage.saver,
+            run_log=run_storage.log,
+            facts=facts,
+            workflows=load_workflows(_workflow_files(settings), agent_names),
+            knowledge=knowledge,
+            skills=skills,
         )
-        given |= {
-            "agents": placed.agents,
-            "facts": facts,
-            "workflows": workflows,
-            "knowledge": knowledge,
-            "skills": skills,
-        }
-        return AgentDeployment(PlatformEngineerDeepAgent(settings, **given), placed)
+        return AgentDeployment(supervisor, placed)
 
-    current = ReloadableAgent(crew(settings, placed or PlacedAgents(agents)))
+    reloadable = ReloadableAgent(deploy(settings, placed or PlacedAgents(agents)))
 
     async def ready() -> dict[str, dict[str, Any]]:
-        known = knowledge.report() if knowledge is not None else None
-        return {**await _readiness(current), **({"knowledge": known} if known else {})}
+        report = await _report_readiness(reloadable)
+        knowledge_report = knowledge.report() if knowledge is not None else None
+        if knowledge_report:
+            report["knowledge"] = knowledge_report
+        return report
 
-    async def tool_list(_: Request) -> Response:
-        return AsciiJSONResponse({"tools": current.deployment.agent.tool_names()})
+    async def list_tools(_: Request) -> Response:
+        return AsciiJSONResponse({"tools": reloadable.deployment.agent.tool_names()})
 
-    async def workflow_list(_: Request) -> Response:
-        return AsciiJSONResponse(render_workflows(current.deployment.agent.workflows))
+    async def list_workflows(_: Request) -> Response:
+        return AsciiJSONResponse(render_workflows(reloadable.deployment.agent.workflows))
 
-    app = serving(
+    on_startup: list[Callable[[], Awaitable[None]]] = []
+    on_shutdown: list[Callable[[], Awaitable[None]]] = []
+    if knowledge is not None:
+        on_startup.append(knowledge.start)
+        on_shutdown.append(knowledge.aclose)
+    if skills is not None:
+        on_startup.append(skills.open)
+        on_shutdown.append(skills.close)
+    app = build_server_app(
         settings,
-        current,
-        kept,
-        card=lambda: supervisor_card(settings.server, current.deployment.placed),
+        reloadable,
+        run_storage,
+        card=lambda: supervisor_card(settings.server, reloadable.deployment.placed),
         ready=ready,
-        routes=[Route("/tools", tool_list), Route("/workflows", workflow_list), *routes],
+        routes=[Route("/tools", list_tools), Route("/workflows", list_workflows), *routes],
         facts=facts,
-        opening=[
-            *([knowledge.start] if knowledge is not None else []),
-            *([skills.open] if skills is not None else []),
-        ],
-        closing=[
-            *([knowledge.aclose] if knowledge is not None else []),
-            *([skills.close] if skills is not None else []),
-        ],
+        on_startup=on_startup,
+        on_shutdown=on_shutdown,
     )
-    guarded = settings.server.needs_key
-    app.routes.append(
-        build_skills_mount(
-            skills, app.routes, read_only=lambda: current.deployment.agent.read_only, needs_key=guarded
-        )
+    skills_mount = build_skills_mount(
+        skills,
+        app.routes,
+        read_only=lambda: reloadable.deployment.agent.read_only,
+        needs_key=settings.server.needs_key,
     )
+    app.routes.append(skills_mount)
     if configure is not None:
-        app.reload = _reload(current, lambda: crew(*configure()))
+        app.reload = _build_reload(reloadable, lambda: deploy(*configure()))
     return app
 
 
@@ -151,66 +155,69 @@ def _workflow_files(settings: Settings) -> list[Path]:
     return [path for path in (settings.people.task_config, settings.people.workflows) if path is not None]
 
 
-def _reload(
-    current: Supervisors, make: Callable[[], AgentDeployment[PlatformEngineerDeepAgent]]
+def _build_reload(
+    reloadable: ReloadableSupervisor, build: Callable[[], AgentDeployment[PlatformEngineerDeepAgent]]
 ) -> Callable[[], Awaitable[None]]:
     async def reload() -> None:
-        if await reload_agent(current, make):
-            set_mas_instance(current.deployment.agent)
-            say_agents(current.deployment.placed)
+        if await reload_agent(reloadable, build):
+            set_mas_instance(reloadable.deployment.agent)
+            log_agents(reloadable.deployment.placed)
 
     return reload
 
 
-async def _readiness(current: Supervisors) -> dict[str, dict[str, Any]]:
-    mas, report = current.deployment.agent, current.deployment.placed.report()
+async def _report_readiness(reloadable: ReloadableSupervisor) -> dict[str, dict[str, Any]]:
+    supervisor = reloadable.deployment.agent
+    report = reloadable.deployment.placed.report()
     try:
-        await mas.graph()
+        await supervisor.graph()
     except ConfigurationError as error:
         return {"model": {"status": "unavailable", "message": str(error)}, **report}
-    if mas.offline:
+    if supervisor.offline:
         return {"model": {"status": "degraded", "name": "offline", "message": OFFLINE_NOTICE}, **report}
-    return {"model": {"status": "ok", "name": mas.model_name}, **report}
+    return {"model": {"status": "ok", "name": supervisor.model_name}, **report}
 
 
 def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Storage | None = None) -> App:
-    """The application with the agents of the catalogue, each where it is placed, and the storage of the settings."""
+    """The application with the placed agents of the catalogue, and the storage of the settings."""
 
     def configure() -> tuple[Settings, PlacedAgents]:
-        now = reread_environment()
-        again = Settings.from_variables(now).model_copy(update={"server": settings.server})
-        placed = place_agents(again, now)
-        replace_exported_variables(now)  # what is wrong has been found by now
-        return again, placed
+        new_variables = reread_environment()
+        new_settings = Settings.from_variables(new_variables).model_copy(update={"server": settings.server})
+        placed = place_agents(new_settings, new_variables)
+        replace_exported_variables(new_variables)  # only now: the new configuration is valid
+        return new_settings, placed
 
     placed = place_agents(settings, variables)
-    say_agents(placed)
-    kept = storage or Storage.from_settings(settings.storage, settings.agent.home, STORAGE_NAME)
-    known, routes = _knowledge(settings, variables)
+    log_agents(placed)
+    if storage is None:
+        storage = Storage.from_settings(settings.storage, settings.agent.home, STORAGE_NAME)
+    knowledge, routes = _build_knowledge(settings, variables)
     skills = build_skill_catalog(settings, variables) if settings.skills.enabled else None
-    given: dict[str, Any] = {
-        "placed": placed,
-        "storage": kept,
-        "knowledge": known,
-        "routes": routes,
-        "skills": skills,
-    }
-    return create_app(settings, router=OfflineModel(), configure=configure, **given)
+    return create_app(
+        settings,
+        router=OfflineModel(),
+        placed=placed,
+        storage=storage,
+        configure=configure,
+        knowledge=knowledge,
+        skills=skills,
+        routes=routes,
+    )
 
 
-def _knowledge(
+def _build_knowledge(
     settings: Settings, variables: Mapping[str, str]
 ) -> tuple[KnowledgeSource | None, Sequence[BaseRoute]]:
-    """The knowledge base of the settings: elsewhere, here with its REST routes, or none."""
+    """The knowledge base of the settings and its REST routes: remote, in this process, or none."""
     if settings.knowledge.enabled is False:
         return None, ()
     if settings.knowledge.server_url is not None:
-        return ServedKnowledge(build_mcp_sessions(settings, variables), settings.knowledge), ()
+        return RemoteKnowledge(build_mcp_sessions(settings, variables), settings.knowledge), ()
     kb = create_knowledge_base(settings, variables)
     api = KnowledgeApi.from_settings(kb, settings.knowledge)
-    return OwnKnowledge(
-        kb, settings.knowledge, partial(api.open, settings.server, settings.agent.home)
-    ), api.routes()
+    open_base = partial(api.open, settings.server, settings.agent.home)
+    return InProcessKnowledge(kb, settings.knowledge, open_base), api.routes()
 
 
 async def make_graph() -> Graph:
@@ -218,9 +225,9 @@ async def make_graph() -> Graph:
     variables = read_environment()
     export_variables(variables)
     settings = Settings.from_variables(variables)
-    return await PlatformEngineerDeepAgent(
-        settings, agents=place_agents(settings, variables).agents, router=OfflineModel()
-    ).graph()
+    agents = place_agents(settings, variables).agents
+    supervisor = PlatformEngineerDeepAgent(settings, agents=agents, router=OfflineModel())
+    return await supervisor.graph()
 
 
 def main() -> None:

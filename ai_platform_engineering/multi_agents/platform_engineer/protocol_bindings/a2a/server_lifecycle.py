@@ -1,4 +1,4 @@
-"""Whoever answers as an application: its runs in its storage, taken over at the start and handed over at the end."""
+"""The lifecycle of a server: runs are taken over at the start, and handed over to the next one at the end."""
 
 import asyncio
 import logging
@@ -32,49 +32,49 @@ log = logging.getLogger(__name__)
 _STOPPED = "The server was stopped before the answer was finished. Ask again when it is back."
 
 
-def serving(
+def build_server_app(
     settings: Settings,
-    current: ReloadableAgent[ServingAgent],
+    agent: ReloadableAgent[ServingAgent],
     storage: Storage,
     *,
     card: Callable[[], AgentCard],
     ready: Callable[[], Awaitable[dict[str, dict[str, Any]]]],
     routes: Sequence[BaseRoute] = (),
     facts: Facts | None = None,
-    opening: Sequence[Callable[[], Awaitable[None]]] = (),
-    closing: Sequence[Callable[[], Awaitable[None]]] = (),
+    on_startup: Sequence[Callable[[], Awaitable[None]]] = (),
+    on_shutdown: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
-    """`facts`: those of users, where some are kept. `opening` and `closing`: what else begins and ends with the server."""
+    """The agent as an A2A application. `facts`: those of users, where facts are remembered."""
 
-    async def after(row: RunRow, over: bool) -> None:
-        await storage.prune(row.thread_id, row.run_id, idle=over)
-        if over:
-            current.deployment.agent.forget_run(row.run_id)
+    async def clean_up_turn(row: RunRow, run_ended: bool) -> None:
+        await storage.prune(row.thread_id, row.run_id, idle=run_ended)
+        if run_ended:
+            agent.deployment.agent.forget_run(row.run_id)
 
-    binding = AIPlatformEngineerA2ABinding(current, storage.log)
-    runs = AIPlatformEngineerA2AExecutor(binding, storage.log, settings, after=after).runs
+    binding = AIPlatformEngineerA2ABinding(agent, storage.log)
+    runs = AIPlatformEngineerA2AExecutor(binding, storage.log, settings, after_turn=clean_up_turn).runs
 
-    watching: list[asyncio.Task[None]] = []
+    background_tasks: list[asyncio.Task[None]] = []
 
     async def start() -> None:
         await storage.open()
-        await current.start()
+        await agent.start()
         await runs.recover()
-        watching.append(
-            asyncio.create_task(_expire(runs, settings.people.request_seconds), name="expiry of requests")
-        )
+        expiry = _expire_requests(runs, settings.people.request_seconds)
+        background_tasks.append(asyncio.create_task(expiry, name="expiry of requests"))
 
-    async def last_words() -> bool:
+    async def end_runs() -> bool:
+        """Ends all runs with a message when nothing of them is stored durably."""
         if storage.durable:
             return False
         await runs.close(_STOPPED, settings.server.shutdown)
         return True
 
     async def stop() -> None:
-        for task in watching:
+        for task in background_tasks:
             task.cancel()
-        if not await last_words():
-            current.hand_over()  # what agents elsewhere work on is followed again by the next start
+        if not await end_runs():
+            agent.hand_over()  # the next start follows the tasks of remote agents again
             await runs.hand_over(settings.server.shutdown)
 
     async def components() -> dict[str, dict[str, Any]]:
@@ -86,19 +86,19 @@ def serving(
         runs,
         ready=components,
         routes=[*routes, *FactsAndOutcomesApi(runs, storage.log, facts).routes()],
-        starting=[start, *opening],
+        starting=[start, *on_startup],
         stopping=stop,
-        closing=[*closing, current.aclose, storage.aclose],
+        closing=[*on_shutdown, agent.aclose, storage.aclose],
     )
-    app.before_shutdown = last_words
+    app.before_shutdown = end_runs
     return app
 
 
-async def _expire(runs: Runs, seconds: float) -> None:
-    """Tells in time of requests that nobody has answered."""
+async def _expire_requests(runs: Runs, seconds: float) -> None:
+    """Expires requests that nobody has answered in time."""
     while True:
         await asyncio.sleep(min(30.0, max(0.05, seconds / 10)))
         try:
             await runs.expire()
-        except Exception as error:  # noqa: BLE001 - the next look may work
+        except Exception as error:  # noqa: BLE001 - the next attempt may work
             log.error("expired requests could not be told: %s", format_traceback(error))

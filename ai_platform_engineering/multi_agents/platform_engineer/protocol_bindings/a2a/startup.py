@@ -1,4 +1,4 @@
-"""Starts a server of ours: settings, socket, application, and the next settings when it is told to read them again."""
+"""Start of a server: settings, socket, application; and the reload of its configuration."""
 
 import contextlib
 import logging
@@ -27,30 +27,19 @@ def start_server(
 ) -> None:
     """Runs the server until it is stopped; options of the command line win over the environment."""
     if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server is up and knows what to do with it
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server is up and handles it
     try:
         variables = read_environment()
         export_variables(variables)
-        settings = Settings.from_variables(
-            {**variables, **{name: value for name, value in overrides.items() if value is not None}}
-        )
-        logging.basicConfig(
-            level=settings.logging.level, format="%(asctime)s %(levelname)s %(module)s: %(message)s"
-        )
-        logging.getLogger("a2a").setLevel(
-            max(logging.INFO, logging.getLogger().level)
-        )  # at DEBUG it would log whole requests
-        for chatty in ("httpx", "httpx2", "httpcore", "a2a.client", "aiosqlite"):
-            logging.getLogger(chatty).setLevel(
-                logging.WARNING
-            )  # each check of an agent, each card, each stored conversation
+        settings = Settings.from_variables({**variables, **_drop_unset(overrides)})
+        _configure_logging(settings.logging.level)
         check_exposure(settings.server)
         listener = listen(settings.server)
         server = settings.server.model_copy(update={"port": listener.getsockname()[1]})
-        with contextlib.ExitStack() as failed:
-            failed.callback(listener.close)
+        with contextlib.ExitStack() as cleanup:
+            cleanup.callback(listener.close)
             app = build(settings.model_copy(update={"server": server}), variables)
-            failed.pop_all()
+            cleanup.pop_all()  # the application was built: the listener stays open
     except CaipeError as error:
         sys.exit(f"{error}")
     log.info("serving on %s", server.url)
@@ -59,25 +48,37 @@ def start_server(
     serve(app, listener, settings.logging.level)
 
 
-def say_agents(placed: PlacedAgents) -> None:
-    """The start-up table."""
-    rows = placed.catalog.report()
-    table = "".join(
-        f"\n  {row.name:12} {row.status.replace('_', ' '):15} {row.address or ''} {row.note}".rstrip()
-        for row in rows
-    )
+def _drop_unset(overrides: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in overrides.items() if value is not None}
+
+
+def _configure_logging(level: str) -> None:
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(module)s: %(message)s")
+    # At DEBUG the A2A library would log whole requests.
+    logging.getLogger("a2a").setLevel(max(logging.INFO, logging.getLogger().level))
+    # At INFO these log each check of an agent, each agent card, each stored conversation.
+    for name in ("httpx", "httpx2", "httpcore", "a2a.client", "aiosqlite"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def log_agents(placed: PlacedAgents) -> None:
+    """Logs the table of all agents at start-up."""
+    table = ""
+    for row in placed.catalog.report():
+        status = row.status.replace("_", " ")
+        table += f"\n  {row.name:12} {status:15} {row.address or ''} {row.note}".rstrip()
     log.info("agents:%s", table)
 
 
 async def reload_agent(
-    current: ReloadableAgent[ServingAgentT], make: Callable[[], AgentDeployment[ServingAgentT]]
+    agent: ReloadableAgent[ServingAgentT], build: Callable[[], AgentDeployment[ServingAgentT]]
 ) -> bool:
-    """Puts a newly configured crew in the place of the one that answers. What is wrong is said, and the old one stays."""
+    """Replaces the deployment by a newly configured one. With a wrong configuration the old one stays."""
     try:
-        crew = make()
+        deployment = build()
     except CaipeError as error:
         log.error("the configuration was read again and is not used: %s", error)
         return False
-    await current.replace(crew)
+    await agent.replace(deployment)
     log.info("the configuration was read again; new questions use it")
     return True

@@ -1,0 +1,238 @@
+"""The `task` tool: delegates a piece of work to a sub-agent, in-process or remote, and returns its answer."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired
+
+from langchain.agents import AgentState
+from langchain.agents.middleware import AgentMiddleware
+from langchain.tools import BaseTool, ToolRuntime, tool
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import Command
+from pydantic import BaseModel, Field
+
+from ai_platform_engineering.core.events import StepStatus
+from ai_platform_engineering.core.plan import DelegationEnded
+from ai_platform_engineering.core.run_scope import RunScope
+from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL
+from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.graph.failures import describe_error
+from ai_platform_engineering.multi_agents.platform_engineer.active_skills import SkillRestrictions
+from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
+    DEADLINE,
+    DELEGATION_CALL,
+    DIRECT_CALLS,
+    ID_NAMESPACE,
+    AgentMemory,
+    AgentTimeout,
+    Delegation,
+    SubAgent,
+    find_scope,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import find_last_model_message
+
+log = logging.getLogger(__name__)
+
+
+def _merge_memories(
+    before: Mapping[str, AgentMemory] | None, after: Mapping[str, AgentMemory] | None
+) -> dict[str, AgentMemory]:
+    return {**(before or {}), **(after or {})}
+
+
+class DelegationState(AgentState[Any]):
+    """Adds the memory of each sub-agent session to the graph's state."""
+
+    memories: NotRequired[Annotated[dict[str, AgentMemory], _merge_memories]]
+
+
+class TaskArguments(BaseModel):
+    description: str = Field(
+        description="The whole assignment: the agent sees nothing else of the conversation."
+    )
+    subagent_type: str = Field(description="The agent's name.")
+    step_id: str | None = Field(None, description="The id of the plan's step, when there is a plan.")
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskOutcome:
+    """The end of one `task` call: the text for the model, the step's status, and the agent's new memory."""
+
+    text: str
+    status: StepStatus
+    memory: AgentMemory | None = None
+
+
+class DelegationMiddleware(AgentMiddleware[DelegationState]):
+    """Adds the `task` tool, and the memories of sub-agents to the state.
+
+    With `planned` the graph has a plan, and the end of a delegation ends its step.
+    """
+
+    state_schema = DelegationState
+
+    def __init__(self, agents: Sequence[SubAgent], *, seconds: float, planned: bool) -> None:
+        super().__init__()
+        self._agents = {agent.name: agent for agent in agents}
+        self._seconds = seconds
+        self._planned = planned
+        self.tools: Sequence[BaseTool] = (self._build_tool(),)
+
+    def _build_tool(self) -> BaseTool:
+        about = describe_task_tool(self._agents.values())
+
+        @tool(DELEGATION_TOOL, args_schema=TaskArguments, description=about)
+        async def task(
+            description: str, subagent_type: str, runtime: ToolRuntime, step_id: str | None = None
+        ) -> Command[Any]:
+            messages: Sequence[AnyMessage] = runtime.state.get("messages") or ()
+            session_key = _session_key(messages, runtime.tool_call_id or "", subagent_type)
+            outcome = await self._run_task(subagent_type, description, session_key, messages, runtime)
+            result = ToolMessage(
+                outcome.text,
+                tool_call_id=runtime.tool_call_id,
+                name=DELEGATION_TOOL,
+                status="success" if outcome.status == "completed" else "error",
+            )
+            update: dict[str, Any] = {"messages": [result]}
+            if outcome.memory:
+                update["memories"] = {session_key: outcome.memory}
+            if self._planned:
+                ended = DelegationEnded(agent=subagent_type, step_id=step_id, status=outcome.status)
+                update["plan"] = [ended.model_dump()]
+            return Command(update=update)
+
+        return task
+
+    async def _run_task(
+        self,
+        agent_name: str,
+        text: str,
+        session_key: str,
+        messages: Sequence[AnyMessage],
+        runtime: ToolRuntime,
+    ) -> _TaskOutcome:
+        """Delegates to the agent when the scope of the question and the skills in use allow it."""
+        restrictions = SkillRestrictions.of(messages)
+        scope = find_scope(messages)
+        agents_in_scope = scope.filter_agents(self._agents)
+        if agent_name not in agents_in_scope:
+            names = ", ".join(agents_in_scope) or "none"
+            return _TaskOutcome(f"There is no agent {agent_name}. The agents are: {names}.", "failed")
+        if not restrictions.allows_agent(agent_name):
+            return _TaskOutcome(restrictions.refusal(f"The agent {agent_name}"), "failed")
+        delegation = self._build_delegation(
+            text,
+            session_key,
+            runtime,
+            direct_call=_find_direct_call(messages, runtime.tool_call_id),
+            tools=_allowed_tools(agent_name, restrictions, scope),
+        )
+        return await _delegate(self._agents[agent_name], delegation, runtime.config)
+
+    def _build_delegation(
+        self,
+        text: str,
+        session_key: str,
+        runtime: ToolRuntime,
+        *,
+        direct_call: Mapping[str, Any] | None,
+        tools: tuple[str, ...] | None,
+    ) -> Delegation:
+        configurable: Mapping[str, Any] = runtime.config.get("configurable") or {}
+        metadata: Mapping[str, Any] = runtime.config.get("metadata") or {}
+        memories = runtime.state.get("memories") or {}
+        run = RunMetadata.from_config(runtime.config)
+        now = time.time()
+        seconds = max(0.0, min(self._seconds, float(configurable.get(DEADLINE) or "inf") - now))
+        return Delegation(
+            text=text,
+            run_id=run.run_id,
+            epoch=run.epoch,
+            key=str(configurable.get("checkpoint_ns") or runtime.tool_call_id),
+            call_id="/".join(filter(None, (metadata.get(DELEGATION_CALL), runtime.tool_call_id))),
+            context_id=str(uuid.uuid5(ID_NAMESPACE, f"{configurable.get('thread_id')}\n{session_key}")),
+            seconds=seconds,
+            deadline=now + seconds,
+            call=direct_call,
+            tools=tools,
+            memory=memories.get(session_key) or {},
+        )
+
+
+async def _delegate(agent: SubAgent, delegation: Delegation, config: RunnableConfig) -> _TaskOutcome:
+    limit = asyncio.timeout(delegation.seconds)
+    try:
+        async with limit:
+            result = await agent.run_delegation(delegation, config)
+    except GraphBubbleUp:
+        raise  # an interrupt: the run pauses, the delegation goes on later
+    except Exception as error:  # noqa: BLE001 - whatever breaks one agent, the others' work and the run go on
+        reason: Exception = error
+        if isinstance(error, TimeoutError) and limit.expired():
+            reason = AgentTimeout(delegation.seconds)
+        message, code, _ = describe_error(reason)
+        log.warning("agent %s failed: %s: %s", agent.name, code, format_traceback(error))
+        return _TaskOutcome(f"Agent {agent.name} failed: {message}", "failed")
+    return _TaskOutcome(result.text, "completed", result.memory)
+
+
+def describe_task_tool(agents: Iterable[SubAgent]) -> str:
+    """The description of the `task` tool for a model, with one line per agent."""
+    agent_lines = "\n".join(f"- {agent.name}: {agent.description}" for agent in agents)
+    return f"Delegate to an agent. Independent tasks may run in parallel. Agents:\n{agent_lines}"
+
+
+def _allowed_tools(agent: str, restrictions: SkillRestrictions, scope: RunScope) -> tuple[str, ...] | None:
+    """The only tools that the agent may use; None for all.
+
+    These are the tools that skills leave it, without those that the delegating agent may not use itself.
+    """
+    skill_tools = restrictions.allowed_tools(agent)
+    if scope.tools is None:
+        return skill_tools
+    if skill_tools is None:
+        return scope.tools
+    return tuple(name for name in skill_tools if name in scope.tools)
+
+
+def _find_direct_call(messages: Sequence[AnyMessage], call_id: str | None) -> Mapping[str, Any] | None:
+    """The direct tool call that the delegating message carries for this `task` call."""
+    message = find_last_model_message(messages)
+    if message is None:
+        return None
+    direct_calls: Mapping[str | None, Mapping[str, Any]] = message.additional_kwargs.get(DIRECT_CALLS) or {}
+    return direct_calls.get(call_id)
+
+
+def _session_key(messages: Sequence[AnyMessage], call_id: str, agent: str) -> str:
+    """The key of the session that a `task` call continues: the agent's name, numbered for parallel calls.
+
+    Two delegations to the same agent at once get a session each: with a shared one they would have to wait
+    for each other, or lose each other's messages.
+    """
+    parallel_calls = _find_parallel_calls(find_last_model_message(messages), agent)
+    if call_id not in parallel_calls:
+        return agent
+    index = parallel_calls.index(call_id)
+    if index == 0:
+        return agent
+    return f"{agent}#{index + 1}"
+
+
+def _find_parallel_calls(message: AIMessage | None, agent: str) -> list[str | None]:
+    """The ids of all `task` calls to the agent in one message, in order."""
+    if message is None:
+        return []
+    return [
+        call["id"]
+        for call in message.tool_calls
+        if call["name"] == DELEGATION_TOOL and call["args"].get("subagent_type") == agent
+    ]
