@@ -28,9 +28,9 @@ from ai_platform_engineering.models.offline.supervisor_reply import reply_as_sup
 
 OFFLINE_NOTICE = (
     "No language model is configured, so the embedded offline router answers: it matches the words of a "
-    "question to agents and tools and reports what they return. For a language model set LLM_MODEL, for example "
-    'LLM_MODEL="openai:gpt-5-mini" with OPENAI_API_KEY (or OPENAI_BASE_URL for a compatible server), in the '
-    "environment or in .env, and start again."
+    "question to agents and tools and reports what they return. For a language model set LLM_MODEL, for "
+    'example LLM_MODEL="openai:gpt-5-mini" with OPENAI_API_KEY (or OPENAI_BASE_URL for a compatible server), '
+    "in the environment or in .env, and start again."
 )
 
 _NAME = "offline"

@@ -16,7 +16,7 @@ import pytest
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.server import McpCallLost, McpToolFailed, McpUnavailable
+from ai_platform_engineering.mcp_client.mcp_errors import McpCallLost, McpToolFailed, McpUnavailable
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from tests.support.fakes.mcp_http import Behaviour, Exchange, HttpServer, http_server, proper
 from tests.support.fakes.mcp_servers import FAKES, by_name, network_guard_environment, open_sessions, until

@@ -17,7 +17,12 @@ import uvloop
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.mcp_client import orphan_reaper as mcp_guard
-from ai_platform_engineering.mcp_client.server import McpCallLost, McpToolFailed, McpToolGone, McpUnavailable
+from ai_platform_engineering.mcp_client.mcp_errors import (
+    McpCallLost,
+    McpToolFailed,
+    McpToolGone,
+    McpUnavailable,
+)
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from tests.support.fakes.mcp_servers import (
     LONG,

@@ -15,7 +15,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ai_platform_engineering.core.agent_definition import McpServer, ToolPolicy
 from ai_platform_engineering.core.events import ToolFinished, ToolProgress
-from ai_platform_engineering.mcp_client.server import McpToolGone
+from ai_platform_engineering.mcp_client.mcp_errors import McpToolGone
 from tests.conftest import ROOT
 from tests.support.fakes.mcp_raw import PNG, TOOLS
 from tests.support.fakes.mcp_servers import (

@@ -55,7 +55,7 @@ def format_title(request: ParsedRequest, answered_by: str = "") -> str:
     return title
 
 
-# --- results -----------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def render_calls(calls: Sequence[TurnCall], request: ParsedRequest) -> str:
@@ -134,7 +134,7 @@ def _make_citation(row: Mapping[str, Any], key: str) -> Mapping[str, str]:
     return citation
 
 
-# --- what cannot be done -----------------------------------------------------------------------------------------
+# --- what cannot be done --------------------------------------------------------------------------
 
 
 def explain_missing_arguments(match: ToolMatch, request: ParsedRequest) -> str:

@@ -79,7 +79,7 @@ class _ArgumentFiller:
     def set_values(self, slot: ArgumentSlot, *values: ArgumentValue) -> None:
         self.values[slot.name] = list(values)
 
-    # --- `name=value` ------------------------------------------------------------------------------------------------
+    # --- `name=value` -----------------------------------------------------------------------------
 
     def fill_from_assignments(self) -> None:
         by_name = {_normalize_name(assignment.name): assignment for assignment in self.request.assignments}
@@ -88,7 +88,7 @@ class _ArgumentFiller:
             if assignment:
                 self.set_values(slot, ArgumentValue(assignment.value, assignment.start, 1.0))
 
-    # --- entities: addresses, numbers, keys ------------------------------------------------------------------------------
+    # --- entities: addresses, numbers, keys -------------------------------------------------------
 
     def fill_from_entities(self) -> None:
         self._fill_optional_by_cue()
@@ -104,7 +104,7 @@ class _ArgumentFiller:
                 self._use_entities(slot, entities)
 
     def _fill_optional_by_cue(self) -> None:
-        """Fills optional arguments whose name stands before the entity: "resolve a.example server 10.0.0.53"."""
+        """Fills optional arguments that are named before the entity: "resolve a.example server 10.0.0.53"."""
         for slot in self.open_slots():
             if slot.required or not slot.kinds or slot.kinds == ("port",):
                 continue
@@ -194,7 +194,7 @@ class _ArgumentFiller:
         is_local = host == "localhost" or entity.kind == "ip"
         return is_local and not port
 
-    # --- words -----------------------------------------------------------------------------------------------------------
+    # --- words ------------------------------------------------------------------------------------
 
     def fill_from_words(self) -> None:
         for slot in self.open_slots():
@@ -246,7 +246,7 @@ class _ArgumentFiller:
                     self.set_values(owner_slot, ArgumentValue(owner, value.start, 1.0))
                     self.set_values(slot, ArgumentValue(repository, value.start, 1.0))
 
-    # --- earlier texts -----------------------------------------------------------------------------------------------------
+    # --- earlier texts ----------------------------------------------------------------------------
 
     def fill_from_context(self) -> None:
         """Fills in the subject that a request refers to, from the nearest earlier text that has one."""
@@ -277,7 +277,7 @@ class _ArgumentFiller:
                 return entity
         return None
 
-    # --- guesses -----------------------------------------------------------------------------------------------------------
+    # --- guesses ----------------------------------------------------------------------------------
 
     def fill_from_guesses(self) -> None:
         for slot in self.open_slots():
@@ -331,7 +331,7 @@ class _ArgumentFiller:
         url = self._build_url(Entity("host", host.value, host.start, host.start))
         return ArgumentValue(url, host.start, 0.5)
 
-    # --- the calls ---------------------------------------------------------------------------------------------------------
+    # --- the calls --------------------------------------------------------------------------------
 
     def finish(self) -> FilledArguments:
         problems = list[str]()

@@ -1,4 +1,4 @@
-"""Argument slots of a tool, read from its JSON schema: types, choices, bounds, and the kinds of entity they take."""
+"""Argument slots of a tool, read from its JSON schema: types, choices, bounds, and kinds of entity."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -22,7 +22,7 @@ _READING_VERBS = word_set("get list show describe find search check read fetch l
 _RESOLVABLE_NAMES = word_set("name host hostname dns domain address ip")
 
 
-# --- changes -----------------------------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
 
 
 def _group_change_verbs() -> dict[str, frozenset[str]]:
@@ -62,7 +62,7 @@ def _is_verb(word: str) -> bool:
     return bool(find_change_kinds(word)) and word not in NOUNS_IN_NAMES
 
 
-# --- tools and agents --------------------------------------------------------------------------------------------
+# --- tools and agents -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _read_tool(function_json: str) -> RoutableTool:
     return RoutableTool(name, description, tuple(slots))
 
 
-# --- the description of the delegation tool ----------------------------------------------------------------------
+# --- the description of the delegation tool -------------------------------------------------------
 
 
 _AGENT_START = re.compile(r"^[-*] +`?([a-z][a-z0-9_-]{0,80})`?: *", re.MULTILINE)

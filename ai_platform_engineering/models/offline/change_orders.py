@@ -15,7 +15,7 @@ _ARTICLES = word_set("a an new")
 
 
 def find_ordered_changes(request: ParsedRequest) -> frozenset[str]:
-    """The kinds of change that a request orders: an imperative with a verb of change. In doubt it is no order."""
+    """The kinds of change that a request orders by an imperative; in doubt it is no order."""
     text = request.text.strip()
     if text.endswith("?") and not _POLITE_ORDER.match(text):
         return frozenset()

@@ -1,4 +1,4 @@
-"""The chat history as the model gets it: the current question, earlier questions, and the calls of this turn."""
+"""The chat history: the current question, earlier questions, and the calls of this turn."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -70,7 +70,8 @@ _BRACKETED_IP = re.compile(r"\[([0-9A-Fa-f:.]{2,45})\](?::(\d{1,5}))?")
 _KEY = re.compile(r"[A-Z][A-Z0-9]{1,14}-\d{1,9}")
 _SLUG = re.compile(r"[A-Za-z0-9_.-]{1,60}/[A-Za-z0-9_.-]{1,100}")
 _NOT_SLUGS = word_set(
-    "and/or n/a tcp/udp udp/tcp tcp/ip ci/cd on/off read/write yes/no i/o http/https tls/ssl ssl/tls open/closed"
+    "and/or n/a tcp/udp udp/tcp tcp/ip ci/cd on/off read/write yes/no i/o http/https tls/ssl ssl/tls "
+    "open/closed"
 )
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?")
 _PREFIX = re.compile(r"/\d{1,3}")

@@ -25,8 +25,8 @@ from ai_platform_engineering.models.offline.word_matching import (
 MIN_SCORE = 0.9  # a request with a lower score is routed to nobody
 _MIN_OWN_SCORE = 0.4  # below it, the words of the text that a request refers to are taken in
 _CONTEXT_WEIGHT = 0.4  # of a word in the text that a request refers to
-# The weight of a word that an entity stands for: an IP address is about addresses. Among the tools of one agent
-# all are about such entities, so it counts less there.
+# The weight of a word that an entity stands for: an IP address is about addresses. Among the tools of one
+# agent all are about such entities, so it counts less there.
 _ENTITY_WEIGHT_FOR_AGENTS = 0.75
 _ENTITY_WEIGHT_FOR_TOOLS = 0.5
 _MAX_FILLED_TOOLS = 24  # tools for which arguments are looked for
@@ -154,7 +154,8 @@ def _route_request(request: ParsedRequest, bound_tools: BoundTools) -> RequestRo
     if not bound_tools.can_delegate:
         return RequestRoute(request, tool_match=pick_tool(tools, request))
     agents = bound_tools.agents
-    profiles = [target.profile for target in (*agents, *tools)]
+    profiles = [agent.profile for agent in agents]
+    profiles += [tool.profile for tool in tools]
     scores = _score(profiles, request, _ENTITY_WEIGHT_FOR_AGENTS)
     best = _find_best(score.rank for score in scores)
     best_agent = agents[best] if 0 <= best < len(agents) else None
@@ -180,7 +181,7 @@ def _find_best(ranks: Iterable[float]) -> int:
     return best
 
 
-# --- tools -------------------------------------------------------------------------------------------------------
+# --- tools ----------------------------------------------------------------------------------------
 
 
 def pick_tool(tools: Sequence[RoutableTool], request: ParsedRequest) -> ToolMatch | None:
@@ -229,8 +230,8 @@ def _has_any_word(tool: RoutableTool, words: Sequence[str]) -> bool:
 
 
 def _weigh_arguments(filled: FilledArguments, word_score: float) -> float:
-    # A name guessed from the place of a word is no sign that the tool is meant: without a word for the tool it
-    # counts little.
+    # A name guessed from the place of a word is no sign that the tool is meant: without a word for the tool
+    # it counts little.
     if word_score > 0:
         return filled.fit
     return min(filled.fit, 1.0) * 0.9
@@ -248,7 +249,7 @@ def _is_allowed(tool: RoutableTool, request: ParsedRequest) -> bool:
     return bool(tool.change_kinds & ordered_changes)
 
 
-# --- documents ---------------------------------------------------------------------------------------------------
+# --- documents ------------------------------------------------------------------------------------
 
 
 def _wants_documents(
@@ -280,7 +281,7 @@ def _find_search_tool(tools: Sequence[RoutableTool], request: ParsedRequest) -> 
     return None
 
 
-# --- scores ------------------------------------------------------------------------------------------------------
+# --- scores ---------------------------------------------------------------------------------------
 
 
 def _score(profiles: Sequence[Profile], request: ParsedRequest, entity_weight: float) -> list[FitScore]:

@@ -1,4 +1,4 @@
-"""The router's reply as the supervisor: a plan, one sentence, delegations in parallel, an answer from their results."""
+"""The router's reply as the supervisor: a plan, parallel delegations, an answer from their results."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -130,7 +130,7 @@ def _call_steps(steps: Sequence[RoutedStep], plan_calls: Sequence[TurnCall]) -> 
     return tuple(calls)
 
 
-# --- the plan ----------------------------------------------------------------------------------------------------
+# --- the plan -------------------------------------------------------------------------------------
 
 
 def _make_plan(question: str, steps: Sequence[RoutedStep]) -> RoutedCall:
@@ -191,7 +191,7 @@ def _narrate(steps: Sequence[RoutedStep]) -> str:
     return f"This needs {count} steps; I give them to {targets} at the same time."
 
 
-# --- the answer --------------------------------------------------------------------------------------------------
+# --- the answer -----------------------------------------------------------------------------------
 
 
 def _answer(

@@ -68,7 +68,7 @@ def tokenize(text: str) -> tuple[WordToken, ...]:
     return tuple(WordToken(match[0], match.start()) for match in _TOKEN.finditer(text))
 
 
-# --- choices and flags -------------------------------------------------------------------------------------------
+# --- choices and flags ----------------------------------------------------------------------------
 
 
 def find_choices(slot: ArgumentSlot, text: str) -> list[ArgumentValue]:
@@ -172,7 +172,7 @@ def _is_synonym_of_any(word: str, others: Sequence[str]) -> bool:
     return any(are_synonyms(word, other) for other in others)
 
 
-# --- names -------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 def find_service_port(text: str) -> ArgumentValue | None:
