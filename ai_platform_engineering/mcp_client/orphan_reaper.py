@@ -3,8 +3,8 @@
 Run as a script, in isolation. The lines on its input say what to watch: `?mark` before a server is started,
 `+group mark` when its process group is known (`!mark` when there was none), `-group` when it has ended. The
 end of the input means that the parent is gone; the servers see the end of their own input at the same moment
-and get a moment to leave by themselves. A server whose group was not named in time is found by the mark in its
-environment. Only the standard library, and nothing of ours: it has to start fast and stay small.
+and get a moment to leave by themselves. A server whose group was not named in time is found by the mark in
+its environment. Only the standard library, and nothing of ours: it has to start fast and stay small.
 """
 
 import contextlib

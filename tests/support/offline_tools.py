@@ -1,4 +1,4 @@
-"""Tools for the tests of the offline model: they write down how they were called and answer with values of this run only."""
+"""Tools for the tests of the offline model: they record their calls and answer with random values."""
 
 import secrets
 from dataclasses import dataclass, field, replace

@@ -3,16 +3,19 @@
 Several values of an argument make several calls.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
 
 from ai_platform_engineering.models.offline.argument_slots import ArgumentSlot
 from ai_platform_engineering.models.offline.bound_tools import RoutableTool
-from ai_platform_engineering.models.offline.call_arguments import MAX_CALLS, combine_values, convert_value
-from ai_platform_engineering.models.offline.entities import SALIENT_KINDS, Entity, EntityKind, read_entities
+from ai_platform_engineering.models.offline.entities import Entity, EntityKind, read_entities
 from ai_platform_engineering.models.offline.entity_fit import rate_entity
+from ai_platform_engineering.models.offline.filled_arguments import (
+    FilledArguments,
+    SlotValues,
+    finish_arguments,
+)
 from ai_platform_engineering.models.offline.question_parser import ParsedRequest
 from ai_platform_engineering.models.offline.word_matching import is_generic, split_words, stem_words
 from ai_platform_engineering.models.offline.word_values import (
@@ -32,17 +35,6 @@ _PRONOUN_CONFIDENCE = 0.5
 _OWNER_NAMES = frozenset({"owner", "org", "organization", "organisation"})
 
 
-@dataclass(frozen=True, slots=True)
-class FilledArguments:
-    """The arguments of the calls that a request makes of a tool, or what they lack."""
-
-    argument_sets: tuple[dict[str, Any], ...]
-    missing: tuple[ArgumentSlot, ...] = ()
-    problems: tuple[str, ...] = ()
-    fit: float = 0.0  # how well the entities and words of the request serve the tool
-    omitted_calls: int = 0  # beyond the most that are made
-
-
 def fill_arguments(tool: RoutableTool, request: ParsedRequest) -> FilledArguments:
     """What `tool` would be called with for this request."""
     filler = _ArgumentFiller(tool, request)
@@ -52,21 +44,26 @@ def fill_arguments(tool: RoutableTool, request: ParsedRequest) -> FilledArgument
     if request.lacks_subject:
         filler.fill_from_context()
     filler.fill_from_guesses()
-    return filler.finish()
+    return finish_arguments(tool, request.entities, filler.slot_values)
 
 
 @dataclass(slots=True)
 class _ArgumentFiller:
     tool: RoutableTool
     request: ParsedRequest
-    values: dict[str, list[ArgumentValue]] = field(default_factory=dict)
-    used_entities: set[Entity] = field(default_factory=set)
-    # For tools that compare two entities, when there are more than two.
-    pairs: list[tuple[Entity, Entity]] = field(default_factory=list)
+    slot_values: SlotValues = field(default_factory=SlotValues)
 
     @property
     def text(self) -> str:
         return self.request.text
+
+    @property
+    def values(self) -> dict[str, list[ArgumentValue]]:
+        return self.slot_values.by_slot
+
+    @property
+    def used_entities(self) -> set[Entity]:
+        return self.slot_values.used_entities
 
     def open_slots(self) -> list[ArgumentSlot]:
         """The arguments without a value, the required ones first."""
@@ -127,7 +124,7 @@ class _ArgumentFiller:
         for slot, entity in zip(slots, entities, strict=False):
             self._use_entities(slot, [entity])
         if len(slots) == 2 and len(entities) > 2:
-            self.pairs = list(combinations(entities, 2))
+            self.slot_values.pairs = list(combinations(entities, 2))
             self.used_entities.update(entities)
 
     def _find_fitting(self, slot: ArgumentSlot, entities: Sequence[Entity]) -> list[Entity]:
@@ -330,79 +327,6 @@ class _ArgumentFiller:
             return host
         url = self._build_url(Entity("host", host.value, host.start, host.start))
         return ArgumentValue(url, host.start, 0.5)
-
-    # --- the calls --------------------------------------------------------------------------------
-
-    def finish(self) -> FilledArguments:
-        problems = list[str]()
-        for slot in self.tool.slots:
-            problems.extend(self._convert_values(slot))
-        missing = tuple(slot for slot in self.tool.required_slots if slot.name not in self.values)
-        fit = self._rate_fit(missing)
-        if missing or problems:
-            return FilledArguments((), missing, tuple(problems), fit)
-        unique_sets = list[dict[str, Any]]()
-        for arguments in self._combine_arguments():
-            if arguments not in unique_sets:
-                unique_sets.append(arguments)
-        omitted_calls = max(0, len(unique_sets) - MAX_CALLS)
-        return FilledArguments(tuple(unique_sets[:MAX_CALLS]), (), (), fit, omitted_calls)
-
-    def _combine_arguments(self) -> Iterator[dict[str, Any]]:
-        if not self.pairs:
-            yield from combine_values(self.tool.slots, self.values)
-            return
-        first_slot, second_slot = [slot for slot in self.tool.required_slots if slot.name in self.values][:2]
-        other_values = dict(self.values)
-        del other_values[first_slot.name], other_values[second_slot.name]
-        common_arguments = combine_values(self.tool.slots, other_values)[0]
-        for first, second in self.pairs:
-            yield {first_slot.name: first.value, second_slot.name: second.value, **common_arguments}
-
-    def _convert_values(self, slot: ArgumentSlot) -> Iterator[str]:
-        """Converts the values to the argument's type; yields a problem for each that cannot be."""
-        if slot.name not in self.values:
-            return
-        converted = list[ArgumentValue]()
-        for value in self.values[slot.name]:
-            try:
-                converted_value = convert_value(slot, value.value)
-            except ValueError as error:
-                yield f"`{slot.name}` {error}"
-                continue
-            converted.append(ArgumentValue(converted_value, value.start, value.confidence))
-        self.values[slot.name] = converted
-        if converted and (slot.type == "array" or self._make_one_list(slot, converted)):
-            items = [value.value for value in converted]
-            self.values[slot.name] = [ArgumentValue(items, converted[0].start, converted[0].confidence)]
-
-    def _make_one_list(self, slot: ArgumentSlot, converted: Sequence[ArgumentValue]) -> bool:
-        """Whether several values of an argument that also takes a list make one call.
-
-        They do unless each belongs to a value of another argument.
-        """
-        if len(converted) <= 1 or "array" not in slot.alternative_types:
-            return False
-        for name, values in self.values.items():
-            if name != slot.name and len(values) != 1:
-                return False
-        return all(isinstance(value.value, int) for value in converted)
-
-    def _rate_fit(self, missing: Sequence[ArgumentSlot]) -> float:
-        required_names = {slot.name for slot in self.tool.required_slots}
-        fit = 0.0
-        for name, values in self.values.items():
-            confidence = max((value.confidence for value in values), default=0.0)
-            fit += confidence if name in required_names else 0.4 * confidence
-        return fit - 1.2 * len(missing) - 0.6 * self._count_unused_entities()
-
-    def _count_unused_entities(self) -> int:
-        """How many salient entities of the request serve no argument; entities of one word count once."""
-        unused_starts = set[int]()
-        for entity in self.request.entities:
-            if entity.kind in SALIENT_KINDS and not entity.derived and entity not in self.used_entities:
-                unused_starts.add(entity.start)
-        return len(unused_starts - {entity.start for entity in self.used_entities})
 
 
 def _is_part_of_url(entity: Entity) -> bool:

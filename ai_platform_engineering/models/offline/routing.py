@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ai_platform_engineering.models.offline.argument_filling import FilledArguments, fill_arguments
+from ai_platform_engineering.models.offline.argument_filling import fill_arguments
 from ai_platform_engineering.models.offline.bound_tools import BoundTools, RoutableAgent, RoutableTool
 from ai_platform_engineering.models.offline.change_orders import find_ordered_changes
 from ai_platform_engineering.models.offline.clauses import split_enumeration
 from ai_platform_engineering.models.offline.document_passages import asks_for_explanation, asks_how_to
 from ai_platform_engineering.models.offline.entities import SALIENT_KINDS, EntityKind
+from ai_platform_engineering.models.offline.filled_arguments import FilledArguments
 from ai_platform_engineering.models.offline.lexicon import SERVICES, word_set
 from ai_platform_engineering.models.offline.question_parser import ParsedRequest
 from ai_platform_engineering.models.offline.word_matching import (

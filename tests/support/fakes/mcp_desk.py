@@ -1,4 +1,6 @@
-"""An MCP server on stdio for agents whose work must be the same wherever they run: what it finds follows from its seal alone.
+"""An MCP server on stdio for agents whose work must be the same wherever they run.
+
+What it finds follows from its seal alone.
 
 Standard library only, so that it starts at once. The seal is a variable: whoever lacks it gets other answers.
 """

@@ -1,8 +1,9 @@
-"""An MCP server on stdio whose tools say in every way what they do to the world, and which writes down each call before it answers.
+"""An MCP server on stdio with tools of all annotations; it writes down each call before it answers.
 
     python mcp_notes.py CALLS_FILE
 
-Standard library only, so that it starts at once. A call is a line of JSON in the file: whoever reads it knows what really arrived.
+Standard library only, so that it starts at once. A call is a line of JSON in the file, which shows what
+really arrived.
 """
 
 import json

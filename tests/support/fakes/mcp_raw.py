@@ -1,4 +1,4 @@
-"""An MCP server on stdio written by hand, so that it starts at once and can misbehave in every way a test wants.
+"""An MCP server on stdio written by hand: it starts at once and can misbehave in every way a test wants.
 
     python mcp_raw.py [--misbehave] …
 
