@@ -530,8 +530,8 @@ async def test_secrets_of_a_server_reach_neither_log_nor_error_nor_model(
                 raw_stdio_server("--exit", f"bad token {token} or {option}", "--api-token", option, **env),
             )
         await until(lambda: "mcp raw says: using ***" in caplog.text, "the log")
-        assert token not in said + caplog.text + repr(sessions.states())
-        assert password not in said + caplog.text
+        assert token not in environment + caplog.text + repr(sessions.states())
+        assert password not in environment + caplog.text
     assert capfd.readouterr() == ("", "")
 
 
