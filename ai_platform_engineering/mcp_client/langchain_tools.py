@@ -1,10 +1,10 @@
-"""A server's tools as LangChain tools: named so that models accept them, allowed by policy, and called through the server's session."""
+"""MCP tools as LangChain tools: with names that models accept, and only those that the policy allows."""
 
 import hashlib
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,21 +22,23 @@ from ai_platform_engineering.core.tool_traits import (
     USER_INPUT_TOOL,
     WAIT_TOOL,
 )
-from ai_platform_engineering.mcp_client.server import ProgressCallback
+from ai_platform_engineering.mcp_client.connection_context import ProgressCallback
 from ai_platform_engineering.mcp_client.session import McpSession
 from ai_platform_engineering.mcp_client.tool_types import ToolSpec
 
-_TAKEN = frozenset(
-    {USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL}
-)  # tools that nobody is asked about: a server's would run as one of them
-_LONGEST_NAME = 64  # what the strictest of the model providers takes
+# Tools that nobody is asked about: a server's tool with such a name would run as one of them.
+_RESERVED_NAMES = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL})
+_MAX_NAME_LENGTH = 64  # what the strictest of the model providers takes
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
-_PROGRESS_EVERY = 0.25
-_MOST_OF_PROGRESS = 300
+_PROGRESS_INTERVAL = 0.25
+_MAX_PROGRESS_CHARS = 300
 
 
 class McpTool(BaseTool):
-    """One tool. What it is called here may differ from its name at the server; the schema is the server's own."""
+    """A tool of an MCP server.
+
+    Its name may differ from the one at the server; the schema is the server's own.
+    """
 
     _session: McpSession = PrivateAttr()
     _spec: ToolSpec = PrivateAttr()
@@ -45,127 +47,156 @@ class McpTool(BaseTool):
     def from_spec(
         cls, session: McpSession, spec: ToolSpec, *, name: str, metadata: dict[str, Any]
     ) -> "McpTool":
-        described = spec.description or spec.title or spec.name
-        tool = cls(name=name, description=described, args_schema=spec.inputSchema, metadata=metadata)
-        tool._session, tool._spec = session, spec
+        description = spec.description or spec.title or spec.name
+        tool = cls(name=name, description=description, args_schema=spec.inputSchema, metadata=metadata)
+        tool._session = session
+        tool._spec = spec
         return tool
 
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
-        # As one value: a server may call an argument `config`, `runtime` or `run_manager`, which LangChain would take for its own.
+        # As one value: a server may call an argument `config`, `runtime` or `run_manager`, which LangChain
+        # would take for its own.
         return (), {"arguments": self._parse_input(tool_input, tool_call_id), "call_id": tool_call_id}
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{self.name} is asynchronous: use ainvoke")
 
     async def _arun(self, arguments: dict[str, Any], call_id: str | None = None) -> str:
-        return (await self._session.call(self._spec, arguments, _reporter(call_id))).text
+        result = await self._session.call(self._spec, arguments, _make_progress_callback(call_id))
+        return result.text
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTools:
-    """A server's tools before they are named and sifted."""
+    """A server's tools before they are named and checked against the policy."""
 
     server: str
     session: McpSession
     specs: tuple[ToolSpec, ...]
 
 
-def build_langchain_tools(
-    offers: Sequence[ServerTools], policy: ToolPolicy, knowledge: Collection[str] = ()
-) -> list[BaseTool]:
-    """The tools that the policy does not deny. A name that two servers have is prefixed with the server's, for both.
+@dataclass(frozen=True, slots=True)
+class _PermittedTool:
+    """A tool with the policy's permission for it."""
 
-    `knowledge` are name patterns of tools that search a knowledge base.
+    server: str
+    session: McpSession
+    spec: ToolSpec
+    permission: Permission | None
+
+
+def build_langchain_tools(
+    server_tools: Sequence[ServerTools], policy: ToolPolicy, knowledge: Collection[str] = ()
+) -> list[BaseTool]:
+    """The tools that the policy does not deny.
+
+    A name that two servers have is prefixed with the server's, for both. `knowledge` are name patterns of
+    tools that search a knowledge base.
     """
-    admitted = [
-        (offer, spec, listed)
-        for offer in offers
-        for spec in offer.specs
-        if (listed := _listed(policy, offer.server, spec.name)) != "deny"
-    ]
-    plain = Counter(_named(spec.name) for _, spec, _ in admitted)
-    used = set(_TAKEN)
+    allowed = [tool for tool in _check_permissions(server_tools, policy) if tool.permission != "deny"]
+    name_counts = Counter(_make_name(tool.spec.name) for tool in allowed)
+    used_names = set(_RESERVED_NAMES)
     tools: list[BaseTool] = []
-    for offer, spec, listed in admitted:
-        name = _named(spec.name)
-        name = _free(name if plain[name] == 1 else _named(f"{offer.server}_{spec.name}"), used)
-        metadata = {
-            "server": offer.server,
-            "tool": spec.name,
-            "listed": listed,
-            "annotations": spec.hints,
-            "knowledge": any(fnmatchcase(spec.name, pattern) for pattern in knowledge),
-            **({"poll": True} if policy.is_polled(spec.name) else {}),
-            **({"effect": effect} if (effect := policy.effect(spec.name)) else {}),
-        }
-        tools.append(McpTool.from_spec(offer.session, spec, name=name, metadata=metadata))
+    for tool in allowed:
+        spec = tool.spec
+        name = _make_name(spec.name)
+        if name_counts[name] > 1:
+            name = _make_name(f"{tool.server}_{spec.name}")
+        name = _make_unique(name, used_names)
+        used_names.add(name)
+        metadata = _make_metadata(tool, policy, knowledge)
+        tools.append(McpTool.from_spec(tool.session, spec, name=name, metadata=metadata))
     return tools
 
 
-def list_denied_tools(offers: Sequence[ServerTools], policy: ToolPolicy) -> tuple[str, ...]:
-    """The names of the tools that are there and are not offered."""
-    return tuple(
-        _named(spec.name)
-        for offer in offers
-        for spec in offer.specs
-        if _listed(policy, offer.server, spec.name) == "deny"
-    )
+def list_denied_tools(server_tools: Sequence[ServerTools], policy: ToolPolicy) -> tuple[str, ...]:
+    """The names of the tools that the servers have and the policy denies."""
+    names = list[str]()
+    for tool in _check_permissions(server_tools, policy):
+        if tool.permission == "deny":
+            names.append(_make_name(tool.spec.name))
+    return tuple(names)
 
 
-def _listed(policy: ToolPolicy, server: str, tool: str) -> Permission | None:
-    """The policy's word on the tool's own name. With the server's name before it a tool can only be restricted, and only literally:
-    a pattern that also matched such names would match every tool of some server."""
-    listed, qualified = policy.find_permission(tool), f"{server}_{tool}"
-    if listed == "deny" or qualified in policy.deny:
+def _check_permissions(server_tools: Sequence[ServerTools], policy: ToolPolicy) -> Iterator[_PermittedTool]:
+    for tools in server_tools:
+        for spec in tools.specs:
+            permission = _find_permission(policy, tools.server, spec.name)
+            yield _PermittedTool(tools.server, tools.session, spec, permission)
+
+
+def _find_permission(policy: ToolPolicy, server: str, tool: str) -> Permission | None:
+    """The policy's permission for the tool's own name.
+
+    With the server's name before it a tool can only be restricted, and only literally: a pattern that also
+    matched such names would match every tool of some server.
+    """
+    permission = policy.find_permission(tool)
+    qualified_name = f"{server}_{tool}"
+    if permission == "deny" or qualified_name in policy.deny:
         return "deny"
-    if qualified in policy.ask:
+    if qualified_name in policy.ask:
         return "ask"
-    return listed
+    return permission
 
 
-def _named(name: str) -> str:
+def _make_metadata(tool: _PermittedTool, policy: ToolPolicy, knowledge: Collection[str]) -> dict[str, Any]:
+    name = tool.spec.name
+    metadata: dict[str, Any] = {
+        "server": tool.server,
+        "tool": name,
+        "listed": tool.permission,
+        "annotations": tool.spec.hints,
+        "knowledge": any(fnmatchcase(name, pattern) for pattern in knowledge),
+    }
+    if policy.is_polled(name):
+        metadata["poll"] = True
+    effect = policy.effect(name)
+    if effect:
+        metadata["effect"] = effect
+    return metadata
+
+
+def _make_name(name: str) -> str:
     """A name that every model provider takes; different ones stay different."""
     clean = _NOT_IN_NAMES.sub("_", name)
-    if len(clean) <= _LONGEST_NAME:
+    if len(clean) <= _MAX_NAME_LENGTH:
         return clean
-    return f"{clean[: _LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{clean[: _MAX_NAME_LENGTH - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _free(name: str, used: set[str]) -> str:
-    free = next(one for one in _numbered(name) if one not in used)
-    used.add(free)
-    return free
-
-
-def _numbered(name: str) -> Iterable[str]:
-    yield name
+def _make_unique(name: str, used_names: Collection[str]) -> str:
+    """The name, with a number behind it when it is used already."""
+    unique_name = name
     number = 2
-    while True:
-        ending = f"_{number}"
-        yield f"{name[: _LONGEST_NAME - len(ending)]}{ending}"
+    while unique_name in used_names:
+        suffix = f"_{number}"
+        unique_name = f"{name[: _MAX_NAME_LENGTH - len(suffix)]}{suffix}"
         number += 1
+    return unique_name
 
 
-def _reporter(call_id: str | None) -> ProgressCallback | None:
-    """Where progress of this call goes: into the stream of the graph that runs it, if there is one. Not every step of a fast counter."""
+def _make_progress_callback(call_id: str | None) -> ProgressCallback | None:
+    """Writes the progress of a call into the stream of the graph that runs it, if there is one.
+
+    Not every step of a fast counter is written.
+    """
     try:
         write = get_stream_writer()
     except (RuntimeError, KeyError):
         return None
     if call_id is None:
         return None
-    context, told_at = (
-        copy_context(),
-        float("-inf"),
-    )  # the writer looks for its graph in the context; progress arrives in another
+    context = copy_context()  # the writer looks for its graph in the context; progress arrives in another
+    last_written_at = float("-inf")
 
-    def report(done: float, total: float | None, text: str | None) -> None:
-        nonlocal told_at
+    def write_progress(done: float, total: float | None, text: str | None) -> None:
+        nonlocal last_written_at
         now = time.monotonic()
-        if now - told_at >= _PROGRESS_EVERY or done == total:
-            told_at = now
-            context.run(write, ToolProgressed(call_id, (text or "")[:_MOST_OF_PROGRESS], done, total))
+        if now - last_written_at >= _PROGRESS_INTERVAL or done == total:
+            last_written_at = now
+            context.run(write, ToolProgressed(call_id, (text or "")[:_MAX_PROGRESS_CHARS], done, total))
 
-    return report
+    return write_progress

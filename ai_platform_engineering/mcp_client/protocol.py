@@ -1,15 +1,15 @@
-"""One open session in the words of the MCP library. Loading the library takes a second, so this module is imported on first use."""
+"""An open MCP session in the terms of the MCP library.
 
-import asyncio
+Loading the library takes a second, so this module is imported on first use.
+"""
+
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import replace
 from importlib.metadata import version
-from itertools import count
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from anyio import BrokenResourceError, ClosedResourceError
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -20,18 +20,20 @@ from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, Field, ValidationError
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.http_transport import DELIVERY_STATUS_KEY, open_http_transport
-from ai_platform_engineering.mcp_client.server import (
-    DeliveryUnknownError,
-    McpLimits,
-    NotDeliveredError,
+from ai_platform_engineering.mcp_client.connection_context import (
+    ConnectionContext,
     OutgoingRequest,
     ProgressCallback,
-    RequestRejectedError,
-    SecretRedactor,
-    sanitize_line,
 )
-from ai_platform_engineering.mcp_client.server_process import OrphanReaper
+from ai_platform_engineering.mcp_client.http_transport import open_http_transport
+from ai_platform_engineering.mcp_client.mcp_errors import (
+    DeliveryUnknownError,
+    McpRequestError,
+    NotDeliveredError,
+    RequestRejectedError,
+)
+from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor, sanitize_line
+from ai_platform_engineering.mcp_client.session_streams import IncomingStream, OutgoingStream, current_request
 from ai_platform_engineering.mcp_client.stdio_transport import open_stdio_transport
 from ai_platform_engineering.mcp_client.tool_types import (
     ToolList,
@@ -39,249 +41,188 @@ from ai_platform_engineering.mcp_client.tool_types import (
     read_tool_result,
     read_tool_specs,
 )
+from ai_platform_engineering.mcp_client.transport import DELIVERY_STATUS_KEY, McpTransport, ServerMessage
 
 log = logging.getLogger(__name__)
 
-_MOST_PAGES = 100
-_LONGEST_LINE = 500
-_MOST_LINES = 200  # of the server's own log, per connection
-_MOST_OF_INSTRUCTIONS = 4000
-_CLOSED = "Connection closed"  # what the library tells all requests when its session breaks; the code alone is also used by servers
+_MAX_PAGES = 100
+_MAX_LOG_LINE_CHARS = 500
+_MAX_LOG_LINES = 200  # of the server's own log, per connection
+_MAX_INSTRUCTIONS_CHARS = 4000
+# What the library tells all requests when its session breaks; the code alone is also used by servers.
+_LIBRARY_CLOSED_MESSAGE = "Connection closed"
+_LOST = "the connection was lost"
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
-ServerMessage = SessionMessage | Exception
-
-_sending: ContextVar[OutgoingRequest] = ContextVar("_sending")
 
 
-class McpTransport(Protocol):
-    """A transport: the two streams of a session, and what became of them."""
-
-    incoming: MemoryObjectReceiveStream[ServerMessage]
-    outgoing: MemoryObjectSendStream[SessionMessage]
-    closed: asyncio.Future[None]
-
-    def was_not_delivered(self, request_id: str | int) -> bool: ...
-
-    def explain_failure(self) -> Awaitable[str]: ...
-
-
-class _Answer(BaseModel):
-    """A tool's answer, read leniently: a kind of content that the library does not know must not cost the rest."""
+class _CallAnswer(BaseModel):
+    """A tool's answer, read leniently: an unknown kind of content must not cost the rest."""
 
     content: list[Any] = Field(default_factory=list)
     structuredContent: Any = None
     isError: bool = False
 
 
-class _Page(BaseModel):
+class _ToolPage(BaseModel):
     tools: list[Any] = Field(default_factory=list)
     nextCursor: str | None = None
 
 
 class ProtocolSession:
-    """What we ask of a server. Fails with Unseen, Broken or Refused, whatever the library and the transport raise."""
+    """The requests that we send to a server.
+
+    They fail with McpRequestError, whatever the library and the transport raise.
+    """
 
     def __init__(
         self,
         session: ClientSession,
-        link: McpTransport,
-        incoming: "_Incoming",
+        transport: McpTransport,
+        incoming: IncomingStream,
         name: str,
-        veil: SecretRedactor,
+        redactor: SecretRedactor,
     ) -> None:
         self._session = session
-        self._link = link
+        self._transport = transport
         self._incoming = incoming
         self._name = name
-        self._veil = veil
-        self._about = ToolList()
-        self.closed = link.closed
+        self._redactor = redactor
+        self._server_info = ToolList()  # without tools
+        self.closed = transport.closed
         self.drained = incoming.ended
         """Set when the server has gone and what it said before has been read."""
 
     async def initialize(self) -> None:
-        told = await self._translated(self._session.initialize(), OutgoingRequest())
-        info = told.serverInfo
-        self._about = ToolList(
-            server=info.name,
-            version=info.version,
-            instructions=(told.instructions or "")[:_MOST_OF_INSTRUCTIONS],
+        result = await self._translate_errors(self._session.initialize(), OutgoingRequest())
+        instructions = result.instructions or ""
+        self._server_info = ToolList(
+            server=result.serverInfo.name,
+            version=result.serverInfo.version,
+            instructions=instructions[:_MAX_INSTRUCTIONS_CHARS],
         )
 
-    async def list_tools(self, sent: OutgoingRequest) -> ToolList:
-        found: list[Any] = []
-        cursor: str | None = None
-        for _ in range(_MOST_PAGES):
-            params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
+    async def list_tools(self, request: OutgoingRequest) -> ToolList:
+        raw_tools: list[Any] = []
+        params: types.PaginatedRequestParams | None = None
+        for _ in range(_MAX_PAGES):
             try:
-                page = await self._ask(types.ListToolsRequest(params=params), _Page, sent)
-            except RequestRejectedError as refused:
-                if refused.code != types.METHOD_NOT_FOUND:
+                page = await self._send(types.ListToolsRequest(params=params), _ToolPage, request)
+            except RequestRejectedError as error:
+                if error.code != types.METHOD_NOT_FOUND:
                     raise
                 break  # a server of prompts or resources only
-            found += page.tools
-            cursor = page.nextCursor
-            if not cursor:
+            raw_tools += page.tools
+            if not page.nextCursor:
                 break
-        return self._about.model_copy(update={"tools": read_tool_specs(found, self._name)})
+            params = types.PaginatedRequestParams(cursor=page.nextCursor)
+        return self._server_info.model_copy(update={"tools": read_tool_specs(raw_tools, self._name)})
 
     async def call(
         self,
         tool: str,
         arguments: Mapping[str, Any],
-        sent: OutgoingRequest,
-        report: ProgressCallback | None = None,
+        request: OutgoingRequest,
+        on_progress: ProgressCallback | None = None,
     ) -> ToolResult:
-        # Half a character, which models do send, can be sent nowhere: in the transports it would break more than this call.
-        clean = json.loads(json.dumps(dict(arguments), ensure_ascii=False).encode(errors="replace"))
-        params = types.CallToolRequestParams(name=tool, arguments=clean)
-        answer = await self._ask(types.CallToolRequest(params=params), _Answer, sent, report)
+        # Half a character, which models do send, can be sent nowhere: in the transports it would break more
+        # than this call.
+        clean_json = json.dumps(dict(arguments), ensure_ascii=False).encode(errors="replace")
+        params = types.CallToolRequestParams(name=tool, arguments=json.loads(clean_json))
+        answer = await self._send(types.CallToolRequest(params=params), _CallAnswer, request, on_progress)
         result = read_tool_result(answer.content, answer.structuredContent, failed=answer.isError)
-        return replace(result, text=self._veil(result.text))
+        return replace(result, text=self._redactor.redact(result.text))
 
-    async def ping(self, sent: OutgoingRequest) -> None:
-        await self._ask(types.PingRequest(), types.EmptyResult, sent)
+    async def ping(self, request: OutgoingRequest) -> None:
+        await self._send(types.PingRequest(), types.EmptyResult, request)
 
-    async def send_cancellation(self, sent: OutgoingRequest, reason: str) -> None:
+    async def send_cancellation(self, request: OutgoingRequest, reason: str) -> None:
         """Tells the server that nobody waits for this request any more."""
-        if sent.request_id is not None and not self.closed.done():
-            params = types.CancelledNotificationParams(requestId=sent.request_id, reason=reason)
-            with suppress(BrokenResourceError, ClosedResourceError):
-                await self._session.send_notification(
-                    types.ClientNotification(types.CancelledNotification(params=params))
-                )
+        if request.request_id is None or self.closed.done():
+            return
+        params = types.CancelledNotificationParams(requestId=request.request_id, reason=reason)
+        notification = types.ClientNotification(types.CancelledNotification(params=params))
+        with suppress(BrokenResourceError, ClosedResourceError):
+            await self._session.send_notification(notification)
 
-    def drop_answer(self, sent: OutgoingRequest) -> bool:
-        """Nobody waits for this request any more: its answer will be dropped. True if the waiting itself may be cancelled."""
-        return sent.request_id is None or self._incoming.drop(sent.request_id)
+    def drop_answer(self, request: OutgoingRequest) -> bool:
+        """Drops the answer to a request that nobody waits for; True if its task may be cancelled."""
+        return request.request_id is None or self._incoming.drop_answer(request.request_id)
 
-    def connection_lost_error(self, sent: OutgoingRequest) -> NotDeliveredError | DeliveryUnknownError:
-        """What became of a request when the connection went."""
-        unseen = sent.request_id is None or self._link.was_not_delivered(sent.request_id)
-        return (NotDeliveredError if unseen else DeliveryUnknownError)("the connection was lost")
+    def connection_lost_error(self, request: OutgoingRequest) -> McpRequestError:
+        """The error of a request whose connection was lost, by its delivery status."""
+        if request.request_id is None or self._transport.was_not_delivered(request.request_id):
+            return NotDeliveredError(_LOST)
+        return DeliveryUnknownError(_LOST)
 
     async def explain_failure(self) -> str:
-        return self._veil(await self._link.explain_failure())
+        return self._redactor.redact(await self._transport.explain_failure())
 
-    async def _ask(
-        self, request: Any, kind: type[AnswerT], sent: OutgoingRequest, report: ProgressCallback | None = None
+    async def _send(
+        self,
+        client_request: Any,
+        answer_type: type[AnswerT],
+        request: OutgoingRequest,
+        on_progress: ProgressCallback | None = None,
     ) -> AnswerT:
-        async def told(progress: float, total: float | None, message: str | None) -> None:
+        async def report_progress(progress: float, total: float | None, message: str | None) -> None:
             try:
-                if report is not None:
-                    report(progress, total, message and self._veil(message))
+                if on_progress is not None:
+                    on_progress(progress, total, message and self._redactor.redact(message))
             except Exception as error:  # noqa: BLE001 - a run that has ended takes no progress; the call goes on
                 log.debug("mcp %s: progress could not be told: %s", self._name, type(error).__name__)
 
-        # Not the library's call_tool(): it validates answers against the output schema, and a server's slip there is not ours to punish.
-        asked = self._session.send_request(
-            types.ClientRequest(request), kind, progress_callback=told if report else None
+        # Not the library's call_tool(): it validates answers against the output schema, and a server's slip
+        # there is not ours to punish.
+        answer = self._session.send_request(
+            types.ClientRequest(client_request),
+            answer_type,
+            progress_callback=report_progress if on_progress else None,
         )
-        return await self._translated(asked, sent)
+        return await self._translate_errors(answer, request)
 
-    async def _translated(self, asking: Awaitable[AnswerT], sent: OutgoingRequest) -> AnswerT:
-        marked = _sending.set(sent)
+    async def _translate_errors(self, answer: Awaitable[AnswerT], request: OutgoingRequest) -> AnswerT:
+        """Awaits the answer; raises McpRequestError in place of the library's errors."""
+        token = current_request.set(request)
         try:
-            return await asking
+            return await answer
         except McpError as error:
-            raise self._fate(error.error, sent) from None
+            raise self._read_error(error.error, request) from None
         except (BrokenResourceError, ClosedResourceError):
-            raise NotDeliveredError("the connection was lost") from None
+            raise NotDeliveredError(_LOST) from None
         except ValidationError:
             raise RequestRejectedError("its answer is not valid MCP") from None
         except RuntimeError as error:  # a protocol version that the library does not know
             raise RequestRejectedError(str(error)) from None
         finally:
-            _sending.reset(marked)
+            current_request.reset(token)
 
-    def _fate(self, error: types.ErrorData, sent: OutgoingRequest) -> Exception:
-        fate = error.data.get(DELIVERY_STATUS_KEY) if isinstance(error.data, dict) else None
-        text = self._veil(error.message)
-        if fate == "unseen":
+    def _read_error(self, error: types.ErrorData, request: OutgoingRequest) -> McpRequestError:
+        text = self._redactor.redact(error.message)
+        status = error.data.get(DELIVERY_STATUS_KEY) if isinstance(error.data, dict) else None
+        if status == "not delivered":
             return NotDeliveredError(text)
-        if fate == "broken":
+        if status == "unknown":
             return DeliveryUnknownError(text)
-        if error.code == types.CONNECTION_CLOSED and (self.closed.done() or error.message == _CLOSED):
-            return self.connection_lost_error(sent)
+        has_library_text = error.message == _LIBRARY_CLOSED_MESSAGE
+        if error.code == types.CONNECTION_CLOSED and (has_library_text or self.closed.done()):
+            return self.connection_lost_error(request)
         return RequestRejectedError(text, error.code)
 
 
-class _Incoming:
-    """What the session may see.
+class _ServerLog:
+    """Writes the log messages of a server to our log, up to a limit."""
 
-    The library logs the content of whatever it cannot read, so such messages end here. And so do answers that nobody waits for: the
-    library's session breaks, for all, when an answer arrives just as its request is cancelled.
-    """
+    def __init__(self, name: str, redactor: SecretRedactor) -> None:
+        self._name = name
+        self._redactor = redactor
+        self._lines = 0
 
-    def __init__(self, stream: MemoryObjectReceiveStream[ServerMessage]) -> None:
-        self._stream = stream
-        self._handing: str | int | None = (
-            None  # the answer that the session is handing to its request right now
-        )
-        self._dropped: set[str | int] = set()
-        self.ended = asyncio.Event()
-
-    def drop(self, request_id: str | int) -> bool:
-        """Lets no answer to this request pass; False if one is passing already."""
-        if self._handing == request_id:
-            return False
-        self._dropped.add(request_id)
-        return True
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._stream.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage:
-        self._handing = None
-        async for message in self._stream:
-            if isinstance(message, SessionMessage) and self._passes(message.message.root):
-                return message
-        self.ended.set()
-        raise StopAsyncIteration
-
-    def _passes(self, root: Any) -> bool:
-        if isinstance(root, types.JSONRPCResponse | types.JSONRPCError):
-            if not str(root.id).isdigit():
-                return False
-            answered = int(root.id)
-            if answered in self._dropped:
-                self._dropped.discard(answered)
-                return False
-            self._handing = answered
-        elif isinstance(root, types.JSONRPCNotification):
-            try:
-                types.ServerNotification.model_validate(
-                    root.model_dump(by_alias=True, mode="json", exclude_none=True)
-                )
-            except ValidationError:
-                return False
-        return True
-
-
-class _Outgoing:
-    """Notes the id that the library gave to a request, which it tells nobody; a call is withdrawn by it."""
-
-    def __init__(self, stream: MemoryObjectSendStream[SessionMessage]) -> None:
-        self._stream = stream
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._stream.close()
-
-    async def send(self, message: SessionMessage) -> None:
-        root = message.message.root
-        if isinstance(root, types.JSONRPCRequest) and (sent := _sending.get(None)) is not None:
-            sent.request_id = root.id
-        await self._stream.send(message)
+    async def write(self, params: types.LoggingMessageNotificationParams) -> None:
+        self._lines += 1
+        if self._lines <= _MAX_LOG_LINES:
+            line = sanitize_line(self._redactor.redact(str(params.data)), _MAX_LOG_LINE_CHARS)
+            log.debug("mcp %s says: %s", self._name, line)
 
 
 @asynccontextmanager
@@ -289,42 +230,34 @@ async def open_protocol_session(
     server: McpServer,
     *,
     name: str,
-    limits: McpLimits,
-    environment: Mapping[str, str],
-    guard: OrphanReaper,
-    veil: SecretRedactor,
-    tools_changed: Callable[[], None],
+    context: ConnectionContext,
+    redactor: SecretRedactor,
+    on_tools_changed: Callable[[], None],
 ) -> AsyncIterator[ProtocolSession]:
-    """A session with the server, not yet initialized; it is closed, and a process of ours ended, on the way out."""
+    """A session with the server, not yet initialized.
 
-    async def heard(message: Any) -> None:
-        if isinstance(message, types.ServerNotification) and isinstance(
-            message.root, types.ToolListChangedNotification
-        ):
-            tools_changed()
+    On the way out it is closed, and the process of a stdio server ended.
+    """
 
-    async def logged(params: types.LoggingMessageNotificationParams) -> None:
-        if next(spoken) < _MOST_LINES:
-            log.debug("mcp %s says: %s", name, sanitize_line(veil(str(params.data)), _LONGEST_LINE))
+    async def handle_message(message: Any) -> None:
+        if not isinstance(message, types.ServerNotification):
+            return
+        if isinstance(message.root, types.ToolListChangedNotification):
+            on_tools_changed()
 
-    spoken = count()
     async with AsyncExitStack() as stack:
-        link: McpTransport
+        transport: McpTransport
         if server.command is not None:
-            link = await stack.enter_async_context(
-                open_stdio_transport(server, environment, guard, name, veil)
-            )
+            transport = await stack.enter_async_context(open_stdio_transport(server, name, context, redactor))
         else:
-            link = await stack.enter_async_context(
-                open_http_transport(server, connect_timeout=limits.connect, longest_call=limits.longest_call)
-            )
-        incoming = _Incoming(link.incoming)
+            transport = await stack.enter_async_context(open_http_transport(server, context.limits))
+        incoming = IncomingStream(transport.incoming)
         session = ClientSession(
             cast(MemoryObjectReceiveStream[ServerMessage], incoming),
-            cast(MemoryObjectSendStream[SessionMessage], _Outgoing(link.outgoing)),
+            cast(MemoryObjectSendStream[SessionMessage], OutgoingStream(transport.outgoing)),
             client_info=types.Implementation(name="caipe", version=version("ai-platform-engineering")),
-            message_handler=heard,
-            logging_callback=logged,
+            message_handler=handle_message,
+            logging_callback=_ServerLog(name, redactor).write,
         )
         await stack.enter_async_context(session)
-        yield ProtocolSession(session, link, incoming, name, veil)
+        yield ProtocolSession(session, transport, incoming, name, redactor)

@@ -1,4 +1,7 @@
-"""The session with one server: opened when it is first needed, opened again when it is lost, shared by all its users."""
+"""The MCP session with one server, shared by all its users.
+
+Its connection is opened when it is first needed, and opened again when it was lost.
+"""
 
 import asyncio
 import logging
@@ -7,54 +10,55 @@ from collections.abc import Mapping
 from typing import Any
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.connection import (
-    BackgroundTasks,
+from ai_platform_engineering.mcp_client.background_tasks import BackgroundTasks
+from ai_platform_engineering.mcp_client.connection import McpConnection
+from ai_platform_engineering.mcp_client.connection_context import ConnectionContext, ProgressCallback
+from ai_platform_engineering.mcp_client.mcp_errors import (
     CallTimeoutError,
-    ConnectionContext,
-    McpConnection,
-)
-from ai_platform_engineering.mcp_client.server import (
     DeliveryUnknownError,
     McpCallLost,
-    McpState,
+    McpRequestError,
     McpToolFailed,
     McpToolGone,
     McpUnavailable,
     NotDeliveredError,
-    ProgressCallback,
     RequestRejectedError,
 )
+from ai_platform_engineering.mcp_client.server_state import McpState
 from ai_platform_engineering.mcp_client.tool_list_cache import ToolListCache
 from ai_platform_engineering.mcp_client.tool_types import ToolList, ToolResult, ToolSpec
 
 log = logging.getLogger(__name__)
 
-_WORTH_WAITING = 1.0
-_SETTLE = 0.1  # a server that adds ten tools says so ten times
+_MAX_BACKOFF_WAIT = 1.0
+_LIST_DELAY = 0.1  # a server that adds ten tools says so ten times
 _UNKNOWN_TOOL = re.compile(r"unknown|not found|no such|does not exist|unavailable|not exist", re.IGNORECASE)
-_MOST_NAMES = 30
+_MAX_TOOL_NAMES = 30
+_LOST = "the connection was lost"
 
 
 class McpSession:
+    """A session with one server: its connection, its known tools, and calls of them."""
+
     def __init__(
         self,
         name: str,
         server: McpServer,
-        around: ConnectionContext,
+        context: ConnectionContext,
         cache: ToolListCache,
         *,
         closed: bool = False,
     ) -> None:
         self.name = name
         self._server = server
-        self._around = around
+        self._context = context
         self._cache = cache
         self._connection: McpConnection | None = None
-        self._older: set[McpConnection] = set()  # ended, or ending with their last calls
-        self._known: ToolList | None = None
-        self._looked_up = False
-        self._listed_on: McpConnection | None = None
-        self._listing = asyncio.Lock()
+        self._old_connections: set[McpConnection] = set()  # ended, or ending with their last calls
+        self._tool_list: ToolList | None = None
+        self._has_read_cache = False
+        self._list_connection: McpConnection | None = None  # the one that the tool list came from
+        self._list_lock = asyncio.Lock()
         self._tasks = BackgroundTasks()
         self._closed = closed
         self.revision = 0
@@ -62,7 +66,10 @@ class McpSession:
 
     @property
     def state(self) -> McpState:
-        connection, tools = self._connection, None if self._known is None else len(self._known.tools)
+        connection = self._connection
+        tools = None
+        if self._tool_list is not None:
+            tools = len(self._tool_list.tools)
         if connection is None:
             return McpState(self.name, "not started", tools)
         if connection.is_starting:
@@ -71,175 +78,173 @@ class McpSession:
             return McpState(self.name, "ready", tools, since=connection.since)
         if connection.is_closed and connection.failure is None:
             return McpState(self.name, "not started", tools, since=connection.since)
-        return McpState(
-            self.name, "failed", tools, connection.failure or "the connection was lost", connection.since
-        )
+        reason = connection.failure or _LOST
+        return McpState(self.name, "failed", tools, reason, connection.since)
 
     def known_tool_list(self) -> ToolList | None:
-        """The tools as far as they are known without asking: from this session, or from the cache."""
-        if self._known is None and not self._looked_up:
-            self._looked_up = True
-            self._known = self._cache.load(self._server)
-        return self._known
+        """The tools that are known without asking the server: from this session, or from the cache."""
+        if self._tool_list is None and not self._has_read_cache:
+            self._has_read_cache = True
+            self._tool_list = self._cache.load(self._server)
+        return self._tool_list
 
     async def list_tools(self) -> ToolList:
         """The tools that the server has now. Raises McpUnavailable."""
-        connection = await self._connected()
-        return await self._list(connection, again=False)
+        connection = await self._connect()
+        return await self._refresh_tool_list(connection, again=False)
 
     async def call(
-        self, tool: ToolSpec, arguments: Mapping[str, Any], report: ProgressCallback | None = None
+        self, tool: ToolSpec, arguments: Mapping[str, Any], on_progress: ProgressCallback | None = None
     ) -> ToolResult:
-        """The result; a failure is an error of ours with words for the model. Tried a second time only if that does no harm."""
-        connection = await self._connected()
+        """Calls a tool; a failure is an error of ours with words for the model.
+
+        The call is made a second time only if that does no harm.
+        """
+        connection = await self._connect()
         try:
-            return await self._called(connection, tool, arguments, report)
+            return await self._call_once(connection, tool, arguments, on_progress)
         except NotDeliveredError as error:
             connection.retire(str(error))
         except DeliveryUnknownError as error:
             connection.check_alive()
             if not tool.is_repeatable:
-                raise self._lost(tool) from error
-        connection = await self._connected()
+                raise self._call_lost_error(tool) from error
+        connection = await self._connect()
         try:
-            return await self._called(connection, tool, arguments, report)
+            return await self._call_once(connection, tool, arguments, on_progress)
         except NotDeliveredError as error:
             connection.retire(str(error))
             raise McpUnavailable(self.name, str(error)) from error
         except DeliveryUnknownError as error:
             connection.check_alive()
-            raise self._lost(tool) from error
+            raise self._call_lost_error(tool) from error
 
     async def aclose(self) -> None:
         self._closed = True
         await self._tasks.aclose()
-        await asyncio.gather(
-            *(
-                connection.aclose()
-                for connection in {self._connection, *self._older}
-                if connection is not None
-            )
-        )
+        await asyncio.gather(*(connection.aclose() for connection in self._all_connections()))
 
-    # --- connecting --------------------------------------------------------------------------------------------------
+    def _all_connections(self) -> set[McpConnection]:
+        if self._connection is None:
+            return self._old_connections
+        return {self._connection, *self._old_connections}
 
-    async def _connected(self) -> McpConnection:
+    # --- connecting -------------------------------------------------------------------------------
+
+    async def _connect(self) -> McpConnection:
         reason = None
         for _ in range(3):  # a connection may turn out to be lost while we wait for it
             if self._closed:
                 raise McpUnavailable(self.name, "the system is being stopped")
-            await self._not_too_soon()
-            connection = (
-                self._connection
-                if self._connection is not None and self._connection.is_usable
-                else self._open()
-            )
+            await self._wait_for_backoff()
+            connection = self._connection
+            if connection is None or not connection.is_usable:
+                connection = self._open_connection()
             await connection.wait_until_open()
             if connection.is_usable:
                 return connection
             reason = connection.failure
-        raise McpUnavailable(self.name, reason or "the connection was lost")
+        raise McpUnavailable(self.name, reason or _LOST)
 
-    async def _not_too_soon(self) -> None:
-        """After a start that failed: waits if that is short, else says so."""
-        last = self._connection
-        wait = 0.0 if last is None else last.retry_at - asyncio.get_running_loop().time()
-        if last is not None and wait > _WORTH_WAITING:
-            raise McpUnavailable(
-                self.name, f"{last.failure}; the next attempt is possible in {wait:.0f} seconds"
-            )
+    async def _wait_for_backoff(self) -> None:
+        """Waits before another start. Raises McpUnavailable when that would take long."""
+        wait = 0.0
+        if self._connection is not None:
+            wait = self._connection.retry_at - asyncio.get_running_loop().time()
+            if wait > _MAX_BACKOFF_WAIT:
+                failure = self._connection.failure
+                raise McpUnavailable(
+                    self.name, f"{failure}; the next attempt is possible in {wait:.0f} seconds"
+                )
         await asyncio.sleep(max(wait, 0))
 
-    def _open(self) -> McpConnection:
-        known = {self._connection, *self._older}
-        self._older = {
-            connection for connection in known if connection is not None and not connection.has_ended
-        }
-        self._connection = McpConnection(self.name, self._server, self._around, self._on_ready)
+    def _open_connection(self) -> McpConnection:
+        connections = self._all_connections()
+        self._old_connections = {connection for connection in connections if not connection.has_ended}
+        self._connection = McpConnection(self.name, self._server, self._context, self._on_ready)
         return self._connection
 
     def _on_ready(self, connection: McpConnection) -> None:
         log.info("mcp %s: connected", self.name)
-        self._tasks.spawn(self._watch(connection))
+        self._tasks.spawn(self._watch_tools(connection))
 
-    # --- tools -------------------------------------------------------------------------------------------------------
+    # --- tools ------------------------------------------------------------------------------------
 
-    async def _watch(self, connection: McpConnection) -> None:
-        """Keeps the list of tools fresh, now and whenever the server says that it has changed."""
+    async def _watch_tools(self, connection: McpConnection) -> None:
+        """Lists the tools now, and again whenever the server says that they have changed."""
         while connection.is_open:
             connection.tools_changed.clear()
             try:
-                await self._list(connection, again=self._listed_on is connection)
+                await self._refresh_tool_list(connection, again=self._list_connection is connection)
             except McpUnavailable as error:
                 log.warning("%s", error)
             await connection.tools_changed.wait()
-            await asyncio.sleep(_SETTLE)
+            await asyncio.sleep(_LIST_DELAY)
 
-    async def _list(self, connection: McpConnection, *, again: bool) -> ToolList:
-        async with self._listing:
-            if self._known is None or again or self._listed_on is not connection:
+    async def _refresh_tool_list(self, connection: McpConnection, *, again: bool) -> ToolList:
+        async with self._list_lock:
+            if self._tool_list is None or again or self._list_connection is not connection:
                 try:
-                    self._learn(await connection.list_tools())
-                except (
-                    CallTimeoutError,
-                    NotDeliveredError,
-                    DeliveryUnknownError,
-                    RequestRejectedError,
-                ) as error:
+                    self._set_tool_list(await connection.list_tools())
+                except McpRequestError as error:
                     connection.check_alive()
                     raise McpUnavailable(self.name, f"it does not list its tools ({error})") from error
-                self._listed_on = connection
-            assert self._known is not None
-            return self._known
+                self._list_connection = connection
+            assert self._tool_list is not None
+            return self._tool_list
 
-    def _learn(self, listing: ToolList) -> None:
-        before, self._known = self.known_tool_list(), listing
-        if before is None or before.tools != listing.tools:
+    def _set_tool_list(self, tool_list: ToolList) -> None:
+        previous = self.known_tool_list()
+        self._tool_list = tool_list
+        if previous is None or previous.tools != tool_list.tools:
             self.revision += 1
-            log.info("mcp %s: has %d tools now", self.name, len(listing.tools))
-        if before != listing:
-            self._tasks.spawn(self._cache.store(self._server, listing))
+            log.info("mcp %s: has %d tools now", self.name, len(tool_list.tools))
+        if previous != tool_list:
+            self._tasks.spawn(self._cache.store(self._server, tool_list))
 
-    # --- calls -------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
-    async def _called(
+    async def _call_once(
         self,
         connection: McpConnection,
         tool: ToolSpec,
         arguments: Mapping[str, Any],
-        report: ProgressCallback | None,
+        on_progress: ProgressCallback | None,
     ) -> ToolResult:
         try:
-            result = await connection.call(tool.name, arguments, report)
+            result = await connection.call(tool.name, arguments, on_progress)
         except CallTimeoutError:
             connection.check_alive()
-            seconds = self._around.limits.call
+            seconds = self._context.limits.call
             raise McpCallLost(
-                f"{tool.name} gave no answer in {seconds:g} seconds and was given up. Whether it took effect is unknown."
+                f"{tool.name} gave no answer in {seconds:g} seconds and was given up. "
+                "Whether it took effect is unknown."
             ) from None
         except RequestRejectedError as error:
-            raise await self._failure(connection, tool, str(error)) from error
+            raise await self._make_tool_error(connection, tool, str(error)) from error
         if result.failed:
-            raise await self._failure(connection, tool, result.text)
+            raise await self._make_tool_error(connection, tool, result.text)
         return result
 
-    async def _failure(
+    async def _make_tool_error(
         self, connection: McpConnection, tool: ToolSpec, text: str
     ) -> McpToolFailed | McpToolGone:
-        """What the server said; if it does not know the tool any more, that."""
+        """The error of a failed call: the server's own text, or that it does not have the tool any more."""
         if tool.name in text and _UNKNOWN_TOOL.search(text):
             try:
-                names = (await self._list(connection, again=True)).tool_names()
+                names = (await self._refresh_tool_list(connection, again=True)).tool_names()
             except McpUnavailable:
                 return McpToolFailed(text)
             if tool.name not in names:
-                told = ", ".join(names[:_MOST_NAMES]) or "none"
+                remaining = ", ".join(names[:_MAX_TOOL_NAMES]) or "none"
                 return McpToolGone(
-                    f"The tool server {self.name} no longer has a tool {tool.name}. Its tools are now: {told}."
+                    f"The tool server {self.name} no longer has a tool {tool.name}. "
+                    f"Its tools are now: {remaining}."
                 )
         return McpToolFailed(text)
 
-    def _lost(self, tool: ToolSpec) -> McpCallLost:
+    def _call_lost_error(self, tool: ToolSpec) -> McpCallLost:
         return McpCallLost(
-            f"The connection to {self.name} was lost while {tool.name} was running. Whether it took effect is unknown."
+            f"The connection to {self.name} was lost while {tool.name} was running. "
+            "Whether it took effect is unknown."
         )

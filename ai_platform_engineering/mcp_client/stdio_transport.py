@@ -1,10 +1,10 @@
-"""An MCP server as a process of ours: messages are lines on its input and output, and what it says beside goes to our log."""
+"""The stdio transport: messages are lines on a server's input and output; its stderr is logged."""
 
 import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,199 +15,214 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 from pydantic import ValidationError
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.server import (
-    SecretRedactor,
-    child_environment,
-    find_executable,
-    sanitize_line,
-)
-from ai_platform_engineering.mcp_client.server_process import OrphanReaper, ServerProcess
+from ai_platform_engineering.mcp_client.connection_context import ConnectionContext
+from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor, sanitize_line
+from ai_platform_engineering.mcp_client.server_environment import child_environment, find_executable
+from ai_platform_engineering.mcp_client.server_process import ServerProcess
+from ai_platform_engineering.mcp_client.transport import ServerMessage
 
 log = logging.getLogger(__name__)
 
-_CHUNK = 64 * 1024
-_LONGEST_MESSAGE = 64 * 1024 * 1024
-_MOST_GARBAGE = 8 * 1024 * 1024  # a server that writes this much of anything else is not an MCP server
-_LONGEST_LINE = 500
-_LONGEST_READ = (
-    4000  # more than is shown, so that a secret at the end of that is still whole when it is looked for
-)
-_MOST_LINES = 200  # of stderr, per start: a chatty server must not fill our log
-_BUFFERED = 32
-
-ServerMessage = SessionMessage | Exception
+_CHUNK_BYTES = 64 * 1024
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_MAX_GARBAGE_BYTES = 8 * 1024 * 1024  # a server that writes this much of anything else is not an MCP server
+_MAX_LOG_LINE_CHARS = 500
+# More than is logged, so that a secret at the end of that is still whole when it is redacted.
+_MAX_STDERR_LINE_BYTES = 4000
+_MAX_LOG_LINES = 200  # of stderr, per start: a chatty server must not fill our log
+_MAX_REASON_LINES = 5
+_MAX_REASON_LINE_CHARS = 200
+_EXIT_TIMEOUT = 1.0
+_STDERR_TIMEOUT = 0.5
+_STREAM_BUFFER = 32
+_NOT_MCP = "what it writes to its output is not MCP"
 
 
 class StdioTransport:
     """Both directions of one running server, as the streams that the library's session wants."""
 
-    def __init__(self, child: ServerProcess, name: str, veil: SecretRedactor) -> None:
-        self._child = child
+    def __init__(self, process: ServerProcess, name: str, redactor: SecretRedactor) -> None:
+        self._process = process
         self._name = name
-        self._veil = veil
+        self._redactor = redactor
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._arrived: MemoryObjectSendStream[ServerMessage]
-        self._leaving: MemoryObjectReceiveStream[SessionMessage]
-        self._arrived, self.incoming = anyio.create_memory_object_stream[ServerMessage](_BUFFERED)
-        self.outgoing, self._leaving = anyio.create_memory_object_stream[SessionMessage](_BUFFERED)
-        self._ends: dict[
-            str | int, int
-        ] = {}  # request -> how many bytes must be read before the server can know it
-        self._read = 0  # how many bytes a dead server has read
-        self._garbage = 0
-        self._last_words: deque[bytes] = deque(maxlen=5)
-        self._stderr_read = asyncio.Event()
+        self._incoming_sender: MemoryObjectSendStream[ServerMessage]
+        self._outgoing_receiver: MemoryObjectReceiveStream[SessionMessage]
+        self._incoming_sender, self.incoming = anyio.create_memory_object_stream[ServerMessage](
+            _STREAM_BUFFER
+        )
+        self.outgoing, self._outgoing_receiver = anyio.create_memory_object_stream[SessionMessage](
+            _STREAM_BUFFER
+        )
+        # Request id -> how many bytes must be read before the server can know the request.
+        self._request_ends: dict[str | int, int] = {}
+        self._bytes_read = 0  # by a dead server
+        self._garbage_bytes = 0
+        self._last_stderr_lines: deque[bytes] = deque(maxlen=_MAX_REASON_LINES)
+        self._stderr_ended = asyncio.Event()
 
     def was_not_delivered(self, request_id: str | int) -> bool:
-        """The server is gone and cannot have read this request."""
-        return self.closed.done() and self._ends.get(request_id, self._read + 1) > self._read
+        """Whether the server is gone and cannot have read this request."""
+        request_end = self._request_ends.get(request_id, self._bytes_read + 1)
+        return self.closed.done() and request_end > self._bytes_read
 
     async def explain_failure(self) -> str:
-        """What a server that does not answer, or no longer, left as a reason; words for people."""
+        """Why the server does not answer, or no longer, in words for people."""
         if not self.closed.done():
-            if self._garbage:
-                return "what it writes to its output is not MCP"
-            return ""
-        code = await self._child.wait_for_exit(within=1.0)
+            return _NOT_MCP if self._garbage_bytes else ""
+        exit_code = await self._process.wait_for_exit(within=_EXIT_TIMEOUT)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stderr_read.wait(), 0.5)
-        if self._garbage > _MOST_GARBAGE:
-            return "what it writes to its output is not MCP"
-        if code is None:
-            how = "it closed its output"
-        elif code < 0:
-            how = f"it was ended by signal {-code}"
-        else:
-            how = f"it exited with code {code}"
-        said = [words[:200] for line in self._last_words if (words := self._cleaned(line))]
-        if said:
-            return f"{how}: {' | '.join(said)}"
-        return how
+            await asyncio.wait_for(self._stderr_ended.wait(), _STDERR_TIMEOUT)
+        if self._garbage_bytes > _MAX_GARBAGE_BYTES:
+            return _NOT_MCP
+        reason = _explain_exit(exit_code)
+        stderr_lines = list(filter(None, map(self._clean_line, self._last_stderr_lines)))
+        if not stderr_lines:
+            return reason
+        return f"{reason}: {' | '.join(line[:_MAX_REASON_LINE_CHARS] for line in stderr_lines)}"
 
     @asynccontextmanager
     async def run_pumps(self) -> AsyncIterator[None]:
-        reader, writer, errors = (
-            asyncio.create_task(pump())
-            for pump in (self._read_messages, self._write_messages, self._read_stderr)
-        )
+        """Moves messages between the process and the streams; ends the process on the way out."""
+        reader = asyncio.create_task(self._read_messages())
+        writer = asyncio.create_task(self._write_messages())
+        stderr_reader = asyncio.create_task(self._read_stderr())
         try:
             yield
         finally:
-            await _stopped(writer)  # before the pipe is closed under it
+            await _stop_tasks(writer)  # before the pipe is closed under it
             try:
-                await self._child.terminate()
+                await self._process.terminate()
             finally:
-                await _stopped(reader, errors)
-                for stream in (self._arrived, self.incoming, self.outgoing, self._leaving):
+                await _stop_tasks(reader, stderr_reader)
+                for stream in (self._incoming_sender, self.incoming, self.outgoing, self._outgoing_receiver):
                     stream.close()
 
     async def _read_messages(self) -> None:
         try:
-            async for line in self._lines():
-                if (message := self._parsed(line)) is not None:
-                    if (
-                        isinstance(message.root, JSONRPCResponse | JSONRPCError)
-                        and message.root.id is not None
-                    ):
-                        self._ends.pop(message.root.id, None)
-                    await self._arrived.send(SessionMessage(message))
-                elif self._garbage > _MOST_GARBAGE:
+            async for line in self._read_lines():
+                message = self._parse_line(line)
+                if message is not None:
+                    await self._receive(message)
+                elif self._garbage_bytes > _MAX_GARBAGE_BYTES:
                     break
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass  # the session has ended
         finally:
-            self._lose()
+            self._note_end()
 
-    async def _lines(self) -> AsyncIterator[bytes]:
-        held: list[bytes] = []
+    async def _receive(self, message: JSONRPCMessage) -> None:
+        root = message.root
+        if isinstance(root, JSONRPCResponse | JSONRPCError) and root.id is not None:
+            self._request_ends.pop(root.id, None)
+        await self._incoming_sender.send(SessionMessage(message))
+
+    async def _read_lines(self) -> AsyncIterator[bytes]:
+        """The lines of the server's output; ends at one that is too long."""
+        parts: list[bytes] = []
         size = 0
-        while chunk := await self._child.stdout.read(_CHUNK):
-            first, *rest = chunk.split(b"\n")
-            held.append(first)
+        while chunk := await self._process.stdout.read(_CHUNK_BYTES):
+            first, *more_lines = chunk.split(b"\n")
+            parts.append(first)
             size += len(first)
-            if size > _LONGEST_MESSAGE:
-                self._garbage += size
+            if size > _MAX_MESSAGE_BYTES:
+                self._garbage_bytes += size
                 return
-            if rest:
-                yield b"".join(held)
-                for line in rest[:-1]:
+            if more_lines:
+                yield b"".join(parts)
+                for line in more_lines[:-1]:
                     yield line
-                held, size = [rest[-1]], len(rest[-1])
+                parts = more_lines[-1:]
+                size = len(more_lines[-1])
 
-    def _parsed(self, line: bytes) -> JSONRPCMessage | None:
+    def _parse_line(self, line: bytes) -> JSONRPCMessage | None:
         line = line.strip()
-        if line.startswith(b"{"):  # a look that is cheap: garbage may come fast
+        if line.startswith(b"{"):  # a cheap check first: garbage may come fast
             with contextlib.suppress(ValidationError):
                 return JSONRPCMessage.model_validate_json(line)
         if line:
-            if not self._garbage:
+            if not self._garbage_bytes:
                 log.warning(
                     "mcp %s: it writes something else than MCP to its output; such lines are skipped",
                     self._name,
                 )
-            self._garbage += len(line)
+            self._garbage_bytes += len(line)
         return None
 
     async def _write_messages(self) -> None:
         try:
-            async for message in self._leaving:
+            async for message in self._outgoing_receiver:
                 data = message.message.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
-                if isinstance(message.message.root, JSONRPCRequest):
-                    self._ends[message.message.root.id] = self._child.bytes_written + len(data)
-                await self._child.write(data)
+                root = message.message.root
+                if isinstance(root, JSONRPCRequest):
+                    self._request_ends[root.id] = self._process.bytes_written + len(data)
+                await self._process.write(data)
         except OSError:
             pass  # it has stopped reading; the end of its output tells the rest
 
     async def _read_stderr(self) -> None:
-        count, line = 0, b""
-        while chunk := await self._child.stderr.read(_CHUNK):
-            *lines, line = (line + chunk).split(b"\n")
-            line = line[:_LONGEST_READ]
-            for whole in lines:
+        count = 0
+        rest = b""
+        while chunk := await self._process.stderr.read(_CHUNK_BYTES):
+            *lines, rest = (rest + chunk).split(b"\n")
+            rest = rest[:_MAX_STDERR_LINE_BYTES]
+            for line in lines:
                 count += 1
-                self._overheard(whole[:_LONGEST_READ], count)
-        self._overheard(line, count + 1)
-        self._stderr_read.set()
+                self._log_stderr_line(line[:_MAX_STDERR_LINE_BYTES], count)
+        self._log_stderr_line(rest, count + 1)
+        self._stderr_ended.set()
 
-    def _overheard(self, line: bytes, count: int) -> None:
+    def _log_stderr_line(self, line: bytes, count: int) -> None:
         if not line.strip():
             return
-        self._last_words.append(line)
-        if count <= _MOST_LINES:
-            log.debug("mcp %s says: %s", self._name, self._cleaned(line))
-        elif count == _MOST_LINES + 1:
+        self._last_stderr_lines.append(line)
+        if count <= _MAX_LOG_LINES:
+            log.debug("mcp %s says: %s", self._name, self._clean_line(line))
+        elif count == _MAX_LOG_LINES + 1:
             log.debug("mcp %s says more, which is left out", self._name)
 
-    def _cleaned(self, line: bytes) -> str:
-        """A line without secrets and control characters, and not longer than a log wants it."""
-        return sanitize_line(self._veil(line.decode(errors="replace")), _LONGEST_LINE)
+    def _clean_line(self, line: bytes) -> str:
+        """A line without secrets and control characters, cut to what is logged."""
+        return sanitize_line(self._redactor.redact(line.decode(errors="replace")), _MAX_LOG_LINE_CHARS)
 
-    def _lose(self) -> None:
-        self._read = self._child.bytes_written - self._child.count_unread_bytes()
+    def _note_end(self) -> None:
+        self._bytes_read = self._process.bytes_written - self._process.count_unread_bytes()
         if not self.closed.done():
             self.closed.set_result(None)
-        self._arrived.close()
+        self._incoming_sender.close()
 
 
 @asynccontextmanager
 async def open_stdio_transport(
-    server: McpServer, ours: Mapping[str, str], guard: OrphanReaper, name: str, veil: SecretRedactor
+    server: McpServer, name: str, context: ConnectionContext, redactor: SecretRedactor
 ) -> AsyncIterator[StdioTransport]:
     """Starts the server and ends it afterwards. Raises OSError with words for people."""
-    found = find_executable(server, ours)
-    if found is None:
+    executable = find_executable(server, context.environment)
+    if executable is None:
         raise FileNotFoundError(f"the program {server.command} is not installed, or not on the PATH")
-    if server.cwd is not None and not Path(server.cwd).is_dir():  # noqa: ASYNC240 - one look at a local folder, before a process is started
+    if server.cwd is not None and not Path(server.cwd).is_dir():  # noqa: ASYNC240 - one look at a local folder
         raise FileNotFoundError(f"its folder {server.cwd} does not exist")
-    child = await ServerProcess.start(
-        found, server.args, env=child_environment(server, ours), cwd=server.cwd, guard=guard
+    process = await ServerProcess.start(
+        executable,
+        server.args,
+        env=child_environment(server, context.environment),
+        cwd=server.cwd,
+        reaper=context.reaper,
     )
-    link = StdioTransport(child, name, veil)
-    async with link.run_pumps():
-        yield link
+    transport = StdioTransport(process, name, redactor)
+    async with transport.run_pumps():
+        yield transport
 
 
-async def _stopped(*tasks: asyncio.Task[None]) -> None:
+def _explain_exit(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "it closed its output"
+    if exit_code < 0:
+        return f"it was ended by signal {-exit_code}"
+    return f"it exited with code {exit_code}"
+
+
+async def _stop_tasks(*tasks: asyncio.Task[None]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,7 @@
-"""Tool lists on disk, so that an agent can be built without starting its servers. Whatever is wrong with a file, it counts as none."""
+"""Tool lists on disk, so that an agent can be built without starting its servers.
+
+A file that cannot be read counts as none.
+"""
 
 import asyncio
 import contextlib
@@ -13,27 +16,31 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.server import find_executable, server_key
+from ai_platform_engineering.mcp_client.server_environment import find_executable, server_key
 from ai_platform_engineering.mcp_client.tool_types import ToolList
 
 log = logging.getLogger(__name__)
 
 _FORMAT = 1
-_MOST_BYTES = 16 * 1024 * 1024
+_MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 class ToolListCache:
-    """Keyed by server and credentials, and by the program's file: a new version of it asks for a new list."""
+    """A cache of tool lists.
+
+    Its key is the server with its credentials and the file of its program: a new version asks for a new list.
+    """
 
     def __init__(self, folder: Path | None, environment: Mapping[str, str]) -> None:
-        self._folder, self._environment = folder, environment
+        self._folder = folder
+        self._environment = environment
 
     def load(self, server: McpServer) -> ToolList | None:
         if self._folder is None:
             return None
-        path = self._path(self._folder, server)
+        path = self._make_path(self._folder, server)
         try:
-            if path.stat().st_size > _MOST_BYTES:
+            if path.stat().st_size > _MAX_FILE_BYTES:
                 return None
             return ToolList.model_validate_json(path.read_bytes())
         except FileNotFoundError:
@@ -42,29 +49,39 @@ class ToolListCache:
             log.debug("mcp: a cached tool list is not readable: %s", type(error).__name__)
             return None
 
-    async def store(self, server: McpServer, listing: ToolList) -> None:
+    async def store(self, server: McpServer, tool_list: ToolList) -> None:
         if self._folder is not None:
-            await asyncio.to_thread(self._write, self._folder, server, listing)
+            await asyncio.to_thread(self._write, self._folder, server, tool_list)
 
-    def _write(self, folder: Path, server: McpServer, listing: ToolList) -> None:
-        temporary = ""
+    def _write(self, folder: Path, server: McpServer, tool_list: ToolList) -> None:
+        temporary_file = ""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=folder, prefix=".tools-")  # readable by its owner alone
+            handle, temporary_file = tempfile.mkstemp(
+                dir=folder, prefix=".tools-"
+            )  # readable by its owner alone
             with os.fdopen(handle, "wb") as file:
-                file.write(listing.model_dump_json().encode())
-            Path(temporary).replace(self._path(folder, server))
+                file.write(tool_list.model_dump_json().encode())
+            Path(temporary_file).replace(self._make_path(folder, server))
         except OSError as error:
             log.warning("mcp: the tool list could not be kept in %s: %s", folder, error.strerror)
-            if temporary:
+            if temporary_file:
                 with contextlib.suppress(OSError):
-                    Path(temporary).unlink()
+                    Path(temporary_file).unlink()
 
-    def _path(self, folder: Path, server: McpServer) -> Path:
-        stamp: tuple[str, int, int] | None = None
-        if server.command is not None and (found := find_executable(server, self._environment)):
-            with contextlib.suppress(OSError):
-                status = Path(found).stat()
-                stamp = (found, status.st_size, status.st_mtime_ns)
-        key = json.dumps([_FORMAT, server_key(server), stamp])
+    def _make_path(self, folder: Path, server: McpServer) -> Path:
+        key = json.dumps([_FORMAT, server_key(server), self._program_version(server)])
         return folder / f"tools-{hashlib.sha256(key.encode()).hexdigest()[:40]}.json"
+
+    def _program_version(self, server: McpServer) -> tuple[str, int, int] | None:
+        """The path, size and time of the program's file; None for a server without one."""
+        if server.command is None:
+            return None
+        executable = find_executable(server, self._environment)
+        if not executable:
+            return None
+        try:
+            status = Path(executable).stat()
+        except OSError:
+            return None
+        return (executable, status.st_size, status.st_mtime_ns)

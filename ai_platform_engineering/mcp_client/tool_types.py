@@ -1,4 +1,4 @@
-"""What an MCP server says about its tools and answers to a call, brought into one form; lenient, since servers differ."""
+"""Tool specs, tool lists and tool results of MCP servers; read leniently, since servers differ."""
 
 import json
 import logging
@@ -11,11 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 log = logging.getLogger(__name__)
 
 HINT_NAMES = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-_NOTHING = "(no output)"
+_NO_OUTPUT = "(no output)"
 
 
 class ToolSpec(BaseModel):
-    """A tool as its server describes it. The output schema is left out: it may be longer than all the rest and helps no model."""
+    """A tool as its server describes it.
+
+    The output schema is left out: it may be longer than all the rest and helps no model.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -27,17 +30,21 @@ class ToolSpec(BaseModel):
 
     @property
     def hints(self) -> dict[str, bool]:
-        given = self.annotations or {}
-        return {hint: given[hint] for hint in HINT_NAMES if isinstance(given.get(hint), bool)}
+        hints = dict[str, bool]()
+        for name in HINT_NAMES:
+            value = (self.annotations or {}).get(name)
+            if isinstance(value, bool):
+                hints[name] = value
+        return hints
 
     @property
     def is_repeatable(self) -> bool:
-        """A second call does no harm, the server says."""
+        """Whether a second call does no harm, by the server's own hints."""
         return self.hints.get("readOnlyHint", False) or self.hints.get("idempotentHint", False)
 
 
 class ToolList(BaseModel):
-    """Everything a server offers, with its version: what the cache keeps."""
+    """The tools of a server, with its version and instructions; stored in the cache."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -52,19 +59,19 @@ class ToolList(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The one form of every answer: text for the model, the structured content if there was any, and whether it is a failure."""
+    """The result of a call: text for the model, structured content if any, and whether it failed."""
 
     text: str
     structured: Any = None
     failed: bool = False
 
 
-def read_tool_specs(raw: Sequence[Any], server: str) -> tuple[ToolSpec, ...]:
-    """The tools that can be read; one broken entry does not cost the others. The first of two with one name counts."""
+def read_tool_specs(raw_tools: Sequence[Any], server: str) -> tuple[ToolSpec, ...]:
+    """The specs of all tools that are valid; the first of two with one name counts."""
     specs: dict[str, ToolSpec] = {}
-    for entry in raw:
+    for raw_tool in raw_tools:
         try:
-            spec = ToolSpec.model_validate(entry)
+            spec = ToolSpec.model_validate(raw_tool)
         except ValidationError as error:
             log.warning(
                 "mcp %s: a tool was left out, its description is not valid: %s",
@@ -77,52 +84,61 @@ def read_tool_specs(raw: Sequence[Any], server: str) -> tuple[ToolSpec, ...]:
 
 
 def read_tool_result(content: Sequence[Any], structured: Any, *, failed: bool) -> ToolResult:
-    """An answer's blocks as one text; structured content speaks only when no block does, since servers repeat it as text."""
-    said = [text for block in content if (text := _words(block))]
-    has_text = any(isinstance(block, Mapping) and _text(block) for block in content)
-    if structured is not None and not has_text:
-        said.append(json.dumps(structured, ensure_ascii=False, default=str))
-    return ToolResult("\n".join(said) or _NOTHING, structured, failed)
+    """An answer's blocks as one text.
+
+    Structured content is written out only when no block has a text, since servers repeat it as text.
+    """
+    blocks = [block for block in content if isinstance(block, Mapping)]
+    texts = list(filter(None, map(_render_block, blocks)))
+    if structured is not None and not any(map(_read_text, blocks)):
+        texts.append(json.dumps(structured, ensure_ascii=False, default=str))
+    return ToolResult("\n".join(texts) or _NO_OUTPUT, structured, failed)
 
 
-def _text(block: Mapping[str, Any]) -> str:
+def _read_text(block: Mapping[str, Any]) -> str:
     """The block's own text: of a text block, or of a resource that is embedded as text."""
-    holder = block.get("resource") if block.get("type") == "resource" else block
-    text = holder.get("text") if isinstance(holder, Mapping) else None
+    text = block.get("text")
+    if block.get("type") == "resource":
+        text = _read_resource(block).get("text")
     if isinstance(text, str):
         return text
     return ""
 
 
-def _words(block: Any) -> str:
-    if not isinstance(block, Mapping):
-        return ""
+def _read_resource(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    resource = block.get("resource")
+    if isinstance(resource, Mapping):
+        return resource
+    return {}
+
+
+def _render_block(block: Mapping[str, Any]) -> str:
     match block.get("type"):
         case "text":
-            return _text(block)
+            return _read_text(block)
         case "image" | "audio" as kind:
-            return f"[{kind}: {block.get('mimeType') or 'unknown type'}, {_size(block.get('data'))}]"
+            mime_type = block.get("mimeType") or "unknown type"
+            return f"[{kind}: {mime_type}, {_format_size(block.get('data'))}]"
         case "resource_link":
-            return f"[resource: {_named(block)}]"
+            return f"[resource: {_describe_resource(block)}]"
         case "resource":
-            resource = block.get("resource")
-            held = resource if isinstance(resource, Mapping) else {}
-            return _text(block) or f"[resource: {_named(held)}, {_size(held.get('blob'))}]"
+            resource = _read_resource(block)
+            description = f"{_describe_resource(resource)}, {_format_size(resource.get('blob'))}"
+            return _read_text(block) or f"[resource: {description}]"
         case kind:
             return f"[{kind or 'unknown content'}]"
 
 
-def _named(resource: Mapping[str, Any]) -> str:
+def _describe_resource(resource: Mapping[str, Any]) -> str:
     name = resource.get("title") or resource.get("name")
-    told = [
-        f"{name} <{resource.get('uri')}>" if name else str(resource.get("uri")),
-        resource.get("mimeType"),
-        resource.get("description"),
-    ]
-    return ", ".join(str(part) for part in told if part)
+    address = str(resource.get("uri"))
+    if name:
+        address = f"{name} <{address}>"
+    parts = (address, resource.get("mimeType"), resource.get("description"))
+    return ", ".join(map(str, filter(None, parts)))
 
 
-def _size(base64: Any) -> str:
+def _format_size(base64: Any) -> str:
     if isinstance(base64, str):
         return f"{len(base64) * 3 // 4:,} bytes"
     return "no data"

@@ -27,29 +27,35 @@ _EXTRAS = {
 
 
 def create_chat_model(settings: ModelSettings, name: str | None = None) -> BaseChatModel:
-    """The configured model, or the named one (`provider:model`). Raises ModelNotConfigured or ConfigurationError."""
-    wanted = name or settings.name
-    if wanted is None:
+    """The configured model, or the named one (`provider:model`).
+
+    Raises ModelNotConfigured or ConfigurationError.
+    """
+    full_name = name or settings.name
+    if full_name is None:
         raise ModelNotConfigured()
-    given, colon, model_name = wanted.partition(":")
-    if not colon or not given or not model_name:
+    prefix, _, model_name = full_name.partition(":")
+    if not prefix or not model_name:
         raise ConfigurationError(
-            f'LLM_MODEL={wanted}: the form is "provider:model", for example "openai:gpt-5-mini".'
+            f'LLM_MODEL={full_name}: the form is "provider:model", for example "openai:gpt-5-mini".'
         )
-    provider = _PROVIDERS.get(given, given)
+    provider = _PROVIDERS.get(prefix, prefix)
     try:
-        model: BaseChatModel = init_chat_model(f"{provider}:{model_name}", **_options(settings, provider))
+        model: BaseChatModel = init_chat_model(
+            f"{provider}:{model_name}", **_make_options(settings, provider)
+        )
     except ImportError:
-        raise ConfigurationError(_not_installed(wanted, provider)) from None
+        raise ConfigurationError(_explain_missing_package(full_name, provider)) from None
     except Exception as error:  # noqa: BLE001 - each provider has errors of its own; their text may hold a key
         raise ConfigurationError(
-            f"LLM_MODEL={wanted}: the model cannot be set up ({type(error).__name__}). "
-            'It has the form "provider:model", for example "openai:gpt-5-mini", and needs the API key of its provider.'
+            f"LLM_MODEL={full_name}: the model cannot be set up ({type(error).__name__}). "
+            'It has the form "provider:model", for example "openai:gpt-5-mini", '
+            "and needs the API key of its provider."
         ) from None
     return model
 
 
-def _options(settings: ModelSettings, provider: str) -> dict[str, Any]:
+def _make_options(settings: ModelSettings, provider: str) -> dict[str, Any]:
     # Retries are ours: they must be seen in the stream. One attempt of the client is one attempt.
     options: dict[str, Any] = {}
     if provider in ("openai", "azure_openai", "anthropic"):
@@ -62,7 +68,11 @@ def _options(settings: ModelSettings, provider: str) -> dict[str, Any]:
     return options
 
 
-def _not_installed(wanted: str, provider: str) -> str:
-    if extra := _EXTRAS.get(provider):
-        return f"LLM_MODEL={wanted}: its package is not installed. Install it with: pip install 'ai-platform-engineering[{extra}]'"
-    return f"LLM_MODEL={wanted}: the package for the provider {provider} is not installed."
+def _explain_missing_package(full_name: str, provider: str) -> str:
+    extra = _EXTRAS.get(provider)
+    if extra:
+        return (
+            f"LLM_MODEL={full_name}: its package is not installed. "
+            f"Install it with: pip install 'ai-platform-engineering[{extra}]'"
+        )
+    return f"LLM_MODEL={full_name}: the package for the provider {provider} is not installed."

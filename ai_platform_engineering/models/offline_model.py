@@ -1,4 +1,7 @@
-"""The embedded model when none is configured: it routes by words, fills arguments by schema and reports results; it does not think."""
+"""The embedded chat model for when no language model is configured.
+
+It routes requests by their words, fills arguments by schema and reports results; it does not reason.
+"""
 
 import asyncio
 import hashlib
@@ -17,22 +20,22 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from ai_platform_engineering.models.offline.compose import RoutedCall, RouterReply
-from ai_platform_engineering.models.offline.conversation import read_conversation
-from ai_platform_engineering.models.offline.supervisor import supervise
-from ai_platform_engineering.models.offline.tools import ANSWER, offered
-from ai_platform_engineering.models.offline.worker import work
+from ai_platform_engineering.models.offline.agent_reply import reply_as_agent
+from ai_platform_engineering.models.offline.bound_tools import ANSWER_TOOL, read_bound_tools
+from ai_platform_engineering.models.offline.chat_history import read_chat_history
+from ai_platform_engineering.models.offline.router_reply import RoutedCall, RouterReply
+from ai_platform_engineering.models.offline.supervisor_reply import reply_as_supervisor
 
 OFFLINE_NOTICE = (
-    "No language model is configured, so the embedded offline router answers: it matches the words of a question to agents and tools and "
-    "reports what they return. For a language model set LLM_MODEL, for example "
-    'LLM_MODEL="openai:gpt-5-mini" with OPENAI_API_KEY (or OPENAI_BASE_URL for a compatible server), in the environment or in .env, '
-    "and start again."
+    "No language model is configured, so the embedded offline router answers: it matches the words of a "
+    "question to agents and tools and reports what they return. For a language model set LLM_MODEL, for "
+    'example LLM_MODEL="openai:gpt-5-mini" with OPENAI_API_KEY (or OPENAI_BASE_URL for a compatible server), '
+    "in the environment or in .env, and start again."
 )
 
 _NAME = "offline"
 _WORDS = re.compile(r"\s*\S+\s*|\s+")
-_LONGEST_PIECE = 80
+_MAX_PIECE_CHARS = 80
 
 
 class OfflineModel(BaseChatModel):
@@ -58,7 +61,7 @@ class OfflineModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        for chunk in _chunks(reply(messages, kwargs.get("tools") or []), len(messages)):
+        for chunk in _make_chunks(reply(messages, kwargs.get("tools") or []), len(messages)):
             yield ChatGenerationChunk(message=chunk)
             await asyncio.sleep(0)  # a long answer lets others work between its words
 
@@ -79,64 +82,76 @@ class OfflineModel(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         # The base class demands it; there is nothing to wait for.
-        said = reply(messages, kwargs.get("tools") or [])
-        calls = [
-            {"name": call.name, "args": dict(call.arguments), "id": call_id}
-            for call, call_id in _with_ids(said, len(messages))
-        ]
+        router_reply = reply(messages, kwargs.get("tools") or [])
+        tool_calls = list[dict[str, Any]]()
+        for call, call_id in _iterate_calls(router_reply, len(messages)):
+            tool_calls.append({"name": call.name, "args": dict(call.arguments), "id": call_id})
         message = AIMessage(
-            content=said.text, tool_calls=calls, usage_metadata=_usage(), response_metadata=_metadata(said)
+            content=router_reply.text,
+            tool_calls=tool_calls,
+            usage_metadata=_zero_usage(),
+            response_metadata=_response_metadata(router_reply),
         )
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
 def reply(messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]) -> RouterReply:
-    """What the model says to these messages with these tools bound."""
-    conversation, offer = read_conversation(messages), offered(tools)
-    if conversation.wants_summary and not tools:
-        return RouterReply()  # it cannot summarise; who asks keeps an outline instead
-    said = supervise(conversation, offer) if offer.delegates else work(conversation, offer)
-    if offer.structured and not said.calls:
-        return RouterReply(
-            "",
-            (RoutedCall(ANSWER, {"content": said.text, "citations": [dict(one) for one in said.citations]}),),
-        )
-    return said
+    """What the model replies to these messages with these tools bound."""
+    history = read_chat_history(messages)
+    if history.wants_summary and not tools:
+        return RouterReply()  # it cannot summarise; the caller keeps an outline instead
+    bound_tools = read_bound_tools(tools)
+    if bound_tools.can_delegate:
+        router_reply = reply_as_supervisor(history, bound_tools)
+    else:
+        router_reply = reply_as_agent(history, bound_tools)
+    if bound_tools.has_answer_tool and not router_reply.calls:
+        return RouterReply("", (_make_answer_call(router_reply),))
+    return router_reply
 
 
-def _with_ids(said: RouterReply, position: int) -> Iterator[tuple[RoutedCall, str]]:
-    """Ids that are the same for the same turn and differ within a conversation."""
-    for index, call in enumerate(said.calls):
+def _make_answer_call(router_reply: RouterReply) -> RoutedCall:
+    citations = list(map(dict, router_reply.citations))
+    return RoutedCall(ANSWER_TOOL, {"content": router_reply.text, "citations": citations})
+
+
+def _iterate_calls(router_reply: RouterReply, position: int) -> Iterator[tuple[RoutedCall, str]]:
+    """The calls with ids that are the same for the same turn and differ within a conversation."""
+    for index, call in enumerate(router_reply.calls):
         seed = json.dumps([position, index, call.name, call.arguments], sort_keys=True, default=str)
         yield call, f"call_{hashlib.sha256(seed.encode()).hexdigest()[:20]}"
 
 
-def _chunks(said: RouterReply, position: int) -> Iterator[AIMessageChunk]:
-    for piece in _pieces(said.text):
+def _make_chunks(router_reply: RouterReply, position: int) -> Iterator[AIMessageChunk]:
+    for piece in _split_text(router_reply.text):
         yield AIMessageChunk(content=piece)
-    for index, (call, call_id) in enumerate(_with_ids(said, position)):
+    for index, (call, call_id) in enumerate(_iterate_calls(router_reply, position)):
         yield AIMessageChunk(
             content="", tool_call_chunks=[tool_call_chunk(name=call.name, args="", id=call_id, index=index)]
         )
-        for piece in _pieces(json.dumps(call.arguments, ensure_ascii=False)):
+        for piece in _split_text(json.dumps(call.arguments, ensure_ascii=False)):
             yield AIMessageChunk(
                 content="", tool_call_chunks=[tool_call_chunk(name=None, args=piece, id=None, index=index)]
             )
     yield AIMessageChunk(
-        content="", usage_metadata=_usage(), response_metadata=_metadata(said), chunk_position="last"
+        content="",
+        usage_metadata=_zero_usage(),
+        response_metadata=_response_metadata(router_reply),
+        chunk_position="last",
     )
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """The text word by word; what has no blanks comes in lengths."""
-    for found in _WORDS.finditer(text):
-        for start in range(0, len(found[0]), _LONGEST_PIECE):
-            yield found[0][start : start + _LONGEST_PIECE]
+def _split_text(text: str) -> Iterator[str]:
+    """The text word by word; a long word comes in pieces."""
+    for word in _WORDS.finditer(text):
+        for start in range(0, len(word[0]), _MAX_PIECE_CHARS):
+            yield word[0][start : start + _MAX_PIECE_CHARS]
 
 
-def _usage() -> UsageMetadata:
+def _zero_usage() -> UsageMetadata:
     return UsageMetadata(input_tokens=0, output_tokens=0, total_tokens=0)
 
 
-def _metadata(said: RouterReply) -> dict[str, Any]:
-    return {"model_name": _NAME, "finish_reason": "tool_calls" if said.calls else "stop"}
+def _response_metadata(router_reply: RouterReply) -> dict[str, Any]:
+    finish_reason = "tool_calls" if router_reply.calls else "stop"
+    return {"model_name": _NAME, "finish_reason": finish_reason}

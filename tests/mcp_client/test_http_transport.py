@@ -16,14 +16,14 @@ import pytest
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.mcp_client.server import McpCallLost, McpToolFailed, McpUnavailable
+from ai_platform_engineering.mcp_client.mcp_errors import McpCallLost, McpToolFailed, McpUnavailable
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from tests.support.fakes.mcp_http import Behaviour, Exchange, HttpServer, http_server, proper
 from tests.support.fakes.mcp_servers import FAKES, by_name, network_guard_environment, open_sessions, until
 
 
 class RealServer:
-    """The server of the protocol's library on a loopback port that it keeps, as a process that can be killed."""
+    """The server of the MCP library on a fixed loopback port, as a process that can be killed."""
 
     def __init__(self, folder: Path) -> None:
         self._file, self.port = folder / "port", 0
@@ -67,7 +67,7 @@ async def real_server(folder: Path) -> AsyncIterator[RealServer]:
         server.kill()
 
 
-# --- real servers ----------------------------------------------------------------------------------------------------
+# --- real servers ---------------------------------------------------------------------------------
 
 
 async def test_a_real_server(tmp_path: Path) -> None:
@@ -109,14 +109,15 @@ async def test_a_server_that_dies_is_noticed_and_used_again_when_it_is_back(tmp_
         assert sessions.state("real", server.definition).status == "failed"
         await server.start()
         second = json.loads(await tools["who"].ainvoke({}))
-        # Restarted once more, unnoticed: the new one does not know our session, and the call is simply made in a new one.
+        # Restarted once more, unnoticed: the new server does not know our session, so the call is made in a
+        # new one.
         server.kill()
         await server.start()
         third = json.loads(await tools["who"].ainvoke({}))
-        assert len({one["token"] for one in (first, second, third)}) == 3
+        assert len({identity["token"] for identity in (first, second, third)}) == 3
 
 
-# --- byte by byte ----------------------------------------------------------------------------------------------------
+# --- byte by byte ---------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
@@ -245,17 +246,17 @@ async def test_a_stream_that_breaks_off_is_the_end_of_its_call_alone(tmp_path: P
 
 async def test_a_stream_with_numbered_events_is_resumed(tmp_path: Path) -> None:
     value = uuid.uuid4().hex
-    asked: list[Any] = []
+    request_ids: list[Any] = []
 
     async def pausing(exchange: Exchange) -> None:
-        asked.append(exchange.message["id"])
+        request_ids.append(exchange.message["id"])
         await exchange.stream("id: e-7\nretry: 10\ndata:\n\n")
         exchange.close()
 
     async def resuming(exchange: Exchange) -> None:
         assert exchange.headers["last-event-id"] == "e-7"
         result = {"content": [{"type": "text", "text": value}]}
-        await exchange.stream(exchange.event({"id": asked[-1], "result": result}))
+        await exchange.stream(exchange.event({"id": request_ids[-1], "result": result}))
         exchange.close()
 
     async def gone(exchange: Exchange) -> None:
@@ -320,8 +321,8 @@ async def test_credentials_are_sent_and_told_to_nobody(
         with pytest.raises(McpToolFailed, match=r"\*\*\* is expired"):
             await tools["say"].ainvoke({"value": "x"})
         assert {exchange.headers.get("authorization") for exchange in server.seen} == {f"Bearer {token}"}
-        shown = repr(sessions.states())
-    assert token not in shown
+        states = repr(sessions.states())
+    assert token not in states
     ours = "\n".join(
         record.getMessage()
         for record in caplog.records

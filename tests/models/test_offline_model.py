@@ -1,4 +1,4 @@
-"""The embedded offline model in both roles: what users see of it, and that its work is bounded and the same each time."""
+"""The embedded offline model in both roles: what users see of it, and that its work is bounded."""
 
 import json
 import secrets
@@ -30,9 +30,9 @@ from tests.support.offline_tools import Recorder
 README_QUESTION = "is port 8000 open on localhost, and what does 10.0.0.0/22 contain?"
 
 
-def steps(seen: ReceivedStream) -> list[dict[str, Any]]:
+def steps(stream: ReceivedStream) -> list[dict[str, Any]]:
     """The plan as it was last told."""
-    parts = seen.named("execution_plan_update")[-1].artifact["parts"]
+    parts = stream.named("execution_plan_update")[-1].artifact["parts"]
     return next(part["data"] for part in parts if "data" in part)["steps"]
 
 
@@ -48,24 +48,24 @@ async def chunks(messages: list[BaseMessage], tools: Sequence[BaseTool] = ()) ->
     return [chunk async for chunk in OfflineModel().bind_tools(list(tools)).astream(messages)]  # type: ignore[misc]
 
 
-# --- the supervisor ----------------------------------------------------------------------------------------------------
+# --- the supervisor -------------------------------------------------------------------------------
 
 
 async def test_the_question_of_the_readme_is_planned_delegated_in_parallel_and_answered() -> None:
     recorder = Recorder()
     async with supervisor(OfflineModel(), agents=recorder.agents("netutils")) as client:
-        seen = await client.ask(README_QUESTION)
+        stream = await client.ask(README_QUESTION)
 
-    assert seen.states[-1] == "completed"
+    assert stream.states[-1] == "completed"
     assert recorder.calls[0] != recorder.calls[1]
-    assert all(token in seen.answer for token in recorder.tokens)
-    assert seen.streamed_texts[0] == "This needs two steps; I give them to netutils at the same time."
-    assert seen.streamed_texts[1:] == [seen.answer]
-    assert [(step["title"], step["agent"], step["status"]) for step in steps(seen)] == [
+    assert all(token in stream.answer for token in recorder.tokens)
+    assert stream.streamed_texts[0] == "This needs two steps; I give them to netutils at the same time."
+    assert stream.streamed_texts[1:] == [stream.answer]
+    assert [(step["title"], step["agent"], step["status"]) for step in steps(stream)] == [
         ("Is port 8000 open on localhost?", "netutils", "completed"),
         ("What does 10.0.0.0/22 contain?", "netutils", "completed"),
     ]
-    assert sorted(seen.notifications) == sorted(
+    assert sorted(stream.notifications) == sorted(
         [
             "🔧 Supervisor: Calling Agent Netutils...\n",
             "🔧 Supervisor: Calling Agent Netutils...\n",
@@ -77,21 +77,21 @@ async def test_the_question_of_the_readme_is_planned_delegated_in_parallel_and_a
             "✅ Supervisor: Netutils completed\n",
         ]
     )
-    started = seen.notifications[:2]
+    started = stream.notifications[:2]
     assert started == ["🔧 Supervisor: Calling Agent Netutils...\n"] * 2, "both run at the same time"
     ids = {
         frame.metadata.get("plan_step_id")
-        for frame in seen.named("tool_notification_end")
+        for frame in stream.named("tool_notification_end")
         if "Supervisor" in frame.text
     }
-    assert ids == {step["step_id"] for step in steps(seen)}
+    assert ids == {step["step_id"] for step in steps(stream)}
 
 
 async def test_the_plan_is_told_before_the_first_delegation_and_the_narration_before_the_plan() -> None:
     async with supervisor(OfflineModel(), agents=Recorder().agents("netutils")) as client:
-        seen = await client.ask(README_QUESTION)
+        stream = await client.ask(README_QUESTION)
 
-    order = [frame.name for frame in seen.frames]
+    order = [frame.name for frame in stream.frames]
     assert (
         order.index("streaming_result")
         < order.index("execution_plan_update")
@@ -102,23 +102,23 @@ async def test_the_plan_is_told_before_the_first_delegation_and_the_narration_be
 async def test_a_single_request_needs_no_plan_and_is_told_in_one_sentence() -> None:
     recorder = Recorder()
     async with supervisor(OfflineModel(), agents=recorder.agents("netutils")) as client:
-        seen = await client.ask("is port 22 open on localhost?")
+        stream = await client.ask("is port 22 open on localhost?")
 
-    assert seen.named("execution_plan_update") == []
-    assert seen.streamed_texts[0] == "I ask netutils: “is port 22 open on localhost?”"
-    assert recorder.tokens[0] in seen.answer
+    assert stream.named("execution_plan_update") == []
+    assert stream.streamed_texts[0] == "I ask netutils: “is port 22 open on localhost?”"
+    assert recorder.tokens[0] in stream.answer
 
 
 async def test_two_agents_share_one_question() -> None:
     recorder = Recorder()
     async with supervisor(OfflineModel(), agents=recorder.agents("netutils", "jira")) as client:
-        seen = await client.ask("show ticket OPS-7 and resolve example.com")
+        stream = await client.ask("show ticket OPS-7 and resolve example.com")
 
     assert {call[0] for call in recorder.calls} == {"netutils", "jira"}
-    assert all(token in seen.answer for token in recorder.tokens)
-    assert "netutils" in seen.streamed_texts[0]
-    assert "jira" in seen.streamed_texts[0]
-    assert [(step["agent"], step["status"]) for step in steps(seen)] == [
+    assert all(token in stream.answer for token in recorder.tokens)
+    assert "netutils" in stream.streamed_texts[0]
+    assert "jira" in stream.streamed_texts[0]
+    assert [(step["agent"], step["status"]) for step in steps(stream)] == [
         ("jira", "completed"),
         ("netutils", "completed"),
     ]
@@ -128,14 +128,14 @@ async def test_an_agent_that_fails_is_named_as_failed_and_the_rest_is_answered()
     recorder = Recorder()
     broken = agent("jira", Script([Turn(Fail(401, "no"))]), *recorder.tools("jira"))
     async with supervisor(OfflineModel(), agents=[*recorder.agents("netutils"), broken]) as client:
-        seen = await client.ask("show ticket OPS-7 and resolve example.com")
+        stream = await client.ask("show ticket OPS-7 and resolve example.com")
 
-    assert [(step["agent"], step["status"]) for step in steps(seen)] == [
+    assert [(step["agent"], step["status"]) for step in steps(stream)] == [
         ("jira", "failed"),
         ("netutils", "completed"),
     ]
-    assert "This part failed" in seen.answer
-    assert recorder.tokens[0] in seen.answer
+    assert "This part failed" in stream.answer
+    assert recorder.tokens[0] in stream.answer
 
 
 @pytest.mark.parametrize(
@@ -144,23 +144,23 @@ async def test_an_agent_that_fails_is_named_as_failed_and_the_rest_is_answered()
 async def test_what_nobody_can_do_gets_a_list_of_what_can_be_asked(question: str) -> None:
     recorder = Recorder()
     async with supervisor(OfflineModel(), agents=recorder.agents("netutils", "argocd")) as client:
-        seen = await client.ask(question)
+        stream = await client.ask(question)
 
-    assert seen.states[-1] == "completed"
+    assert stream.states[-1] == "completed"
     assert recorder.calls == []
-    assert "**netutils**: Network checks" in seen.answer
-    assert "Is port 443 open on example.org?" in seen.answer
-    assert "**argocd**" in seen.answer
+    assert "**netutils**: Network checks" in stream.answer
+    assert "Is port 443 open on example.org?" in stream.answer
+    assert "**argocd**" in stream.answer
 
 
 async def test_the_part_that_nobody_takes_is_said() -> None:
     recorder = Recorder()
     async with supervisor(OfflineModel(), agents=recorder.agents("netutils")) as client:
-        seen = await client.ask("resolve example.com and what is its certificate, then write a poem")
+        stream = await client.ask("resolve example.com and what is its certificate, then write a poem")
 
-    assert "I found no agent for “write a poem”" in seen.answer
+    assert "I found no agent for “write a poem”" in stream.answer
     assert len(recorder.tokens) == 2
-    assert recorder.tokens[0] in seen.answer
+    assert recorder.tokens[0] in stream.answer
 
 
 async def test_a_follow_up_takes_its_subject_from_the_question_before() -> None:
@@ -182,13 +182,13 @@ async def test_a_structured_answer_goes_through_its_call() -> None:
     async with supervisor(
         OfflineModel(), agents=recorder.agents("netutils"), env={"USE_STRUCTURED_RESPONSE": "true"}
     ) as client:
-        seen = await client.ask("resolve example.com")
+        stream = await client.ask("resolve example.com")
 
-    ended = seen.events[-1]
+    ended = stream.events[-1]
     assert isinstance(ended, Answered)
     assert ended.data is not None
-    assert ended.data["content"] == ended.text == seen.answer
-    assert recorder.tokens[0] in seen.answer
+    assert ended.data["content"] == ended.text == stream.answer
+    assert recorder.tokens[0] in stream.answer
 
 
 async def test_the_knowledge_base_is_asked_when_no_agent_fits_and_its_step_ends() -> None:
@@ -234,7 +234,7 @@ async def test_the_knowledge_base_is_asked_when_no_agent_fits_and_its_step_ends(
     assert recorder.tokens[0] in both.answer
 
 
-# --- a domain agent ----------------------------------------------------------------------------------------------------
+# --- a domain agent -------------------------------------------------------------------------------
 
 
 async def test_an_agent_makes_the_calls_of_one_assignment_in_one_turn() -> None:
@@ -249,21 +249,21 @@ async def test_an_agent_makes_the_calls_of_one_assignment_in_one_turn() -> None:
 
 
 async def test_yes_or_no_is_said_when_the_result_says_it() -> None:
-    said = await answer(Recorder().tools("netutils"), HumanMessage("is port 8000 open on localhost?"))
+    message = await answer(Recorder().tools("netutils"), HumanMessage("is port 8000 open on localhost?"))
     in_doubt = await answer(Recorder().tools("netutils"), HumanMessage("is port 8000 closed on localhost?"))
 
-    assert said.text.startswith("Yes: **open: yes**")
+    assert message.text.startswith("Yes: **open: yes**")
     assert in_doubt.text.startswith("**open: yes**")
 
 
 async def test_several_results_become_a_table() -> None:
     recorder = Recorder()
 
-    said = await answer(
+    message = await answer(
         recorder.tools("netutils"), HumanMessage("are the ports 22, 80 and 443 open on localhost?")
     )
 
-    lines = said.text.splitlines()
+    lines = message.text.splitlines()
     assert lines[0] == "| host | port | open | token |"
     assert [line.split(" | ")[1:3] for line in lines[2:]] == [["22", "yes"], ["80", "yes"], ["443", "yes"]]
 
@@ -282,23 +282,25 @@ async def test_lists_of_objects_become_tables_and_sentences_of_a_tool_lead() -> 
         return f"{cluster} runs {state}.\n" + json.dumps({"cluster": cluster, "version": state, "nodes": 17})
 
     listed = await answer([list_applications, get_cluster], HumanMessage("list the applications"))
-    told = await answer([list_applications, get_cluster], HumanMessage("show the cluster production"))
+    cluster_message = await answer(
+        [list_applications, get_cluster], HumanMessage("show the cluster production")
+    )
 
     assert "40 results" in listed.text
     assert f"| app\\|0 | {state} |" in listed.text
     assert "… and 10 more." in listed.text
-    assert told.text == f"production runs {state}.\n\n- nodes: 17"
+    assert cluster_message.text == f"production runs {state}.\n\n- nodes: 17"
 
 
 async def test_a_missing_argument_is_named_with_a_way_to_ask() -> None:
     recorder = Recorder()
 
-    said = await answer(recorder.tools("netutils"), HumanMessage("is port 8000 open?"))
+    message = await answer(recorder.tools("netutils"), HumanMessage("is port 8000 open?"))
 
     assert recorder.calls == []
-    assert "`check_port`" in said.text
-    assert "**host**" in said.text
-    assert "`host=…`" in said.text
+    assert "`check_port`" in message.text
+    assert "**host**" in message.text
+    assert "`host=…`" in message.text
 
 
 async def test_the_way_to_ask_works() -> None:
@@ -312,27 +314,27 @@ async def test_the_way_to_ask_works() -> None:
 async def test_a_value_out_of_bounds_is_refused_with_the_bounds() -> None:
     recorder = Recorder()
 
-    said = await answer(recorder.tools("netutils"), HumanMessage("is port 99999 open on localhost?"))
+    message = await answer(recorder.tools("netutils"), HumanMessage("is port 99999 open on localhost?"))
 
     assert recorder.calls == []
-    assert "`port` must be between 1 and 65535, and 99999 is not" in said.text
+    assert "`port` must be between 1 and 65535, and 99999 is not" in message.text
 
 
 async def test_a_failing_tool_is_named_and_the_others_are_answered() -> None:
     recorder = Recorder(failing=frozenset({"tls_certificate"}))
     async with supervisor(OfflineModel(), agents=recorder.agents("netutils")) as client:
-        seen = await client.ask("resolve example.com and show the certificate of example.com")
+        stream = await client.ask("resolve example.com and show the certificate of example.com")
 
-    assert "`tls_certificate` failed for host `example.com`: RuntimeError." in seen.answer
-    assert "secret detail" not in seen.answer
-    assert recorder.tokens[0] in seen.answer
-    assert "❌ Netutils: Tool Tls_Certificate failed\n" in seen.notifications
+    assert "`tls_certificate` failed for host `example.com`: RuntimeError." in stream.answer
+    assert "secret detail" not in stream.answer
+    assert recorder.tokens[0] in stream.answer
+    assert "❌ Netutils: Tool Tls_Certificate failed\n" in stream.notifications
 
 
 async def test_an_agent_without_tools_says_so() -> None:
-    said = await answer([], HumanMessage("is port 1 open on localhost?"))
+    message = await answer([], HumanMessage("is port 1 open on localhost?"))
 
-    assert "No tool of this agent is available now" in said.text
+    assert "No tool of this agent is available now" in message.text
 
 
 async def test_it_answers_from_what_it_has_when_its_tools_are_taken_away() -> None:
@@ -345,40 +347,40 @@ async def test_it_answers_from_what_it_has_when_its_tools_are_taken_away() -> No
         ToolMessage(json.dumps({"open": False, "word": word}), tool_call_id="one"),
     ]
 
-    said = await OfflineModel().ainvoke(messages)
+    message = await OfflineModel().ainvoke(messages)
 
-    assert word in said.text
-    assert not said.tool_calls
+    assert word in message.text
+    assert not message.tool_calls
 
 
-# --- the model itself --------------------------------------------------------------------------------------------------
+# --- the model itself -----------------------------------------------------------------------------
 
 
 async def test_it_streams_words_and_calls_in_pieces_and_counts_no_tokens() -> None:
     tools = Recorder().tools("netutils")
     called = await chunks([HumanMessage("is port 8000 open on localhost?")], tools)
-    said = await chunks([HumanMessage("hello")], tools)
+    hello_chunks = await chunks([HumanMessage("hello")], tools)
 
     total = sum(called[1:], called[0])
     assert [(call["name"], call["args"]) for call in total.tool_calls] == [
         ("check_port", {"host": "localhost", "port": 8000})
     ]
     assert sum(bool(chunk.tool_call_chunks) for chunk in called) > 2
-    assert all(len(chunk.text.split()) <= 1 for chunk in said)
+    assert all(len(chunk.text.split()) <= 1 for chunk in hello_chunks)
     assert total.usage_metadata == {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
 
 
 async def test_the_same_input_gives_the_same_output() -> None:
-    def written(found: list[AIMessageChunk]) -> list[Any]:
-        return [(chunk.content, chunk.tool_call_chunks) for chunk in found]
+    def written(received: list[AIMessageChunk]) -> list[Any]:
+        return [(chunk.content, chunk.tool_call_chunks) for chunk in received]
 
     tools, messages = Recorder().tools("netutils"), [HumanMessage(README_QUESTION)]
 
     first, second = await chunks([*messages], tools), await chunks([*messages], tools)
-    whole = await OfflineModel(disable_streaming=True).bind_tools(list(tools)).ainvoke(messages)
+    whole_message = await OfflineModel(disable_streaming=True).bind_tools(list(tools)).ainvoke(messages)
 
     assert written(first) == written(second)
-    assert whole.tool_calls == sum(first[1:], first[0]).tool_calls
+    assert whole_message.tool_calls == sum(first[1:], first[0]).tool_calls
 
 
 def test_it_says_what_it_is_and_how_to_configure_a_model() -> None:
@@ -388,18 +390,37 @@ def test_it_says_what_it_is_and_how_to_configure_a_model() -> None:
 
 
 async def test_it_does_not_pretend_to_summarise() -> None:
-    said = await OfflineModel().ainvoke(
+    message = await OfflineModel().ainvoke(
         "Summarise the conversation below for yourself, in at most 300 words.\n\nhuman: hi"
     )
 
-    assert said.text == ""
+    assert message.text == ""
 
 
 HOSTILE = [
-    "is port 1 open on a.example.com and ", "a.b.", "((((", "\"'`“", "http://", "10.0.0.0/8 ", "port 80, ", "between a and ", "x=y ", "1. ",
-    "\n- ", "a/", "[::1]:", "@", "😀 ", "\x00\x1b[31m", "what is what does ", "ports 1-2 ", " " * 50, "and then also ", "find for ",
+    "is port 1 open on a.example.com and ",
+    "a.b.",
+    "((((",
+    "\"'`“",
+    "http://",
+    "10.0.0.0/8 ",
+    "port 80, ",
+    "between a and ",
+    "x=y ",
+    "1. ",
+    "\n- ",
+    "a/",
+    "[::1]:",
+    "@",
+    "😀 ",
+    "\x00\x1b[31m",
+    "what is what does ",
+    "ports 1-2 ",
+    " " * 50,
+    "and then also ",
+    "find for ",
     "A" * 50 + "-1 ",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
@@ -411,7 +432,10 @@ async def test_the_work_for_an_endless_question_is_that_for_a_long_one(piece: st
 
 
 async def _work(piece: str, size: int) -> int:
-    """How many functions run until the reply is there; regular expressions that go astray run into the test's time limit."""
+    """How many functions run until the reply is there.
+
+    Regular expressions that go astray run into the test's time limit.
+    """
     messages: list[BaseMessage] = [HumanMessage((piece * (size // len(piece) + 1))[:size])]
     model = OfflineModel(disable_streaming=True).bind_tools(list(Recorder().tools("netutils")))
     count = 0
@@ -422,19 +446,21 @@ async def _work(piece: str, size: int) -> int:
 
     sys.setprofile(counted)
     try:
-        said = await model.ainvoke(messages)
+        message = await model.ainvoke(messages)
     finally:
         sys.setprofile(None)
-    assert len(said.tool_calls) <= 16
-    assert len(said.text) < 20_000
+    assert len(message.tool_calls) <= 16
+    assert len(message.text) < 20_000
     return count
 
 
 @given(st.text(max_size=300), st.text(max_size=100))
 @settings(max_examples=30)
 def test_any_text_gets_an_answer_or_a_call(question: str, before: str) -> None:
-    tools = [convert_to_openai_tool(one) for one in Recorder().tools("netutils")]
+    tools = [convert_to_openai_tool(agent_tool) for agent_tool in Recorder().tools("netutils")]
 
-    said = OfflineModel().invoke([HumanMessage(before), AIMessage("."), HumanMessage(question)], tools=tools)
+    message = OfflineModel().invoke(
+        [HumanMessage(before), AIMessage("."), HumanMessage(question)], tools=tools
+    )
 
-    assert said.text or said.tool_calls
+    assert message.text or message.tool_calls

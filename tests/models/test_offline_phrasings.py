@@ -1,4 +1,4 @@
-"""How people put things, and what the offline model makes of it: agent, tool and arguments, through the supervisor's graph."""
+"""Phrasings of questions, and the agent, tool and arguments that the offline model finds for them."""
 
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,14 @@ PHRASINGS: list[tuple[str, Calls]] = [
     ("Is example.com:443 reachable?", [port("example.com", 443)]),
     ("can I connect to db01 on port 5432?", [port("db01", 5432)]),
     ("is ssh open on db01?", [port("db01", 22)]),
-    ("ports 80, 443 and 8080 on a.example.com", [port("a.example.com", 80), port("a.example.com", 443), port("a.example.com", 8080)]),
-    ("port 80 on a.example.com and 22 on b.example.com", [port("a.example.com", 80), port("b.example.com", 22)]),
+    (
+        "ports 80, 443 and 8080 on a.example.com",
+        [port("a.example.com", 80), port("a.example.com", 443), port("a.example.com", 8080)],
+    ),
+    (
+        "port 80 on a.example.com and 22 on b.example.com",
+        [port("a.example.com", 80), port("b.example.com", 22)],
+    ),
     ("does [::1]:8080 accept connections?", [port("::1", 8080)]),
     ('is "localhost" listening on port 22', [port("localhost", 22)]),
     ("check_port host=localhost port=22", [port("localhost", 22)]),
@@ -48,7 +54,10 @@ PHRASINGS: list[tuple[str, Calls]] = [
     ("Which mail servers does example.com have?", [net("dns_lookup", name="example.com", record_type="MX")]),
     ("nameservers of example.com", [net("dns_lookup", name="example.com", record_type="NS")]),
     ("IPv6 address of example.com", [net("dns_lookup", name="example.com", record_type="AAAA")]),
-    ("look up a.example.com and b.example.com", [net("dns_lookup", name="a.example.com"), net("dns_lookup", name="b.example.com")]),
+    (
+        "look up a.example.com and b.example.com",
+        [net("dns_lookup", name="a.example.com"), net("dns_lookup", name="b.example.com")],
+    ),
     ("resolve jira.example.com", [net("dns_lookup", name="jira.example.com")]),
     ("reverse lookup of 192.0.2.7", [net("reverse_dns", address="192.0.2.7")]),
     ("which name does 192.0.2.7 have?", [net("reverse_dns", address="192.0.2.7")]),
@@ -60,32 +69,62 @@ PHRASINGS: list[tuple[str, Calls]] = [
     ("does the web server on 127.0.0.1:9000 respond?", [net("http_check", url="http://127.0.0.1:9000")]),
     ("when does the certificate of example.com expire?", [net("tls_certificate", host="example.com")]),
     ("check TLS on example.com:8443", [net("tls_certificate", host="example.com", port=8443)]),
-    ("ssl cert of a.example.com and b.example.com", [net("tls_certificate", host=f"{one}.example.com") for one in "ab"]),
+    (
+        "ssl cert of a.example.com and b.example.com",
+        [net("tls_certificate", host=f"{label}.example.com") for label in "ab"],
+    ),
     ("what does 10.0.0.0/22 contain?", [net("cidr_info", cidr="10.0.0.0/22")]),
     ("how many hosts fit in 192.168.0.0/28?", [net("cidr_info", cidr="192.168.0.0/28")]),
     ("is 10.0.1.5 in 10.0.0.0/22?", [net("cidr_info", cidr="10.0.0.0/22", contains="10.0.1.5")]),
     ("2001:db8::/32", [net("cidr_info", cidr="2001:db8::/32")]),
     ("do 10.0.0.0/8 and 10.1.0.0/16 overlap?", [net("subnet_overlap", a="10.0.0.0/8", b="10.1.0.0/16")]),
-    ("is there a conflict between 10.0.0.0/24 and 10.0.0.128/25?", [net("subnet_overlap", a="10.0.0.0/24", b="10.0.0.128/25")]),
-    ("1. resolve example.com 2. is port 22 open on localhost?", [net("dns_lookup", name="example.com"), port("localhost", 22)]),
-    ("- resolve example.com\n- is port 22 open on localhost?", [net("dns_lookup", name="example.com"), port("localhost", 22)]),
-    ("is port 22 open on these?\n\na.example.com\n10.0.0.5\n", [port("a.example.com", 22), port("10.0.0.5", 22)]),
+    (
+        "is there a conflict between 10.0.0.0/24 and 10.0.0.128/25?",
+        [net("subnet_overlap", a="10.0.0.0/24", b="10.0.0.128/25")],
+    ),
+    (
+        "1. resolve example.com 2. is port 22 open on localhost?",
+        [net("dns_lookup", name="example.com"), port("localhost", 22)],
+    ),
+    (
+        "- resolve example.com\n- is port 22 open on localhost?",
+        [net("dns_lookup", name="example.com"), port("localhost", 22)],
+    ),
+    (
+        "is port 22 open on these?\n\na.example.com\n10.0.0.5\n",
+        [port("a.example.com", 22), port("10.0.0.5", 22)],
+    ),
     ("Is port 80 open on example.com? And 443?", [port("example.com", 80), port("example.com", 443)]),
     ("resolve example.com; check its certificate", [net("dns_lookup", name="example.com"), CERTIFICATE]),
-    ("the DNS records and the certificate of example.com", [net("dns_lookup", name="example.com"), CERTIFICATE]),
+    (
+        "the DNS records and the certificate of example.com",
+        [net("dns_lookup", name="example.com"), CERTIFICATE],
+    ),
     ("which apps are out of sync?", [("argocd", "list_applications", {})]),
     ("list the first 5 argocd applications", [("argocd", "list_applications", {"limit": 5})]),
     ("show the application guestbook", [("argocd", "get_application", {"application_name": "guestbook"})]),
     ("is guestbook in sync?", [("argocd", "get_application", {"application_name": "guestbook"})]),
-    ("sync history of the application guestbook", [("argocd", "get_application", {"application_name": "guestbook"})]),
-    ("please sync the application guestbook", [("argocd", "sync_application", {"application_name": "guestbook"})]),
+    (
+        "sync history of the application guestbook",
+        [("argocd", "get_application", {"application_name": "guestbook"})],
+    ),
+    (
+        "please sync the application guestbook",
+        [("argocd", "sync_application", {"application_name": "guestbook"})],
+    ),
     ("show OPS-12", [issue("OPS-12")]),
     ("what is the state of the tickets OPS-3 and OPS-4?", [issue("OPS-3"), issue("OPS-4")]),
     ("search issues for login failure", [("jira", "search_issues", {"query": "login failure"})]),
-    ('find closed tickets about "disk full"', [("jira", "search_issues", {"query": "disk full", "status": "closed"})]),
-    ('open a ticket in project OPS summary="disk full"', [("jira", "create_issue", {"project": "OPS", "summary": "disk full"})]),
+    (
+        'find closed tickets about "disk full"',
+        [("jira", "search_issues", {"query": "disk full", "status": "closed"})],
+    ),
+    (
+        'open a ticket in project OPS summary="disk full"',
+        [("jira", "create_issue", {"project": "OPS", "summary": "disk full"})],
+    ),
     ("list argocd applications and show ticket OPS-9", [("argocd", "list_applications", {}), issue("OPS-9")]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("question", "expected"), PHRASINGS, ids=[question for question, _ in PHRASINGS])
@@ -150,13 +189,24 @@ async def test_an_order_that_no_tool_can_carry_out_is_refused_and_not_read_as_a_
 @pytest.mark.parametrize(
     ("name", "reads"),
     [
-        ("pods_exec", False), ("gitlab_set_variable", False), ("get_or_create_label", False), ("push_files", False),
+        ("pods_exec", False),
+        ("gitlab_set_variable", False),
+        ("get_or_create_label", False),
+        ("push_files", False),
         ("comment_on_issue", False),
-        ("resources_create_or_update", False), ("resolve_incident", False), ("pods_delete", False), ("issue_write", False),
-        ("pods_log", True), ("workflow_runs_list", True), ("issue_comment_list", True), ("resolve_host_name", True),
-        ("argocd_list_sync_windows", True), ("get_deployment", True), ("updates", True),
+        ("resources_create_or_update", False),
+        ("resolve_incident", False),
+        ("pods_delete", False),
+        ("issue_write", False),
+        ("pods_log", True),
+        ("workflow_runs_list", True),
+        ("issue_comment_list", True),
+        ("resolve_host_name", True),
+        ("argocd_list_sync_windows", True),
+        ("get_deployment", True),
+        ("updates", True),
     ],
-)  # fmt: skip
+)
 def test_a_tool_that_changes_something_is_known_by_its_name(name: str, reads: bool) -> None:
     tools = [
         {
@@ -165,9 +215,9 @@ def test_a_tool_that_changes_something_is_known_by_its_name(name: str, reads: bo
         }
     ]
 
-    asked = reply([HumanMessage(f"what about the {name.replace('_', ' ')}?")], tools)
+    model_reply = reply([HumanMessage(f"what about the {name.replace('_', ' ')}?")], tools)
 
-    assert [call.name for call in asked.calls] == ([name] if reads else [])
+    assert [call.name for call in model_reply.calls] == ([name] if reads else [])
 
 
 def test_the_examples_of_the_shipped_agents_reach_their_agents() -> None:
@@ -175,21 +225,25 @@ def test_the_examples_of_the_shipped_agents_reach_their_agents() -> None:
         yaml.safe_load(path.read_text("utf-8"))
         for path in sorted((Path(ROOT) / "ai_platform_engineering" / "agents").glob("*.yaml"))
     ]
-    offered = "\n".join(
-        f"- {one['name']}: {one['description']} Examples: {' | '.join(one.get('examples') or ())}"
-        for one in definitions
-    )
+    lines = list[str]()
+    examples = list[tuple[str, str]]()
+    for definition in definitions:
+        agent_examples = definition.get("examples") or ()
+        lines.append(
+            f"- {definition['name']}: {definition['description']} Examples: {' | '.join(agent_examples)}"
+        )
+        examples += [(definition["name"], example) for example in agent_examples]
+    offered = "\n".join(lines)
     tools = [
         {"type": "function", "function": {"name": "task", "description": f"Delegate. Agents:\n{offered}"}}
     ]
 
-    asked = [(one["name"], example) for one in definitions for example in one.get("examples") or ()]
     missed = [
         (name, example)
-        for name, example in asked
+        for name, example in examples
         if {call.arguments["subagent_type"] for call in reply([HumanMessage(example)], tools).calls} != {name}
     ]
 
     # Two products that do the same thing may be mistaken for one another; ours has no such twin.
-    assert len(missed) <= len(asked) // 10, missed
+    assert len(missed) <= len(examples) // 10, missed
     assert not [name for name, _ in missed if name == "netutils"]

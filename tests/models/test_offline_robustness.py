@@ -1,4 +1,4 @@
-"""The offline model meets servers that it does not know: odd schemas and odd results must cost an answer its beauty at most."""
+"""The offline model with unknown servers: whatever their schemas and results are, there is an answer."""
 
 import json
 from typing import Any
@@ -77,10 +77,10 @@ def test_an_endless_result_becomes_a_bounded_answer(result: str) -> None:
 
 
 def test_a_list_that_comes_as_one_text_per_item_is_one_table() -> None:
-    said = after('{"name": "a", "up": true}\n{"name": "b", "up": false}')
+    answer = after('{"name": "a", "up": true}\n{"name": "b", "up": false}')
 
-    assert "| a | yes |" in said
-    assert "| b | no |" in said
+    assert "| a | yes |" in answer
+    assert "| b | no |" in answer
 
 
 def test_an_error_in_the_result_is_a_failure() -> None:
@@ -128,9 +128,9 @@ ODD: list[Any] = [
 @pytest.mark.parametrize("schema", ODD, ids=range(len(ODD)))
 @pytest.mark.parametrize("question", ["is port 1 open on localhost?", "check port=x host=", "check_port"])
 def test_any_schema_leads_to_a_call_or_to_words(schema: Any, question: str) -> None:
-    said = reply([HumanMessage(question)], [function("check_port", schema, None)])
+    model_reply = reply([HumanMessage(question)], [function("check_port", schema, None)])
 
-    assert said.text or said.calls
+    assert model_reply.text or model_reply.calls
 
 
 def test_a_list_argument_takes_all_values_and_references_are_followed() -> None:
@@ -144,12 +144,12 @@ def test_a_list_argument_takes_all_values_and_references_are_followed() -> None:
         "required": ["hosts", "level"],
         "$defs": {"Level": {"type": "string", "enum": ["low", "high"]}},
     }
-    said = reply(
+    model_reply = reply(
         [HumanMessage("scan a.example and b.example at high level, verbose")],
         [function("scan_hosts", schema, "Scan hosts.")],
     )
 
-    assert [dict(call.arguments) for call in said.calls] == [
+    assert [dict(call.arguments) for call in model_reply.calls] == [
         {"hosts": ["a.example", "b.example"], "level": "high", "verbose": True}
     ]
 
@@ -159,9 +159,9 @@ def test_a_list_argument_takes_all_values_and_references_are_followed() -> None:
     ["", "no agents here", "- ", "- x", "- a: \n- b: Tools: Examples: \n", "- a: " + "word " * 100_000],
 )
 def test_any_list_of_agents_can_be_read(description: str) -> None:
-    said = reply(
+    model_reply = reply(
         [HumanMessage("is port 1 open on localhost?")],
         [function("task", {}, description), function("write_todos", {})],
     )
 
-    assert said.text or said.calls
+    assert model_reply.text or model_reply.calls

@@ -1,4 +1,4 @@
-"""Tools for the tests of the offline model: they write down how they were called and answer with values of this run only."""
+"""Tools for the tests of the offline model: they record their calls and answer with random values."""
 
 import secrets
 from dataclasses import dataclass, field, replace
@@ -86,17 +86,21 @@ class Recorder:
         ]
 
     def _tool(self, owner: str, name: str, about: str, arguments: dict[str, Any]) -> BaseTool:
-        async def run(**given: Any) -> dict[str, Any]:
+        async def run(**call_arguments: Any) -> dict[str, Any]:
             # What was left to its default was not chosen by the model.
             defaults = {key: kind[1] for key, kind in arguments.items() if isinstance(kind, tuple)}
             self.calls.append(
-                (owner, name, {key: value for key, value in given.items() if defaults.get(key) != value})
+                (
+                    owner,
+                    name,
+                    {key: value for key, value in call_arguments.items() if defaults.get(key) != value},
+                )
             )
             if name in self.failing:
                 raise RuntimeError("secret detail")
             token = secrets.token_hex(6)
             self.tokens.append(token)
-            return {**given, **OUTPUTS.get(name, {}), "token": token}
+            return {**call_arguments, **OUTPUTS.get(name, {}), "token": token}
 
         schema: dict[str, Any] = {
             key: kind if isinstance(kind, tuple) else (kind, ...) for key, kind in arguments.items()

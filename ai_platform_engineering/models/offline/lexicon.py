@@ -7,19 +7,23 @@ def word_set(words: str) -> frozenset[str]:
 
 # Words that say nothing about the subject of a request.
 STOP_WORDS = word_set("""
-    a about again all also am an and any anyone are as at be been being both but by can cannot could did do does doing done each either
-    else every for from give gives go got had has have having he hello help her here hey hi his how i if in into is it its itself just know
-    kindly let like make many may me might mine more most much must my need needs no nor not now of off ok okay on once one only or other
-    our ours out over own per please really right same say shall she should so some such tell than thank thanks that the their them then
-    there these they thing things this those though through to too toward try two under until us very via want was we well were what
-    whatever when where whether which while who whom whose why will wish with within without would yes yet you your yours
+    a about again all also am an and any anyone are as at be been being both but by can cannot could
+    did do does doing done each either else every for from give gives go got had has have having he
+    hello help her here hey hi his how i if in into is it its itself just know kindly let like make
+    many may me might mine more most much must my need needs no nor not now of off ok okay on once
+    one only or other our ours out over own per please really right same say shall she should so
+    some such tell than thank thanks that the their them then there these they thing things this
+    those though through to too toward try two under until us very via want was we well were what
+    whatever when where whether which while who whom whose why will wish with within without would
+    yes yet you your yours
 """)
 
 # Words that fit nearly every tool: they decide only between tools that are otherwise alike.
 GENERIC_WORDS = word_set("""
-    agent answer brief call check current data detail details describe display does explain fetch find get give info information inspect
-    item latest list look name new output print provide question report result results retrieve return see set short show
-    state status summary system task test tool use value verify view work
+    agent answer brief call check current data detail details describe display does explain fetch
+    find get give info information inspect item latest list look name new output print provide
+    question report result results retrieve return see set short show state status summary system
+    task test tool use value verify view work
 """)
 
 # Words with many meanings: ports are open, and so are tickets and incidents.
@@ -27,12 +31,18 @@ AMBIGUOUS_WORDS = word_set("open closed service page event message")
 
 # Groups of words that stand for one another. A word may be in several groups.
 SYNONYMS: dict[str, str] = {
-    "port": "port open closed reachable listening listen tcp connect connection connectivity accept firewall blocked",
+    "port": (
+        "port open closed reachable listening listen tcp connect connection connectivity accept firewall "
+        "blocked"
+    ),
     "network": "cidr subnet network prefix netmask supernet range block broadcast",
     "certificate": "cert certificate tls ssl x509 expire expiry expiration issuer",
     "dns": "dns resolve lookup record domain nameserver mailserver mx txt cname aaaa zone ttl",
     "reverse": "reverse ptr rdns",
-    "web": "http https url website site web webpage up down online alive respond response redirect endpoint healthcheck ping",
+    "web": (
+        "http https url website site web webpage up down online alive respond response redirect endpoint "
+        "healthcheck ping"
+    ),
     "address": "ip address ipv4 ipv6",
     "contain": "contain include inside belong hold comprise cover within fall part",
     "overlap": "overlap intersect conflict collide clash disjoint",
@@ -100,7 +110,8 @@ PHRASES: dict[str, str] = {
     "in sync": "sync",
 }
 
-# What well-known products are about, for agents whose description does not say. The key is a word of the agent's name.
+# What well-known products are about, for agents whose description does not say. The key is a word of the
+# agent's name.
 PRODUCTS: dict[str, str] = {
     "argocd": "argo app application deploy deployment sync gitops rollout",
     "aws": "ec2 s3 eks lambda rds iam vpc cloudwatch cloud region bucket instance cost",
@@ -120,7 +131,8 @@ PRODUCTS: dict[str, str] = {
     "webex": "room message meeting",
 }
 
-# Verbs that change something, by what they do. A tool with such a verb in its name is used only for an order with that verb.
+# Verbs that change something, by what they do. A tool with such a verb in its name is used only for an order
+# with that verb.
 CHANGES: dict[str, str] = {
     "create": "create add new open file raise make register insert fork clone import upload push invite",
     "delete": "delete remove destroy drop purge uninstall erase archive revoke kick ban",
@@ -138,23 +150,26 @@ CHANGES: dict[str, str] = {
 }
 # Of these, the ones that also read: an order to "resolve a name" or to "run a check" changes nothing.
 ALSO_READ = word_set("new open run resolve message comment set move file refresh put make execute")
-# In the name of a tool these are nouns, unless they stand first: `issue_comment_list`, but `comment_on_issue`.
+# In the name of a tool these are nouns, unless they come first: `issue_comment_list`, but `comment_on_issue`.
 NOUNS_IN_NAMES = word_set("new open message comment file")
 
 # What follows such a verb when it is a noun: "sync history" asks, "sync the app" orders.
 NOUNS_AFTER = word_set("""
-    conflict conflicts count counts date detail details error errors event events frequency history info limit limits list log logs note
-    notes option options plan policies policy rate reason reasons request requests result results schedule setting settings state status
-    time times window windows
+    conflict conflicts count counts date detail details error errors event events frequency history
+    info limit limits list log logs note notes option options plan policies policy rate reason
+    reasons request requests result results schedule setting settings state status time times window
+    windows
 """)
 DETERMINERS = word_set("the a an my our your this that these those all it them new every each")
 
 # Where a clause of its own begins after a comma or an "and".
 CLAUSE_STARTS = word_set("""
-    are can check compare count could create delete deploy describe did do does explain fetch find get give has have how inspect is list
-    look lookup open ping please query resolve restart rollback run scale search send show sync tell test update verify was were what
-    whats when where whether which who whose why will would add remove close assign merge post trigger analyse analyze summarise summarize
-    calculate compute determine identify report write draft translate generate buy book plan convert remind
+    are can check compare count could create delete deploy describe did do does explain fetch find
+    get give has have how inspect is list look lookup open ping please query resolve restart
+    rollback run scale search send show sync tell test update verify was were what whats when where
+    whether which who whose why will would add remove close assign merge post trigger analyse
+    analyze summarise summarize calculate compute determine identify report write draft translate
+    generate buy book plan convert remind
 """)
 QUESTION_STARTS = word_set("is are was were does do did has have can could will would should")
 QUESTION_WORDS = QUESTION_STARTS | word_set("what which who whose whom how when where why")
@@ -194,12 +209,31 @@ CAPABILITY_QUESTIONS = (
 
 # Ports that people call by the service behind them.
 SERVICES: dict[str, int] = {
-    "ssh": 22, "ftp": 21, "smtp": 25, "http": 80, "https": 443, "ldap": 389, "ldaps": 636, "imap": 143, "rdp": 3389,
-    "mysql": 3306, "postgres": 5432, "postgresql": 5432, "redis": 6379, "mongodb": 27017, "kafka": 9092, "rabbitmq": 5672,
-    "elasticsearch": 9200, "etcd": 2379, "kubelet": 10250, "prometheus": 9090, "memcached": 11211,
-}  # fmt: skip
+    "ssh": 22,
+    "ftp": 21,
+    "smtp": 25,
+    "http": 80,
+    "https": 443,
+    "ldap": 389,
+    "ldaps": 636,
+    "imap": 143,
+    "rdp": 3389,
+    "mysql": 3306,
+    "postgres": 5432,
+    "postgresql": 5432,
+    "redis": 6379,
+    "mongodb": 27017,
+    "kafka": 9092,
+    "rabbitmq": 5672,
+    "elasticsearch": 9200,
+    "etcd": 2379,
+    "kubelet": 10250,
+    "prometheus": 9090,
+    "memcached": 11211,
+}
 
 # Endings of file names, which otherwise look like host names.
 FILE_ENDINGS = word_set(
-    "yaml yml json py md txt log conf cfg xml csv pdf png jpg jpeg gif svg toml ini lock exe html js ts tsx go rs java tf zip gz"
+    "yaml yml json py md txt log conf cfg xml csv pdf png jpg jpeg gif svg toml ini lock exe html js ts tsx "
+    "go rs java tf zip gz"
 )

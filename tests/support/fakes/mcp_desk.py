@@ -1,4 +1,6 @@
-"""An MCP server on stdio for agents whose work must be the same wherever they run: what it finds follows from its seal alone.
+"""An MCP server on stdio for agents whose work must be the same wherever they run.
+
+What it finds follows from its seal alone.
 
 Standard library only, so that it starts at once. The seal is a variable: whoever lacks it gets other answers.
 """
@@ -53,28 +55,28 @@ def _send(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _text(said: str, **more: Any) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": said}], **more}
+def _text(content: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": content}], **more}
 
 
 def _call(params: dict[str, Any]) -> dict[str, Any]:
-    given = params.get("arguments") or {}
+    arguments = params.get("arguments") or {}
     match params["name"]:
         case "look":
-            return _text(f"{given['at']}: count={found(given['at'], SEAL)}")
+            return _text(f"{arguments['at']}: count={found(arguments['at'], SEAL)}")
         case "walk":
             token = (params.get("_meta") or {}).get("progressToken")
-            for step in range(1, given["steps"] + 1):
-                told = {
+            for step in range(1, arguments["steps"] + 1):
+                progress = {
                     "progressToken": token,
                     "progress": step,
-                    "total": given["steps"],
+                    "total": arguments["steps"],
                     "message": f"step {step}",
                 }
-                _send({"method": "notifications/progress", "params": told})
-            return _text(f"walked {given['steps']}")
+                _send({"method": "notifications/progress", "params": progress})
+            return _text(f"walked {arguments['steps']}")
         case _:
-            return _text(str(given.get("text")), isError=True)
+            return _text(str(arguments.get("text")), isError=True)
 
 
 def _result(request: dict[str, Any]) -> dict[str, Any]:
@@ -97,6 +99,6 @@ def _result(request: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "id" in asked and "method" in asked:
-            _send({"id": asked["id"], "result": _result(asked)})
+        request = json.loads(line)
+        if "id" in request and "method" in request:
+            _send({"id": request["id"], "result": _result(request)})

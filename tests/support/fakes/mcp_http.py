@@ -1,4 +1,4 @@
-"""An MCP server over HTTP whose every byte is the test's choice: it answers properly until it is told to do something else."""
+"""An MCP server over HTTP whose every byte is the test's choice; by default it answers properly."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ class Exchange:
 
 @dataclass
 class HttpServer:
-    """`behaviours` maps a JSON-RPC method, or `GET` and `DELETE`, to what happens instead of a proper answer."""
+    """`behaviours` maps a JSON-RPC method, or `GET` and `DELETE`, to what replaces a proper answer."""
 
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
     seen: list[Exchange] = field(default_factory=list)

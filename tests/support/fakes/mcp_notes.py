@@ -1,8 +1,9 @@
-"""An MCP server on stdio whose tools say in every way what they do to the world, and which writes down each call before it answers.
+"""An MCP server on stdio with tools of all annotations; it writes down each call before it answers.
 
     python mcp_notes.py CALLS_FILE
 
-Standard library only, so that it starts at once. A call is a line of JSON in the file: whoever reads it knows what really arrived.
+Standard library only, so that it starts at once. A call is a line of JSON in the file, which shows what
+really arrived.
 """
 
 import json
@@ -30,14 +31,14 @@ TOOLS = [
 ]
 
 
-def _called(calls: Path, name: str, given: dict[str, Any]) -> dict[str, Any] | None:
+def _call_tool(calls: Path, name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
     """The result; the first call of `hold_note` gets none."""
     before = calls.read_text(encoding="utf-8") if calls.exists() else ""
     with calls.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"tool": name, **given}) + "\n")
+        file.write(json.dumps({"tool": name, **arguments}) + "\n")
     if name == "hold_note" and name not in before:
         return None
-    return {"content": [{"type": "text", "text": json.dumps({"done": f"{name} {given.get('note')}"})}]}
+    return {"content": [{"type": "text", "text": json.dumps({"done": f"{name} {arguments.get('note')}"})}]}
 
 
 def _result(calls: Path, request: dict[str, Any]) -> dict[str, Any] | None:
@@ -53,14 +54,17 @@ def _result(calls: Path, request: dict[str, Any]) -> dict[str, Any] | None:
         case "tools/list":
             return {"tools": TOOLS}
         case "tools/call":
-            return _called(calls, params["name"], params.get("arguments") or {})
+            return _call_tool(calls, params["name"], params.get("arguments") or {})
         case _:
             return {}
 
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "id" in asked and "method" in asked and (result := _result(Path(sys.argv[1]), asked)) is not None:
-            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}) + "\n")
+        request = json.loads(line)
+        if "id" not in request or "method" not in request:
+            continue
+        result = _result(Path(sys.argv[1]), request)
+        if result is not None:
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}) + "\n")
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""An MCP server on stdio written by hand, so that it starts at once and can misbehave in every way a test wants.
+"""An MCP server on stdio written by hand: it starts at once and can misbehave in every way a test wants.
 
     python mcp_raw.py [--misbehave] …
 
@@ -72,11 +72,11 @@ def send(message: dict[str, Any]) -> None:
         sys.stdout.flush()
 
 
-def text(said: str, **more: Any) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": said}], **more}
+def text(content: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": content}], **more}
 
 
-def listed() -> list[Any]:
+def list_tools() -> list[Any]:
     tools: list[Any] = [{"name": name, **tool} for name, tool in TOOLS.items() if name not in _removed]
     tools += [{"name": name, "inputSchema": OPEN} for name in sorted(_added)]
     return [*tools, {"description": "has no name"}]
@@ -84,20 +84,21 @@ def listed() -> list[Any]:
 
 def page(cursor: str | None) -> dict[str, Any]:
     """Two pages, since clients tend to forget the second."""
-    tools, half = listed(), 5
+    tools = list_tools()
+    half = 5
     return {"tools": tools[half:]} if cursor else {"tools": tools[:half], "nextCursor": "more"}
 
 
 def call(
-    name: str, given: dict[str, Any], request: dict[str, Any], options: argparse.Namespace
+    name: str, arguments: dict[str, Any], request: dict[str, Any], options: argparse.Namespace
 ) -> dict[str, Any] | None:
-    known = (name in TOOLS and name not in _removed) or name in _added
-    if not known:
+    exists = (name in TOOLS and name not in _removed) or name in _added
+    if not exists:
         return text(f"Unknown tool: {name}", isError=True)
     match name:
         case "echo":
             time.sleep(random.random() * 0.05)
-            return text(given["value"])
+            return text(arguments["value"])
         case "who" | "read_who":
             return text(json.dumps({"pid": os.getpid(), "token": TOKEN}))
         case "hang":
@@ -109,43 +110,43 @@ def call(
             mark(options, "dying")
             os._exit(7)
         case "fail":
-            return text(given["text"], isError=True)
+            return text(arguments["text"], isError=True)
         case "reply":
-            return given["result"]
+            return arguments["result"]
         case "nonsense":
             return {"content": "not a list", "isError": {"neither": True}}
         case "count":
-            return count(given, request)
+            return count(arguments, request)
         case "mirror":
-            return text(json.dumps(given))
+            return text(json.dumps(arguments))
         case "environment":
             return text(json.dumps(dict(os.environ)))
         case "say":
-            sys.stderr.write(given["text"])
+            sys.stderr.write(arguments["text"])
             sys.stderr.flush()
             return text("said")
         case "withdrawn":
             return text(json.dumps(_cancelled))
         case "change":
-            _added.update(given.get("add", []))
-            _removed.update(given.get("remove", []))
-            if not given.get("quietly"):
+            _added.update(arguments.get("add", []))
+            _removed.update(arguments.get("remove", []))
+            if not arguments.get("quietly"):
                 send({"method": "notifications/tools/list_changed"})
             return text("changed")
         case _:
             return text(name)
 
 
-def count(given: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+def count(arguments: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     token = request["params"].get("_meta", {}).get("progressToken")
-    for step in range(1, given["to"] + 1):
-        time.sleep(given.get("every", 0))
+    for step in range(1, arguments["to"] + 1):
+        time.sleep(arguments.get("every", 0))
         if token is not None:
             params = {
                 "progressToken": token,
                 "progress": step,
-                "total": given["to"],
-                "message": f"{given.get('text', 'step')} {step}",
+                "total": arguments["to"],
+                "message": f"{arguments.get('text', 'step')} {step}",
             }
             send({"method": "notifications/progress", "params": params})
     return text("with progress" if token is not None else "without progress")
@@ -246,8 +247,8 @@ def main() -> None:
         time.sleep(0.05)
 
 
-def fail_at_start(said: str) -> int:
-    sys.stderr.write(said + "\n")
+def fail_at_start(message: str) -> int:
+    sys.stderr.write(message + "\n")
     return 3
 
 

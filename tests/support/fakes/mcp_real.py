@@ -1,6 +1,6 @@
 """An MCP server made with the protocol's own library, on stdio or on streamable HTTP.
 
-python mcp_real.py [--port-file FILE]     with a file: HTTP on a free loopback port, whose number is written there
+python mcp_real.py [--port-file FILE]     with a file: HTTP on a free loopback port, written there
 """
 
 import argparse

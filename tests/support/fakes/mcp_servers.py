@@ -25,9 +25,9 @@ LONG = 30.0  # for waiting: no test takes this long unless it fails
 
 def raw_stdio_server(*options: str, marks: Path | None = None, **env: str) -> McpServer:
     """The hand-written server on stdio; without site packages it starts at once."""
-    placed = ("--marks", str(marks)) if marks else ()
+    mark_options = ("--marks", str(marks)) if marks else ()
     return McpServer(
-        command=sys.executable, args=("-S", str(FAKES / "mcp_raw.py"), *options, *placed), env=env
+        command=sys.executable, args=("-S", str(FAKES / "mcp_raw.py"), *options, *mark_options), env=env
     )
 
 
@@ -50,17 +50,17 @@ def child_test_environment(tmp_path: Path, **more: str) -> dict[str, str]:
 def list_processes(tmp_path: Path) -> dict[int, str]:
     """The living processes that were started with these surroundings, with their commands."""
     need("/proc", Path("/proc/self/environ").exists(), "processes are counted there")
-    wanted = f"TMPDIR={tmp_path}".encode()
-    found: dict[int, str] = {}
+    marker = f"TMPDIR={tmp_path}".encode()
+    commands: dict[int, str] = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+            if marker in (folder / "environ").read_bytes().split(b"\0"):
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if "\nState:\tZ" not in (folder / "status").read_text():
-                    found[int(folder.name)] = command
-    return found
+                    commands[int(folder.name)] = command
+    return commands
 
 
 def list_server_pids(tmp_path: Path) -> list[int]:
@@ -70,10 +70,10 @@ def list_server_pids(tmp_path: Path) -> list[int]:
 async def until(done: Callable[[], Any], what: str = "it") -> Any:
     """Waits for something true, with a limit."""
     deadline = time.monotonic() + LONG
-    while not (found := done()):
+    while not (result := done()):
         assert time.monotonic() < deadline, f"{what} did not happen in {LONG} s"
         await asyncio.sleep(0.01)
-    return found
+    return result
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""MCP servers on stdio: one session for many calls, and what happens when a server dies, hangs, lies or changes."""
+"""MCP servers on stdio: one session for many calls, and servers that die, hang, lie or change."""
 
 import asyncio
 import json
@@ -16,8 +16,13 @@ import uvloop
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.mcp_client import orphan_reaper as mcp_guard
-from ai_platform_engineering.mcp_client.server import McpCallLost, McpToolFailed, McpToolGone, McpUnavailable
+from ai_platform_engineering.mcp_client import orphan_reaper
+from ai_platform_engineering.mcp_client.mcp_errors import (
+    McpCallLost,
+    McpToolFailed,
+    McpToolGone,
+    McpUnavailable,
+)
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from tests.support.fakes.mcp_servers import (
     LONG,
@@ -33,22 +38,22 @@ from tests.support.fakes.mcp_servers import (
 
 
 async def who(tool: Any) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(await tool.ainvoke({}))
-    return told
+    identity: dict[str, Any] = json.loads(await tool.ainvoke({}))
+    return identity
 
 
-# --- one session -----------------------------------------------------------------------------------------------------
+# --- one session ----------------------------------------------------------------------------------
 
 
 async def test_a_server_is_started_once_for_everybody_with_its_credentials(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
-        found = await asyncio.gather(
+        tool_lists = await asyncio.gather(
             *(sessions.tools(f"agent{number}", raw_stdio_server()) for number in range(3))
         )
         other = await sessions.tools("other", raw_stdio_server(API_TOKEN="another"))
-        told = [await who(by_name(tools)["who"]) for tools in [*found, other]]
-        assert len({one["token"] for one in told[:3]}) == 1
-        assert told[3]["token"] != told[0]["token"]
+        identities = [await who(by_name(tools)["who"]) for tools in [*tool_lists, other]]
+        assert len({identity["token"] for identity in identities[:3]}) == 1
+        assert identities[3]["token"] != identities[0]["token"]
         assert len(list_server_pids(tmp_path)) == 2
 
 
@@ -100,7 +105,7 @@ async def test_an_unused_session_is_closed_and_opened_again(tmp_path: Path) -> N
         assert (await who(tool))["token"] != first["token"]
 
 
-# --- servers that die ------------------------------------------------------------------------------------------------
+# --- servers that die -----------------------------------------------------------------------------
 
 
 async def test_a_killed_server_is_back_with_the_next_call(tmp_path: Path) -> None:
@@ -200,10 +205,10 @@ async def test_a_broken_server_costs_only_its_own_tools(tmp_path: Path) -> None:
         together = asyncio.create_task(sessions.agent_tools(servers))
         assert len(await who(by_name(await good)["who"])) == 2
         assert not together.done()
-        found = await together
-        assert {tool.metadata["server"] for tool in found.tools if tool.metadata} == {"good"}
-        assert found.instructions == {"good": "Ask anything."}
-        assert found.problems == {
+        agent_tools = await together
+        assert {tool.metadata["server"] for tool in agent_tools.tools if tool.metadata} == {"good"}
+        assert agent_tools.instructions == {"good": "Ask anything."}
+        assert agent_tools.problems == {
             "gone": "it exited with code 3: bad luck",
             "mute": "it did not answer in 2 seconds",
             "mad": "it did not answer in 2 seconds; what it writes to its output is not MCP",
@@ -227,7 +232,7 @@ async def test_a_server_that_took_long_to_fail_is_left_alone_for_a_while(tmp_pat
         assert len(list(tmp_path.glob("pid-*"))) == 1
 
 
-# --- servers that are slow or hang -----------------------------------------------------------------------------------
+# --- servers that are slow or hang ----------------------------------------------------------------
 
 
 async def test_everybody_waits_for_one_slow_start(tmp_path: Path) -> None:
@@ -236,8 +241,8 @@ async def test_everybody_waits_for_one_slow_start(tmp_path: Path) -> None:
         listings = [asyncio.create_task(sessions.tools("slow", server)) for _ in range(5)]
         await until(lambda: sessions.state("slow", server).status == "starting")
         listings[0].cancel()  # one that gives up does not end it for the others
-        found = await asyncio.gather(*listings[1:])
-        assert {tuple(by_name(tools)) for tools in found} == {tuple(by_name(found[0]))}
+        tool_lists = await asyncio.gather(*listings[1:])
+        assert {tuple(by_name(tools)) for tools in tool_lists} == {tuple(by_name(tool_lists[0]))}
         assert len(list_server_pids(tmp_path)) == 1
 
 
@@ -246,7 +251,8 @@ async def test_a_call_that_hangs_is_given_up_and_disturbs_no_other(tmp_path: Pat
         tools = by_name(await sessions.tools("raw", raw_stdio_server()))
         first = await who(tools["who"])
         hanging = asyncio.create_task(tools["hang"].ainvoke({}))
-        # In progress when the other one is given up, and for longer than that one had: it keeps giving signs of life.
+        # In progress when the other one is given up, and for longer than that one had: it keeps reporting
+        # progress.
         counting = asyncio.create_task(tools["count"].ainvoke({"to": 4, "every": 0.6}))
         with pytest.raises(McpCallLost, match="gave no answer in 1 seconds"):
             await hanging
@@ -275,9 +281,9 @@ async def test_a_cancelled_caller_is_gone_at_once_and_the_server_is_told(tmp_pat
             await calls[0]
         assert not calls[1].done()
         for _ in range(1000):
-            if told := json.loads(await tools["withdrawn"].ainvoke({})):
+            if cancellations := json.loads(await tools["withdrawn"].ainvoke({})):
                 break
-        assert told == ["the caller has gone"]
+        assert cancellations == ["the caller has gone"]
         calls[1].cancel()
 
 
@@ -305,7 +311,7 @@ def test_answers_to_cancelled_calls_disturb_no_other(tmp_path: Path) -> None:
     uvloop.run(main())  # where the library's session breaks most easily; it is also what the server runs on
 
 
-# --- servers that lie ------------------------------------------------------------------------------------------------
+# --- servers that lie -----------------------------------------------------------------------------
 
 
 async def test_other_lines_between_the_messages_are_skipped(
@@ -341,7 +347,7 @@ async def test_answers_that_are_failures(tmp_path: Path) -> None:
         assert len(await who(tools["who"])) == 2
 
 
-# --- servers that change ---------------------------------------------------------------------------------------------
+# --- servers that change --------------------------------------------------------------------------
 
 
 async def test_a_changed_list_of_tools_is_noticed(tmp_path: Path) -> None:
@@ -368,7 +374,7 @@ async def test_a_tool_that_vanished_without_a_word_is_explained(tmp_path: Path) 
             await tools["who"].ainvoke({})
 
 
-# --- the end ---------------------------------------------------------------------------------------------------------
+# --- the end --------------------------------------------------------------------------------------
 
 
 async def test_closing_ends_stubborn_servers_and_their_children_and_calls_under_way(tmp_path: Path) -> None:
@@ -389,20 +395,21 @@ async def test_closing_ends_stubborn_servers_and_their_children_and_calls_under_
         await tools["who"].ainvoke({})
 
 
-# Forks one process per way to die, so that the libraries are loaded once. Each starts an ordinary server, one that neither the end of
-# its input nor SIGTERM ends and that has a child, and one that has not answered yet.
+# Forks one process per way to die, so that the libraries are loaded once. Each starts an ordinary server, one
+# that neither the end of its input nor SIGTERM ends and that has a child, and one that has not answered yet.
 PARENTS = """
 import asyncio, os, sys
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client import protocol
-from ai_platform_engineering.mcp_client import orphan_reaper as mcp_guard
+from ai_platform_engineering.mcp_client import orphan_reaper
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 
 OPTIONS = (), ("--stubborn", "--helper"), ("--hang", "--sign", "mute")
 
 async def main(arguments):
     sessions = McpSessionPool(environment={**os.environ, "TMPDIR": os.getcwd()})
-    plain, stubborn, mute = (McpServer(command=sys.executable, args=(*arguments, *options)) for options in OPTIONS)
+    servers = [McpServer(command=sys.executable, args=(*arguments, *options)) for options in OPTIONS]
+    plain, stubborn, mute = servers
     await asyncio.gather(sessions.tools("plain", plain), sessions.tools("stubborn", stubborn))
     starting = asyncio.create_task(sessions.tools("mute", mute))
     while not os.path.exists("mute"):
@@ -452,22 +459,22 @@ async def test_whatever_ends_us_no_server_is_left(tmp_path: Path) -> None:
 
 def test_a_server_that_we_could_not_register_any_more_is_ended_too(tmp_path: Path) -> None:
     """We may be killed between the start of a server and the moment in which we know its process."""
-    guard = subprocess.Popen([sys.executable, "-I", "-S", mcp_guard.__file__], stdin=subprocess.PIPE)
+    reaper = subprocess.Popen([sys.executable, "-I", "-S", orphan_reaper.__file__], stdin=subprocess.PIPE)
     mark, other = uuid.uuid4().hex, uuid.uuid4().hex
     started = [
         subprocess.Popen(
             ["sleep", "600"],
-            env={"PATH": os.environ["PATH"], mcp_guard.MARK_VARIABLE: one},
+            env={"PATH": os.environ["PATH"], orphan_reaper.MARK_VARIABLE: process_mark},
             start_new_session=True,
         )
-        for one in (mark, other)
+        for process_mark in (mark, other)
     ]
     try:
-        assert guard.stdin is not None
-        guard.stdin.write(f"?{other}\n+{started[1].pid} {other}\n-{started[1].pid}\n?{mark}\n".encode())
-        guard.stdin.close()
+        assert reaper.stdin is not None
+        reaper.stdin.write(f"?{other}\n+{started[1].pid} {other}\n-{started[1].pid}\n?{mark}\n".encode())
+        reaper.stdin.close()
         assert started[0].wait(timeout=LONG) == -signal.SIGTERM
-        guard.wait(timeout=LONG)
+        reaper.wait(timeout=LONG)
         assert (
             started[1].poll() is None
         )  # it was said to have ended: whoever has its number now is a stranger
@@ -477,7 +484,7 @@ def test_a_server_that_we_could_not_register_any_more_is_ended_too(tmp_path: Pat
             process.wait()
 
 
-# --- what goes in and out --------------------------------------------------------------------------------------------
+# --- what goes in and out -------------------------------------------------------------------------
 
 
 async def test_a_server_gets_its_own_variables_and_none_of_our_keys(tmp_path: Path) -> None:
@@ -489,8 +496,8 @@ async def test_a_server_gets_its_own_variables_and_none_of_our_keys(tmp_path: Pa
     }
     async with open_sessions(tmp_path, environment=ours) as sessions:
         tools = by_name(await sessions.tools("raw", raw_stdio_server(REGION="here")))
-        given = json.loads(await tools["environment"].ainvoke({}))
-    assert given.keys() - {"LC_CTYPE", "CAIPE_MCP_START"} == {
+        environment = json.loads(await tools["environment"].ainvoke({}))
+    assert environment.keys() - {"LC_CTYPE", "CAIPE_MCP_START"} == {
         "PATH",
         "HOME",
         "TMPDIR",
@@ -498,7 +505,7 @@ async def test_a_server_gets_its_own_variables_and_none_of_our_keys(tmp_path: Pa
         "LC_ALL",
         "REGION",
     }
-    assert given["REGION"] == "here"
+    assert environment["REGION"] == "here"
 
 
 async def test_secrets_of_a_server_reach_neither_log_nor_error_nor_model(
@@ -509,9 +516,9 @@ async def test_secrets_of_a_server_reach_neither_log_nor_error_nor_model(
     env = {"API_TOKEN": token, "DB_URL": f"postgres://me:{password}@db/x", "PLACE": "an ordinary value"}
     async with open_sessions(tmp_path) as sessions:
         tools = by_name(await sessions.tools("raw", raw_stdio_server(**env)))
-        said = await tools["environment"].ainvoke({})
-        assert "an ordinary value" in said
-        assert "***" in said
+        environment = await tools["environment"].ainvoke({})
+        assert "an ordinary value" in environment
+        assert "***" in environment
         await tools["say"].ainvoke({"text": f"using {token}\nand {password}\n"})
         with pytest.raises(McpToolFailed) as error:
             await tools["fail"].ainvoke({"text": f"{token} was refused"})
@@ -523,8 +530,8 @@ async def test_secrets_of_a_server_reach_neither_log_nor_error_nor_model(
                 raw_stdio_server("--exit", f"bad token {token} or {option}", "--api-token", option, **env),
             )
         await until(lambda: "mcp raw says: using ***" in caplog.text, "the log")
-        assert token not in said + caplog.text + repr(sessions.states())
-        assert password not in said + caplog.text
+        assert token not in environment + caplog.text + repr(sessions.states())
+        assert password not in environment + caplog.text
     assert capfd.readouterr() == ("", "")
 
 

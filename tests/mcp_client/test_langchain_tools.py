@@ -1,4 +1,4 @@
-"""What a model gets of MCP servers: names, schemas, policy, results, progress; and the tool lists kept on disk."""
+"""MCP tools for a model: names, schemas, policy, results, progress; and the tool lists on disk."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ai_platform_engineering.core.agent_definition import McpServer, ToolPolicy
 from ai_platform_engineering.core.events import ToolFinished, ToolProgress
-from ai_platform_engineering.mcp_client.server import McpToolGone
+from ai_platform_engineering.mcp_client.mcp_errors import McpToolGone
 from tests.conftest import ROOT
 from tests.support.fakes.mcp_raw import PNG, TOOLS
 from tests.support.fakes.mcp_servers import (
@@ -34,7 +34,7 @@ def meta(tool: BaseTool) -> dict[str, Any]:
     return dict(tool.metadata or {})
 
 
-# --- what is offered -------------------------------------------------------------------------------------------------
+# --- what is offered ------------------------------------------------------------------------------
 
 
 async def test_a_tool_is_described_as_its_server_does(tmp_path: Path) -> None:
@@ -120,18 +120,18 @@ async def test_half_a_character_in_an_argument_breaks_nothing(tmp_path: Path) ->
 
 
 async def test_arguments_may_have_any_name(tmp_path: Path) -> None:
-    given = {
+    arguments = {
         name: uuid.uuid4().hex
         for name in ("config", "runtime", "run_manager", "callbacks", "self", "arguments", "call_id", "état")
     }
     async with open_sessions(tmp_path) as sessions:
         mirror = by_name(await sessions.tools("raw", raw_stdio_server()))["mirror"]
-        assert json.loads(await mirror.ainvoke(given)) == given
-        message = await mirror.ainvoke({"type": "tool_call", "id": "c1", "name": "mirror", "args": given})
-        assert json.loads(message.content) == given
+        assert json.loads(await mirror.ainvoke(arguments)) == arguments
+        message = await mirror.ainvoke({"type": "tool_call", "id": "c1", "name": "mirror", "args": arguments})
+        assert json.loads(message.content) == arguments
 
 
-# --- results ---------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 STRUCTURED = {"depth": 3, "name": "é"}
 
@@ -197,20 +197,20 @@ async def test_a_failure_and_progress_reach_the_events_of_a_run(tmp_path: Path) 
         async with supervisor(
             outer, agents=[agent("counter", inner, tools["count"], tools["fail"])]
         ) as client:
-            seen = await client.ask("Count!")
+            stream = await client.ask("Count!")
         assert (
             await tools["count"].ainvoke({"to": 3}) == "with progress"
         )  # asked for as a sign of life, shown to nobody
-    progress = [event for event in seen.events if isinstance(event, ToolProgress)]
+    progress = [event for event in stream.events if isinstance(event, ToolProgress)]
     assert progress
     assert {(event.call_id, event.tool, event.agent) for event in progress} == {("c0/c1", "count", "counter")}
     assert (progress[-1].text, progress[-1].done, progress[-1].total) == (f"{words} 3", 3, 3)
-    ended = {event.call_id: event for event in seen.events if isinstance(event, ToolFinished)}
+    ended = {event.call_id: event for event in stream.events if isinstance(event, ToolFinished)}
     assert (ended["c0/c2"].outcome, ended["c0/c2"].error) == ("error", f"fail failed: no {words}")
     assert ended["c0/c1"].outcome == "ok"
 
 
-# --- the cache -------------------------------------------------------------------------------------------------------
+# --- the cache ------------------------------------------------------------------------------------
 
 
 async def remember(tmp_path: Path, server: McpServer) -> Path:
@@ -240,9 +240,9 @@ async def test_tools_that_were_seen_before_are_offered_without_a_process(tmp_pat
 
 async def test_what_was_kept_is_renewed_after_the_first_use(tmp_path: Path) -> None:
     file = await remember(tmp_path, raw_stdio_server())
-    kept = json.loads(file.read_text())
-    kept["tools"] = [{**kept["tools"][0], "name": "long_gone"}, *kept["tools"][1:]]
-    file.write_text(json.dumps(kept))
+    stored_list = json.loads(file.read_text())
+    stored_list["tools"] = [{**stored_list["tools"][0], "name": "long_gone"}, *stored_list["tools"][1:]]
+    file.write_text(json.dumps(stored_list))
     async with open_sessions(tmp_path, cache_dir=file.parent) as sessions:
         old = by_name(sessions.cached_tools("raw", raw_stdio_server()) or [])
         assert "long_gone" in old
@@ -261,7 +261,8 @@ async def test_what_was_kept_is_renewed_after_the_first_use(tmp_path: Path) -> N
 async def test_the_protocols_library_is_loaded_only_when_a_server_is_used(tmp_path: Path) -> None:
     file = await remember(tmp_path, raw_stdio_server())
     script = (
-        "import sys; from pathlib import Path; from ai_platform_engineering.core.agent_definition import McpServer\n"
+        "import sys; from pathlib import Path\n"
+        "from ai_platform_engineering.core.agent_definition import McpServer\n"
         "from ai_platform_engineering.mcp_client.session_pool import McpSessionPool\n"
         "sessions = McpSessionPool(cache_dir=Path(sys.argv[1]), environment={})\n"
         "tools = sessions.cached_tools('raw', McpServer(command=sys.executable, args=tuple(sys.argv[2:])))\n"
@@ -276,8 +277,8 @@ async def test_the_protocols_library_is_loaded_only_when_a_server_is_used(tmp_pa
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    told, _ = await process.communicate()
-    assert told.decode().split() == [str(len(TOOLS)), "False"]
+    output, _ = await process.communicate()
+    assert output.decode().split() == [str(len(TOOLS)), "False"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"tools": [{"name": 3}]}', bytes(range(256))])

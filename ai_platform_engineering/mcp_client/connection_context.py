@@ -1,0 +1,43 @@
+"""What all connections of a process share: time limits, the environment, the reaper of orphans."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ai_platform_engineering.mcp_client.server_process import OrphanReaper
+
+ProgressCallback = Callable[[float, float | None, str | None], None]
+"""Takes the progress of a call: how much is done, of how much, and a text."""
+
+
+@dataclass(frozen=True)
+class McpLimits:
+    """Time limits, in seconds."""
+
+    connect: float = 30.0
+    call: float = 60.0
+    """Without a sign of life from the server."""
+    idle: float = 900.0
+    """Without use before a session is closed; 0 for never."""
+    backoff: float = 60.0
+    """The longest wait between two starts."""
+
+    @property
+    def longest_call(self) -> float:
+        """Progress prolongs a call, but not for ever."""
+        return 10 * self.call
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionContext:
+    """What every connection of a process has in common."""
+
+    limits: McpLimits
+    environment: Mapping[str, str]
+    reaper: OrphanReaper
+
+
+@dataclass(slots=True)
+class OutgoingRequest:
+    """A request on its way; it has an id as soon as it was handed to the transport."""
+
+    request_id: str | int | None = None
