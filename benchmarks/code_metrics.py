@@ -1,4 +1,4 @@
-"""`make metrics`: how dense and how plainly named the code is, beside two libraries of the field that are installed anyway.
+"""`make metrics`: density and vague names of the code, compared with starlette and a2a.
 
 .venv/bin/python -m benchmarks.code_metrics
 .venv/bin/python -m benchmarks.code_metrics --by-package
@@ -17,7 +17,8 @@ OURS = ROOT / "ai_platform_engineering"
 ANCHORS = ("starlette", "a2a")
 GENERATED = ("_pb2.py", "_pb2_grpc.py")  # protobuf's output is nobody's style
 VAGUE = frozenset(
-    "found one given said known told kept taken asked wanted shown held left whole things gone seen made meant".split()
+    "found one given said known told kept taken asked wanted shown held left whole things"
+    " gone seen made meant".split()
 )
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -51,7 +52,7 @@ def is_wide_assignment(node: ast.AST) -> bool:
 
 
 def is_dense(comprehension: ast.AST) -> bool:
-    """A comprehension that needs a second reading: two loops, two conditions, or a condition inside its value."""
+    """Whether a comprehension has two loops, two conditions, or a condition or comprehension inside."""
     generators: list[ast.comprehension] = getattr(comprehension, "generators", [])
     if len(generators) > 1:
         return True
@@ -147,10 +148,9 @@ def print_packages() -> None:
             continue
         rates = (m.conditional_expressions, m.comprehensions, m.dense_comprehensions)
         cells = "".join(f"{m.rate(count):>7.1f}" for count in rates)
+        cells += f"{m.wide_assignments:>6}{m.rate(m.vague_locals):>7.1f}{m.characters / m.lines:>7.1f}"
         name = str(folder.relative_to(ROOT)).removeprefix("ai_platform_engineering/")
-        print(
-            f"{name:52}{m.lines:>7}{cells}{m.wide_assignments:>6}{m.rate(m.vague_locals):>7.1f}{m.characters / m.lines:>7.1f}"
-        )
+        print(f"{name:52}{m.lines:>7}{cells}")
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""Conversations at once, stored on SQLite against kept in memory: turns per second of both, in one run, and their ratio.
+"""Turns per second of concurrent conversations: storage on SQLite against storage in memory, and their ratio.
 
     .venv/bin/python -m benchmarks.conversations [--conversations 50] [--turns 6] [--rounds 2]
 
-Each storage has a supervisor process of its own, started as people start it. The load and the model's scripted provider are in this
-process, so that both storages have the same surroundings; the rounds alternate. Half of the turns answer at once, half delegate to an
-agent that calls a tool. Nothing leaves loopback.
+Each storage has a supervisor process of its own, started as people start it. The load and the scripted
+model provider are in this process, so that both storages have the same environment; the rounds alternate.
+Half of the turns answer at once, half delegate to an agent that calls a tool. Nothing leaves loopback.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from tests.support.fakes.script import Book, Call, Say, Script, Turn
 
 SERVER = str(Path(sys.executable).parent / "platform-engineer")
 STORAGES = ("memory", "sqlite")
-ASKED = 0.6
+MIN_RATIO = 0.6
 NETWORK = "10.0.0.0/24"
 MODEL = Book(
     {
@@ -38,7 +38,8 @@ MODEL = Book(
             ),
             Turn(
                 Say(
-                    "The network has 256 addresses, of which 254 can be given to hosts. That was all for {{user}}"
+                    "The network has 256 addresses, of which 254 can be given to hosts."
+                    " That was all for {{user}}"
                 )
             ),
         ),
@@ -72,7 +73,7 @@ async def main(conversations: int, turns: int, rounds: int) -> None:
         each = ", ".join(f"{conversations * turns / took:.1f}" for took in seconds[storage])
         print(f"{storage:7} {rate:6.1f} turns/s   (rounds: {each})")
     ratio, what = rates["sqlite"] / rates["memory"], f"{conversations} conversations of {turns} turns"
-    print(f"ratio   {ratio:6.2f}   (asked: at least {ASKED}); {what}, no error")
+    print(f"ratio   {ratio:6.2f}   (asked: at least {MIN_RATIO}); {what}, no error")
 
 
 async def load(url: str, conversations: int, turns: int) -> None:
@@ -83,12 +84,12 @@ async def load(url: str, conversations: int, turns: int) -> None:
 
 
 async def converse(client: A2AClient, number: int, turns: int) -> None:
-    talk = ClientConversation()
+    conversation = ClientConversation()
     for turn in range(turns):
-        text = f"{'Look' if (number + turn) % 2 else 'Say'} {talk.context_id} {turn}"
-        seen = fold([event async for event in client.ask(text, talk)])
-        if seen.state != "completed" or text not in (seen.answer or ""):
-            raise SystemExit(f"{text}: {seen.state}, {seen.error or seen.answer}")
+        text = f"{'Look' if (number + turn) % 2 else 'Say'} {conversation.context_id} {turn}"
+        transcript = fold([event async for event in client.ask(text, conversation)])
+        if transcript.state != "completed" or text not in (transcript.answer or ""):
+            raise SystemExit(f"{text}: {transcript.state}, {transcript.error or transcript.answer}")
 
 
 @contextlib.asynccontextmanager
@@ -110,13 +111,13 @@ async def supervisor(storage: str, model: str) -> AsyncIterator[str]:
         }
         process = await asyncio.create_subprocess_exec(SERVER, env=environment, cwd=home)
         try:
-            yield await ready(process, f"http://127.0.0.1:{port}/")
+            yield await wait_until_ready(process, f"http://127.0.0.1:{port}/")
         finally:
             process.terminate()
             await process.wait()
 
 
-async def ready(process: asyncio.subprocess.Process, url: str) -> str:
+async def wait_until_ready(process: asyncio.subprocess.Process, url: str) -> str:
     async with httpx.AsyncClient() as http, asyncio.timeout(60):
         while True:
             if process.returncode is not None:
@@ -132,5 +133,5 @@ if __name__ == "__main__":
     options.add_argument("--conversations", type=int, default=50)
     options.add_argument("--turns", type=int, default=6)
     options.add_argument("--rounds", type=int, default=2)
-    given = options.parse_args()
-    asyncio.run(main(given.conversations, given.turns, given.rounds))
+    arguments = options.parse_args()
+    asyncio.run(main(arguments.conversations, arguments.turns, arguments.rounds))

@@ -1,11 +1,13 @@
-"""Runs whose server is killed with SIGKILL: does each go on in the next process, with nothing lost and nothing done twice?
+"""Kills servers with SIGKILL: does each run go on in the next process, with nothing lost or done twice?
 
     .venv/bin/python benchmarks/crash.py [--kills 200] [--stratum mid-text] [--together 5] [--seed 1] [--keep]
 
-The server is `caipe serve` (for "paused for input" the same with one more tool, which asks), with an agent of its own whose tools are
-an MCP server on stdio, and another agent that is a service in another process. The model and the ledger, which holds runs at the point
-where they are to die and counts what is written, are in this process. A reader holds on across the kill. Several runs die with one
-kill; each counts. Nothing leaves loopback, and nothing is written but the databases of the servers, in a folder that is removed.
+The server is `caipe serve` (for "paused for input" the same with one more tool, which asks), with an
+in-process agent whose tools are an MCP server on stdio, and a remote agent in another process. This
+process has the model and the ledger, which holds runs at the point where they are killed and counts
+what is written. A reader reconnects after the kill. Several runs die with one kill; each counts.
+Nothing leaves loopback, and nothing is written but the databases of the servers, in a folder that is
+removed.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from tests.support.crash.checks import Verdict
 from tests.support.crash.stage import Stage, spread, staged
 from tests.support.crash.strata import STRATA, Stratum, one_kill
 
-WITHIN = 5.0  # seconds in which recovery is to begin
+MAX_RECOVERY_SECONDS = 5.0  # seconds in which recovery is to begin
 MINUTES = 60.0
 
 
@@ -55,7 +57,7 @@ async def kill(stage: Stage, row: Row, together: int, rng: random.Random) -> Non
             print(f"FAILED {row.stratum.name}, at {point}, {reader.tag}: {problem}", flush=True)
 
 
-async def measured(options: argparse.Namespace, folder: Path) -> list[Row]:
+async def kill_in_turn(options: argparse.Namespace, folder: Path) -> list[Row]:
     """One kill of each stratum in turn, until all have their number of runs or the time is over."""
     rng, until = random.Random(options.seed), time.monotonic() + options.minutes * 60
     chosen = [stratum for stratum in STRATA if options.stratum in (None, stratum.name)]
@@ -68,35 +70,39 @@ async def measured(options: argparse.Namespace, folder: Path) -> list[Row]:
     return rows
 
 
-def table(rows: Sequence[Row], together: int) -> None:
+def print_table(rows: Sequence[Row], together: int) -> None:
     print(f"{'killed':32} {'runs':>5} {'kills':>6} {'right':>6} {'unknown (written)':>18} {'failed':>7}")
-    for row in [*rows, total(rows)]:
+    for row in [*rows, sum_rows(rows)]:
         unknown = [verdict for verdict in row.verdicts if verdict.unknown and not verdict.wrong]
         right = len(row.verdicts) - row.failed - len(unknown)
-        said = f"{len(unknown)} ({sum(verdict.written for verdict in unknown)})"
-        print(
-            f"{row.stratum.name:32} {len(row.verdicts):5} {row.kills:6} {right:6} {said:>18} {row.failed:7}"
-        )
+        unknown_cell = f"{len(unknown)} ({sum(verdict.written for verdict in unknown)})"
+        counts = f"{len(row.verdicts):5} {row.kills:6} {right:6} {unknown_cell:>18} {row.failed:7}"
+        print(f"{row.stratum.name:32} {counts}")
     print(
-        f"Up to {together} runs died with one kill. Unknown: the write's outcome is unknown, and the answer says so; it was not repeated."
+        f"Up to {together} runs died with one kill."
+        " Unknown: the write's outcome is unknown, and the answer says so; it was not repeated."
     )
-    all_of = total(rows)
-    if took := all_of.took:
+    totals = sum_rows(rows)
+    if took := totals.took:
+        in_time = sum(seconds <= MAX_RECOVERY_SECONDS for seconds in took)
         print(
-            f"start of the process to the first new event: {figures(took)}, {sum(one <= WITHIN for one in took)} of {len(took)} within 5 s"
+            f"start of the process to the first new event: {format_percentiles(took)},"
+            f" {in_time} of {len(took)} within 5 s"
         )
-        print(f"start of the process to /health:             {figures(all_of.starts)}")
-        print(f"ratio of the medians: {spread(took, 0.5) / spread(all_of.starts, 0.5):.2f}")
+        print(f"start of the process to /health:             {format_percentiles(totals.starts)}")
+        print(f"ratio of the medians: {spread(took, 0.5) / spread(totals.starts, 0.5):.2f}")
 
 
-def total(rows: Sequence[Row]) -> Row:
-    verdicts = [verdict for row in rows for verdict in row.verdicts]
-    return Row(
-        Stratum("all"), sum(row.kills for row in rows), verdicts, [one for row in rows for one in row.starts]
-    )
+def sum_rows(rows: Sequence[Row]) -> Row:
+    totals = Row(Stratum("all"))
+    for row in rows:
+        totals.kills += row.kills
+        totals.verdicts += row.verdicts
+        totals.starts += row.starts
+    return totals
 
 
-def figures(seconds: Sequence[float]) -> str:
+def format_percentiles(seconds: Sequence[float]) -> str:
     return f"p50 {spread(seconds, 0.5):.2f} s, p95 {spread(seconds, 0.95):.2f} s, max {max(seconds):.2f} s"
 
 
@@ -113,13 +119,13 @@ def main() -> int:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="crash-"))
     try:
-        rows = asyncio.run(measured(options, folder))
+        rows = asyncio.run(kill_in_turn(options, folder))
     finally:
         if options.keep:
             print(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    table(rows, options.together)
+    print_table(rows, options.together)
     return int(any(row.failed for row in rows) or any(not row.verdicts for row in rows))
 
 

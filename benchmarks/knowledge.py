@@ -1,9 +1,9 @@
-"""How fast the embedded knowledge base indexes and finds, in how much memory, and how much of the nearest it finds.
+"""Indexing and search of the embedded knowledge base: speed, memory, and recall of the vector index.
 
     .venv/bin/python -m benchmarks.knowledge [--chunks 100000] [--documents 1000] [--compare]
 
-Words follow Zipf's law, vectors lie in clusters; nothing is embedded and nothing leaves this machine. `--compare` puts the same chunks into
-SQLite's FTS5 and a numpy matrix.
+Words follow Zipf's law, vectors lie in clusters; nothing is embedded and nothing leaves this machine.
+`--compare` puts the same chunks into SQLite's FTS5 and a numpy matrix.
 """
 
 import argparse
@@ -34,7 +34,7 @@ MODEL = "benchmark"
 TARGET_P95, TARGET_MEMORY, TARGET_DOCUMENTS = 25.0, 1000.0, 100.0
 
 
-class Made:
+class SyntheticData:
     """Texts and vectors, the same every time."""
 
     def __init__(self, seed: int = 7) -> None:
@@ -55,9 +55,9 @@ class Made:
         return " ".join(self.words[places].tolist())
 
     def vectors(self, count: int) -> np.ndarray:
-        found = self.centres[self.numbers.integers(CLUSTERS, size=count)]
-        found = found + 0.7 * self.numbers.standard_normal((count, DIMENSIONS), dtype=np.float32)
-        return found / np.linalg.norm(found, axis=1, keepdims=True)
+        vectors = self.centres[self.numbers.integers(CLUSTERS, size=count)]
+        vectors = vectors + 0.7 * self.numbers.standard_normal((count, DIMENSIONS), dtype=np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     def query(self) -> str:
         """Two to five words, of which the most frequent hundred are none: they would be stop words."""
@@ -68,7 +68,8 @@ class Made:
     def document(self, number: int) -> Document:
         texts = [self.text(WORDS) for _ in range(OF_A_DOCUMENT)]
         chunks = tuple(
-            Chunk(at, text, (), start, start + len(text)) for at, (start, text) in enumerate(_places(texts))
+            Chunk(at, text, (), start, start + len(text))
+            for at, (start, text) in enumerate(_chunk_offsets(texts))
         )
         return Document(
             f"d{number}",
@@ -80,34 +81,36 @@ class Made:
             chunks=chunks,
         )
 
+    def _section(self) -> str:
+        bullets = f"- {self.text(8)}\n- {self.text(8)}"
+        return f"## {self.text(3)}\n\n{self.text(60)}.\n\n{bullets}\n\n{self.text(55)}.\n"
+
     def markdown(self) -> bytes:
         """About 6 KB."""
-        sections = (
-            f"## {self.text(3)}\n\n{self.text(60)}.\n\n- {self.text(8)}\n- {self.text(8)}\n\n{self.text(55)}.\n"
-            for _ in range(7)
-        )
+        sections = (self._section() for _ in range(7))
         return f"# {self.text(4)}\n\n{''.join(sections)}".encode()
 
 
-def _places(texts: list[str]) -> Iterator[tuple[int, str]]:
+def _chunk_offsets(texts: list[str]) -> Iterator[tuple[int, str]]:
     start = 0
     for text in texts:
         yield start, text
         start += len(text) + 2
 
 
-async def indexed(store: EmbeddedStore, made: Made, chunks: int) -> np.ndarray:
+async def index_chunks(store: EmbeddedStore, data: SyntheticData, chunks: int) -> np.ndarray:
     """All chunks with their vectors."""
     began = time.perf_counter()
     for number in range(chunks // OF_A_DOCUMENT):
-        await store.put_document(made.document(number))
+        await store.put_document(data.document(number))
         if number % 500 == 499:
             await store.commit()
     await store.commit()
     print(
-        f"{chunks} chunks, words: {time.perf_counter() - began:.0f} s (the making of the texts included), {memory():.0f} MB"
+        f"{chunks} chunks, words: {time.perf_counter() - began:.0f} s"
+        f" (the making of the texts included), {memory():.0f} MB"
     )
-    vectors, at, began = made.vectors(chunks), 0, time.perf_counter()
+    vectors, at, began = data.vectors(chunks), 0, time.perf_counter()
     while waiting := await store.list_chunks_without_vector(MODEL, 2_000):
         await store.put_vectors(MODEL, list(zip(waiting, vectors[at : at + len(waiting)], strict=True)))
         at += len(waiting)
@@ -115,39 +118,39 @@ async def indexed(store: EmbeddedStore, made: Made, chunks: int) -> np.ndarray:
     return vectors
 
 
-async def searched(store: EmbeddedStore, made: Made, vectors: np.ndarray) -> None:
+async def measure_search(store: EmbeddedStore, data: SyntheticData, vectors: np.ndarray) -> None:
     questions = [
-        (made.query(), vectors[at] + 0.03 * made.vectors(1)[0])
-        for at in made.numbers.integers(len(vectors), size=QUERIES)
+        (data.query(), vectors[at] + 0.03 * data.vectors(1)[0])
+        for at in data.numbers.integers(len(vectors), size=QUERIES)
     ]
     modes: tuple[SearchMode, ...] = ("lexical", "vectors", "hybrid")
     for mode in modes:
 
-        async def one(question: tuple[str, Any], mode: SearchMode = mode) -> None:
+        async def search(question: tuple[str, Any], mode: SearchMode = mode) -> None:
             await store.search(question[0], question[1].tolist(), model=MODEL, mode=mode, limit=TOP)
 
-        await timed(mode, one, questions)
+        await print_latency(mode, search, questions)
     print(f"memory: {memory():.0f} MB (asked: less than {TARGET_MEMORY:g})")
     hits = 0
     for _, vector in questions:
         exact = set(np.argpartition(-(vectors @ vector), TOP)[:TOP].tolist())
-        found = await store.search("", vector.tolist(), model=MODEL, mode="vectors", limit=TOP)
-        hits += len(exact & {int(hit.document_id[1:]) * OF_A_DOCUMENT + hit.ordinal for hit in found})
+        results = await store.search("", vector.tolist(), model=MODEL, mode="vectors", limit=TOP)
+        hits += len(exact & {int(hit.document_id[1:]) * OF_A_DOCUMENT + hit.ordinal for hit in results})
     print(f"recall@{TOP} of the vectors against looking at each: {hits / TOP / QUERIES:.3f}")
 
 
-async def timed(name: str, one: Callable[[Any], Awaitable[None]], questions: list[Any]) -> None:
+async def print_latency(name: str, search: Callable[[Any], Awaitable[None]], questions: list[Any]) -> None:
     times: list[float] = []
     for question in questions:
         began = time.perf_counter()
-        await one(question)
+        await search(question)
         times.append(1e3 * (time.perf_counter() - began))
     aim = f"   (asked: p95 less than {TARGET_P95:g} ms)" if name == "hybrid" else ""
     print(f"{name:8} p50 {percentile(times, 0.5):6.2f} ms, p95 {percentile(times, 0.95):6.2f} ms{aim}")
 
 
-async def ingested(folder: Path, made: Made, documents: int) -> None:
-    contents = [made.markdown() for _ in range(documents)]
+async def measure_ingest(folder: Path, data: SyntheticData, documents: int) -> None:
+    contents = [data.markdown() for _ in range(documents)]
     store = EmbeddedStore(folder)
     await store.open()
     began, used = time.perf_counter(), time.process_time()
@@ -173,32 +176,33 @@ async def ingested(folder: Path, made: Made, documents: int) -> None:
     await store.close()
     size = sum(map(len, contents)) / documents / 1e3
     print(
-        f"{documents} Markdown documents of {size:.1f} KB, read, cut, put and committed: {rate:.0f} a second (asked: {TARGET_DOCUMENTS:g})"
+        f"{documents} Markdown documents of {size:.1f} KB, read, cut, put and committed:"
+        f" {rate:.0f} a second (asked: {TARGET_DOCUMENTS:g})"
     )
     print(f"  {work:.1f} ms of processor time each")
 
 
-async def compared(folder: Path, chunks: int) -> None:
+async def measure_fts5(folder: Path, chunks: int) -> None:
     """FTS5 and a matrix, with the same texts and questions."""
-    made = Made()
+    data = SyntheticData()
     db = sqlite3.connect(folder / "fts.db")
     db.execute("CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = 'porter unicode61')")
     began = time.perf_counter()
     for number in range(chunks // OF_A_DOCUMENT):
-        document = made.document(number)
+        document = data.document(number)
         db.executemany(
             "INSERT INTO texts VALUES (?)",
             ((f"{document.title}\n{chunk.text}",) for chunk in document.chunks),
         )
     db.commit()
     print(f"FTS5 + numpy: {chunks} chunks in {time.perf_counter() - began:.0f} s")
-    vectors = made.vectors(chunks)
+    vectors = data.vectors(chunks)
     questions = [
-        (made.query(), vectors[at] + 0.03 * made.vectors(1)[0])
-        for at in made.numbers.integers(chunks, size=QUERIES)
+        (data.query(), vectors[at] + 0.03 * data.vectors(1)[0])
+        for at in data.numbers.integers(chunks, size=QUERIES)
     ]
 
-    async def one(question: tuple[str, Any]) -> None:
+    async def search(question: tuple[str, Any]) -> None:
         words = " OR ".join(f'"{word}"' for word in parse_query(question[0])[0])
         lexical = [
             row[0]
@@ -210,7 +214,7 @@ async def compared(folder: Path, chunks: int) -> None:
         top = np.argpartition(-near, 100)[:100]
         fuse_rankings([lexical, top[np.argsort(-near[top])].tolist()], 100)
 
-    await timed("hybrid", one, questions)
+    await print_latency("hybrid", search, questions)
     db.close()
 
 
@@ -224,19 +228,19 @@ def memory() -> float:
 
 async def main(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as home:
-        await ingested(Path(home) / "documents", Made(), options.documents)
+        await measure_ingest(Path(home) / "documents", SyntheticData(), options.documents)
         if options.compare:
-            await compared(Path(home), options.chunks)
+            await measure_fts5(Path(home), options.chunks)
             return
-        made, store = Made(), EmbeddedStore(Path(home) / "chunks")
+        data, store = SyntheticData(), EmbeddedStore(Path(home) / "chunks")
         print(f"memory before: {memory():.0f} MB")
         await store.open()
-        vectors = await indexed(store, made, options.chunks)
-        await searched(store, made, vectors)
+        vectors = await index_chunks(store, data, options.chunks)
+        await measure_search(store, data, vectors)
         await store.close()
         began = time.perf_counter()
         await store.open()
-        await store.search(made.query(), vectors[0].tolist(), model=MODEL)
+        await store.search(data.query(), vectors[0].tolist(), model=MODEL)
         print(f"opened again and first answer: {time.perf_counter() - began:.1f} s")
         await store.close()
         size = sum(path.stat().st_size for path in (Path(home) / "chunks").rglob("*") if path.is_file()) / 1e6

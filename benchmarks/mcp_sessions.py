@@ -1,9 +1,10 @@
-"""A kept MCP session against one session per call: calls per second of both, in one run, on stdio and on HTTP.
+"""Calls per second on a shared MCP session against one session per call, on stdio and on HTTP.
 
     python benchmarks/mcp_sessions.py [--seconds 2]
 
-The server is the protocol's own library, in a process of its own. "Per call" is what `langchain-mcp-adapters` does unless it is given
-a session: open, initialize, call, close. Each measurement takes about the given time and at least three calls; there are four.
+The server is the protocol's own library, in a process of its own. "Per call" is what
+`langchain-mcp-adapters` does unless it is given a session: open, initialize, call, close.
+Each measurement takes about the given time and at least three calls; there are four.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 
 HERE = Path(__file__).resolve()
-AT_LEAST = 3
+MIN_CALLS = 3
 PARALLEL = 100
 
 
@@ -39,10 +40,10 @@ def serve(port: int | None) -> None:
     server.run("streamable-http" if port else "stdio")
 
 
-async def rate(call: Callable[[str], Awaitable[str]], seconds: float) -> float:
+async def measure_rate(call: Callable[[str], Awaitable[str]], seconds: float) -> float:
     """Calls per second, one after the other."""
     began, count = time.perf_counter(), 0
-    while count < AT_LEAST or time.perf_counter() - began < seconds:
+    while count < MIN_CALLS or time.perf_counter() - began < seconds:
         value = secrets.token_hex(8)
         answer = await call(value)
         assert answer == value, f"{answer!r} is not {value!r}"
@@ -50,22 +51,22 @@ async def rate(call: Callable[[str], Awaitable[str]], seconds: float) -> float:
     return count / (time.perf_counter() - began)
 
 
-async def called(session: ClientSession, value: str) -> str:
+async def initialize_and_call(session: ClientSession, value: str) -> str:
     await session.initialize()
     result = await session.call_tool("echo", {"value": value})
     return str(getattr(result.content[0], "text", ""))
 
 
 async def per_call_stdio(value: str) -> str:
-    given = StdioServerParameters(command=sys.executable, args=[str(HERE), "--serve"])
-    async with stdio_client(given) as (read, write), ClientSession(read, write) as session:
-        return await called(session, value)
+    parameters = StdioServerParameters(command=sys.executable, args=[str(HERE), "--serve"])
+    async with stdio_client(parameters) as (read, write), ClientSession(read, write) as session:
+        return await initialize_and_call(session, value)
 
 
 def per_call_http(url: str) -> Callable[[str], Awaitable[str]]:
     async def call(value: str) -> str:
         async with streamable_http_client(url) as (read, write, _), ClientSession(read, write) as session:
-            return await called(session, value)
+            return await initialize_and_call(session, value)
 
     return call
 
@@ -77,17 +78,19 @@ async def compare(
     try:
         (echo,) = await sessions.tools(name, server)
 
-        async def kept(value: str) -> str:
+        async def call_on_shared_session(value: str) -> str:
             return str(await echo.ainvoke({"value": value}))
 
-        kept_rate, per_call_rate = await rate(kept, seconds), await rate(per_call, seconds)
+        shared_rate = await measure_rate(call_on_shared_session, seconds)
+        per_call_rate = await measure_rate(per_call, seconds)
         began = time.perf_counter()
-        await asyncio.gather(*(kept(secrets.token_hex(8)) for _ in range(PARALLEL)))
+        await asyncio.gather(*(call_on_shared_session(secrets.token_hex(8)) for _ in range(PARALLEL)))
         together = PARALLEL / (time.perf_counter() - began)
     finally:
         await sessions.aclose()
     sys.stdout.write(
-        f"{name:5}  kept {kept_rate:7.1f} calls/s   per call {per_call_rate:6.2f} calls/s   ratio {kept_rate / per_call_rate:6.1f}"
+        f"{name:5}  kept {shared_rate:7.1f} calls/s   per call {per_call_rate:6.2f} calls/s"
+        f"   ratio {shared_rate / per_call_rate:6.1f}"
         f"   ({PARALLEL} at once on one session: {together:.0f} calls/s)\n"
     )
 
@@ -102,7 +105,7 @@ async def main(seconds: float) -> None:
     command = (sys.executable, str(HERE), "--serve", "--port", str(port))
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
     try:
-        await listening(port)
+        await wait_until_listening(port)
         url = f"http://127.0.0.1:{port}/mcp"
         await compare("http", McpServer(url=url), per_call_http(url), seconds)
     finally:
@@ -110,7 +113,7 @@ async def main(seconds: float) -> None:
         await process.wait()
 
 
-async def listening(port: int) -> None:
+async def wait_until_listening(port: int) -> None:
     async with asyncio.timeout(60):
         while True:
             try:

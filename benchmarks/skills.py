@@ -1,9 +1,10 @@
-"""How long listing takes with a thousand skills: pages of 50, with and without words to search for.
+"""Latency of listing a thousand skills: pages of 50, with and without words to search for.
 
     .venv/bin/python -m benchmarks.skills [--skills 1000] [--rounds 400] [--url http://127.0.0.1:8000]
 
-At the catalogue, in this process: skills in a folder of files, read and scanned once, looked at again once a second as in a server. Then
-over HTTP: a server with the same folder, as a process, on a loopback port; with `--url` one that runs already.
+First at the catalogue in this process: skills in a folder, read and scanned once, and looked at again
+once a second as in a server. Then over HTTP: a server with the same folder, as a process, on a loopback
+port; with `--url` one that runs already.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from ai_platform_engineering.skills_middleware.sources.folder_source import Fold
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader
 
 SERVER = str(Path(sys.executable).parent / "platform-engineer")
-ASKED = 50.0  # ms at p95
+MAX_P95_MS = 50.0  # ms at p95
 SENTENCE = (
     "Look at the events of the last hour, compare them with the deployments, and say what changed first. "
 )
@@ -36,18 +37,19 @@ TOPICS = ("Argo CD sync", "AWS costs", "Kubernetes nodes", "an incident", "a cer
 Ask = Callable[[int, str], Awaitable[int]]
 
 
-def write(folder: Path, count: int) -> None:
+def write_skills(folder: Path, count: int) -> None:
     for number in range(count):
         skill = folder / f"skill-{number}"
         (skill / "references").mkdir(parents=True)
-        top = f"---\nname: skill-{number}\ndescription: Looks at {TOPICS[number % len(TOPICS)]}, variant {number}.\n---\n\n"
+        topic = TOPICS[number % len(TOPICS)]
+        top = f"---\nname: skill-{number}\ndescription: Looks at {topic}, variant {number}.\n---\n\n"
         (skill / "SKILL.md").write_text(top + "# Steps\n\n" + f"{SENTENCE}\n" * 40, encoding="utf-8")
         (skill / "references" / "guide.md").write_text(
             f"# Guide {number}\n\n" + f"{SENTENCE}\n" * 20, encoding="utf-8"
         )
 
 
-async def measured(name: str, ask: Ask, rounds: int, pages: int) -> None:
+async def measure(name: str, ask: Ask, rounds: int, pages: int) -> None:
     """Pages in turn, and the first page of a search."""
     for kind, words in (("", ("",)), (", searched", TOPICS)):
         times = []
@@ -58,13 +60,14 @@ async def measured(name: str, ask: Ask, rounds: int, pages: int) -> None:
         times.sort()
         p50, p95 = times[len(times) // 2], times[int(len(times) * 0.95)]
         print(
-            f"{name + kind:24} p50 {p50:6.2f} ms   p95 {p95:6.2f} ms   max {times[-1]:6.2f} ms   (asked: p95 below {ASKED:g})"
+            f"{name + kind:24} p50 {p50:6.2f} ms   p95 {p95:6.2f} ms   max {times[-1]:6.2f} ms"
+            f"   (asked: p95 below {MAX_P95_MS:g})"
         )
 
 
-async def at_the_catalogue(count: int, rounds: int) -> None:
+async def measure_catalogue(count: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as home:
-        write(Path(home) / "skills", count)
+        write_skills(Path(home) / "skills", count)
         reader = HubReader(Path(home) / "hubs", {"PATH": os.defpath}, UrlChecker())
         catalog = SkillCatalog(
             SkillStore(Path(home) / "skills.db"), reader, [FolderSource(Path(home) / "skills")]
@@ -72,18 +75,19 @@ async def at_the_catalogue(count: int, rounds: int) -> None:
         began = time.perf_counter()
         await catalog.open()
         print(
-            f"{count} skills read and scanned in {time.perf_counter() - began:.2f} s; {len(await catalog.list_usable())} usable"
+            f"{count} skills read and scanned in {time.perf_counter() - began:.2f} s;"
+            f" {len(await catalog.list_usable())} usable"
         )
 
         async def ask(page: int, words: str) -> int:
             return len(find_page(await catalog.entries(), words=words, page=page).entries)
 
         pages = max(1, count // 50)
-        await measured("entries, page", ask, rounds, pages)
+        await measure("entries, page", ask, rounds, pages)
         await catalog.close()
 
 
-async def over_http(url: str, rounds: int) -> None:
+async def measure_http(url: str, rounds: int) -> None:
     async with httpx.AsyncClient(base_url=url) as http:
 
         async def ask(page: int, words: str) -> int:
@@ -98,15 +102,15 @@ async def over_http(url: str, rounds: int) -> None:
             .raise_for_status()
             .json()["meta"]["total"]
         )
-        await measured("GET /skills", ask, rounds, max(1, total // 50))
+        await measure("GET /skills", ask, rounds, max(1, total // 50))
 
 
-async def at_a_server(count: int, rounds: int) -> None:
+async def measure_server(count: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "skills"
-        write(folder, count)
+        write_skills(folder, count)
         with server(home, SKILLS_DIR=str(folder), ENABLE_RAG="false") as url:
-            await over_http(url, rounds)
+            await measure_http(url, rounds)
 
 
 @contextlib.contextmanager
@@ -134,9 +138,9 @@ def server(home: str, **variables: str) -> Iterator[str]:
         process.wait(20)
 
 
-async def both(count: int, rounds: int) -> None:
-    await at_the_catalogue(count, rounds)
-    await at_a_server(count, rounds)
+async def measure_both(count: int, rounds: int) -> None:
+    await measure_catalogue(count, rounds)
+    await measure_server(count, rounds)
 
 
 if __name__ == "__main__":
@@ -144,5 +148,9 @@ if __name__ == "__main__":
     options.add_argument("--skills", type=int, default=1000)
     options.add_argument("--rounds", type=int, default=400)
     options.add_argument("--url", help="a server that has the skills already")
-    given = options.parse_args()
-    asyncio.run(over_http(given.url, given.rounds) if given.url else both(given.skills, given.rounds))
+    arguments = options.parse_args()
+    asyncio.run(
+        measure_http(arguments.url, arguments.rounds)
+        if arguments.url
+        else measure_both(arguments.skills, arguments.rounds)
+    )

@@ -1,10 +1,11 @@
-"""The Slack bot with 1, 10 and 30 live conversations, against Slack's own limits: how soon text is there, and what it costs.
+"""The Slack bot with 1, 10 and 30 live conversations under Slack's rate limits: time to first text, and CPU.
 
     .venv/bin/python -m benchmarks.slack [--live 1 10 30] [--tokens 600] [--scale 1]
 
-A fake Slack with the real limits and the supervisor are in this process, the bot is in one of its own, so that its CPU time is its own. The
-model is scripted and speaks 50 tokens of four characters a second. All clocks run `--scale` times as fast as real time, and all seconds
-printed are theirs; on a machine that cannot keep up, a smaller scale is the honest one. Nothing leaves loopback.
+A fake Slack with the real limits and the supervisor are in this process; the bot is in one of its own,
+so that its CPU time can be measured. The model is scripted and sends 50 tokens of four characters a
+second. All clocks run `--scale` times as fast as real time, and all printed seconds are theirs; on a slow
+machine use a smaller scale. Nothing leaves loopback.
 """
 
 import argparse
@@ -35,7 +36,7 @@ CHANNELS = 6
 BOT = "bot"
 
 
-class Paced(Gate):
+class ModelPace(Gate):
     """The speed of a model."""
 
     def __init__(self, clock: ScaledClock) -> None:
@@ -53,30 +54,38 @@ async def main(counts: list[int], tokens: int, scale: float) -> None:
             f"{number:03} of the things to say about it is this. "[: 4 * PIECE]
             for number in range(tokens // PIECE)
         ]
-        script = Script(Turn(Say(*pieces)), gate=Paced(clock))
+        script = Script(Turn(Say(*pieces)), gate=ModelPace(clock))
         async with FakeSlack(clock=clock) as slack, supervisor(script) as client:
-            async with bot(slack.base_url, client.url, scale) as process:
+            async with start_bot(slack.base_url, client.url, scale) as process:
                 await slack.wait(lambda slack=slack: slack.sockets, 60)
-                first = await conversations(slack, count, len("".join(pieces)))
-            report(slack, count, first, float(process["cpu"]), count * len("".join(pieces)))
+                first = await run_conversations(slack, count, len("".join(pieces)))
+            print_report(slack, count, first, float(process["cpu"]), count * len("".join(pieces)))
 
 
-async def conversations(slack: FakeSlack, count: int, length: int) -> list[float]:
-    """So many at once, to their end; the seconds that each waited for its first text. Raises for an answer that is not whole."""
+async def run_conversations(slack: FakeSlack, count: int, length: int) -> list[float]:
+    """Runs conversations at once; the seconds that each waited for its first text.
+
+    Exits when an answer is not complete.
+    """
     slack.ack_seconds = 60
-    places = [f"C{number % CHANNELS + 1}" for number in range(count)]
-    asked = slack.clock.now()
-    roots = await asyncio.gather(*(slack.say("Tell me", channel=channel, mention=True) for channel in places))
-    threads = list(zip(places, roots, strict=True))
-    await slack.wait(lambda: all(any(one.metadata for one in mine(slack, *place)) for place in threads), 600)
-    for place in threads:
-        if sum(len(text_of(one)) for one in mine(slack, *place)) != length:
-            raise SystemExit(f"{place}: the answer is not whole")
-    return [first_text(slack, place) - asked for place in threads]
+    channels = [f"C{number % CHANNELS + 1}" for number in range(count)]
+    asked_at = slack.clock.now()
+    roots = await asyncio.gather(
+        *(slack.say("Tell me", channel=channel, mention=True) for channel in channels)
+    )
+    threads = list(zip(channels, roots, strict=True))
+    await slack.wait(
+        lambda: all(any(message.metadata for message in bot_messages(slack, *thread)) for thread in threads),
+        600,
+    )
+    for thread in threads:
+        if sum(len(text_of(message)) for message in bot_messages(slack, *thread)) != length:
+            raise SystemExit(f"{thread}: the answer is not whole")
+    return [first_text_at(slack, thread) - asked_at for thread in threads]
 
 
-def mine(slack: FakeSlack, channel: str, thread_ts: str) -> list[Message]:
-    return [one for one in slack.thread(channel, thread_ts) if one.bot_id]
+def bot_messages(slack: FakeSlack, channel: str, thread_ts: str) -> list[Message]:
+    return [message for message in slack.thread(channel, thread_ts) if message.bot_id]
 
 
 def text_of(message: Message) -> str:
@@ -85,35 +94,38 @@ def text_of(message: Message) -> str:
     )
 
 
-def first_text(slack: FakeSlack, place: tuple[str, str]) -> float:
+def first_text_at(slack: FakeSlack, thread: tuple[str, str]) -> float:
     """When the first call with text for the thread arrived."""
-    known = {one.ts for one in mine(slack, *place)}
+    timestamps = {message.ts for message in bot_messages(slack, *thread)}
     with_text = (
         call
         for call in slack.calls
-        if {call.params.get("ts"), call.result.get("ts")} & known and "of the things" in str(call.params)
+        if {call.params.get("ts"), call.result.get("ts")} & timestamps and "of the things" in str(call.params)
     )
     return next(with_text).at
 
 
-def report(slack: FakeSlack, count: int, first: list[float], cpu: float, characters: int) -> None:
+def print_report(slack: FakeSlack, count: int, first: list[float], cpu: float, characters: int) -> None:
     took = slack.calls[-1].at - slack.calls[0].at
     print(
-        f"{count} live: first text after {statistics.median(first):.1f} s (at most {max(first):.1f}), all over after {took:.0f} s"
+        f"{count} live: first text after {statistics.median(first):.1f} s (at most {max(first):.1f}),"
+        f" all over after {took:.0f} s"
     )
-    for method, most in busiest(slack).items():
+    for method, most in count_busiest_minute(slack).items():
         print(f"   {method:28} {most:3} in the busiest minute, Slack allows {PER_MINUTE.get(method, '-')}")
     print(
         f"   429: {len(slack.limited)}; CPU of the bot per 1,000 characters: {1000 * cpu / characters:.3f} s"
     )
 
 
-def busiest(slack: FakeSlack) -> dict[str, int]:
+def count_busiest_minute(slack: FakeSlack) -> dict[str, int]:
     """The most calls of each method in any sixty seconds."""
     most: Counter[str] = Counter()
     for call in slack.calls:
-        since = [one for one in slack.called(call.method) if call.at - 60 < one.at <= call.at]
-        most[call.method] = max(most[call.method], len(since))
+        recent_calls = [
+            other_call for other_call in slack.called(call.method) if call.at - 60 < other_call.at <= call.at
+        ]
+        most[call.method] = max(most[call.method], len(recent_calls))
     return {
         method: number
         for method, number in sorted(most.items())
@@ -121,23 +133,23 @@ def busiest(slack: FakeSlack) -> dict[str, int]:
     }
 
 
-# --- the bot's process ------------------------------------------------------------------------------------------------
+# --- the bot's process ----------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
-async def bot(slack: str, upstream: str, scale: float) -> AsyncIterator[dict[str, Any]]:
+async def start_bot(slack: str, upstream: str, scale: float) -> AsyncIterator[dict[str, Any]]:
     """The bot as a process; when it has ended, its CPU time is known."""
-    found: dict[str, Any] = {}
+    usage: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as home:
         arguments = ("-m", "benchmarks.slack", BOT, slack, upstream, home, str(scale))
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=pipe, stdout=pipe)
-        yield found
-        said, _ = await process.communicate(b"")  # the end of its input is its end
-        found["cpu"] = said.decode()
+        yield usage
+        output, _ = await process.communicate(b"")  # the end of its input is its end
+        usage["cpu"] = output.decode()
 
 
-async def be_the_bot(slack: str, upstream: str, home: str, scale: float) -> None:
+async def run_bot_process(slack: str, upstream: str, home: str, scale: float) -> None:
     own = {
         "SLACK_INTEGRATION_BOT_TOKEN": "xoxb-test",
         "SLACK_INTEGRATION_APP_TOKEN": "xapp-test",
@@ -155,11 +167,11 @@ async def be_the_bot(slack: str, upstream: str, home: str, scale: float) -> None
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [BOT]:
-        asyncio.run(be_the_bot(*sys.argv[2:5], float(sys.argv[5])))
+        asyncio.run(run_bot_process(*sys.argv[2:5], float(sys.argv[5])))
     else:
         options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
         options.add_argument("--live", type=int, nargs="+", default=[1, 10, 30])
         options.add_argument("--tokens", type=int, default=600)
         options.add_argument("--scale", type=float, default=1)
-        given = options.parse_args()
-        asyncio.run(main(given.live, given.tokens, given.scale))
+        arguments = options.parse_args()
+        asyncio.run(main(arguments.live, arguments.tokens, arguments.scale))

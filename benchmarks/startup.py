@@ -1,4 +1,4 @@
-"""Start-up: the server until `/ready` against a bare import of the libraries that it has then loaded; and what idle agents cost.
+"""Start-up time of the server until `/ready` against a bare import of its libraries; cost of idle agents.
 
     .venv/bin/python benchmarks/startup.py [--rounds 7]
 
@@ -57,42 +57,45 @@ def main() -> None:
             capture_output=True,
             text=True,
             check=True,
-            env=surroundings(home),
+            env=base_environment(home),
         ).stdout
-        ready(home), bare(names, home)  # bytecode and disk cache
-        starts, imports = zip(*((ready(home), bare(names, home)) for _ in range(rounds)), strict=True)
+        measure_start(home), measure_imports(names, home)  # bytecode and disk cache
+        starts, imports = zip(
+            *((measure_start(home), measure_imports(names, home)) for _ in range(rounds)), strict=True
+        )
         print(f"libraries loaded when ready: {len(json.loads(names))} modules")
         print(f"start to /ready:  median {statistics.median(starts):.2f} s (best {min(starts):.2f})")
         print(f"bare import:      median {statistics.median(imports):.2f} s (best {min(imports):.2f})")
         medians = statistics.median(starts) / statistics.median(imports)
         print(f"ratio of medians: {medians:.2f} (best to best {min(starts) / min(imports):.2f})")
-        idle_agents(home)
+        print_idle_agents(home)
 
 
-def ready(home: str) -> float:
+def measure_start(home: str) -> float:
     began = time.perf_counter()
     with server(home):
         return time.perf_counter() - began
 
 
-def bare(names: str, home: str) -> float:
+def measure_imports(names: str, home: str) -> float:
     began = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-c", IMPORTING], input=names, text=True, check=True, env=surroundings(home)
+        [sys.executable, "-c", IMPORTING], input=names, text=True, check=True, env=base_environment(home)
     )
     return time.perf_counter() - began
 
 
-def idle_agents(home: str) -> None:
+def print_idle_agents(home: str) -> None:
     catalog = load_catalog({}, agents_config=None)
-    wanted = {f"ENABLE_{entry.definition.variable_prefix}": "true" for entry in catalog}
-    off = dict.fromkeys(wanted, "false")
-    with server(home, **off) as (none, _):
+    enabled = {f"ENABLE_{entry.definition.variable_prefix}": "true" for entry in catalog}
+    disabled = dict.fromkeys(enabled, "false")
+    with server(home, **disabled) as (none, _):
         without = memory(none)
-    with server(home, **wanted) as (some, ready_agents):
+    with server(home, **enabled) as (some, ready_agents):
         with_agents, processes = memory(some), children(some)
     print(
-        f"{ready_agents} agents enabled and unused: {with_agents - without:.1f} MB more, {processes} processes"
+        f"{ready_agents} agents enabled and unused: {with_agents - without:.1f} MB more,"
+        f" {processes} processes"
     )
 
 
@@ -102,13 +105,16 @@ def server(home: str, **variables: str) -> Iterator[tuple[int, int]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environment = {**surroundings(home), "A2A_PORT": str(port), "LOG_LEVEL": "ERROR", **variables}
+    environment = {**base_environment(home), "A2A_PORT": str(port), "LOG_LEVEL": "ERROR", **variables}
     process = subprocess.Popen([SERVER], env=environment, stderr=subprocess.DEVNULL)
     try:
         components = wait_until_ready(process, port)
         yield (
             process.pid,
-            sum(name.startswith("agent ") and one["status"] == "ready" for name, one in components.items()),
+            sum(
+                name.startswith("agent ") and component["status"] == "ready"
+                for name, component in components.items()
+            ),
         )
     finally:
         process.terminate()
@@ -127,7 +133,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], port: int) -> dict[str, d
     raise SystemExit("the server is not ready after 30 s")
 
 
-def surroundings(home: str) -> dict[str, str]:
+def base_environment(home: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": home, "CAIPE_HOME": home}
 
 

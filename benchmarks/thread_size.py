@@ -1,4 +1,4 @@
-"""How large a long conversation is on disk: turns with a plan, delegations and tools, after what the next turn does not need is gone.
+"""Size of a long conversation on disk: turns with a plan, delegations and tools, after pruning.
 
     .venv/bin/python -m benchmarks.thread_size [--turns 60]
 
@@ -28,14 +28,14 @@ from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import agent
 
-ASKED = 5.0  # MB
+MAX_MB = 5.0  # MB
 SENTENCES = (
     "The application is in sync and healthy, and its last deployment was made by the pipeline an hour ago. "
     * 6
 )
 
 
-def a_tool(name: str) -> BaseTool:
+def create_tool(name: str) -> BaseTool:
     async def listed() -> str:
         """Lists."""
         return "\n".join(
@@ -45,7 +45,7 @@ def a_tool(name: str) -> BaseTool:
     return StructuredTool.from_function(coroutine=listed, name=name)
 
 
-def a_task(name: str) -> Call:
+def task_call(name: str) -> Call:
     return Call(
         "task",
         {
@@ -64,7 +64,7 @@ def scripts() -> tuple[Script, Script]:
     ]
     supervisor = Script(
         Turn(Say("I make a plan. "), Call("write_todos", {"title": "Look", "todos": todos})),
-        Turn(Say("I ask two agents. "), a_task("argocd"), a_task("github")),
+        Turn(Say("I ask two agents. "), task_call("argocd"), task_call("github")),
         Turn(Say(f"{SENTENCES} You said {{{{user}}}}")),
     )
     return supervisor, Script(Turn(Say("I look. "), Call("listed", {})), Turn(Say(SENTENCES)))
@@ -74,7 +74,7 @@ async def main(turns: int) -> None:
     supervisor, worker = scripts()
     with tempfile.TemporaryDirectory() as home:
         storage = Storage.from_settings(Settings.from_variables({}).storage, Path(home), STORAGE_NAME)
-        agents = [agent(name, worker, a_tool("listed")) for name in ("argocd", "github")]
+        agents = [agent(name, worker, create_tool("listed")) for name in ("argocd", "github")]
         app = create_app(
             Settings.from_variables({}),
             agents=agents,
@@ -86,23 +86,25 @@ async def main(turns: int) -> None:
         sizes = {path.name: size(path) for path in sorted((Path(home) / STORAGE_NAME).glob("*.db"))}
     for name, megabytes in sizes.items():
         print(f"{name:16} {megabytes:5.2f} MB")
-    print(f"{'together':16} {sum(sizes.values()):5.2f} MB   (asked: less than {ASKED:g}) after {turns} turns")
+    print(
+        f"{'together':16} {sum(sizes.values()):5.2f} MB   (asked: less than {MAX_MB:g}) after {turns} turns"
+    )
 
 
 async def converse(client: A2AClient, turns: int) -> None:
-    talk = ClientConversation()
+    conversation = ClientConversation()
     for number in range(turns):
         text = f"Question {number}: how are the applications and the repositories?"
-        seen = fold([event async for event in client.ask(text, talk)])
-        if text not in (seen.answer or ""):
-            raise SystemExit(f"{text}: {seen.state}, {seen.error or seen.answer}")
+        transcript = fold([event async for event in client.ask(text, conversation)])
+        if text not in (transcript.answer or ""):
+            raise SystemExit(f"{text}: {transcript.state}, {transcript.error or transcript.answer}")
 
 
 def size(path: Path) -> float:
     """In MB, with nothing left beside the file."""
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*")) / 1e6
+    return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*")) / 1e6
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The same rules as in `tests`: no network beyond this machine, no settings from outside, a folder of its own."""
+"""Fixtures of `tests`: no network beyond this machine, no settings from outside, a folder for each test."""
 
 from tests.conftest import _own_surroundings, pytest_configure, pytest_runtest_makereport
 

@@ -1,4 +1,7 @@
-"""The supervisor and two agents as processes, the model scripted over HTTP: health, names, order, narration and the final result."""
+"""The supervisor and two agents as processes, with the model scripted over HTTP.
+
+Checks health, agent names, order of events, narration and the final result.
+"""
 
 import asyncio
 import contextlib
@@ -27,8 +30,11 @@ NARRATION = {"netutils": "I look at the network. ", "sums": "I calculate. "}
 
 
 @dataclass(frozen=True)
-class Narrated:
-    """A question whose narration is said piece by piece: the next one, and the calls after it, only when the last one was seen."""
+class NarratedQuestion:
+    """A question whose narration is streamed piece by piece.
+
+    The next piece, and the calls after it, come only when the last one was received.
+    """
 
     version: str
     pieces: tuple[str, ...]
@@ -46,15 +52,16 @@ class Narrated:
             gated=(self.pieces[-1],),
         )
         sums = Call("task", {"subagent_type": "sums", "description": f"Double {NUMBER}."})
-        said = Turn(Say(*(f"{piece} " for piece in self.pieces)), network, sums, gate=self.gate)
-        return Script(said, Turn(Say("In short: {{tool:netutils}} {{tool:sums}}")))
+        narration = Turn(Say(*(f"{piece} " for piece in self.pieces)), network, sums, gate=self.gate)
+        return Script(narration, Turn(Say("In short: {{tool:netutils}} {{tool:sums}}")))
 
 
-ASKED = [
-    Narrated(version, unique_pieces("narration", 3, random.Random()), Gate()) for version in ("0.3", "1.0")
+QUESTIONS = [
+    NarratedQuestion(version, unique_pieces("narration", 3, random.Random()), Gate())
+    for version in ("0.3", "1.0")
 ]
 MODEL = CastingByTools(
-    Book({narrated.question: narrated.script for narrated in ASKED}),
+    Book({narrated.question: narrated.script for narrated in QUESTIONS}),
     Book(
         {
             "^What does": Script(
@@ -108,18 +115,18 @@ async def test_the_system_as_processes(tmp_path: Path) -> None:
         assert {
             name: state["components"][f"agent {name}"]["reachable"] for name in OF_AGENT
         } == dict.fromkeys(OF_AGENT, "reachable")
-        streams = [(narrated, await _asked(clients[0], narrated)) for narrated in ASKED]
+        streams = [(narrated, await _ask(clients[0], narrated)) for narrated in QUESTIONS]
         listed = [(await client.http.get(f"{client.url}tools")).json()["tools"] for client in clients[1:]]
     assert [set(tools) for tools in listed] == [{"netutils"}, {"sums"}]
     assert model.refusals == []
-    for narrated, seen in streams:
-        _names_are_those_of_agents(seen)
-        _things_happen_in_order(seen)
-        _narration_comes_before_what_it_announces(narrated, seen)
-        _the_result_is_whole(seen)
+    for narrated, stream in streams:
+        _check_agent_names(stream)
+        _check_order(stream)
+        _check_narration(narrated, stream)
+        _check_result(stream)
 
 
-async def _asked(client: Client, narrated: Narrated) -> ReceivedStream:
+async def _ask(client: Client, narrated: NarratedQuestion) -> ReceivedStream:
     frames: list[Frame] = []
     async for frame in client.stream(narrated.question, version=narrated.version):
         narrated.gate.seen(frame.text)
@@ -128,52 +135,52 @@ async def _asked(client: Client, narrated: Narrated) -> ReceivedStream:
     return ReceivedStream(frames)
 
 
-def _names_are_those_of_agents(seen: ReceivedStream) -> None:
-    notified = seen.named("tool_notification_start", "tool_notification_end")
+def _check_agent_names(stream: ReceivedStream) -> None:
+    notified = stream.named("tool_notification_start", "tool_notification_end")
     assert {frame.metadata["source_agent"] for frame in notified} == set(OF_AGENT)
     assert {frame.metadata["sourceAgent"] for frame in notified} == set(OF_AGENT)
     assert all(frame.metadata["tool_name"] != "task" for frame in notified)
     assert all("Task" not in frame.text for frame in notified)
-    assert {frame.metadata["source_agent"] for frame in seen.named("subagent_result")} == set(OF_AGENT)
+    assert {frame.metadata["source_agent"] for frame in stream.named("subagent_result")} == set(OF_AGENT)
 
 
-def _things_happen_in_order(seen: ReceivedStream) -> None:
-    assert (seen.states[0], seen.states[-1]) == ("submitted", "completed")
-    assert set(seen.states[1:-1]) == {"working"}
-    numbers = [tuple(int(part) for part in (frame.id or "").split(".")) for frame in seen.frames]
+def _check_order(stream: ReceivedStream) -> None:
+    assert (stream.states[0], stream.states[-1]) == ("submitted", "completed")
+    assert set(stream.states[1:-1]) == {"working"}
+    numbers = [tuple(int(part) for part in (frame.id or "").split(".")) for frame in stream.frames]
     assert [number[0] for number in numbers] == sorted(number[0] for number in numbers)
     for name, inner in OF_AGENT.items():
         begin, end = OF_SUPERVISOR[name]
-        assert [word for word in seen.notifications if word in (begin, *inner, end)] == [begin, *inner, end]
-    assert len(seen.notifications) == 8
+        assert [word for word in stream.notifications if word in (begin, *inner, end)] == [begin, *inner, end]
+    assert len(stream.notifications) == 8
 
 
-def _narration_comes_before_what_it_announces(narrated: Narrated, seen: ReceivedStream) -> None:
+def _check_narration(narrated: NarratedQuestion, stream: ReceivedStream) -> None:
     place = {
         frame.text: number
-        for number, frame in enumerate(seen.frames)
+        for number, frame in enumerate(stream.frames)
         if frame.name == "tool_notification_start"
     }
     first_call = min(place[begin] for begin, _ in OF_SUPERVISOR.values())
     for piece in narrated.pieces:
-        said = [
+        positions = [
             number
-            for number, frame in enumerate(seen.frames)
+            for number, frame in enumerate(stream.frames)
             if frame.name == "streaming_result" and piece in frame.text
         ]
-        assert len(said) == 1, "each text is delivered once"
-        assert said[0] < first_call
+        assert len(positions) == 1, "each text is delivered once"
+        assert positions[0] < first_call
     for name, (begin, _) in OF_AGENT.items():
-        before = [frame for frame in seen.frames[: place[begin]] if frame.name == "subagent_result"]
+        before = [frame for frame in stream.frames[: place[begin]] if frame.name == "subagent_result"]
         assert joined(frame for frame in before if frame.metadata["source_agent"] == name) == [
             NARRATION[name]
         ]
 
 
-def _the_result_is_whole(seen: ReceivedStream) -> None:
-    assert seen.answer == f"In short: It has addresses. {SUMS}"
-    assert seen.streamed_texts[-1] == seen.answer
-    (final,) = seen.named("final_result")
-    assert seen.frames.index(final) == len(seen.frames) - 2
+def _check_result(stream: ReceivedStream) -> None:
+    assert stream.answer == f"In short: It has addresses. {SUMS}"
+    assert stream.streamed_texts[-1] == stream.answer
+    (final,) = stream.named("final_result")
+    assert stream.frames.index(final) == len(stream.frames) - 2
     assert final.metadata["trace_id"]
-    assert seen.last.metadata["trace_id"] == final.metadata["trace_id"]
+    assert stream.last.metadata["trace_id"] == final.metadata["trace_id"]

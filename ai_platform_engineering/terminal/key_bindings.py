@@ -1,10 +1,10 @@
-"""Keys of every prompt."""
+"""Key bindings of all prompts."""
 
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 
 def newline_key_bindings() -> KeyBindings:
-    """Esc-Enter makes a new line; Enter sends."""
+    """Makes a new line on Esc-Enter; Enter sends."""
     keys = KeyBindings()
 
     @keys.add("escape", "enter")

@@ -1,4 +1,4 @@
-"""Asks a person in the terminal for what a run asks: forms field by field, approvals with what would be called."""
+"""Prompts for the requests of a run: forms field by field, approvals with the call that would be made."""
 
 import json
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ from ai_platform_engineering.terminal.request_text import (
     format_value,
     render_request,
 )
-from ai_platform_engineering.terminal.screen import render_json, sanitize_line, sanitize_text
+from ai_platform_engineering.terminal.screen import print_plain, render_json, sanitize_line, sanitize_text
 
-_DECLINE = "/decline"
-_LETTERS = {
+_DECLINE_COMMAND = "/decline"
+_DECISIONS = {
     "y": "approve",
     "yes": "approve",
     "a": "always",
@@ -31,10 +31,12 @@ _LETTERS = {
     "no": "reject",
     "l": "later",
 }
-_YES, _NO = ("", "y", "yes"), ("n", "no")
-_TRUTH = {"y": True, "n": False}
+_YES_WORDS = ("", "y", "yes")
+_NO_WORDS = ("n", "no")
+_EDIT_WORDS = ("e", "edit")
+_BOOLEANS = {"y": True, "n": False}
 
-Values = dict[str, JsonValue]
+FormValues = dict[str, JsonValue]
 
 
 class RequestPostponed(Exception):
@@ -42,192 +44,211 @@ class RequestPostponed(Exception):
 
 
 class AllRequestsPostponed(RequestPostponed):
-    """By Ctrl-C or Ctrl-D: nothing else is to be asked now, either."""
+    """The person left with Ctrl-C or Ctrl-D: the other requests are not to be asked now, either."""
 
 
 class _Declined(Exception):
-    """With the reason, if there is one."""
+    """The person declines the form, with a reason if there is one."""
 
 
 class RequestPrompter:
-    """What was filled in is kept while the session lasts, so that a form that was left or sent back need not be filled in anew."""
+    """Asks a person for answers to requests.
+
+    Drafts are kept while the session lasts, so that a form that was left or sent back
+    need not be filled in anew.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        # Not the history of questions, which is a file: what people fill in is nobody's business afterwards.
+        # Not the history of questions, which is a file: what people fill in may be confidential.
         self._session: PromptSession[str] = PromptSession(
             history=InMemoryHistory(), key_bindings=newline_key_bindings()
         )
-        self._kept: dict[str, Values] = {}
+        self._drafts: dict[str, FormValues] = {}
 
-    async def ask_for_answer(self, request: PendingInput, wrong: Mapping[str, str]) -> dict[str, Any]:
-        """The answer to send. Raises Later."""
-        self._say(render_request(request, commands=False))
-        for sentence in wrong.values():
-            self._say(sentence, "red")
+    async def ask_for_answer(self, request: PendingInput, problems: Mapping[str, str]) -> dict[str, Any]:
+        """The answer to send; problems are those of an earlier answer, by field. Raises RequestPostponed."""
+        self._print(render_request(request, commands=False))
+        for problem in problems.values():
+            self._print(problem, "red")
         try:
             if isinstance(request.asked, Approval):
-                return await self._decide(request.asked)
-            return await self._fill_in(request.asked, self._kept.setdefault(request.request_id, {}))
+                return await self._ask_for_decision(request.asked)
+            return await self._fill_in(request.asked, self._drafts.setdefault(request.request_id, {}))
         except _Declined as declined:
-            reason = str(declined)
-            return {"type": REJECT, **({"message": reason} if reason else {})}
+            return _rejection(str(declined))
 
-    def move_draft(self, request_id: str, to: str) -> None:
-        """The same form is asked under another id."""
-        if request_id in self._kept:
-            self._kept[to] = self._kept.pop(request_id)
+    def move_draft(self, request_id: str, new_request_id: str) -> None:
+        """Keeps the draft of a form that is asked again under another id."""
+        if request_id in self._drafts:
+            self._drafts[new_request_id] = self._drafts.pop(request_id)
 
-    # --- forms --------------------------------------------------------------------------------------------------------
+    # --- forms ----------------------------------------------------------------------------------------
 
-    async def _fill_in(self, form: Form, kept: Values) -> dict[str, Any]:
-        self._say(
+    async def _fill_in(self, form: Form, draft: FormValues) -> dict[str, Any]:
+        self._print(
             "Enter takes what is in brackets; /decline REASON declines the form; Ctrl-C leaves it for later.",
             "dim",
         )
         while True:
             for field in form.fields:
-                await self._field(field, kept)
-            self._say(
-                "\n".join(
-                    [
-                        "",
-                        *(
-                            f"{_label(field)}: {format_value(kept.get(field.field_name)) or '-'}"
-                            for field in form.fields
-                        ),
-                    ]
-                )
-            )
-            if await self._confirmed():
-                return dict(kept)
+                await self._ask_for_field(field, draft)
+            summary = [""]
+            for field in form.fields:
+                summary.append(f"{_label(field)}: {format_value(draft.get(field.field_name)) or '-'}")
+            self._print("\n".join(summary))
+            if await self._confirm():
+                return dict(draft)
 
-    async def _field(self, field: InputField, kept: Values) -> None:
-        """Asks until the value will do."""
-        name, now = field.field_name, kept.get(field.field_name, current_value(field))
-        self._explain(field)
-        yes_or_no = " (y/n)" if field.field_type == "boolean" else ""
-        if now is not None:
-            shown = f" [{format_value(now)}]"
-        elif field.required:
-            shown = ""
-        else:
-            shown = " [skip]"
+    async def _ask_for_field(self, field: InputField, draft: FormValues) -> None:
+        """Asks until the value is valid, and puts it into the draft."""
+        name = field.field_name
+        default = draft.get(name, current_value(field))
+        self._explain_field(field)
+        prompt = _field_prompt(field, default)
         while True:
-            typed = await self._typed(f"{_label(field)}{yes_or_no}{shown}: ")
-            good, wrong = check_form(Form(fields=(field,)), {name: _meant(field, typed) if typed else now})
-            if not wrong:
-                kept.pop(name, None)
-                kept.update(good)
+            typed = await self._prompt(prompt)
+            value = _parse_value(field, typed) if typed else default
+            valid_values, problems = check_form(Form(fields=(field,)), {name: value})
+            if not problems:
+                draft.pop(name, None)
+                draft.update(valid_values)
                 return
-            self._say(wrong[name], "red")
+            self._print(problems[name], "red")
 
-    def _explain(self, field: InputField) -> None:
-        about = sanitize_text(field.field_description).strip() if field.field_description else ""
-        choices = [
-            f"  {number}. {sanitize_line(choice)}"
-            for number, choice in enumerate(field.field_values or (), 1)
-        ]
-        rules = describe_field(
-            field.model_copy(update={"field_values": None, "default_value": None, "value": None})
-        )
-        more = ", Esc-Enter makes a new line" if field.field_type == "textarea" else ""
-        several = ", several with commas between them" if field.field_type == "multiselect" else ""
-        self._say("\n".join([*([about] if about else []), f"({rules}{more}{several})", *choices]), "dim")
+    def _explain_field(self, field: InputField) -> None:
+        lines: list[str] = []
+        description = sanitize_text(field.field_description or "").strip()
+        if description:
+            lines.append(description)
+        no_values = {"field_values": None, "default_value": None, "value": None}
+        rules = describe_field(field.model_copy(update=no_values))
+        if field.field_type == "textarea":
+            rules += ", Esc-Enter makes a new line"
+        if field.field_type == "multiselect":
+            rules += ", several with commas between them"
+        lines.append(f"({rules})")
+        for number, choice in enumerate(field.field_values or (), 1):
+            lines.append(f"  {number}. {sanitize_line(choice)}")
+        self._print("\n".join(lines), "dim")
 
-    async def _confirmed(self) -> bool:
-        """False to go through it again."""
+    async def _confirm(self) -> bool:
+        """True to send, False to edit again. Raises RequestPostponed."""
         while True:
-            said = (await self._typed("Send? [Y/n/edit] ")).lower()
-            if said in _YES:
+            word = (await self._prompt("Send? [Y/n/edit] ")).lower()
+            if word in _YES_WORDS:
                 return True
-            if said in _NO:
+            if word in _NO_WORDS:
                 raise RequestPostponed
-            if said in ("e", "edit"):
+            if word in _EDIT_WORDS:
                 return False
 
-    # --- approvals ----------------------------------------------------------------------------------------------------
+    # --- approvals ------------------------------------------------------------------------------------
 
-    async def _decide(self, asked: Approval) -> dict[str, Any]:
-        allowed = [*asked.allowed, *(["always"] if "approve" in asked.allowed else []), "later"]
-        choices = ", ".join(
-            f"{word} ({letter})" for letter, word in _LETTERS.items() if len(letter) == 1 and word in allowed
-        )
+    async def _ask_for_decision(self, approval: Approval) -> dict[str, Any]:
+        allowed = [*approval.allowed, "later"]
+        if "approve" in approval.allowed:
+            allowed.append("always")
+        choices: list[str] = []
+        for letter, decision in _DECISIONS.items():
+            if len(letter) == 1 and decision in allowed:
+                choices.append(f"{decision} ({letter})")
+        prompt = f"{', '.join(choices)}: "
         while True:
-            word, _, rest = (await self._typed(f"{choices}: ")).partition(" ")
-            match decision := _LETTERS.get(word.lower(), word.lower()):
-                case _ if decision not in allowed:
-                    continue
-                case "approve":
-                    return {"type": "approve"}
-                case "always":
-                    return {"type": "approve", "always": True}
-                case "edit":
-                    return {"type": "edit", "arguments": await self._edited(asked)}
-                case "reject":
-                    reason = rest.strip() or await self._typed("Reason [none]: ")
-                    return {"type": REJECT, **({"message": reason} if reason else {})}
-                case _:
-                    raise RequestPostponed
+            word, _, rest = (await self._prompt(prompt)).partition(" ")
+            decision = _DECISIONS.get(word.lower(), word.lower())
+            if decision in allowed:
+                return await self._carry_out(decision, rest.strip(), approval)
 
-    async def _edited(self, asked: Approval) -> dict[str, Any]:
-        arguments: dict[str, Any] = asked.arguments
+    async def _carry_out(self, decision: str, reason: str, approval: Approval) -> dict[str, Any]:
+        match decision:
+            case "approve":
+                return {"type": "approve"}
+            case "always":
+                return {"type": "approve", "always": True}
+            case "edit":
+                return {"type": "edit", "arguments": await self._edit_arguments(approval)}
+            case "reject":
+                return _rejection(reason or await self._prompt("Reason [none]: "))
+            case _:
+                raise RequestPostponed
+
+    async def _edit_arguments(self, approval: Approval) -> dict[str, Any]:
+        arguments: dict[str, Any] = approval.arguments
         while True:
-            typed = await self._typed("Arguments: ", default=render_json(arguments))
+            typed = await self._prompt("Arguments: ", default=render_json(arguments))
             try:
-                changed = json.loads(typed)
+                parsed = json.loads(typed)
             except ValueError:
-                changed = None
-            if not isinstance(changed, dict):
-                self._say("The arguments are a JSON object with a value for each name.", "red")
+                parsed = None
+            if not isinstance(parsed, dict):
+                self._print("The arguments are a JSON object with a value for each name.", "red")
                 continue
-            arguments = changed
-            self._say(render_json(arguments, indent=2))
-            if await self._confirmed():
+            arguments = parsed
+            self._print(render_json(arguments, indent=2))
+            if await self._confirm():
                 return arguments
 
-    # --- the terminal -------------------------------------------------------------------------------------------------
+    # --- the terminal ---------------------------------------------------------------------------------
 
-    async def _typed(self, prompt: str, default: str = "") -> str:
+    async def _prompt(self, prompt: str, default: str = "") -> str:
+        """Reads an input. Raises AllRequestsPostponed, and _Declined for `/decline`."""
         try:
             typed = (await self._session.prompt_async(prompt, default=default)).strip()
         except (KeyboardInterrupt, EOFError):
             raise AllRequestsPostponed from None
         word, _, rest = typed.partition(" ")
-        if word == _DECLINE:
+        if word == _DECLINE_COMMAND:
             raise _Declined(rest.strip())
         return typed
 
-    def _say(self, text: str, style: str = "") -> None:
-        self._console.print(sanitize_text(text), style=style, markup=False, highlight=False, emoji=False)
+    def _print(self, text: str, style: str = "") -> None:
+        print_plain(self._console, text, style)
+
+
+def _rejection(reason: str) -> dict[str, Any]:
+    if reason:
+        return {"type": REJECT, "message": reason}
+    return {"type": REJECT}
 
 
 def _label(field: InputField) -> str:
     return sanitize_line(field.field_label or field.field_name)
 
 
-def _meant(field: InputField, typed: str) -> Any:
-    """What was typed as a value: a number or any case of a choice is the choice."""
+def _field_prompt(field: InputField, default: JsonValue) -> str:
+    choices = " (y/n)" if field.field_type == "boolean" else ""
+    if default is not None:
+        hint = f" [{format_value(default)}]"
+    elif field.required:
+        hint = ""
+    else:
+        hint = " [skip]"
+    return f"{_label(field)}{choices}{hint}: "
+
+
+def _parse_value(field: InputField, typed: str) -> Any:
+    """The value of a typed text: the number of a choice, or its text in any case, is the choice."""
     match field.field_type:
         case "select":
-            return _choice(field, typed)
+            return _parse_choice(field, typed)
         case "multiselect" if typed not in (field.field_values or ()):
-            return [_choice(field, one.strip()) for one in typed.split(",") if one.strip()]
+            return [_parse_choice(field, part.strip()) for part in typed.split(",") if part.strip()]
         case "multiselect":
             return [typed]
         case "boolean":
-            return _TRUTH.get(typed.lower(), typed)
+            return _BOOLEANS.get(typed.lower(), typed)
         case _:
             return typed
 
 
-def _choice(field: InputField, typed: str) -> str:
+def _parse_choice(field: InputField, typed: str) -> str:
     choices = field.field_values or ()
     if typed in choices:
         return typed
     if typed.isascii() and typed.isdigit() and 0 < int(typed) <= len(choices):
         return choices[int(typed) - 1]
-    alike = [choice for choice in choices if choice.casefold() == typed.casefold()]
-    if len(alike) == 1:
-        return alike[0]
+    matches = [choice for choice in choices if choice.casefold() == typed.casefold()]
+    if len(matches) == 1:
+        return matches[0]
     return typed

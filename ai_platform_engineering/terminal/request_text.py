@@ -1,7 +1,8 @@
-"""What a run asks of people, in lines to read, and the commands that answer it."""
+"""Requests of runs as text for a terminal, with the commands that answer them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -10,61 +11,85 @@ from ai_platform_engineering.core.events import Approval, Form, InputField
 from ai_platform_engineering.core.transcript import PendingInput
 from ai_platform_engineering.terminal.screen import render_json, sanitize_line, sanitize_text
 
-_LONGEST_WORD = 40  # of a default in a list of fields
+_MAX_DEFAULT_CHARS = 40  # of a default in a list of fields
 
 
 def render_request(request: PendingInput, *, commands: bool = True) -> str:
-    """The whole request, fit for a terminal."""
-    lines = [render_headline(request), *_what(request.asked), *(render_commands(request) if commands else ())]
+    """The whole request: headline, contents, and the commands that answer it."""
+    lines = [render_headline(request)]
+    if isinstance(request.asked, Approval):
+        lines.extend(_render_approval(request.asked))
+    else:
+        lines.extend(_render_form(request.asked))
+    if commands:
+        lines.extend(render_commands(request))
     return "\n".join(lines)
 
 
 def render_headline(request: PendingInput) -> str:
-    """Who wants what, and until when."""
-    agent, asked = notification_text.title_case(sanitize_line(request.agent)), request.asked
-    what = (
-        f"wants to run {sanitize_line(asked.tool)}"
-        if isinstance(asked, Approval)
-        else f"asks: {sanitize_line(asked.describe())}"
-    )
-    return f"{agent} {what}{_until(asked.expires_at)}"
+    """Which agent wants what, and until when."""
+    agent = notification_text.title_case(sanitize_line(request.agent))
+    if isinstance(request.asked, Approval):
+        purpose = f"wants to run {sanitize_line(request.asked.tool)}"
+    else:
+        purpose = f"asks: {sanitize_line(request.asked.describe())}"
+    return f"{agent} {purpose}{_render_expiry(request.asked.expires_at)}"
 
 
 def render_commands(request: PendingInput) -> Iterator[str]:
     """The commands that answer the request."""
-    named, asked = request.request_id, request.asked
-    if isinstance(asked, Form):
-        values = [_shown_value(field) for field in asked.fields]
-        yield f"  caipe answer {' '.join([named, *values])}"
-        yield f'  caipe reject {named} --reason "…"'
+    request_id = request.request_id
+    if isinstance(request.asked, Form):
+        values = map(_render_placeholder, request.asked.fields)
+        yield f"  caipe answer {' '.join([request_id, *values])}"
+        yield f'  caipe reject {request_id} --reason "…"'
         return
-    yield from (line for decision, line in _decisions(named, asked) if decision in asked.allowed)
+    for decision, line in _decision_commands(request_id, request.asked):
+        if decision in request.asked.allowed:
+            yield line
+
+
+def render_allowances(context_id: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The tools that need no approval in a conversation, and the commands that end it."""
+    context = sanitize_line(context_id)
+    for row in rows:
+        tool = sanitize_line(row["tool"])
+        allowed_by = f", allowed by {sanitize_line(row['by'])}" if row["by"] else ""
+        yield f"{tool} runs without asking in {context}{allowed_by}."
+        yield f"  caipe allowances {context} --remove {tool}"
 
 
 def describe_field(field: InputField) -> str:
     """What a field takes, in a few words."""
-    least, most = field.minimum, field.maximum
-    said = [
-        field.field_type,
-        "" if field.required or current_value(field) is not None else "optional",
-        f"{'some' if field.field_type == 'multiselect' else 'one'} of {', '.join(field.field_values)}"
-        if field.field_values
-        else "",
-        f"at least {least:g}" if least is not None else "",
-        f"at most {most:g}" if most is not None else "",
-        f"at least {field.min_length} characters" if field.min_length else "",
-        f"at most {field.max_length} characters" if field.max_length is not None else "",
-        f"of the form {field.pattern}" if field.pattern else "",
-        f"otherwise {format_value(current_value(field))[:_LONGEST_WORD]}"
-        if current_value(field) is not None
-        else "",
-        f"for example {field.placeholder}" if field.placeholder else "",
-    ]
-    return sanitize_line(", ".join(part for part in said if part))
+    return sanitize_line(", ".join(_field_rules(field)))
+
+
+def _field_rules(field: InputField) -> Iterator[str]:
+    value = current_value(field)
+    yield field.field_type
+    if not field.required and value is None:
+        yield "optional"
+    if field.field_values:
+        count = "some" if field.field_type == "multiselect" else "one"
+        yield f"{count} of {', '.join(field.field_values)}"
+    if field.minimum is not None:
+        yield f"at least {field.minimum:g}"
+    if field.maximum is not None:
+        yield f"at most {field.maximum:g}"
+    if field.min_length:
+        yield f"at least {field.min_length} characters"
+    if field.max_length is not None:
+        yield f"at most {field.max_length} characters"
+    if field.pattern:
+        yield f"of the form {field.pattern}"
+    if value is not None:
+        yield f"otherwise {format_value(value)[:_MAX_DEFAULT_CHARS]}"
+    if field.placeholder:
+        yield f"for example {field.placeholder}"
 
 
 def current_value(field: InputField) -> JsonValue:
-    """What counts when nobody says anything else."""
+    """The value that counts when nobody enters another."""
     if field.value is None:
         return field.default_value
     return field.value
@@ -72,63 +97,65 @@ def current_value(field: InputField) -> JsonValue:
 
 def format_value(value: JsonValue) -> str:
     """A value of a form as a person writes it."""
-    if isinstance(value, bool):
-        if value:
-            return "yes"
+    if value is None:
+        return ""
+    if value is True:
+        return "yes"
+    if value is False:
         return "no"
     if isinstance(value, list):
         return ", ".join(map(format_value, value))
-    if value is None:
-        return ""
     return sanitize_line(str(value))
 
 
-def _what(asked: Form | Approval) -> Iterator[str]:
-    if isinstance(asked, Approval):
-        yield from (f"  {line}" for line in render_json(asked.arguments, indent=2).splitlines())
-        yield from [f"  {sanitize_line(asked.reason)}"] if asked.reason else []
-        return
-    yield from (
-        f"  {sanitize_text(text).strip()}"
-        for text in (asked.description, asked.response)
-        if text and text.strip()
-    )
-    for field in asked.fields:
-        label = (
-            f"{sanitize_line(field.field_label)}: "
-            if field.field_label and field.field_label != field.field_name
-            else ""
-        )
-        more = f". {sanitize_line(field.field_description)}" if field.field_description else ""
-        yield f"  - {sanitize_line(field.field_name)}: {label}{describe_field(field)}{more}"
+def _render_approval(approval: Approval) -> Iterator[str]:
+    for line in render_json(approval.arguments, indent=2).splitlines():
+        yield f"  {line}"
+    if approval.reason:
+        yield f"  {sanitize_line(approval.reason)}"
 
 
-def _shown_value(field: InputField) -> str:
+def _render_form(form: Form) -> Iterator[str]:
+    for text in (form.description, form.response):
+        if text and text.strip():
+            yield f"  {sanitize_text(text).strip()}"
+    for field in form.fields:
+        line = describe_field(field)
+        if field.field_label and field.field_label != field.field_name:
+            line = f"{sanitize_line(field.field_label)}: {line}"
+        if field.field_description:
+            line = f"{line}. {sanitize_line(field.field_description)}"
+        yield f"  - {sanitize_line(field.field_name)}: {line}"
+
+
+def _render_placeholder(field: InputField) -> str:
+    """`name=…`, in brackets where the field can be left out."""
     value = f"{sanitize_line(field.field_name)}=…"
     if field.required and current_value(field) is None:
         return value
     return f"[{value}]"
 
 
-def _decisions(named: str, asked: Approval) -> Iterator[tuple[str, str]]:
-    yield "approve", f"  caipe approve {named}"
-    yield "approve", f"  caipe approve {named} --always   (in this conversation, whatever its arguments)"
-    if asked.arguments:
-        yield "edit", f"  caipe approve {named} --set {sanitize_line(next(iter(asked.arguments)))}=…"
-    yield "reject", f'  caipe reject {named} --reason "…"'
+def _decision_commands(request_id: str, approval: Approval) -> Iterator[tuple[str, str]]:
+    yield "approve", f"  caipe approve {request_id}"
+    yield "approve", f"  caipe approve {request_id} --always   (in this conversation, whatever its arguments)"
+    if approval.arguments:
+        argument = sanitize_line(next(iter(approval.arguments)))
+        yield "edit", f"  caipe approve {request_id} --set {argument}=…"
+    yield "reject", f'  caipe reject {request_id} --reason "…"'
 
 
-def _until(expires_at: datetime | None) -> str:
+def _render_expiry(expires_at: datetime | None) -> str:
     if expires_at is None:
         return ""
-    left = expires_at - datetime.now(UTC)
-    if left > timedelta():
-        return f" (expires in {_span(left)})"
+    remaining = expires_at - datetime.now(UTC)
+    if remaining > timedelta():
+        return f" (expires in {_format_duration(remaining)})"
     return " (has expired)"
 
 
-def _span(left: timedelta) -> str:
-    minutes = int(left.total_seconds() // 60)
+def _format_duration(duration: timedelta) -> str:
+    minutes = int(duration.total_seconds() // 60)
     if minutes < 1:
         return "less than a minute"
     days, hours = divmod(minutes // 60, 24)

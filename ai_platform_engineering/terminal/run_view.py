@@ -1,4 +1,4 @@
-"""`caipe show`: a run afterwards: plan, calls with arguments, timing, tokens, answer."""
+"""`caipe show`: a run afterwards, with plan, tool calls, arguments, durations, tokens and answer."""
 
 import json
 from collections.abc import Sequence
@@ -9,81 +9,92 @@ from rich.console import Console
 from ai_platform_engineering.a2a import notification_text
 from ai_platform_engineering.core.events import StoredEvent, ToolFinished, ToolStarted
 from ai_platform_engineering.core.transcript import ToolCallView, Transcript, fold
-from ai_platform_engineering.terminal.screen import LiveScreen, sanitize_text
+from ai_platform_engineering.terminal.screen import LiveScreen, print_plain, sanitize_text
 
-_ARGUMENT_CHARS = 400
+_MAX_ARGUMENT_CHARS = 400
+_MAX_DEPTH = 10
 _MARKS = {"ok": "✅", "error": "❌", "unknown": "❔", None: "🔄"}
 
 
 def show_run(console: Console, items: Sequence[StoredEvent], *, results: bool = False) -> None:
-    """Prints the run that the events tell of."""
-    seen = fold(item.event for item in items)
-    _header(console, seen, items)
-    if seen.plan is not None:
-        _plain(console, notification_text.plan(seen.plan.to_event()))
-    times = _times(items)
-    for call in seen.calls:
-        _call(console, call, _depth(call, seen.calls), times.get(call.call_id), results=results)
-    for notice in seen.notices:
-        _plain(console, f"({notice.text})", "yellow")
-    if seen.error:
-        _plain(console, seen.error, "red")
-    if text := seen.answer or seen.partial:
+    """Prints the run of the events; with results also what the tools returned."""
+    transcript = fold(item.event for item in items)
+    _print_header(console, transcript, items)
+    if transcript.plan is not None:
+        _print(console, notification_text.plan(transcript.plan.to_event()))
+    durations = _measure_calls(items)
+    for call in transcript.calls:
+        depth = _find_depth(call, transcript.calls)
+        _print_call(console, call, depth, durations.get(call.call_id), results=results)
+    for notice in transcript.notices:
+        _print(console, f"({notice.text})", "yellow")
+    if transcript.error:
+        _print(console, transcript.error, "red")
+    text = transcript.answer or transcript.partial
+    if text:
         with LiveScreen(console) as screen:
             screen.write(text)
-    if seen.citations:
-        _plain(console, notification_text.format_sources(seen.citations), "dim")
+    if transcript.citations:
+        _print(console, notification_text.format_sources(transcript.citations), "dim")
 
 
-def _header(console: Console, seen: Transcript, items: Sequence[StoredEvent]) -> None:
-    took = f"{(items[-1].stored_at - items[0].stored_at).total_seconds():.1f} s" if items else "0 s"
-    tokens = f", {seen.usage.input_tokens} tokens in, {seen.usage.output_tokens} out" if seen.usage else ""
-    _plain(console, f"{seen.state}, {took}{tokens}, trace {seen.trace_id or '-'}", "bold")
+def _print_header(console: Console, transcript: Transcript, items: Sequence[StoredEvent]) -> None:
+    duration = "0 s"
+    if items:
+        seconds = (items[-1].stored_at - items[0].stored_at).total_seconds()
+        duration = f"{seconds:.1f} s"
+    tokens = ""
+    if transcript.usage:
+        usage = transcript.usage
+        tokens = f", {usage.input_tokens} tokens in, {usage.output_tokens} out"
+    trace_id = transcript.trace_id or "-"
+    _print(console, f"{transcript.state}, {duration}{tokens}, trace {trace_id}", "bold")
 
 
-def _call(console: Console, call: ToolCallView, depth: int, seconds: float | None, *, results: bool) -> None:
-    name = (
-        f"Agent {notification_text.title_case(call.tool)}"
-        if call.delegates
-        else notification_text.title_case(call.tool)
-    )
-    took = f" {seconds:.2f} s" if seconds is not None else ""
+def _print_call(
+    console: Console, call: ToolCallView, depth: int, seconds: float | None, *, results: bool
+) -> None:
     indent = "  " * depth
-    _plain(
-        console, f"{indent}{_MARKS[call.outcome]} {notification_text.title_case(call.agent)}: {name}{took}"
-    )
+    agent = notification_text.title_case(call.agent)
+    tool = notification_text.title_case(call.tool)
+    if call.delegates:
+        tool = f"Agent {tool}"
+    duration = f" {seconds:.2f} s" if seconds is not None else ""
+    _print(console, f"{indent}{_MARKS[call.outcome]} {agent}: {tool}{duration}")
     if call.arguments:
-        given = json.dumps(call.arguments, ensure_ascii=False)
-        _plain(
-            console,
-            f"{indent}   {given[:_ARGUMENT_CHARS]}{'…' if len(given) > _ARGUMENT_CHARS else ''}",
-            "dim",
-        )
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        if len(arguments) > _MAX_ARGUMENT_CHARS:
+            arguments = f"{arguments[:_MAX_ARGUMENT_CHARS]}…"
+        _print(console, f"{indent}   {arguments}", "dim")
     if call.error:
-        _plain(console, f"{indent}   {call.error}", "red")
+        _print(console, f"{indent}   {call.error}", "red")
     elif results and call.result:
-        _plain(console, f"{indent}   {call.result}", "dim")
+        _print(console, f"{indent}   {call.result}", "dim")
 
 
-def _times(items: Sequence[StoredEvent]) -> dict[str, float]:
-    """How long each call took, in seconds."""
-    started: dict[str, datetime] = {}
-    took: dict[str, float] = {}
+def _measure_calls(items: Sequence[StoredEvent]) -> dict[str, float]:
+    """The duration of each finished call, in seconds."""
+    started_at: dict[str, datetime] = {}
+    durations: dict[str, float] = {}
     for item in items:
         if isinstance(item.event, ToolStarted):
-            started[item.event.call_id] = item.stored_at
-        elif isinstance(item.event, ToolFinished) and item.event.call_id in started:
-            took[item.event.call_id] = (item.stored_at - started[item.event.call_id]).total_seconds()
-    return took
+            started_at[item.event.call_id] = item.stored_at
+        elif isinstance(item.event, ToolFinished) and item.event.call_id in started_at:
+            duration = item.stored_at - started_at[item.event.call_id]
+            durations[item.event.call_id] = duration.total_seconds()
+    return durations
 
 
-def _depth(call: ToolCallView, calls: Sequence[ToolCallView]) -> int:
-    parents = {one.call_id: one.parent_call for one in calls}
-    depth, parent = 0, call.parent_call
-    while parent is not None and depth < 10:
-        depth, parent = depth + 1, parents.get(parent)
+def _find_depth(call: ToolCallView, calls: Sequence[ToolCallView]) -> int:
+    """How many calls the call is nested in."""
+    parents = {candidate.call_id: candidate.parent_call for candidate in calls}
+    depth = 0
+    parent = call.parent_call
+    while parent is not None and depth < _MAX_DEPTH:
+        depth += 1
+        parent = parents.get(parent)
     return depth
 
 
-def _plain(console: Console, text: str, style: str = "") -> None:
-    console.print(sanitize_text(text).rstrip("\n"), style=style, markup=False, highlight=False, emoji=False)
+def _print(console: Console, text: str, style: str = "") -> None:
+    print_plain(console, sanitize_text(text).rstrip("\n"), style)

@@ -14,21 +14,23 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.terminal.screen import LiveScreen
 
-_PLAN_LINES = 8
+_MAX_PLAN_LINES = 9  # the title and eight steps
 
 
 class TurnView:
-    """Draws events; the plan and what runs stand below the text until the turn is over."""
+    """Draws events; the plan stands below the text until the answer begins or the turn ends."""
 
     def __init__(self, screen: LiveScreen) -> None:
-        self._screen, self.transcript = screen, Transcript()
+        self.transcript = Transcript()
+        self._screen = screen
         self._plan_printed = False
 
     def apply_silently(self, event: AnyEvent) -> None:
-        """What was there before the turn: known, and not drawn again."""
+        """Applies an event from before the turn: it was drawn then."""
         self.transcript = self.transcript.apply(event)
 
     def show(self, event: AnyEvent) -> None:
+        """Applies an event of the turn and draws it."""
         self.transcript = self.transcript.apply(event)
         match event:
             case TextDelta(parent_call=None):
@@ -42,21 +44,17 @@ class TurnView:
             case ToolStarted():
                 self._screen.print_line(notification_text.tool_started(event))
             case ToolFinished():
-                self._screen.print_line(
-                    notification_text.tool_finished(event), style="dim" if event.outcome == "ok" else "red"
-                )
-                if event.error:
-                    self._screen.print_line(f"   {event.error}", style="red")
+                self._print_finished_tool(event)
             case Notice(text=text):
                 self._screen.print_line(f"({text})", style="yellow")
             case InputRequested():
                 self._screen.print_line("Input is needed.", style="yellow")
             case _:
                 pass
-        self._screen.set_status("" if self._plan_printed else self._plan())
+        self._screen.set_status(self._render_plan_status())
 
     def finish(self) -> None:
-        """Says how the turn ended, unless the answer did."""
+        """Prints how the turn ended, unless the answer did."""
         self._print_plan()
         match self.transcript.state:
             case "failed":
@@ -66,19 +64,27 @@ class TurnView:
             case "input-required":
                 self._screen.print_line(self.transcript.waiting_for, style="yellow")
             case "completed" if self.transcript.citations:
-                self._screen.print_line(
-                    notification_text.format_sources(self.transcript.citations), style="dim"
-                )
+                sources = notification_text.format_sources(self.transcript.citations)
+                self._screen.print_line(sources, style="dim")
             case _:
                 pass
+
+    def _print_finished_tool(self, event: ToolFinished) -> None:
+        style = "dim" if event.outcome == "ok" else "red"
+        self._screen.print_line(notification_text.tool_finished(event), style=style)
+        if event.error:
+            self._screen.print_line(f"   {event.error}", style="red")
 
     def _print_plan(self) -> None:
         if self.transcript.plan is not None and not self._plan_printed:
             self._plan_printed = True
             self._screen.print_line(notification_text.plan(self.transcript.plan.to_event()))
 
-    def _plan(self) -> str:
-        if self.transcript.plan is None:
+    def _render_plan_status(self) -> str:
+        """The beginning of the plan, while it was not printed for good."""
+        if self._plan_printed or self.transcript.plan is None:
             return ""
         lines = notification_text.plan(self.transcript.plan.to_event()).splitlines()
-        return "\n".join(lines[: _PLAN_LINES + 1] + (["…"] if len(lines) > _PLAN_LINES + 1 else []))
+        if len(lines) > _MAX_PLAN_LINES:
+            lines = [*lines[:_MAX_PLAN_LINES], "…"]
+        return "\n".join(lines)

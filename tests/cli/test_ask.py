@@ -36,7 +36,7 @@ async def ask_outside(client: Client, *arguments: str, stdin: str | None = None)
     return done
 
 
-async def the_task(client: Client) -> str:
+async def only_task_state(client: Client) -> str:
     """The state of the only task on the server."""
     (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
     return V10.state(task)
@@ -47,10 +47,10 @@ async def test_the_answer_alone_is_on_stdout_and_progress_on_stderr() -> None:
     async with supervisor(version.script, tools=[version.tool]) as client:
         done = await ask_outside(client, "Which", "version?")
     assert (done.code, done.out) == (OK, f"{version.answer}\n")
-    narration, begun, over, said = done.err.splitlines()
+    narration, begun, over, answer = done.err.splitlines()
     assert narration.strip() == "Let me look."
     assert (begun, over) == ("🔧 Supervisor: Calling tool: Version", "✅ Supervisor: Tool Version completed")
-    assert said == version.answer
+    assert answer == version.answer
 
 
 async def test_stdin_is_joined_to_the_question() -> None:
@@ -59,7 +59,10 @@ async def test_stdin_is_joined_to_the_question() -> None:
     async with supervisor(model) as client:
         assert (await ask_outside(client, "What", "is wrong?", stdin=log)).out == "Read.\n"
         assert (await invoke_caipe("ask", env={"CAIPE_URL": client.url}, stdin=log)).out == "Read.\n"
-    assert [one.last_user for one in model.requests] == [f"What is wrong?\n\n{log.strip()}", log.strip()]
+    assert [request.last_user for request in model.requests] == [
+        f"What is wrong?\n\n{log.strip()}",
+        log.strip(),
+    ]
 
 
 async def test_json_is_one_event_per_line() -> None:
@@ -142,7 +145,7 @@ async def test_a_timeout_is_code_124_and_stops_the_task() -> None:
     waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         done = await ask(client, "--timeout", "1", "Wait.")
-        assert await the_task(client) == "canceled"
+        assert await only_task_state(client) == "canceled"
     assert (done.code, done.out) == (TIMED_OUT, "")
     assert waiting.cancelled.is_set()
     assert "stopped" in done.err
@@ -155,7 +158,7 @@ async def test_an_interrupt_is_code_130_and_stops_the_task() -> None:
             await program.wait_for_stderr("Calling tool: Wait")
             program.send_signal(signal.SIGINT)
             done = await program.wait_for_exit()
-        assert await the_task(client) == "canceled"
+        assert await only_task_state(client) == "canceled"
     assert (done.code, done.out) == (INTERRUPTED, "")
     assert waiting.cancelled.is_set()
     assert "Traceback" not in program.err

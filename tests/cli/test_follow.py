@@ -1,4 +1,4 @@
-"""`caipe follow` from outside: a task that somebody else started, from any number, through dropped lines, to how it ends."""
+"""`caipe follow`: a task of another client, from any event, through dropped connections, to its end."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ ONE_BY_ONE = {"STREAM_COALESCE_SECONDS": "0"}
 
 
 @contextlib.asynccontextmanager
-async def client_of(url: str) -> AsyncIterator[Client]:
+async def connect_client(url: str) -> AsyncIterator[Client]:
     async with httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
         yield Client(url, http)
 
@@ -36,43 +36,43 @@ async def follow(client: Client, *arguments: str) -> CommandResult:
     return await invoke_caipe("follow", *arguments, env={"CAIPE_URL": client.url})
 
 
-async def begun(client: Client, waiting: BlockingScenario) -> str:
+async def start_task(client: Client, waiting: BlockingScenario) -> str:
     """A task that works; its id."""
     task = V10.sent(await client.call(V10.send, {**V10.message("Wait."), **V10.at_once}))
     await waiting.started.wait()
     return str(task["id"])
 
 
-def events(done: CommandResult) -> list[AnyEvent]:
+def parse_events(done: CommandResult) -> list[AnyEvent]:
     return [EVENT_ADAPTER.validate_json(line) for line in done.out.splitlines()]
 
 
-def from_wire(frames: list[Frame], after: int = 0) -> list[AnyEvent]:
+def frame_events(frames: list[Frame], after: int = 0) -> list[AnyEvent]:
     return [event for frame in frames for seq, event in frame.events if seq > after]
 
 
-async def whole(client: Client, task_id: str) -> list[Frame]:
+async def read_all_frames(client: Client, task_id: str) -> list[Frame]:
     return [frame async for frame in client.open(V10.subscribe, {"id": task_id}, Last_Event_ID="0")]
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------------
+# --- what is shown --------------------------------------------------------------------------------
 
 
 async def test_an_ended_task_is_shown_like_its_question_was() -> None:
     version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
-        asked = await invoke_caipe("ask", "Which?", env={"CAIPE_URL": client.url})
+        ask_result = await invoke_caipe("ask", "Which?", env={"CAIPE_URL": client.url})
         (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
         done = await follow(client, task["id"])
     assert (done.code, done.out) == (OK, f"{version.answer}\n")
-    assert done.err == asked.err
+    assert done.err == ask_result.err
     assert "Calling tool: Version" in done.err
 
 
 async def test_a_running_task_is_followed_from_its_start_to_its_answer() -> None:
     waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
-        task_id = await begun(client, waiting)
+        task_id = await start_task(client, waiting)
         async with start_command("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
             await program.wait_for_stderr("Calling tool: Wait")
             waiting.released.set()
@@ -90,42 +90,44 @@ async def test_a_running_task_is_followed_from_its_start_to_its_answer() -> None
 async def test_after_a_number_only_the_rest_is_shown(ended: bool) -> None:
     waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool], env=ONE_BY_ONE) as client:
-        task_id = await begun(client, waiting)
+        task_id = await start_task(client, waiting)
         before = (await client.call(V10.get, {"id": task_id}))["result"]["metadata"]["caipe.seq"]
         number = str(int(before) - 2)  # in the middle of a text
         if ended:
             waiting.released.set()
-            await whole(client, task_id)
+            await read_all_frames(client, task_id)
         following = asyncio.create_task(follow(client, task_id, "--after", number, "--json"))
         waiting.released.set()
         done = await following
-        stored = await whole(client, task_id)
-    assert events(done) == from_wire(stored, int(number))
+        stored = await read_all_frames(client, task_id)
+    assert parse_events(done) == frame_events(stored, int(number))
     assert "tool_started" in done.out
     assert (done.code, done.err) == (OK, "")
-    assert fold(events(done)).answer == waiting.answer
+    assert fold(parse_events(done)).answer == waiting.answer
 
 
 async def test_an_ended_task_after_its_last_number_has_only_its_answer() -> None:
     version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
-        seen = await client.ask("Which?", version="1.0")
-        done = await follow(client, seen.task_id, "--after", seen.last.id or "")
-        beyond = await follow(client, seen.task_id, "--after", "999")
+        stream = await client.ask("Which?", version="1.0")
+        done = await follow(client, stream.task_id, "--after", stream.last.id or "")
+        beyond = await follow(client, stream.task_id, "--after", "999")
     assert (done.code, done.out, done.err) == (OK, f"{version.answer}\n", "")
     assert (beyond.code, beyond.out) == (FAILED, "")
-    assert beyond.err == f"The task {seen.task_id} has no event 999 yet; its last one is {seen.last.id}.\n"
+    assert (
+        beyond.err == f"The task {stream.task_id} has no event 999 yet; its last one is {stream.last.id}.\n"
+    )
 
 
 async def test_json_of_an_ended_task_folds_to_what_was_seen() -> None:
     version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool], env=ONE_BY_ONE) as client:
-        seen = await client.ask("Which?", version="1.0")
-        done = await follow(client, seen.task_id, "--json")
-    assert fold(events(done)) == fold(seen.events)
+        stream = await client.ask("Which?", version="1.0")
+        done = await follow(client, stream.task_id, "--json")
+    assert fold(parse_events(done)) == fold(stream.events)
 
 
-# --- how it ends -------------------------------------------------------------------------------------------------------------
+# --- how it ends ----------------------------------------------------------------------------------
 
 
 async def test_an_unknown_task_is_a_sentence_and_code_one() -> None:
@@ -158,7 +160,7 @@ async def test_a_failed_task_is_code_one_with_its_reason() -> None:
 async def test_a_task_that_is_stopped_meanwhile_is_code_130() -> None:
     waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
-        task_id = await begun(client, waiting)
+        task_id = await start_task(client, waiting)
         async with start_command("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
             await program.wait_for_stderr("Calling tool: Wait")
             await client.call(V10.cancel, {"id": task_id})
@@ -169,27 +171,29 @@ async def test_a_task_that_is_stopped_meanwhile_is_code_130() -> None:
 async def test_leaving_stops_nothing() -> None:
     waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
-        task_id = await begun(client, waiting)
+        task_id = await start_task(client, waiting)
         async with start_command("caipe", "follow", task_id, env={"CAIPE_URL": client.url}) as program:
             await program.wait_for_stderr("Calling tool: Wait")
             program.send_signal(signal.SIGINT)
             done = await program.wait_for_exit()
         waiting.released.set()
-        seen = ReceivedStream(await whole(client, task_id))
+        stream = ReceivedStream(await read_all_frames(client, task_id))
     assert (done.code, done.out) == (INTERRUPTED, "")
     assert "Traceback" not in program.err
-    assert seen.answer == waiting.answer
+    assert stream.answer == waiting.answer
     assert not waiting.cancelled.is_set()
 
 
-# --- pauses ------------------------------------------------------------------------------------------------------------------
+# --- pauses ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("after", [0, 1, "last"])
 async def test_a_paused_task_is_code_four_and_says_what_is_asked(after: int | str) -> None:
     async with supervisor(SCRIPT, tools=[form_tool()]) as client:
-        seen = await paused(client, V10)
-        done = await follow(client, seen.task_id, "--after", str(seen.last.id if after == "last" else after))
+        stream = await paused(client, V10)
+        done = await follow(
+            client, stream.task_id, "--after", str(stream.last.id if after == "last" else after)
+        )
     assert (done.code, done.out) == (INPUT_REQUIRED, "")
     heading, *lines = done.err.splitlines()[-8:]
     assert heading.startswith("Supervisor asks: Create GitHub Repo (expires in ")
@@ -198,9 +202,10 @@ async def test_a_paused_task_is_code_four_and_says_what_is_asked(after: int | st
         "  I need a few details.",
         "  - repo: Repository: text, at least 1 characters, at most 80 characters, of the form [a-z0-9-]+",
         "  - stars: integer, optional, at least 0",
-        f"  caipe answer {request_id(seen)} repo=… [stars=…]",
-        f'  caipe reject {request_id(seen)} --reason "…"',
-        f"I need your input to go on: Create GitHub Repo. (task {seen.task_id}, context {seen.context_id})",
+        f"  caipe answer {request_id(stream)} repo=… [stars=…]",
+        f'  caipe reject {request_id(stream)} --reason "…"',
+        "I need your input to go on: Create GitHub Repo."
+        f" (task {stream.task_id}, context {stream.context_id})",
     ]
 
 
@@ -213,12 +218,14 @@ async def test_a_pause_that_was_answered_is_passed(running: bool) -> None:
         Turn(Say("Made {{tool:ask_form.repo}} and {{tool:wait.waited}}.")),
     )
     async with supervisor(script, tools=[form_tool(), waiting.tool], env=ONE_BY_ONE) as client:
-        seen = await paused(client, V10)
-        answering = asyncio.create_task(answered(client, V10, V10.data({"repo": "one"}), taskId=seen.task_id))
+        stream = await paused(client, V10)
+        answering = asyncio.create_task(
+            answered(client, V10, V10.data({"repo": "one"}), taskId=stream.task_id)
+        )
         await waiting.started.wait()
         if running:
             async with start_command(
-                "caipe", "follow", seen.task_id, env={"CAIPE_URL": client.url}
+                "caipe", "follow", stream.task_id, env={"CAIPE_URL": client.url}
             ) as program:
                 await program.wait_for_stderr("Calling tool: Wait")
                 waiting.released.set()
@@ -226,11 +233,11 @@ async def test_a_pause_that_was_answered_is_passed(running: bool) -> None:
         else:
             waiting.released.set()
             await answering
-            done = await follow(client, seen.task_id, "--after", "1")
+            done = await follow(client, stream.task_id, "--after", "1")
         rest = await answering
     assert (done.code, done.out) == (OK, f"Made one and {waiting.value}.\n")
-    shown = [line for line in done.err.splitlines() if line == "Input is needed." or "Wait" in line]
-    assert shown == [
+    lines = [line for line in done.err.splitlines() if line == "Input is needed." or "Wait" in line]
+    assert lines == [
         "Input is needed.",
         "🔧 Supervisor: Calling tool: Wait",
         "✅ Supervisor: Tool Wait completed",
@@ -238,7 +245,7 @@ async def test_a_pause_that_was_answered_is_passed(running: bool) -> None:
     assert rest.answer == f"Made one and {waiting.value}."
 
 
-# --- dropped lines -------------------------------------------------------------------------------------------------------------
+# --- dropped lines --------------------------------------------------------------------------------
 
 
 async def test_a_dropped_line_is_taken_up_again() -> None:
@@ -248,8 +255,8 @@ async def test_a_dropped_line_is_taken_up_again() -> None:
         tools=[waiting.tool],
         model=ScriptedChatModel(script=waiting.script),
     )
-    async with serve_app(app) as url, client_of(url) as client:
-        task_id = await begun(client, waiting)
+    async with serve_app(app) as url, connect_client(url) as client:
+        task_id = await start_task(client, waiting)
         async with start_command("caipe", "follow", "--json", task_id, env={"CAIPE_URL": url}) as program:
             assert program.process.stdout is not None
             head = b""
@@ -258,8 +265,8 @@ async def test_a_dropped_line_is_taken_up_again() -> None:
             app.streams.cancel_all()
             waiting.released.set()
             done = await program.wait_for_exit()
-        stored = await whole(client, task_id)
-    assert events(CommandResult(OK, head.decode() + done.out, "")) == from_wire(stored)
+        stored = await read_all_frames(client, task_id)
+    assert parse_events(CommandResult(OK, head.decode() + done.out, "")) == frame_events(stored)
     assert done.code == OK
 
 
@@ -267,14 +274,14 @@ async def test_a_task_of_a_process_that_is_gone_is_found_in_its_storage(tmp_path
     version = VersionScenario()
     answers: list[str] = []
     for _ in range(2):
-        kept = Storage.from_settings(Settings.from_variables({}).storage, tmp_path, "supervisor")
+        storage = Storage.from_settings(Settings.from_variables({}).storage, tmp_path, "supervisor")
         app = create_app(
             Settings.from_variables({}),
             tools=[version.tool],
             model=ScriptedChatModel(script=version.script),
-            storage=kept,
+            storage=storage,
         )
-        async with serve_app(app) as url, client_of(url) as client:
+        async with serve_app(app) as url, connect_client(url) as client:
             if not answers:
                 answers.append((await client.ask("Which?")).task_id)
             answers.append((await follow(client, answers[0])).out)

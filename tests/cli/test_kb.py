@@ -47,11 +47,11 @@ async def test_from_adding_to_removing(tmp_path: Path, docs: Path) -> None:
         ["caipe-docs", "built-in", listed.out.splitlines()[1].split()[2]],
         ["docs", "folder", "2"],
     ]
-    (entry,) = [one for one in json.loads((await caipe("list", "--json")).out) if one["name"] == "docs"]
+    (entry,) = [row for row in json.loads((await caipe("list", "--json")).out) if row["name"] == "docs"]
     assert (entry["title"], entry["location"]) == ("The manual", str(docs))
 
-    found = await caipe("search", "giraffes", "at", "noon", "--limit", "1")
-    title, where, *snippet = found.out.splitlines()
+    result = await caipe("search", "giraffes", "at", "noon", "--limit", "1")
+    title, where, *snippet = result.out.splitlines()
     assert title == "1. Zoo  (Zoo)"
     assert snippet == ["   # Zoo", "   ", "   The giraffes are fed at noon.", ""]
     document_id = where.split()[-1]
@@ -69,8 +69,8 @@ async def test_from_adding_to_removing(tmp_path: Path, docs: Path) -> None:
 
 
 async def test_a_fresh_installation_knows_itself_and_forgets_when_told(tmp_path: Path) -> None:
-    found = await caipe("search", "how do I move an agent to another machine", "--limit", "1")
-    assert found.out.startswith("1. Where agents run")
+    result = await caipe("search", "how do I move an agent to another machine", "--limit", "1")
+    assert result.out.startswith("1. Where agents run")
     assert (await caipe("remove", "caipe-docs")).code == OK
     empty = await caipe("list")
     assert (empty.code, empty.out) == (OK, "")
@@ -93,8 +93,8 @@ async def test_mistakes_are_sentences_and_exit_codes(tmp_path: Path) -> None:
         done = await caipe(*arguments)
         assert (done.code, done.out) == (FAILED, ""), arguments
         assert words in done.err
-    gone = await caipe("list", "--url", "http://127.0.0.1:1/")
-    assert gone.code == UNREACHABLE
+    unreachable = await caipe("list", "--url", "http://127.0.0.1:1/")
+    assert unreachable.code == UNREACHABLE
 
 
 async def test_a_source_that_fails_is_an_error(tmp_path: Path, docs: Path) -> None:
@@ -120,7 +120,7 @@ async def test_commands_go_through_the_server_that_has_the_knowledge_base(tmp_pa
     async with owning_server(tmp_path / "caipe-home") as api:
         begun = await caipe("add", "docs")  # a folder that only this user's key opens
         assert (begun.code, begun.err) == (OK, "docs: done, 2 read, 0 unchanged, 0 removed, 0 left out.\n")
-        assert [one.name for one in await api.kb.list_datasources()] == ["docs"]
+        assert [datasource.name for datasource in await api.kb.list_datasources()] == ["docs"]
         assert (await caipe("search", "giraffes")).out.startswith("1. Zoo")
         assert (await caipe("remove", "docs")).code == OK
         assert await api.kb.list_datasources() == []
@@ -185,7 +185,8 @@ async def test_the_model_is_installed_by_the_installer_that_is_here(
     log = tmp_path / "asked"
     installer = tmp_path / "installer"
     installer.write_text(
-        f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\n[ -f "$last" ] && cat "$last" >> {log}\nexit $CODE\n'
+        f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\n'
+        f'[ -f "$last" ] && cat "$last" >> {log}\nexit $CODE\n'
     )
     installer.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(installer))

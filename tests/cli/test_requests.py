@@ -1,4 +1,4 @@
-"""People in the loop from the command line: `pending`, `approve`, `reject`, `answer`, `allowances`, and `ask --answer`."""
+"""Requests on the command line: `pending`, `approve`, `reject`, `answer`, `allowances`, `ask --answer`."""
 
 import asyncio
 import itertools
@@ -40,22 +40,22 @@ async def status(client: Client, request_id: str) -> str:
     return str((await client.http.get(f"{client.url}v1/requests/{request_id}")).json()["status"])
 
 
-# --- what is open -----------------------------------------------------------------------------------------------------
+# --- what is open ---------------------------------------------------------------------------------
 
 
 async def test_nothing_pending_is_said_and_is_no_error() -> None:
     async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
         assert await caipe(client, "pending") == CommandResult(OK, "", "Nothing waits for you.\n")
         assert (await caipe(client, "pending", "--json")).out == "[]\n"
-    gone = await invoke_caipe("pending", "--url", "http://127.0.0.1:1/")
-    assert (gone.code, gone.out) == (UNREACHABLE, "")
+    unreachable = await invoke_caipe("pending", "--url", "http://127.0.0.1:1/")
+    assert (unreachable.code, unreachable.out) == (UNREACHABLE, "")
 
 
 async def test_pending_shows_what_is_asked_and_the_commands_that_answer_it() -> None:
     repos = Repos()
     async with supervisor(DELEGATING, agents=[github(repos, CAI)], tools=[ask_form_tool()]) as client:
-        seen = await ask_until_paused(client)
-        (request_id,) = request_ids(seen)
+        stream = await ask_until_paused(client)
+        (request_id,) = request_ids(stream)
         listed = await caipe(client, "pending")
         (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
     heading, *lines = listed.out.splitlines()
@@ -69,7 +69,7 @@ async def test_pending_shows_what_is_asked_and_the_commands_that_answer_it() -> 
         f"  caipe approve {request_id} --always   (in this conversation, whatever its arguments)",
         f"  caipe approve {request_id} --set name=…",
         f'  caipe reject {request_id} --reason "…"',
-        f"  (task {seen.task_id}, context {seen.context_id})",
+        f"  (task {stream.task_id}, context {stream.context_id})",
         "",
     ]
     assert (listed.code, entry["request_id"], entry["asked"]["arguments"]) == (OK, request_id, CAI)
@@ -107,11 +107,11 @@ async def test_nothing_of_a_request_can_control_the_terminal_and_no_argument_hid
     async with supervisor(script, tools=[form_tool("repo", fields, description=evil)]) as client:
         form, forms = await caipe(client, "ask", "Go."), await caipe(client, "pending")
     for text in (done.err, listed.out, form.err, forms.out):
-        assert [one for one in text if not one.isprintable() and one != "\n"] == []
+        assert [character for character in text if not character.isprintable() and character != "\n"] == []
         assert "evil" in text or "ok" in text
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 async def test_an_answer_to_a_form_is_followed_to_the_end_and_counts_once() -> None:
@@ -157,12 +157,12 @@ async def test_a_form_can_be_declined_with_a_reason() -> None:
     async with supervisor(script, tools=[form_tool("pick", [{"field_name": "name"}])]) as client:
         (request_id,) = request_ids(await ask_until_paused(client))
         done = await caipe(client, "reject", request_id, "--reason", "Not today.")
-    told = json.loads(done.out)
-    assert (done.code, told["type"], told["message"]) == (OK, "reject", "Not today.")
+    result = json.loads(done.out)
+    assert (done.code, result["type"], result["message"]) == (OK, "reject", "Not today.")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "made"),
+    ("arguments", "tool_arguments"),
     [
         (["approve"], CAI),
         (
@@ -175,15 +175,15 @@ async def test_a_form_can_be_declined_with_a_reason() -> None:
     ids=["as it is", "changed", "a text as JSON", "a text with ="],
 )
 async def test_an_approval_runs_the_call_as_it_was_shown_or_changed(
-    arguments: list[str], made: dict[str, Any]
+    arguments: list[str], tool_arguments: dict[str, Any]
 ) -> None:
     repos = Repos()
     async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
         (request_id,) = request_ids(await ask_until_paused(client))
         done = await caipe(client, arguments[0], request_id, *arguments[1:])
         later = await caipe(client, "reject", request_id)
-    assert (done.code, repos.made) == (OK, [made])
-    assert f"{made['name']} is there." in done.out
+    assert (done.code, repos.made) == (OK, [tool_arguments])
+    assert f"{tool_arguments['name']} is there." in done.out
     assert (later.code, "was already answered" in later.err) == (FAILED, True)
 
 
@@ -199,9 +199,11 @@ async def test_a_rejection_and_its_reason_reach_the_model() -> None:
 async def test_always_is_visible_and_can_be_taken_back() -> None:
     repos = Repos()
     async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
-        seen = await ask_until_paused(client, contextId="talk")
+        stream = await ask_until_paused(client, contextId="talk")
         assert (await caipe(client, "allowances", "talk")).out == ""
-        assert (await caipe(client, "approve", request_ids(seen)[0], "--always")).out == "So: cai is there.\n"
+        assert (
+            await caipe(client, "approve", request_ids(stream)[0], "--always")
+        ).out == "So: cai is there.\n"
         assert (await caipe(client, "ask", "--context", "talk", "Again.")).code == OK
         listed = await caipe(client, "allowances", "talk")
         assert listed.out.startswith("github/create_repo runs without asking in talk")
@@ -219,8 +221,8 @@ async def test_pending_tells_of_the_allowances_of_its_conversations() -> None:
     repos, script = Repos(), Script(Turn(Call("create_repo", CAI)), Turn(Call("repo")), Turn(Say("Done.")))
     tools = [repos.tool, form_tool("repo", [{"field_name": "name"}])]
     async with supervisor(script, tools=tools) as client:
-        seen = await ask_until_paused(client, contextId="talk")
-        done = await caipe(client, "approve", request_ids(seen)[0], "--always")
+        stream = await ask_until_paused(client, contextId="talk")
+        done = await caipe(client, "approve", request_ids(stream)[0], "--always")
         assert done.code == INPUT_REQUIRED, "the next request of the same run"
         assert "caipe answer" in done.err
         assert "supervisor/create_repo runs without asking in talk" in (await caipe(client, "pending")).out
@@ -230,7 +232,7 @@ async def test_what_is_no_answer_to_the_request_is_not_sent() -> None:
     repos = Repos()
     async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
         (request_id,) = request_ids(await ask_until_paused(client))
-        for arguments, said in (
+        for arguments, message in (
             (("answer", request_id, "name=x"), f"caipe approve {request_id}"),
             (
                 ("approve", request_id, "--set", "nmae=x"),
@@ -240,7 +242,7 @@ async def test_what_is_no_answer_to_the_request_is_not_sent() -> None:
             (("approve", ""), "There is no id."),
         ):
             done = await caipe(client, *arguments)
-            assert (done.code, done.out, said in done.err) == (FAILED, "", True), done.err
+            assert (done.code, done.out, message in done.err) == (FAILED, "", True), done.err
         for wrong in (("answer", request_id), ("answer", request_id, "name"), ("answer", request_id, "=x")):
             assert (await caipe(client, *wrong)).code == USAGE
         assert (await caipe(client, "approve", request_id, "--always", "--set", "name=x")).code == USAGE
@@ -263,10 +265,10 @@ async def test_a_beginning_that_two_requests_share_answers_neither() -> None:
         first, second = next(pair for pair in itertools.pairwise(ids) if pair[0][0] == pair[1][0])
         done = await caipe(client, "approve", first[0])
         assert (done.code, first in done.err, second in done.err) == (FAILED, True, True)
-        assert {await status(client, one) for one in ids} == {"pending"}
-        one = await caipe(client, "approve", first)
-        assert one.code == INPUT_REQUIRED
-        assert (f"caipe approve {first}\n" in one.err, f"caipe approve {second}\n" in one.err) == (
+        assert {await status(client, result) for result in ids} == {"pending"}
+        result = await caipe(client, "approve", first)
+        assert result.code == INPUT_REQUIRED
+        assert (f"caipe approve {first}\n" in result.err, f"caipe approve {second}\n" in result.err) == (
             False,
             True,
         )
@@ -275,11 +277,11 @@ async def test_a_beginning_that_two_requests_share_answers_neither() -> None:
 
 
 async def test_an_answer_to_a_run_that_works_is_followed_until_it_was_taken_in() -> None:
-    begun, released, made = asyncio.Event(), asyncio.Event(), list[str]()
+    begun, released, created = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def create_repo(name: str) -> str:
         """Creates."""
-        made.append(name)
+        created.append(name)
         if name == "slow":
             begun.set()
             await released.wait()
@@ -289,10 +291,10 @@ async def test_an_answer_to_a_run_that_works_is_followed_until_it_was_taken_in()
     calls = [Call("create_repo", {"name": name}, id=name) for name in ("slow", "fast")]
     script = Script(Turn(*calls), Turn(Say("All is there.")))
     async with supervisor(DELEGATING, agents=[agent("github", script, tool)]) as client:
-        seen = await ask_until_paused(client)
-        data = [frame.artifact["parts"][0]["data"] for frame in seen.named("UserInputMetaData")]
-        ids = {one["arguments"]["name"]: one["request_id"] for one in data}
-        slow = asyncio.create_task(send_answers(client, seen, {ids["slow"]: {"type": "approve"}}))
+        stream = await ask_until_paused(client)
+        data = [frame.artifact["parts"][0]["data"] for frame in stream.named("UserInputMetaData")]
+        ids = {approval["arguments"]["name"]: approval["request_id"] for approval in data}
+        slow = asyncio.create_task(send_answers(client, stream, {ids["slow"]: {"type": "approve"}}))
         await begun.wait()
         fast = asyncio.create_task(caipe(client, "approve", ids["fast"]))
         while await status(client, ids["fast"]) != "answered":
@@ -301,7 +303,7 @@ async def test_an_answer_to_a_run_that_works_is_followed_until_it_was_taken_in()
         done = await fast
         await slow
     assert (done.code, done.out) == (OK, "So: All is there.\n")
-    assert sorted(made) == ["fast", "slow"]
+    assert sorted(created) == ["fast", "slow"]
 
 
 async def test_an_answer_can_be_followed_as_events() -> None:
@@ -322,7 +324,7 @@ async def test_a_text_to_the_conversation_is_an_answer_by_the_servers_rules() ->
     assert (done.code, done.out) == (OK, "Made cai.\n")
 
 
-# --- ask --answer -----------------------------------------------------------------------------------------------------
+# --- ask --answer ---------------------------------------------------------------------------------
 
 
 async def test_forms_are_answered_with_the_values_that_were_given() -> None:
@@ -335,8 +337,8 @@ async def test_forms_are_answered_with_the_values_that_were_given() -> None:
     ]
     script = Script(Turn(Call("first")), Turn(Call("second")), Turn(Say("{{tool:first}} {{tool:second}}")))
     async with supervisor(script, tools=tools) as client:
-        given = ("--answer", "name=cai", "--answer", "stars=3", "--answer", "private=yes")
-        done = await run_command("caipe", "ask", *given, "Go.", env={"CAIPE_URL": client.url})
+        options = ("--answer", "name=cai", "--answer", "stars=3", "--answer", "private=yes")
+        done = await run_command("caipe", "ask", *options, "Go.", env={"CAIPE_URL": client.url})
     assert (done.code, done.out) == (OK, '{"name": "cai", "stars": 3} {"name": "cai", "private": true}\n')
 
 
@@ -355,7 +357,7 @@ async def test_values_may_come_from_a_file_and_the_command_line_wins(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("options", "sentence"),
     [
         (["--answer", "repo=NO"], "repo: Repository must have the form [a-z0-9-]+."),
         (["--answer", "stars=3"], "repo: Repository is required."),
@@ -364,10 +366,10 @@ async def test_values_may_come_from_a_file_and_the_command_line_wins(tmp_path: P
     ],
 )
 async def test_a_missing_or_wrong_value_is_code_four_and_nothing_is_sent(
-    given: list[str], sentence: str
+    options: list[str], sentence: str
 ) -> None:
     async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
-        done = await caipe(client, "ask", *given, "Go.")
+        done = await caipe(client, "ask", *options, "Go.")
         (entry,) = json.loads((await caipe(client, "pending", "--json")).out)
         task = (await client.call("GetTask", {"id": entry["task_id"]}))["result"]
     assert (done.code, done.out) == (INPUT_REQUIRED, "")

@@ -1,4 +1,4 @@
-"""The server as a process: it starts with what it is given, says what is wrong in a sentence, and stops when it is told to."""
+"""The server as a process: it starts with its settings, explains what is wrong in a sentence, and stops."""
 
 import asyncio
 import secrets
@@ -31,8 +31,8 @@ async def serving(*command: str, **env: str) -> AsyncIterator[tuple[Program, Cli
         start_command(*command, env=env) as program,
         httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
     ):
-        found = await program.wait_for_stderr(r"serving on (http://\S+)")
-        yield program, Client(found[1], http)
+        match = await program.wait_for_stderr(r"serving on (http://\S+)")
+        yield program, Client(match[1], http)
 
 
 async def test_a_question_is_answered_with_all_settings_in_a_file(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ async def test_a_signal_ends_the_streams_the_waiting_and_the_work() -> None:
 
 
 async def test_a_port_in_use_is_told_in_a_sentence() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
         done = await run_command("platform-engineer", env={"A2A_PORT": port})
     assert done.code == 1
     assert f"port {port}" in done.err
@@ -124,11 +124,11 @@ async def test_a_wrong_setting_is_told_in_a_sentence(variable: str, value: str) 
     done = await invoke_caipe(
         "serve", env={"A2A_PORT": "0", "A2A_AUTH_SHARED_KEY": "very-secret", variable: value}
     )
-    said = done.out + done.err  # of a process all of it would be on stderr
+    output = done.out + done.err  # of a process all of it would be on stderr
     assert done.code == 1
-    assert variable in said
-    assert "very-secret" not in said
-    assert len(said.splitlines()) == 1
+    assert variable in output
+    assert "very-secret" not in output
+    assert len(output.splitlines()) == 1
 
 
 async def test_a_wrong_setting_leaves_no_traceback() -> None:

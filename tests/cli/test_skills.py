@@ -34,7 +34,7 @@ async def caipe(*arguments: str, **env: str) -> CommandResult:
 
 
 async def names(*arguments: str, **env: str) -> list[str]:
-    return [one["name"] for one in json.loads((await caipe("list", "--json", *arguments, **env)).out)]
+    return [skill["name"] for skill in json.loads((await caipe("list", "--json", *arguments, **env)).out)]
 
 
 @contextlib.asynccontextmanager
@@ -48,7 +48,7 @@ async def server(home: Path, **env: str) -> AsyncIterator[str]:
         yield url
 
 
-# --- without a server --------------------------------------------------------------------------------------------------------------------
+# --- without a server -----------------------------------------------------------------------------
 
 
 async def test_from_adding_to_removing(triage: Path) -> None:
@@ -62,8 +62,8 @@ async def test_from_adding_to_removing(triage: Path) -> None:
         ["name", "version", "source", "state", "description"],
         ["triage", version, "stored", "enabled", "The", "skill", "triage."],
     ]
-    shown = await caipe("show", "triage")
-    assert shown == CommandResult(
+    result = await caipe("show", "triage")
+    assert result == CommandResult(
         OK,
         skill_md("triage"),
         f"triage  {version}  stored, enabled\n  assets/x.png  5 bytes\n  references/guide.md  6 bytes\n",
@@ -192,7 +192,7 @@ async def test_a_git_repository_from_adding_to_removing(tmp_path: Path) -> None:
     assert await names("--source", "hub") == []
 
 
-# --- with a server -----------------------------------------------------------------------------------------------------------------------
+# --- with a server --------------------------------------------------------------------------------
 
 
 async def test_commands_go_to_the_named_server_with_its_key(tmp_path: Path, triage: Path) -> None:
@@ -205,8 +205,8 @@ async def test_commands_go_to_the_named_server_with_its_key(tmp_path: Path, tria
         stranger = await caipe("list", "--url", url, "--token", "wrong")
         assert (stranger.code, "bearer token" in stranger.err, KEY in stranger.err) == (FAILED, True, False)
         assert (await caipe("refresh", **env)).err == "0 skills can be used.\n"
-    gone = await caipe("list", **env)
-    assert (gone.code, "cannot be reached" in gone.err) == (UNREACHABLE, True)
+    unreachable = await caipe("list", **env)
+    assert (unreachable.code, "cannot be reached" in unreachable.err) == (UNREACHABLE, True)
     assert await names() == SHIPPED  # nothing was done here
 
 
@@ -215,10 +215,10 @@ async def test_a_skill_of_a_stranger_does_not_steer_the_terminal(tmp_path: Path)
     write_skill(tmp_path / "evil", {"SKILL.md": evil.encode()})
     done = [await caipe("validate", str(tmp_path / "evil")), await caipe("add", str(tmp_path / "evil"))]
     done += [await caipe("list"), await caipe("show", "evil")]
-    assert not any(sign in one.out + one.err for one in done for sign in ("\x1b", "\x07", "\u202e"))
+    assert not any(sign in result.out + result.err for result in done for sign in ("\x1b", "\x07", "\u202e"))
 
 
-# --- /name in the chat -------------------------------------------------------------------------------------------------------------------
+# --- /name in the chat ----------------------------------------------------------------------------
 
 
 async def test_a_name_with_a_slash_reaches_the_server_and_commands_of_the_chat_do_not(tmp_path: Path) -> None:
@@ -234,5 +234,7 @@ async def test_a_name_with_a_slash_reaches_the_server_and_commands_of_the_chat_d
     assert done.code == OK
     assert "/quit leaves" in done.out
     assert "Skill triage" in done.out
-    asked = sorted("".join(part.get("text", "") for part in task["history"][0]["parts"]) for task in tasks)
-    assert asked == ["/etc/hosts is odd", "/triage payments are slow", "/unknown thing"]
+    questions = sorted(
+        "".join(part.get("text", "") for part in task["history"][0]["parts"]) for task in tasks
+    )
+    assert questions == ["/etc/hosts is odd", "/triage payments are slow", "/unknown thing"]

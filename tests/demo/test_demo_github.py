@@ -32,13 +32,15 @@ async def github(state: GitHubState, **more: Any) -> AsyncIterator[httpx.AsyncCl
 async def test_a_created_repository_exists_and_is_listed_and_its_name_is_taken() -> None:
     state, name = build_sample_state(), secrets.token_hex(6)
     async with github(state) as http:
-        made = await http.post("orgs/octo-org/repos", json={"name": name, "private": True, "auto_init": True})
+        created = await http.post(
+            "orgs/octo-org/repos", json={"name": name, "private": True, "auto_init": True}
+        )
         again = await http.post("orgs/octo-org/repos", json={"name": name.upper()})
         nameless = await http.post("user/repos", json={})
-        shown = (await http.get(f"repos/octo-org/{name}")).json()
+        repository = (await http.get(f"repos/octo-org/{name}")).json()
         listed = [item["name"] for item in (await http.get("orgs/octo-org/repos")).json()]
         elsewhere = await http.post("orgs/nobody/repos", json={"name": name})
-    assert (made.status_code, made.json()) == (201, shown)
+    assert (created.status_code, created.json()) == (201, repository)
     assert name in listed
     assert state.repositories[f"octo-org/{name}"].private
     assert again.status_code == 422
@@ -71,13 +73,13 @@ async def test_a_token_is_asked_for() -> None:
 async def test_pages_are_linked_to_each_other() -> None:
     async with github(build_sample_state()) as http:
         first = await http.get("search/issues", params={"q": "is:open org:octo-org", "per_page": 3})
-        seen, answer = first.json()["items"], first
+        items, answer = first.json()["items"], first
         while "next" in answer.links:
             answer = await http.get(answer.links["next"]["url"])
-            seen += answer.json()["items"]
+            items += answer.json()["items"]
         last = await http.get(first.links["last"]["url"])
         alone = await http.get("user/repos")
-    assert first.json()["total_count"] == len({item["html_url"] for item in seen}) == len(seen) > 6
+    assert first.json()["total_count"] == len({item["html_url"] for item in items}) == len(items) > 6
     assert last.json()["items"] == answer.json()["items"]
     assert set(last.links) == {"first", "prev"}
     assert "Link" not in alone.headers
@@ -86,19 +88,19 @@ async def test_pages_are_linked_to_each_other() -> None:
 async def test_an_issue_lives() -> None:
     state = build_sample_state()
     async with github(state) as http:
-        made = (
+        issue = (
             await http.post(f"{WEB}/issues", json={"title": "New", "labels": ["bug", {"name": "ui"}]})
         ).json()
-        place = f"{WEB}/issues/{made['number']}"
-        told = await http.post(f"{place}/comments", json={"body": "Hello"})
+        place = f"{WEB}/issues/{issue['number']}"
+        comment = await http.post(f"{place}/comments", json={"body": "Hello"})
         closed = (await http.patch(place, json={"state": "closed"})).json()
         opened = (await http.patch(place, json={"state": "open"})).json()
         wrong = await http.patch(place, json={"state": "gone"})
         comments = (await http.get(f"{place}/comments")).json()
-        as_pull = await http.get(f"{WEB}/pulls/{made['number']}")
-    assert made["number"] == len(state.repositories["octo-org/web"].issues)
-    assert [label["name"] for label in made["labels"]] == ["bug", "ui"]
-    assert (told.status_code, comments) == (201, [told.json()])
+        as_pull = await http.get(f"{WEB}/pulls/{issue['number']}")
+    assert issue["number"] == len(state.repositories["octo-org/web"].issues)
+    assert [label["name"] for label in issue["labels"]] == ["bug", "ui"]
+    assert (comment.status_code, comments) == (201, [comment.json()])
     assert (closed["state"], closed["state_reason"], bool(closed["closed_at"])) == (
         "closed",
         "completed",
@@ -151,10 +153,10 @@ async def test_a_merge_brings_the_changes_and_refuses_a_conflict() -> None:
 async def test_the_rate_limit_is_counted_per_token_and_refuses() -> None:
     async with (
         serve_app(create_app(build_sample_state(), tokens=["a", "b"], rate_limit=2)) as url,
-        client(url, "a") as one,
+        client(url, "a") as first_client,
         client(url, "b") as other,
     ):
-        answers = [await one.get("user") for _ in range(3)]
+        answers = [await first_client.get("user") for _ in range(3)]
         another = await other.get("user")
     assert [answer.status_code for answer in answers] == [200, 200, 403]
     assert [answer.headers["X-RateLimit-Remaining"] for answer in [*answers, another]] == ["1", "0", "0", "1"]

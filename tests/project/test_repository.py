@@ -213,12 +213,12 @@ def test_the_lock_belongs_to_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     versions = {canonicalize_name(requirement.name): requirement for requirement, _ in locked().values()}
     for line in [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]:
-        wanted = Requirement(line)
-        pinned = versions.get(canonicalize_name(wanted.name))
-        assert pinned, f"{wanted.name} is not locked: run make lock"
+        requirement = Requirement(line)
+        pinned = versions.get(canonicalize_name(requirement.name))
+        assert pinned, f"{requirement.name} is not locked: run make lock"
         version = str(pinned.specifier).removeprefix("==")
-        assert wanted.specifier.contains(version, prereleases=True), (
-            f"{wanted} is locked at {version}: run make lock"
+        assert requirement.specifier.contains(version, prereleases=True), (
+            f"{requirement} is locked at {version}: run make lock"
         )
 
 

@@ -1,4 +1,4 @@
-"""The names that the specification keeps are those the work is really done with: take one off the path and the stream is wrong."""
+"""The names that the specification keeps do the work: take one off the path and the stream is wrong."""
 
 import subprocess
 import sys
@@ -25,16 +25,16 @@ async def assert_the_stream_is_right() -> None:
     value = token()
     script, argocd = version_team(value, "I ask Argo CD.")
     async with run_scripted_system(script, argocd) as stage:
-        seen = await stage.ask()
-    assert seen.notifications == [
+        stream = await stage.ask()
+    assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Argocd...\n",
         "🔧 Argocd: Calling tool: Version_Service__Version\n",
         "✅ Argocd: Tool Version_Service__Version completed\n",
         "✅ Supervisor: Argocd completed\n",
     ]
-    assert seen.streamed_texts == ["I ask Argo CD.", f"It runs {value}"]
-    assert seen.answer == f"It runs {value}"
-    assert seen.states[-1] == "completed"
+    assert stream.streamed_texts == ["I ask Argo CD.", f"It runs {value}"]
+    assert stream.answer == f"It runs {value}"
+    assert stream.states[-1] == "completed"
 
 
 class NoGraph(deep_agent.PlatformEngineerDeepAgent):
@@ -109,7 +109,10 @@ def test_importing_the_supervisor_imports_no_providers_package(
     module: str, guarded_environment: dict[str, str]
 ) -> None:
     names = ("anthropic", "langchain_anthropic", "langchain_openai", "openai")
-    code = f"import sys, ai_platform_engineering.multi_agents.platform_engineer.{module}; print(sorted(set({names}) & set(sys.modules)))"
+    code = (
+        f"import sys, ai_platform_engineering.multi_agents.platform_engineer.{module};"
+        f" print(sorted(set({names}) & set(sys.modules)))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], env=guarded_environment, capture_output=True, text=True, check=False
     )

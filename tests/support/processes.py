@@ -1,4 +1,4 @@
-"""The program as people start it: our commands as processes with an environment that holds only what a test gives, or in a thread."""
+"""Our commands as processes, with an environment that holds only what a test sets, or in a thread."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ TIMEOUT = 60.0
 
 @dataclass(slots=True)
 class CommandResult:
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -34,26 +34,26 @@ class Program:
 
     process: asyncio.subprocess.Process
     err: str = ""
-    _told: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _stderr_changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def read_stderr(self) -> None:
         assert self.process.stderr is not None
         while piece := await self.process.stderr.read(4096):
-            async with self._told:
+            async with self._stderr_changed:
                 self.err += piece.decode()
-                self._told.notify_all()
-        async with self._told:
-            self._told.notify_all()
+                self._stderr_changed.notify_all()
+        async with self._stderr_changed:
+            self._stderr_changed.notify_all()
 
     async def wait_for_stderr(self, pattern: str) -> re.Match[str]:
         """Waits until stderr matches."""
-        async with asyncio.timeout(TIMEOUT), self._told:
-            await self._told.wait_for(
+        async with asyncio.timeout(TIMEOUT), self._stderr_changed:
+            await self._stderr_changed.wait_for(
                 lambda: re.search(pattern, self.err) or self.process.returncode is not None
             )
-        found = re.search(pattern, self.err)
-        assert found, f"{pattern!r} was not said: {self.err}"
-        return found
+        match = re.search(pattern, self.err)
+        assert match, f"{pattern!r} was not said: {self.err}"
+        return match
 
     async def wait_for_exit(self) -> CommandResult:
         """Waits for the end."""
@@ -68,7 +68,10 @@ class Program:
 
 
 def process_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Just enough to start Python, with the test's own folder as home, and without a knowledge base unless a test wants one."""
+    """Just enough to start Python, with the test's own folder as home.
+
+    The knowledge base is off unless a test turns it on.
+    """
     own = {"HOME": os.getcwd(), "ENABLE_RAG": "false"}
     return {
         **{name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ},

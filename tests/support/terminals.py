@@ -34,12 +34,12 @@ class PseudoTerminal:
     async def wait_for_text(self, pattern: str, after: int = 0) -> int:
         """Waits until the text matches behind a position; where the match ends."""
         async with asyncio.timeout(TIMEOUT):
-            while not (found := re.compile(pattern).search(self.text, after)):
+            while not (match := re.compile(pattern).search(self.text, after)):
                 assert self.process.returncode is None or self.master < 0, (
                     f"it ended without {pattern!r}:\n{self.text}"
                 )
                 await asyncio.sleep(0.02)
-        return found.end()
+        return match.end()
 
     async def wait_for_exit(self) -> int:
         async with asyncio.timeout(TIMEOUT):

@@ -1,4 +1,4 @@
-"""`caipe chat` and `caipe ask` in a real pseudo-terminal, and the commands that look at runs, agents and settings."""
+"""`caipe chat` and `caipe ask` in a pseudo-terminal, and the commands that show runs, agents and settings."""
 
 import secrets
 from typing import Any
@@ -97,14 +97,16 @@ async def test_ask_on_a_terminal_shows_the_answer_once() -> None:
 
 async def test_show_tells_of_a_run_afterwards() -> None:
     version, argument = VersionScenario(), secrets.token_hex(4)
-    argocd = agent("argocd", Script(Turn(Call("look", {"where": argument})), Turn(Say("found"))), looking())
+    argocd = agent(
+        "argocd", Script(Turn(Call("look", {"where": argument})), Turn(Say("found"))), create_look_tool()
+    )
     script = Script(
         Turn(Call("task", {"description": "look", "subagent_type": "argocd"})),
         Turn(Say("Found {{tool:argocd}}.")),
     )
     async with supervisor(script, tools=[version.tool], agents=[argocd]) as client:
-        seen = await client.ask("Look.")
-        done = await run_command("caipe", "show", seen.task_id, "--url", client.url)
+        stream = await client.ask("Look.")
+        done = await run_command("caipe", "show", stream.task_id, "--url", client.url)
         unknown = await run_command("caipe", "show", "nobody", "--url", client.url)
     assert done.code == 0, done.err
     assert "completed" in done.out
@@ -115,7 +117,7 @@ async def test_show_tells_of_a_run_afterwards() -> None:
     assert (unknown.code, "Traceback" in unknown.err) == (1, False)
 
 
-def looking() -> BaseTool:
+def create_look_tool() -> BaseTool:
     @tool
     async def look(where: str) -> str:
         """Looks."""
@@ -150,7 +152,7 @@ async def test_without_a_server_a_question_is_answered_by_one_started_for_it() -
     assert "Netutils: Calling tool: Cidr_Info" in done.err
 
 
-# --- people in the loop -----------------------------------------------------------------------------------------------
+# --- people in the loop ---------------------------------------------------------------------------
 
 FIELDS: list[dict[str, Any]] = [
     {
@@ -179,13 +181,13 @@ async def fill_in(screen: PseudoTerminal, at: int, *filled: tuple[str, str]) -> 
     return at
 
 
-async def the_request(client: Client) -> dict[str, Any]:
+async def only_request(client: Client) -> dict[str, Any]:
     """The only request that is open."""
-    (found,) = (await client.http.get(f"{client.url}v1/requests")).json()["requests"]
-    return dict(found)
+    (request,) = (await client.http.get(f"{client.url}v1/requests")).json()["requests"]
+    return dict(request)
 
 
-async def the_answer(client: Client, request_id: str) -> Any:
+async def only_answer(client: Client, request_id: str) -> Any:
     return (await client.http.get(f"{client.url}v1/requests/{request_id}")).json()["answer"]
 
 
@@ -210,10 +212,11 @@ async def test_a_form_is_filled_in_field_by_field_and_checked_at_once() -> None:
         at = await screen.wait_for_text(r"mail must be a mail address\.", at)
         at = await fill_in(screen, at, ("mail", ""), ("about", "first\x1b\rsecond"))
         at = await screen.wait_for_text(
-            r"Name: cai\s+size: Large\s+topics: three, one\s+private: no\s+stars: 3\s+until: -\s+mail: -\s+about: first",
+            r"Name: cai\s+size: Large\s+topics: three, one\s+private: no\s+"
+            r"stars: 3\s+until: -\s+mail: -\s+about: first",
             at,
         )
-        request_id = (await the_request(client))["request_id"]
+        request_id = (await only_request(client))["request_id"]
         at = await screen.wait_for_text(SEND, at)
         screen.type("edit\r")
         at = await fill_in(
@@ -226,10 +229,15 @@ async def test_a_form_is_filled_in_field_by_field_and_checked_at_once() -> None:
         at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("Got ", at))
         screen.type(CTRL_D)
         assert await screen.wait_for_exit() == 0
-        answer = await the_answer(client, request_id)
+        answer = await only_answer(client, request_id)
     assert answer == {
-        "name": "cai", "size": "small", "topics": ["three", "one"], "private": False, "stars": 3, "about": "first\nsecond"
-    }  # fmt: skip
+        "name": "cai",
+        "size": "small",
+        "topics": ["three", "one"],
+        "private": False,
+        "stars": 3,
+        "about": "first\nsecond",
+    }
 
 
 async def test_a_form_that_was_left_comes_back_with_what_was_filled_in_or_is_declined() -> None:
@@ -246,7 +254,7 @@ async def test_a_form_that_was_left_comes_back_with_what_was_filled_in_or_is_dec
         at = await screen.wait_for_text(
             PROMPT, await screen.wait_for_text("Open for later: /pending here, or `caipe pending`", at)
         )
-        request_id = (await the_request(client))["request_id"]
+        request_id = (await only_request(client))["request_id"]
         screen.type("/pending\r")
         at = await screen.wait_for_text(r"name \[cai\]:", await screen.wait_for_text("About pick", at))
         screen.type("\r")
@@ -259,7 +267,10 @@ async def test_a_form_that_was_left_comes_back_with_what_was_filled_in_or_is_dec
         )
         screen.type(CTRL_D)
         assert await screen.wait_for_exit() == 0
-        assert await the_answer(client, request_id) == {"type": "reject", "message": "I have changed my mind"}
+        assert await only_answer(client, request_id) == {
+            "type": "reject",
+            "message": "I have changed my mind",
+        }
 
 
 async def test_a_form_that_expired_is_asked_again_with_what_was_filled_in() -> None:
@@ -312,8 +323,8 @@ async def test_approvals_are_asked_one_after_the_other() -> None:
         at = await screen.wait_for_text(SEND, await screen.wait_for_text(r'"name": "other"', at))
         screen.type("\r")
         at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("Open for later", at))
-        left = await the_request(client)
-        assert left["asked"]["arguments"]["name"] == "three\u202e"
+        open_request = await only_request(client)
+        assert open_request["asked"]["arguments"]["name"] == "three\u202e"
         screen.type("/pending\r")
         at = await screen.wait_for_text(choices, at)
         screen.type("always\r")
@@ -321,10 +332,10 @@ async def test_approvals_are_asked_one_after_the_other() -> None:
         screen.type(CTRL_D)
         assert await screen.wait_for_exit() == 0
         allowed = (
-            await client.http.get(f"{client.url}v1/conversations/{left['context_id']}/allowances")
+            await client.http.get(f"{client.url}v1/conversations/{open_request['context_id']}/allowances")
         ).json()["allowances"]
-    assert [one["tool"] for one in allowed] == ["github/create_repo"]
-    assert sorted((one["name"], one["stars"]) for one in repos.made) == [
+    assert [allowance["tool"] for allowance in allowed] == ["github/create_repo"]
+    assert sorted((allowance["name"], allowance["stars"]) for allowance in repos.made) == [
         ("one\u202e", 0),
         ("other", 2),
         ("three\u202e", 0),
@@ -341,7 +352,7 @@ async def test_somebody_else_may_be_faster() -> None:
         await screen.wait_for_text("Ask in plain words")
         screen.type("Go.\r")
         at = await screen.wait_for_text(r"later \(l\):")
-        request = await the_request(client)
+        request = await only_request(client)
         await client.call(
             "SendMessage", V10.message(V10.data({"resume": {request["request_id"]: {"type": "approve"}}}))
         )

@@ -1,4 +1,7 @@
-"""`python -m ai_platform_engineering.demo.github`: a GitHub on this machine; the first line it writes is its address."""
+"""`python -m ai_platform_engineering.demo.github`: a GitHub on this machine.
+
+The first line that it writes is its address.
+"""
 
 import argparse
 import socket
@@ -13,19 +16,25 @@ from ai_platform_engineering.demo.github.state import load_state
 
 
 def main(arguments: list[str] | None = None) -> int:
-    chosen = _parser().parse_args(arguments)
-    file = Path(chosen.file) if chosen.file else None
-    state = load_state(file) if file and file.exists() else build_sample_state()
-    app = create_app(state, tokens=chosen.token or [DEMO_TOKEN], rate_limit=chosen.rate_limit, file=file)
-    family = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
-    with socket.create_server((chosen.host, chosen.port), family=family) as listener:
-        host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
-        print(f"http://{host}:{listener.getsockname()[1]}", flush=True)  # noqa: T201 - a command
+    options = _create_parser().parse_args(arguments)
+    file = Path(options.file) if options.file else None
+    if file and file.exists():
+        state = load_state(file)
+    else:
+        state = build_sample_state()
+    app = create_app(state, tokens=options.token or [DEMO_TOKEN], rate_limit=options.rate_limit, file=file)
+    family = socket.AF_INET
+    url_host = options.host
+    if ":" in options.host:
+        family = socket.AF_INET6
+        url_host = f"[{options.host}]"
+    with socket.create_server((options.host, options.port), family=family) as listener:
+        print(f"http://{url_host}:{listener.getsockname()[1]}", flush=True)  # noqa: T201 - a command
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _create_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="demo.github", description="A stand-in for GitHub's REST API with a small organisation in it."
     )

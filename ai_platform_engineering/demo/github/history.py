@@ -1,4 +1,4 @@
-"""Commits, trees and branches of a repository: the part of git that the API shows."""
+"""Git history of a repository: blobs, commits, refs and diffs, as far as the API shows them."""
 
 import difflib
 import hashlib
@@ -9,13 +9,17 @@ from typing import Literal
 
 from ai_platform_engineering.demo.github.state import Commit, GitHubRepository
 
+_MIN_SHA_CHARS = 7  # of an abbreviated sha
+
+ChangeStatus = Literal["added", "modified", "removed"]
+
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What happened to one file between two trees."""
+    """The difference of one file between two trees."""
 
     path: str
-    status: Literal["added", "modified", "removed"]
+    status: ChangeStatus
     blob: str
     additions: int = 0
     deletions: int = 0
@@ -23,7 +27,7 @@ class FileChange:
 
 
 def blob_sha(data: bytes) -> str:
-    """The name git gives to these bytes."""
+    """The sha that git gives to a blob of these bytes."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
@@ -40,21 +44,17 @@ def commit_files(
     author: str,
     date: datetime,
     files: Mapping[str, bytes],
-    parents: list[str] | None = None,
 ) -> Commit:
-    """A commit on a branch that adds or replaces files; other parents than the branch's last commit can be given."""
-    last = repository.branches.get(branch)
-    tree = dict(repository.commits[last].tree) if last else {}
-    tree |= {path: store_blob(repository, data) for path, data in files.items()}
-    return record_commit(
-        repository,
-        branch,
-        message,
-        author,
-        date,
-        tree,
-        parents if parents is not None else [last] if last else [],
-    )
+    """Commits files to a branch: new ones are added, others replaced."""
+    tree: dict[str, str] = {}
+    parents: list[str] = []
+    last_sha = repository.branches.get(branch)
+    if last_sha:
+        tree.update(repository.commits[last_sha].tree)
+        parents.append(last_sha)
+    for path, data in files.items():
+        tree[path] = store_blob(repository, data)
+    return record_commit(repository, branch, message, author, date, tree, parents)
 
 
 def record_commit(
@@ -66,65 +66,92 @@ def record_commit(
     tree: dict[str, str],
     parents: list[str],
 ) -> Commit:
-    told = repr((sorted(tree.items()), parents, message, author, date.isoformat(), len(repository.commits)))
-    sha = hashlib.sha1(told.encode(), usedforsecurity=False).hexdigest()
-    made = Commit(sha=sha, message=message, author=author, date=date, parents=parents, tree=tree)
-    repository.commits[sha] = made
+    """Adds a commit with this tree, and moves the branch to it."""
+    content = (sorted(tree.items()), parents, message, author, date.isoformat(), len(repository.commits))
+    sha = hashlib.sha1(repr(content).encode(), usedforsecurity=False).hexdigest()
+    commit = Commit(sha=sha, message=message, author=author, date=date, parents=parents, tree=tree)
+    repository.commits[sha] = commit
     repository.branches[branch] = sha
     repository.pushed_at = date
-    return made
+    return commit
 
 
 def resolve_ref(repository: GitHubRepository, ref: str) -> Commit | None:
-    """The commit that a branch, a tag or (the beginning of) a sha names; empty: the default branch."""
+    """The commit of a branch, a tag, or a sha of at least seven characters; "" is the default branch."""
     name = ref.removeprefix("refs/heads/").removeprefix("heads/") or repository.default_branch
     if name in repository.branches:
         return repository.commits[repository.branches[name]]
-    if tagged := [release.sha for release in repository.releases if release.tag == name]:
-        return repository.commits[tagged[0]]
-    found = [one for sha, one in repository.commits.items() if len(name) >= 7 and sha.startswith(name)]
-    if len(found) == 1:
-        return found[0]
+    for release in repository.releases:
+        if release.tag == name:
+            return repository.commits[release.sha]
+    if len(name) < _MIN_SHA_CHARS:
+        return None
+    matches = [commit for sha, commit in repository.commits.items() if sha.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
     return None
 
 
 def iterate_ancestors(repository: GitHubRepository, sha: str) -> Iterator[Commit]:
     """A commit and all before it, the newest first."""
-    waiting, seen = [sha], set()
-    while waiting:
-        waiting.sort(key=lambda one: repository.commits[one].date)
-        current = waiting.pop()
-        if current in seen:
+    pending = [sha]
+    visited = set[str]()
+    while pending:
+        pending.sort(key=lambda sha: repository.commits[sha].date)
+        newest = pending.pop()
+        if newest in visited:
             continue
-        seen.add(current)
-        yield repository.commits[current]
-        waiting += repository.commits[current].parents
+        visited.add(newest)
+        yield repository.commits[newest]
+        pending += repository.commits[newest].parents
 
 
-def find_merge_base(repository: GitHubRepository, one: str, other: str) -> Commit | None:
-    known = {found.sha for found in iterate_ancestors(repository, one)}
-    return next((found for found in iterate_ancestors(repository, other) if found.sha in known), None)
+def find_merge_base(repository: GitHubRepository, left_sha: str, right_sha: str) -> Commit | None:
+    """The newest commit that is an ancestor of both."""
+    left_shas = {commit.sha for commit in iterate_ancestors(repository, left_sha)}
+    for commit in iterate_ancestors(repository, right_sha):
+        if commit.sha in left_shas:
+            return commit
+    return None
 
 
 def diff_trees(
     repository: GitHubRepository, before: Mapping[str, str], after: Mapping[str, str]
 ) -> list[FileChange]:
     """The files that differ between two trees."""
-    return [
-        _change(repository, path, before.get(path), after.get(path))
-        for path in sorted({*before, *after})
-        if before.get(path) != after.get(path)
-    ]
+    changes: list[FileChange] = []
+    for path in sorted({*before, *after}):
+        if before.get(path) != after.get(path):
+            changes.append(_diff_file(repository, path, before.get(path), after.get(path)))
+    return changes
 
 
-def _change(repository: GitHubRepository, path: str, old: str | None, new: str | None) -> FileChange:
-    status: Literal["added", "modified", "removed"] = (
-        "added" if old is None else "removed" if new is None else "modified"
-    )
+def _diff_file(
+    repository: GitHubRepository, path: str, old_sha: str | None, new_sha: str | None
+) -> FileChange:
+    """The change of a file between two blobs; without a patch where one of them is not text."""
+    blob = new_sha or old_sha or ""
+    status = _change_status(old_sha, new_sha)
     try:
-        before, after = (repository.blobs[sha].decode().splitlines() if sha else [] for sha in (old, new))
+        old_lines = _read_lines(repository, old_sha)
+        new_lines = _read_lines(repository, new_sha)
     except UnicodeDecodeError:
-        return FileChange(path, status, new or old or "")
-    lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
-    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
-    return FileChange(path, status, new or old or "", added, removed, "\n".join(lines))
+        return FileChange(path, status, blob)
+    diff = list(difflib.unified_diff(old_lines, new_lines, lineterm="", n=3))[2:]
+    additions = sum(line.startswith("+") for line in diff)
+    deletions = sum(line.startswith("-") for line in diff)
+    return FileChange(path, status, blob, additions, deletions, "\n".join(diff))
+
+
+def _change_status(old_sha: str | None, new_sha: str | None) -> ChangeStatus:
+    if old_sha is None:
+        return "added"
+    if new_sha is None:
+        return "removed"
+    return "modified"
+
+
+def _read_lines(repository: GitHubRepository, sha: str | None) -> list[str]:
+    if not sha:
+        return []
+    return repository.blobs[sha].decode().splitlines()

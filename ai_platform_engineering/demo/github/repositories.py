@@ -1,4 +1,4 @@
-"""Repositories, branches, commits, files and releases: what each request reads or changes."""
+"""Handlers for accounts, repositories, branches, commits, files and releases."""
 
 import base64
 import binascii
@@ -6,200 +6,215 @@ import re
 from datetime import datetime
 
 from ai_platform_engineering.demo.github import history
-from ai_platform_engineering.demo.github.responses import (
+from ai_platform_engineering.demo.github.api_types import (
     CreatedResponse,
     GitHubApiError,
     GitHubRequest,
-    Json,
     ListResponse,
     not_found,
     validation_error,
 )
-from ai_platform_engineering.demo.github.state import Commit, GitHubRepository, now
-from ai_platform_engineering.demo.github.views import JsonRenderer
+from ai_platform_engineering.demo.github.json_renderer import Json
+from ai_platform_engineering.demo.github.state import Account, Commit, GitHubRepository, now
+
+_INVALID_IN_REF = re.compile(r"[\s~^:?*\[\\]")
 
 
-def me(call: GitHubRequest) -> Json:
-    return _render(call).me(call.actor)
+def show_me(request: GitHubRequest) -> Json:
+    return request.renderer.account(request.actor)
 
 
-def account(call: GitHubRequest) -> Json:
-    found = call.state.find_account(call.path["login"])
-    if found is None:
-        raise not_found()
-    return _render(call).me(found)
+def show_account(request: GitHubRequest) -> Json:
+    return request.renderer.account(request.find_account())
 
 
-def of_me(call: GitHubRequest) -> ListResponse:
-    """My own repositories and those of my organisations."""
-    mine = {
-        call.actor.login,
-        *(one.login for one in call.state.accounts.values() if call.actor.login in one.members),
-    }
-    return _listed(call, mine)
+def list_my_repositories(request: GitHubRequest) -> ListResponse:
+    """Lists the actor's own repositories and those of the actor's organisations."""
+    login = request.actor.login
+    owners = {login}
+    for account in request.state.accounts.values():
+        if login in account.members:
+            owners.add(account.login)
+    return _list_repositories(request, owners)
 
 
-def of_organisation(call: GitHubRequest) -> ListResponse:
-    found = call.state.find_account(call.path["login"])
-    if found is None or found.type != "Organization":
-        raise not_found()
-    return _listed(call, {found.login})
+def list_organisation_repositories(request: GitHubRequest) -> ListResponse:
+    return _list_repositories(request, {_find_organisation(request).login})
 
 
-def of_user(call: GitHubRequest) -> ListResponse:
-    found = call.state.find_account(call.path["login"])
-    if found is None:
-        raise not_found()
-    return _listed(call, {found.login})
+def list_user_repositories(request: GitHubRequest) -> ListResponse:
+    return _list_repositories(request, {request.find_account().login})
 
 
-def create_mine(call: GitHubRequest) -> CreatedResponse:
-    return _create(call, call.actor.login)
+def create_my_repository(request: GitHubRequest) -> CreatedResponse:
+    return _create_repository(request, request.actor.login)
 
 
-def create_in_organisation(call: GitHubRequest) -> CreatedResponse:
-    found = call.state.find_account(call.path["login"])
-    if found is None or found.type != "Organization":
-        raise not_found()
-    if call.actor.login not in found.members:
+def create_organisation_repository(request: GitHubRequest) -> CreatedResponse:
+    organisation = _find_organisation(request)
+    if request.actor.login not in organisation.members:
         raise GitHubApiError(
             403, "You need admin access to the organization before adding a repository to it."
         )
-    return _create(call, found.login)
+    return _create_repository(request, organisation.login)
 
 
-def show(call: GitHubRequest) -> Json:
-    return _render(call).repository(call.repository)
+def show_repository(request: GitHubRequest) -> Json:
+    return request.renderer.repository(request.repository)
 
 
-def branches(call: GitHubRequest) -> ListResponse:
-    found = call.repository
-    return ListResponse([_render(call).branch(found, name) for name in sorted(found.branches)])
+def list_branches(request: GitHubRequest) -> ListResponse:
+    repository = request.repository
+    return ListResponse([request.renderer.branch(repository, name) for name in sorted(repository.branches)])
 
 
-def branch(call: GitHubRequest) -> Json:
-    found = call.repository
-    if call.path["branch"] not in found.branches:
+def show_branch(request: GitHubRequest) -> Json:
+    repository = request.repository
+    branch = request.path["branch"]
+    if branch not in repository.branches:
         raise GitHubApiError(404, "Branch not found")
-    return _render(call).branch(found, call.path["branch"])
+    return request.renderer.branch(repository, branch)
 
 
-def commits(call: GitHubRequest) -> ListResponse:
-    found = call.repository
-    if not found.commits:
+def list_commits(request: GitHubRequest) -> ListResponse:
+    repository = request.repository
+    if not repository.commits:
         raise GitHubApiError(409, "Git Repository is empty.")
-    last = history.resolve_ref(found, call.query.get("sha", ""))
-    if last is None:
+    last_commit = history.resolve_ref(repository, request.query.get("sha", ""))
+    if last_commit is None:
         raise not_found()
-    chosen = [one for one in history.iterate_ancestors(found, last.sha) if _is_wanted(call, found, one)]
-    return ListResponse([_render(call).commit(found, one) for one in chosen])
+    items: list[Json] = []
+    for commit in history.iterate_ancestors(repository, last_commit.sha):
+        if _matches_query(request, repository, commit):
+            items.append(request.renderer.commit(repository, commit))
+    return ListResponse(items)
 
 
-def commit(call: GitHubRequest) -> Json:
-    found = call.repository
-    one = history.resolve_ref(found, call.path["ref"])
-    if one is None:
-        raise GitHubApiError(422, f"No commit found for SHA: {call.path['ref']}")
-    changed = _changes(found, one)
-    added, removed = sum(change.additions for change in changed), sum(change.deletions for change in changed)
-    render = _render(call)
-    return render.commit(found, one) | {
-        "stats": {"total": added + removed, "additions": added, "deletions": removed},
-        "files": [render.change(found, change, one.sha) for change in changed],
+def show_commit(request: GitHubRequest) -> Json:
+    repository = request.repository
+    commit = history.resolve_ref(repository, request.path["ref"])
+    if commit is None:
+        raise GitHubApiError(422, f"No commit found for SHA: {request.path['ref']}")
+    changes = _diff_commit(repository, commit)
+    additions = sum(change.additions for change in changes)
+    deletions = sum(change.deletions for change in changes)
+    renderer = request.renderer
+    return renderer.commit(repository, commit) | {
+        "stats": {"total": additions + deletions, "additions": additions, "deletions": deletions},
+        "files": [renderer.change(repository, change, commit.sha) for change in changes],
     }
 
 
-def contents(call: GitHubRequest) -> Json | list[Json]:
-    found, path = call.repository, call.path.get("path", "").strip("/")
-    ref = call.query.get("ref", "") or found.default_branch
-    one = history.resolve_ref(found, ref)
-    if one is None:
-        raise GitHubApiError(
-            404, "This repository is empty." if not found.commits else f"No commit found for the ref {ref}"
-        )
-    render = _render(call)
-    if path in one.tree:
-        return render.file(found, path, one.tree[path], ref)
-    inner = sorted(file for file in one.tree if not path or file.startswith(f"{path}/"))
-    if not inner and path:
+def show_contents(request: GitHubRequest) -> Json | list[Json]:
+    """Shows a file, or lists a folder."""
+    repository = request.repository
+    path = request.path.get("path", "").strip("/")
+    ref = request.query.get("ref", "") or repository.default_branch
+    commit = history.resolve_ref(repository, ref)
+    if commit is None:
+        if not repository.commits:
+            raise GitHubApiError(404, "This repository is empty.")
+        raise GitHubApiError(404, f"No commit found for the ref {ref}")
+    if path in commit.tree:
+        return request.renderer.file(repository, path, commit.tree[path], ref)
+    entries = _list_folder(commit, path)
+    if not entries and path:
         raise not_found()
-    names = dict.fromkeys("/".join(file.split("/")[: path.count("/") + 1 + bool(path)]) for file in inner)
-    return [render.entry(found, name, one.tree.get(name), ref) for name in names]
+    return [request.renderer.entry(repository, entry, commit.tree.get(entry), ref) for entry in entries]
 
 
-def write_file(call: GitHubRequest) -> CreatedResponse | Json:
-    found, path = call.repository, call.path["path"].strip("/")
-    message, data = _supplied(call, "message"), _decoded(_supplied(call, "content"))
-    target = str(call.body.get("branch") or found.default_branch)
-    if found.branches and target not in found.branches:
-        raise GitHubApiError(404, f"Branch {target} not found")
-    last = history.resolve_ref(found, target) if found.branches else None
-    old, given = (last.tree.get(path) if last else None), call.body.get("sha")
-    if old and not given:
+def _list_folder(commit: Commit, folder: str) -> list[str]:
+    """The paths of the files and folders directly in a folder; "" is the root."""
+    prefix = f"{folder}/" if folder else ""
+    entries: dict[str, None] = {}
+    for file in sorted(commit.tree):
+        if file.startswith(prefix):
+            name = file.removeprefix(prefix).partition("/")[0]
+            entries[prefix + name] = None
+    return list(entries)
+
+
+def write_file(request: GitHubRequest) -> CreatedResponse | Json:
+    repository = request.repository
+    path = request.path["path"].strip("/")
+    message = _require_value(request, "message")
+    content = _decode_base64(_require_value(request, "content"))
+    branch = str(request.body.get("branch") or repository.default_branch)
+    if repository.branches and branch not in repository.branches:
+        raise GitHubApiError(404, f"Branch {branch} not found")
+    last_commit = history.resolve_ref(repository, branch) if repository.branches else None
+    current_sha = last_commit.tree.get(path) if last_commit else None
+    expected_sha = request.body.get("sha")
+    if current_sha and not expected_sha:
         raise GitHubApiError(422, 'Invalid request.\n\n"sha" wasn\'t supplied.')
-    if given and given != old:
-        raise GitHubApiError(409, f"{path} does not match {given}")
-    made = history.commit_files(found, target, message, call.actor.login, now(), {path: data})
-    render = _render(call)
+    if expected_sha and expected_sha != current_sha:
+        raise GitHubApiError(409, f"{path} does not match {expected_sha}")
+    author = request.actor.login
+    commit = history.commit_files(repository, branch, message, author, now(), {path: content})
+    renderer = request.renderer
     body = {
-        "content": render.entry(found, path, made.tree[path], target),
-        "commit": _flat(render.commit(found, made)),
+        "content": renderer.entry(repository, path, commit.tree[path], branch),
+        "commit": _flatten_commit(renderer.commit(repository, commit)),
     }
-    if old:
+    if current_sha:
         return body
     return CreatedResponse(body)
 
 
-def reference(call: GitHubRequest) -> Json:
-    found = call.repository
-    if not found.commits:
+def show_reference(request: GitHubRequest) -> Json:
+    repository = request.repository
+    if not repository.commits:
         raise GitHubApiError(409, "Git Repository is empty.")
-    if call.path["branch"] not in found.branches:
+    if request.path["branch"] not in repository.branches:
         raise not_found()
-    return _render(call).reference(found, call.path["branch"])
+    return request.renderer.reference(repository, request.path["branch"])
 
 
-def create_reference(call: GitHubRequest) -> CreatedResponse:
-    found = call.repository
-    ref = call.require_text("ref", "Reference")
-    sha = call.require_text("sha", "Reference")
-    name = ref.removeprefix("refs/heads/")
-    if name == ref or not name or ".." in name or re.search(r"[\s~^:?*\[\\]", name):
+def create_reference(request: GitHubRequest) -> CreatedResponse:
+    repository = request.repository
+    ref = request.require_text("ref", "Reference")
+    sha = request.require_text("sha", "Reference")
+    branch = ref.removeprefix("refs/heads/")
+    if branch == ref or not branch or ".." in branch or _INVALID_IN_REF.search(branch):
         raise GitHubApiError(422, f"{ref} is not a valid ref name.")
-    if name in found.branches:
+    if branch in repository.branches:
         raise GitHubApiError(422, "Reference already exists")
-    if sha not in found.commits:
+    if sha not in repository.commits:
         raise GitHubApiError(422, "Object does not exist")
-    found.branches[name] = sha
-    return CreatedResponse(_render(call).reference(found, name))
+    repository.branches[branch] = sha
+    return CreatedResponse(request.renderer.reference(repository, branch))
 
 
-def releases(call: GitHubRequest) -> ListResponse:
-    found = call.repository
-    newest = sorted(found.releases, key=lambda one: one.published_at, reverse=True)
-    return ListResponse([_render(call).release(found, one) for one in newest])
+def list_releases(request: GitHubRequest) -> ListResponse:
+    repository = request.repository
+    newest_first = sorted(repository.releases, key=lambda release: release.published_at, reverse=True)
+    return ListResponse([request.renderer.release(repository, release) for release in newest_first])
 
 
-def _render(call: GitHubRequest) -> JsonRenderer:
-    return JsonRenderer(call.state, call.links)
+def _find_organisation(request: GitHubRequest) -> Account:
+    account = request.find_account()
+    if account.type != "Organization":
+        raise not_found()
+    return account
 
 
-def _listed(call: GitHubRequest, owners: set[str]) -> ListResponse:
-    found = [one for one in call.state.repositories.values() if one.owner in owners]
-    by_name = call.query.get("sort", "full_name") == "full_name"
-    found.sort(
-        key=(lambda one: one.full_name) if by_name else (lambda one: _times(call, one)), reverse=not by_name
-    )
-    return ListResponse([_render(call).repository(one) for one in found])
+def _list_repositories(request: GitHubRequest, owners: set[str]) -> ListResponse:
+    repositories = [
+        repository for repository in request.state.repositories.values() if repository.owner in owners
+    ]
+    match request.query.get("sort", "full_name"):
+        case "full_name":
+            repositories.sort(key=lambda repository: repository.full_name)
+        case "created":
+            repositories.sort(key=lambda repository: repository.created_at.isoformat(), reverse=True)
+        case _:
+            repositories.sort(key=lambda repository: repository.pushed_at.isoformat(), reverse=True)
+    return ListResponse([request.renderer.repository(repository) for repository in repositories])
 
 
-def _times(call: GitHubRequest, found: GitHubRepository) -> str:
-    return (found.created_at if call.query["sort"] == "created" else found.pushed_at).isoformat()
-
-
-def _create(call: GitHubRequest, owner: str) -> CreatedResponse:
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", call.require_text("name", "Repository").strip())[:100]
-    if call.state.find_repository(owner, name):
+def _create_repository(request: GitHubRequest, owner: str) -> CreatedResponse:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", request.require_text("name", "Repository").strip())[:100]
+    if request.state.find_repository(owner, name):
         error = {
             "resource": "Repository",
             "code": "custom",
@@ -207,67 +222,81 @@ def _create(call: GitHubRequest, owner: str) -> CreatedResponse:
             "message": "name already exists on this account",
         }
         raise GitHubApiError(422, "Repository creation failed.", error)
-    made = GitHubRepository(
-        id=call.state.next_id(),
+    repository = GitHubRepository(
+        id=request.state.next_id(),
         owner=owner,
         name=name,
-        description=str(call.body.get("description") or "") or None,
-        private=bool(call.body.get("private", False)),
+        description=str(request.body.get("description") or "") or None,
+        private=bool(request.body.get("private", False)),
         created_at=now(),
         pushed_at=now(),
     )
-    if call.body.get("auto_init"):
-        text = f"# {name}\n" + (f"{made.description}\n" if made.description else "")
-        history.commit_files(
-            made, made.default_branch, "Initial commit", call.actor.login, now(), {"README.md": text.encode()}
-        )
-    call.state.repositories[made.full_name] = made
-    return CreatedResponse(_render(call).repository(made))
+    if request.body.get("auto_init"):
+        _commit_readme(repository, request.actor.login)
+    request.state.repositories[repository.full_name] = repository
+    return CreatedResponse(request.renderer.repository(repository))
 
 
-def _is_wanted(call: GitHubRequest, found: GitHubRepository, one: Commit) -> bool:
-    path, author = call.query.get("path", "").strip("/"), call.query.get("author", "")
-    since, until = _moment(call, "since"), _moment(call, "until")
-    return (
-        (not author or one.author == author)
-        and (since is None or one.date >= since)
-        and (until is None or one.date <= until)
-        and (
-            not path
-            or any(
-                change.path == path or change.path.startswith(f"{path}/") for change in _changes(found, one)
-            )
-        )
-    )
+def _commit_readme(repository: GitHubRepository, author: str) -> None:
+    text = f"# {repository.name}\n"
+    if repository.description:
+        text += f"{repository.description}\n"
+    files = {"README.md": text.encode()}
+    history.commit_files(repository, repository.default_branch, "Initial commit", author, now(), files)
 
 
-def _moment(call: GitHubRequest, name: str) -> datetime | None:
-    given = call.query.get(name)
-    try:
-        if given:
-            return datetime.fromisoformat(given)
+def _matches_query(request: GitHubRequest, repository: GitHubRepository, commit: Commit) -> bool:
+    author = request.query.get("author", "")
+    since = _read_time(request, "since")
+    until = _read_time(request, "until")
+    if author and commit.author != author:
+        return False
+    if since is not None and commit.date < since:
+        return False
+    if until is not None and commit.date > until:
+        return False
+    return _touches_path(repository, commit, request.query.get("path", "").strip("/"))
+
+
+def _touches_path(repository: GitHubRepository, commit: Commit, path: str) -> bool:
+    """Whether the commit changes a file at the path or below it; "" is every path."""
+    if not path:
+        return True
+    for change in _diff_commit(repository, commit):
+        if change.path == path or change.path.startswith(f"{path}/"):
+            return True
+    return False
+
+
+def _read_time(request: GitHubRequest, name: str) -> datetime | None:
+    text = request.query.get(name)
+    if not text:
         return None
+    try:
+        return datetime.fromisoformat(text)
     except ValueError:
         raise validation_error("Commit", name) from None
 
 
-def _changes(found: GitHubRepository, one: Commit) -> list[history.FileChange]:
-    before = found.commits[one.parents[0]].tree if one.parents else {}
-    return history.diff_trees(found, before, one.tree)
+def _diff_commit(repository: GitHubRepository, commit: Commit) -> list[history.FileChange]:
+    """The changes of a commit against its first parent."""
+    parent_tree = repository.commits[commit.parents[0]].tree if commit.parents else {}
+    return history.diff_trees(repository, parent_tree, commit.tree)
 
 
-def _supplied(call: GitHubRequest, name: str) -> str:
-    if not isinstance(value := call.body.get(name), str):
+def _require_value(request: GitHubRequest, name: str) -> str:
+    value = request.body.get(name)
+    if not isinstance(value, str):
         raise GitHubApiError(422, f'Invalid request.\n\n"{name}" wasn\'t supplied.')
     return value
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except binascii.Error:
         raise GitHubApiError(422, "content is not valid Base64") from None
 
 
-def _flat(commit: Json) -> Json:
+def _flatten_commit(commit: Json) -> Json:
     return {"sha": commit["sha"], "url": commit["url"], "html_url": commit["html_url"], **commit["commit"]}

@@ -1,4 +1,4 @@
-"""What the stand-in for GitHub knows: accounts and repositories with all they hold, in memory and as JSON."""
+"""State of the stand-in for GitHub: accounts and repositories with all they hold, in memory and as JSON."""
 
 import os
 import tempfile
@@ -9,11 +9,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _Kept(BaseModel):
+class _StateModel(BaseModel):
+    """A part of the state that is stored as JSON; bytes are Base64 there."""
+
     model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 
 
-class Account(_Kept):
+class Account(_StateModel):
     id: int
     login: str
     type: Literal["User", "Organization"] = "User"
@@ -21,8 +23,8 @@ class Account(_Kept):
     members: list[str] = Field(default_factory=list)
 
 
-class Commit(_Kept):
-    """A state of all files: path to blob."""
+class Commit(_StateModel):
+    """A commit; its tree maps the path of each file to a blob."""
 
     sha: str
     message: str
@@ -32,14 +34,14 @@ class Commit(_Kept):
     tree: dict[str, str]
 
 
-class Comment(_Kept):
+class Comment(_StateModel):
     id: int
     author: str
     body: str
     created_at: datetime
 
 
-class Review(_Kept):
+class Review(_StateModel):
     id: int
     author: str
     state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED"]
@@ -47,8 +49,8 @@ class Review(_Kept):
     submitted_at: datetime
 
 
-class PullRequest(_Kept):
-    """What a pull request has besides being an issue."""
+class PullRequest(_StateModel):
+    """The part of a pull request that an issue does not have."""
 
     head: str
     base: str
@@ -61,7 +63,7 @@ class PullRequest(_Kept):
     reviewers: list[str] = Field(default_factory=list)
 
 
-class Issue(_Kept):
+class Issue(_StateModel):
     id: int
     number: int
     title: str
@@ -78,19 +80,19 @@ class Issue(_Kept):
     pull: PullRequest | None = None
 
 
-class JobStep(_Kept):
+class JobStep(_StateModel):
     name: str
     conclusion: str | None = "success"
 
 
-class Annotation(_Kept):
+class Annotation(_StateModel):
     path: str
     line: int
     message: str
     level: Literal["notice", "warning", "failure"] = "failure"
 
 
-class WorkflowJob(_Kept):
+class WorkflowJob(_StateModel):
     id: int
     name: str
     conclusion: str | None
@@ -98,7 +100,7 @@ class WorkflowJob(_Kept):
     annotations: list[Annotation] = Field(default_factory=list)
 
 
-class WorkflowRun(_Kept):
+class WorkflowRun(_StateModel):
     id: int
     number: int
     name: str
@@ -119,7 +121,7 @@ class WorkflowRun(_Kept):
         return "in_progress"
 
 
-class Release(_Kept):
+class Release(_StateModel):
     id: int
     tag: str
     sha: str
@@ -130,7 +132,7 @@ class Release(_Kept):
     prerelease: bool = False
 
 
-class GitHubRepository(_Kept):
+class GitHubRepository(_StateModel):
     id: int
     owner: str
     name: str
@@ -155,8 +157,8 @@ class GitHubRepository(_Kept):
         return f"{self.owner}/{self.name}"
 
 
-class GitHubState(_Kept):
-    """Everything; `repositories` is keyed by owner/name."""
+class GitHubState(_StateModel):
+    """The whole state; `repositories` is keyed by owner/name."""
 
     accounts: dict[str, Account] = Field(default_factory=dict)
     repositories: dict[str, GitHubRepository] = Field(default_factory=dict)
@@ -167,23 +169,30 @@ class GitHubState(_Kept):
         return self.last_id
 
     def find_account(self, login: str) -> Account | None:
-        return next((found for found in self.accounts.values() if found.login.lower() == login.lower()), None)
+        for account in self.accounts.values():
+            if account.login.lower() == login.lower():
+                return account
+        return None
 
     def find_repository(self, owner: str, name: str) -> GitHubRepository | None:
-        wanted = f"{owner}/{name}".lower()
-        return next((found for key, found in self.repositories.items() if key.lower() == wanted), None)
+        full_name = f"{owner}/{name}".lower()
+        for key, repository in self.repositories.items():
+            if key.lower() == full_name:
+                return repository
+        return None
 
     def find_renamed_repository(self, owner: str, name: str) -> GitHubRepository | None:
         """The repository that had this name before."""
-        return next(
-            (found for found in self.repositories.values() if f"{owner}/{name}" in found.former_names), None
-        )
+        for repository in self.repositories.values():
+            if f"{owner}/{name}" in repository.former_names:
+                return repository
+        return None
 
     def save(self, path: Path) -> None:
         """Replaces the file as a whole: a reader sees the old state or the new one."""
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as written:
-            written.write(self.model_dump_json())
-        os.replace(written.name, path)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            file.write(self.model_dump_json())
+        os.replace(file.name, path)
 
 
 def load_state(path: Path) -> GitHubState:

@@ -1,4 +1,4 @@
-"""Which server a command talks to: the named one, the one on this machine, or one started for the command alone."""
+"""Connections to a server: the named one, the one on this machine, or one started for the command."""
 
 import contextlib
 import logging
@@ -6,14 +6,15 @@ from collections.abc import AsyncIterator
 
 import httpx
 
-from ai_platform_engineering.a2a.client import create_http_client
+from ai_platform_engineering.a2a.client import bearer_headers, create_http_client
+from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
 
 DEFAULT_URL = "http://127.0.0.1:8000/"
 
 
 @contextlib.asynccontextmanager
 async def find_or_start_server(url: str | None) -> AsyncIterator[str]:
-    """The address of a server to ask."""
+    """Yields the URL of a server; one that was started here ends with the context."""
     if url is not None:
         yield url
         return
@@ -34,18 +35,35 @@ async def find_or_start_server(url: str | None) -> AsyncIterator[str]:
     variables = read_environment()
     settings = Settings.from_variables(variables)
     try:
-        kept = Storage.from_settings(settings.storage, settings.agent.home, STORAGE_NAME)
+        storage = Storage.from_settings(settings.storage, settings.agent.home, STORAGE_NAME)
     except StorageInUse:
-        kept = Storage.in_memory()  # a server elsewhere on this machine has it
-    async with run_embedded_server(build_app(settings, variables, storage=kept)) as started:
-        yield started
+        storage = Storage.in_memory()  # a server elsewhere on this machine has it
+    async with run_embedded_server(build_app(settings, variables, storage=storage)) as server_url:
+        yield server_url
 
 
 async def is_serving(url: str) -> bool:
-    """Whether a server of A2A answers."""
+    """Whether an A2A server answers at the URL."""
     try:
         async with create_http_client(url) as http:
             response = await http.get(f"{url}.well-known/agent-card.json", timeout=1)
             return response.status_code == 200 and "name" in response.json()
     except (httpx.HTTPError, ValueError):
         return False
+
+
+@contextlib.asynccontextmanager
+async def open_server_api(url: str | None, token: str | None) -> AsyncIterator[RestApi]:
+    """Opens the REST API of the named server, or of the one found or started here.
+
+    Requests raise Unreachable or RequestRefused.
+    """
+    async with find_or_start_server(url) as address, open_api_at(address, token) as api:
+        yield api
+
+
+@contextlib.asynccontextmanager
+async def open_api_at(address: str, token: str | None) -> AsyncIterator[RestApi]:
+    """Opens the REST API of the server at the address. Requests raise Unreachable or RequestRefused."""
+    async with create_http_client(address) as http:
+        yield rest_api_at(http, address, bearer_headers(token))

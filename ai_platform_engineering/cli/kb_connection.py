@@ -1,0 +1,91 @@
+"""Connections to the knowledge base over REST: to the process that owns it, which may be this one."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from starlette.applications import Starlette
+
+from ai_platform_engineering.a2a.client import bearer_headers, create_http_client
+from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
+from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
+from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
+from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess
+from ai_platform_engineering.knowledge_bases.rest_api import LOCAL_KEY_HEADER, KnowledgeApi
+
+_IN_PROCESS_URL = "http://here"
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeBaseConnection:
+    """The REST API of a knowledge base; `kb` is set when it is open in this process."""
+
+    api: RestApi
+    kb: KnowledgeBase | None = None
+
+
+@contextlib.asynccontextmanager
+async def connect_knowledge_base(
+    url: str | None, token: str | None, *, changes: bool
+) -> AsyncIterator[KnowledgeBaseConnection]:
+    """Connects to the named server, or to this machine's knowledge base.
+
+    The latter is opened here, or reached through the server that has it open for writing.
+    """
+    variables = read_environment()
+    settings = Settings.from_variables(variables)
+    home = settings.agent.home
+    if url is not None:
+        async with _open_remote_api(url, token, home) as api:
+            yield KnowledgeBaseConnection(api)
+        return
+    logging.basicConfig(level=logging.ERROR)
+    kb = create_knowledge_base(settings, variables)
+    try:
+        await kb.open(start_workers=changes)
+        if kb.is_writable or not changes:
+            if kb.is_writable and not changes:
+                await _ingest_shipped_docs(kb)
+            async with _open_in_process_api(KnowledgeApi(kb)) as api:
+                yield KnowledgeBaseConnection(api, kb)
+            return
+    finally:
+        await kb.aclose()
+    owner = OwnerProcess.read(home)
+    if owner is None:
+        raise CaipeError("Another process has the knowledge base open. Try again when it has ended.")
+    async with _open_remote_api(owner.url, token, home) as api:
+        yield KnowledgeBaseConnection(api)
+
+
+async def _ingest_shipped_docs(kb: KnowledgeBase) -> None:
+    job = await kb.add_shipped_docs()
+    if job is not None:
+        async for _ in kb.follow_job(job.job_id):
+            pass
+
+
+@contextlib.asynccontextmanager
+async def _open_in_process_api(knowledge_api: KnowledgeApi) -> AsyncIterator[RestApi]:
+    transport = httpx.ASGITransport(Starlette(routes=knowledge_api.routes()))
+    headers = {LOCAL_KEY_HEADER: knowledge_api.local_key}
+    async with httpx.AsyncClient(transport=transport, headers=headers, timeout=None) as http:
+        yield rest_api_at(http, _IN_PROCESS_URL)
+
+
+@contextlib.asynccontextmanager
+async def _open_remote_api(address: str, token: str | None, home: Path) -> AsyncIterator[RestApi]:
+    headers = bearer_headers(token)
+    owner = OwnerProcess.read(home)
+    # Only the server that wrote the key is given it.
+    if owner is not None and owner.url.rstrip("/") == address.rstrip("/"):
+        headers = {**headers, LOCAL_KEY_HEADER: owner.local_key}
+    async with create_http_client(address) as http:
+        http.headers.update(headers)
+        http.timeout = httpx.Timeout(300.0, connect=10.0)  # a large datasource takes a while to remove
+        yield rest_api_at(http, address)

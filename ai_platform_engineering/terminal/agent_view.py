@@ -1,0 +1,40 @@
+"""Prints agents in a terminal: the list with what each needs, and the tools of one agent."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+_STATUS_STYLES = {"ready": "green", "not_configured": "yellow", "disabled": "dim", "unreachable": "red"}
+_MAX_DESCRIPTION_CHARS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRow:
+    """An agent in the list: its status, what it needs, and where it runs."""
+
+    name: str
+    status: str
+    needs: str
+    placement: str
+
+
+def print_agents(console: Console, rows: Sequence[AgentRow]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("agent", "status", "needs", "runs"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        status = f"[{_STATUS_STYLES[row.status]}]{row.status.replace('_', ' ')}[/]"
+        table.add_row(row.name, status, row.needs, row.placement)
+    console.print(table)
+
+
+def print_tool(console: Console, name: str, description: str, *, needs_approval: bool) -> None:
+    note = " (needs approval)" if needs_approval else ""
+    first_line = description.strip().splitlines()[0][:_MAX_DESCRIPTION_CHARS]
+    console.print(f"{name}{note}: {first_line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_server_problem(console: Console, server: str, reason: str) -> None:
+    console.print(f"{server} gives no tools: {reason}", style="red", markup=False, highlight=False)

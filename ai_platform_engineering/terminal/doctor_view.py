@@ -1,0 +1,40 @@
+"""Prints the report of `caipe doctor`: settings, findings, and how to correct what is wrong."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Console
+
+from ai_platform_engineering.core.settings import SettingRow
+
+_MARKS = {"ok": "✅", "note": "ℹ️ ", "wrong": "❌"}
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorFinding:
+    """One result of a check, and how to correct it."""
+
+    state: Literal["ok", "note", "wrong"]
+    message: str
+    remedy: str = ""
+
+
+def print_settings(console: Console, rows: Iterable[SettingRow]) -> None:
+    console.print("Settings", style="bold")
+    for row in rows:
+        line = f"  {row.name:32} {row.value:40} {row.source}"
+        style = "dim" if row.source == "default" else ""
+        console.print(line, markup=False, highlight=False, style=style)
+
+
+def print_findings(console: Console, findings: Iterable[DoctorFinding]) -> None:
+    console.print("\nFindings", style="bold")
+    for finding in findings:
+        print_finding(console, finding)
+
+
+def print_finding(console: Console, finding: DoctorFinding) -> None:
+    console.print(f"{_MARKS[finding.state]} {finding.message}", markup=False, highlight=False)
+    if finding.remedy:
+        console.print(f"   {finding.remedy}", style="dim", markup=False, highlight=False)

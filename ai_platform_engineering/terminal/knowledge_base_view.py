@@ -1,0 +1,130 @@
+"""Prints the knowledge base in a terminal: datasources, search results, documents and ingest jobs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ai_platform_engineering.terminal.screen import print_table, sanitize_line, sanitize_text
+
+_DOCUMENTS_PER_LINE = 100  # where no progress bar can be drawn
+_MAX_FAILURES = 20  # documents that could not be read, of one job
+_DATASOURCE_COLUMNS = ("name", "kind", "documents", "vectors", "refreshed", "location")
+_NUMBER_COLUMNS = ("documents", "vectors")
+
+JsonObject = Mapping[str, Any]
+
+
+def print_datasources(datasources: Sequence[JsonObject], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(datasources, indent=2))
+    elif datasources:
+        rows = [_datasource_row(datasource) for datasource in datasources]
+        print_table(_DATASOURCE_COLUMNS, rows, right_aligned=_NUMBER_COLUMNS)
+    else:
+        click.echo("There are no documents yet. Bring some in with: caipe kb add PATH|URL|GIT-REPO", err=True)
+
+
+def _datasource_row(datasource: JsonObject) -> Sequence[str]:
+    vectors = ""
+    if datasource["chunks"]:
+        vectors = f"{100 * datasource['embedded'] // datasource['chunks']} %"
+    refreshed = (datasource["refreshed"] or "")[:16].replace("T", " ")
+    documents = str(datasource["documents"])
+    return (
+        datasource["name"],
+        datasource["kind"],
+        documents,
+        vectors,
+        refreshed,
+        datasource["location"],
+    )
+
+
+def print_search_results(results: Sequence[JsonObject], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(results, indent=2, ensure_ascii=False))
+        return
+    for number, result in enumerate(results, 1):
+        _print_search_result(number, result)
+    if not results:
+        click.echo("Nothing was found.", err=True)
+
+
+def _print_search_result(number: int, result: JsonObject) -> None:
+    title = sanitize_line(result["title"])
+    headings = " > ".join(sanitize_line(heading) for heading in result["headings"])
+    if headings:
+        title = f"{title}  ({headings})"
+    click.echo(f"{number}. {title}")
+    origin = filter(None, (result["link"], result["datasource"], result["document_id"]))
+    click.echo("   " + "  ".join(map(sanitize_line, origin)))
+    for line in result["snippet"].splitlines():
+        click.echo(f"   {sanitize_line(line)}")
+    click.echo()
+
+
+def print_document_page(page: JsonObject, *, first: bool) -> None:
+    """Prints a part of a document's text on stdout; before the first, its title on stderr."""
+    if first:
+        origin = page["link"] or page["datasource"]
+        click.echo(f"{sanitize_line(page['title'])}  ({sanitize_line(origin)})\n", err=True)
+    click.echo(sanitize_text(page["text"]), nl=False)
+
+
+def print_search_metrics(rows: Sequence[tuple[str, int, float, float, float, float]]) -> None:
+    """Prints mode, number of queries, nDCG, recall and two latencies in seconds for each row."""
+    click.echo(f"{'mode':10}{'queries':>8}{'nDCG@10':>10}{'recall@10':>11}{'p50 ms':>9}{'p95 ms':>9}")
+    for mode, queries, ndcg, recall, p50, p95 in rows:
+        quality = f"{ndcg:>10.3f}{recall:>11.3f}"
+        latency = f"{p50 * 1000:>9.1f}{p95 * 1000:>9.1f}"
+        click.echo(f"{mode:10}{queries:>8}{quality}{latency}")
+
+
+class IngestProgressBar:
+    """The progress of an ingest job: a bar on a terminal, else a line now and then."""
+
+    def __init__(self, datasource: str) -> None:
+        self._name = sanitize_line(datasource)
+        self._printed_count = 0
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        console = Console(stderr=True)
+        self._progress: Progress | None = None
+        if console.is_terminal:
+            self._progress = Progress(*columns, console=console, transient=True)
+            self._task = self._progress.add_task(self._name, total=None)
+
+    def __enter__(self) -> Self:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self, job: JsonObject) -> None:
+        processed = job["done"] + job["skipped"] + len(job["failed"])
+        if self._progress is not None:
+            self._progress.update(self._task, total=job["total"], completed=processed)
+        elif processed - self._printed_count >= _DOCUMENTS_PER_LINE:
+            self._printed_count = processed
+            total = f" of {job['total']}" if job["total"] else ""
+            click.echo(f"{self._name}: {processed}{total}", err=True)
+
+
+def print_ended_job(job: JsonObject) -> None:
+    failures = job["failed"]
+    counts = f"{job['done']} read, {job['skipped']} unchanged, {job['removed']} removed"
+    click.echo(
+        f"{sanitize_line(job['datasource'])}: {job['state']}, {counts}, {len(failures)} left out.", err=True
+    )
+    if job["problem"]:
+        click.echo(f"  {sanitize_line(job['problem'])}", err=True)
+    for failure in failures[:_MAX_FAILURES]:
+        click.echo(f"  {sanitize_line(failure['address'])}: {sanitize_line(failure['reason'])}", err=True)
+    if len(failures) > _MAX_FAILURES:
+        click.echo(f"  and {len(failures) - _MAX_FAILURES} more", err=True)
