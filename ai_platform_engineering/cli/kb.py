@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 from ai_platform_engineering.cli.options import readable_errors, server_options
-from ai_platform_engineering.knowledge_bases.stores.store import SearchMode
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import SearchMode
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 _MODE = click.option(

@@ -22,7 +22,7 @@ from ai_platform_engineering.knowledge_bases.search.evaluation import (
     read_qrels,
     read_queries,
 )
-from ai_platform_engineering.knowledge_bases.stores.store import KnowledgeStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore
 
 _LIBRARIES = (
     "numpy>=2",
@@ -74,9 +74,9 @@ def evaluate_search(qrels: Path, queries: Path, datasource: str | None) -> int:
 async def _names(store: KnowledgeStore, datasource: str | None, wanted: Collection[str]) -> dict[str, str]:
     """How the judgements call each document: by its id, its address, or its file's name with or without the ending."""
     found: dict[str, str] = {}
-    for name in [datasource] if datasource is not None else [one.name for one in await store.datasources()]:
+    for name in [datasource] if datasource is not None else [one.name for one in await store.list_datasources()]:
         after = ""
-        while page := await store.documents(name, after=after, limit=_PAGE):
+        while page := await store.list_documents(name, after=after, limit=_PAGE):
             for document in page:
                 path = PurePosixPath(document.address)
                 called = (document.document_id, document.address, path.name, path.stem)

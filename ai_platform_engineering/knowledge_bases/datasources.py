@@ -13,11 +13,11 @@ from ai_platform_engineering.knowledge_bases.sources.shipped_documentation impor
 from ai_platform_engineering.knowledge_bases.sources.source_factory import (
     SourceContext,
     SourceKind,
-    local_path,
-    source_of,
+    create_source,
+    resolve_local_path,
 )
 from ai_platform_engineering.knowledge_bases.sources.source_items import DocumentSource
-from ai_platform_engineering.knowledge_bases.stores.store import Datasource
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource
 
 OPTIONS = ("depth", "max_pages", "prefix", "kind")
 _LONGEST_NAME = 64
@@ -30,16 +30,16 @@ _DEEPEST, _MOST_PAGES = 20, 100_000
 class DatasourceResolver:
     """What stands behind locations; `docs` is this product's documentation."""
 
-    around: SourceContext
-    docs: ShippedDocsSource = field(default_factory=ShippedDocsSource)
+    context: SourceContext
+    shipped_docs: ShippedDocsSource = field(default_factory=ShippedDocsSource)
 
-    def source(self, datasource: Datasource) -> DocumentSource:
+    def create_source(self, datasource: Datasource) -> DocumentSource:
         """Raises CaipeError."""
-        if datasource.kind == self.docs.kind:
-            return self.docs
-        return _source(datasource.location, self.around, datasource.options, _kind(datasource.kind))
+        if datasource.kind == self.shipped_docs.kind:
+            return self.shipped_docs
+        return _source(datasource.location, self.context, datasource.options, _kind(datasource.kind))
 
-    def datasource(
+    def resolve(
         self,
         location: str,
         known: Collection[Datasource],
@@ -55,7 +55,7 @@ class DatasourceResolver:
             raise Refused(f"There is no option {', '.join(unknown)}. The options are: {', '.join(OPTIONS)}.")
         kind = _kind(options.get("kind"))
         self._check_location(location, kind, folders)
-        source = _source(location, self.around, options, kind)
+        source = _source(location, self.context, options, kind)
         if name is not None and not _NAME.fullmatch(name):
             raise Refused(
                 "A name has small letters, digits, dots, hyphens and underscores, at most 64, and begins with a letter or a digit."
@@ -67,7 +67,7 @@ class DatasourceResolver:
         self, location: str, kind: SourceKind | None, folders: Collection[Path] | None
     ) -> None:
         """Without a look at the disk: what is not to be read is not told of either."""
-        path = local_path(location, kind) if folders is not None else None
+        path = resolve_local_path(location, kind) if folders is not None else None
         if path is not None and not any(
             path.is_relative_to(folder.expanduser().resolve()) for folder in folders or ()
         ):
@@ -81,10 +81,10 @@ def _source(
 ) -> DocumentSource:
     bounds = CrawlLimits(
         _number(options, "depth", CrawlLimits().depth, 0, _DEEPEST),
-        _number(options, "max_pages", CrawlLimits().pages, 1, _MOST_PAGES),
+        _number(options, "max_pages", CrawlLimits().max_pages, 1, _MOST_PAGES),
         options.get("prefix") or None,
     )
-    return source_of(location, around, kind=kind, bounds=bounds)
+    return create_source(location, around, kind=kind, bounds=bounds)
 
 
 def _kind(given: str | None) -> SourceKind | None:

@@ -21,10 +21,10 @@ from ai_platform_engineering.knowledge_bases.results import (
     SearchResult,
     WebPage,
 )
-from ai_platform_engineering.knowledge_bases.search.snippets import snippet
+from ai_platform_engineering.knowledge_bases.search.snippets import extract_snippet
 from ai_platform_engineering.knowledge_bases.sources.fetcher import FetchResponse
-from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import OWN_DOCS
-from ai_platform_engineering.knowledge_bases.stores.store import (
+from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import SHIPPED_DOCS
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     Datasource,
     Hit,
     IngestJob,
@@ -63,7 +63,9 @@ class KnowledgeBase:
         self._places = resolver
         self._own_docs = with_shipped_docs
         self._vectors = EmbeddingWorker(store, embedder) if embedder is not None else None
-        self._ingest = IngestRunner(store, resolver.source, committed=self._wake, pace=commit_interval)
+        self._ingest = IngestRunner(
+            store, resolver.create_source, on_commit=self._wake, commit_interval=commit_interval
+        )
         self.max_answer_chars = max_answer_chars
 
     async def open(self, *, start_workers: bool = True) -> None:
@@ -92,7 +94,7 @@ class KnowledgeBase:
     @property
     def is_writable(self) -> bool:
         """Whether this process may change it; the embedded one belongs to one process at a time."""
-        return self._store.writes
+        return self._store.is_writable
 
     @property
     def has_embeddings(self) -> bool:
@@ -125,7 +127,7 @@ class KnowledgeBase:
         documents: dict[str, Document | None] = {}
         for hit in hits:
             if hit.document_id not in documents:
-                documents[hit.document_id] = await self._store.document(hit.document_id)
+                documents[hit.document_id] = await self._store.find_document(hit.document_id)
         # One that left since it was found has no text any more.
         return [
             _result(hit, document, query)
@@ -135,7 +137,7 @@ class KnowledgeBase:
 
     async def fetch_document(self, document_id: str, offset: int = 0) -> DocumentExcerpt:
         """From the offset on. Raises NotThere, and Refused for an offset behind the end."""
-        found = await self._store.document(document_id.strip())
+        found = await self._store.find_document(document_id.strip())
         if found is None:
             raise KnowledgeNotFound(
                 f"There is no document {document_id[:80]}. Use the document_id of a search result."
@@ -154,7 +156,7 @@ class KnowledgeBase:
 
     async def fetch_url(self, url: str) -> WebPage:
         """Raises FetchRefused and FetchFailed."""
-        fetched = await self._places.around.fetcher.fetch(url)
+        fetched = await self._places.context.fetcher.fetch(url)
         try:
             return await asyncio.to_thread(_page, fetched)
         except UnreadableDocument as error:
@@ -164,7 +166,7 @@ class KnowledgeBase:
 
     async def list_datasources(self) -> list[Datasource]:
         """By name."""
-        return [one for one in await self._store.datasources() if not one.options.get(_REMOVED)]
+        return [one for one in await self._store.list_datasources() if not one.options.get(_REMOVED)]
 
     async def find_datasource(self, name: str) -> Datasource:
         """Raises NotThere."""
@@ -177,7 +179,7 @@ class KnowledgeBase:
 
     async def has_documents(self) -> bool:
         """Whether there is something to find, now or as soon as a job has brought it in."""
-        return not await self._store.is_empty() or bool(await self._store.jobs(unfinished=True))
+        return not await self._store.is_empty() or bool(await self._store.list_jobs(unfinished=True))
 
     async def add_datasource(
         self,
@@ -191,11 +193,11 @@ class KnowledgeBase:
         """A new datasource, or one that is given again, perhaps with other options. `folders`: only below these may this machine be
         read. Raises CaipeError for what cannot be a datasource."""
         self._check_writes()
-        if location == OWN_DOCS.location:
+        if location == SHIPPED_DOCS.location:
             return await self._add_built_in()
         known = await self.list_datasources()
         given = await asyncio.to_thread(
-            self._places.datasource,
+            self._places.resolve,
             location,
             known,
             name=name,
@@ -229,33 +231,35 @@ class KnowledgeBase:
         removed = await self.find_datasource(name)
         await self._ingest.stop_all(name)
         await self._store.remove_datasource(name)
-        if removed.kind == OWN_DOCS.kind:
-            await self._store.put_datasource(replace(OWN_DOCS, options={_REMOVED: "yes"}))
+        if removed.kind == SHIPPED_DOCS.kind:
+            await self._store.put_datasource(replace(SHIPPED_DOCS, options={_REMOVED: "yes"}))
         await self._store.commit()
 
     async def add_shipped_docs(self) -> IngestJob | None:
         """Brings in this product's documentation, if it is new or has changed and nobody removed it."""
         self._check_writes()
-        known = next((one for one in await self._store.datasources() if one.name == OWN_DOCS.name), None)
-        if known is not None and (known.kind != OWN_DOCS.kind or known.options.get(_REMOVED)):
+        known = next(
+            (one for one in await self._store.list_datasources() if one.name == SHIPPED_DOCS.name), None
+        )
+        if known is not None and (known.kind != SHIPPED_DOCS.kind or known.options.get(_REMOVED)):
             return None
         if known is not None and known.options.get("revision") == await asyncio.to_thread(
-            self._places.docs.revised
+            self._places.shipped_docs.compute_revision
         ):
             return None
         return (await self._add_built_in())[1]
 
     async def _add_built_in(self) -> tuple[Datasource, IngestJob]:
-        revision = await asyncio.to_thread(self._places.docs.revised)
-        return await self._add(replace(OWN_DOCS, options={"revision": revision}))
+        revision = await asyncio.to_thread(self._places.shipped_docs.compute_revision)
+        return await self._add(replace(SHIPPED_DOCS, options={"revision": revision}))
 
     async def list_jobs(self) -> list[IngestJob]:
         """Newest first."""
-        return await self._ingest.jobs()
+        return await self._ingest.list_jobs()
 
     async def find_job(self, job_id: str) -> IngestJob:
         """Raises NotThere."""
-        return await self._ingest.job(job_id)
+        return await self._ingest.find_job(job_id)
 
     async def stop_job(self, job_id: str) -> IngestJob:
         """Raises NotThere."""
@@ -269,7 +273,7 @@ class KnowledgeBase:
     async def wait_for_embeddings(self) -> None:
         """Waits until every chunk has its vector, as far as vectors can be made."""
         if self._vectors is not None:
-            await self._vectors.settled()
+            await self._vectors.wait_until_idle()
 
     # --- inside
 
@@ -299,7 +303,7 @@ def _result(hit: Hit, document: Document, query: str) -> SearchResult:
     text, headings, start = (
         (chunk.text, chunk.headings, chunk.start) if chunk is not None else (document.text, (), 0)
     )
-    shown = snippet(text, query)
+    shown = extract_snippet(text, query)
     return SearchResult(
         document.document_id,
         document.title,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-FOLDER = "knowledge"  # of the knowledge base, in the home of this program
+KNOWLEDGE_FOLDER = "knowledge"  # of the knowledge base, in the home of this program
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class OwnerProcess:
     local_key: str = field(repr=False)
 
     def write(self, home: Path) -> None:
-        path = owner_file(home)
+        path = owner_file_path(home)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         beside = path.with_suffix(".new")
         beside.unlink(missing_ok=True)
@@ -28,11 +28,11 @@ class OwnerProcess:
     def read(cls, home: Path) -> "OwnerProcess | None":
         """The one that announced itself last; it may be gone."""
         try:
-            said: Any = json.loads(owner_file(home).read_text(encoding="utf-8"))
+            said: Any = json.loads(owner_file_path(home).read_text(encoding="utf-8"))
             return cls(str(said["url"]), str(said["local_key"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
 
-def owner_file(home: Path) -> Path:
-    return home / FOLDER / "owner.json"
+def owner_file_path(home: Path) -> Path:
+    return home / KNOWLEDGE_FOLDER / "owner.json"

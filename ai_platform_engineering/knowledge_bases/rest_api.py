@@ -17,14 +17,14 @@ from ai_platform_engineering.core.settings import KnowledgeSettings, ServerSetti
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess
 from ai_platform_engineering.knowledge_bases.result_json import (
-    datasource_shown,
-    document_shown,
-    job_shown,
-    result_shown,
+    render_datasource,
+    render_document,
+    render_job,
+    render_result,
 )
 from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
-from ai_platform_engineering.knowledge_bases.stores.store import SearchMode
-from ai_platform_engineering.knowledge_bases.tool_schemas import MOST_RESULTS, Filters
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import SearchMode
+from ai_platform_engineering.knowledge_bases.tool_schemas import MAX_RESULTS, SearchFilters
 from ai_platform_engineering.runtime.rest.problems import (
     Handler,
     NotFound,
@@ -37,29 +37,29 @@ LOCAL_KEY_HEADER = "X-Caipe-Local-Key"
 _MOST_BYTES = 64 * 1024
 _PAGE = 100_000  # characters of a document
 
-AskedT = TypeVar("AskedT", bound=BaseModel)
+BodyT = TypeVar("BodyT", bound=BaseModel)
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Added(_Body):
+class AddDatasourceBody(_Body):
     location: str = Field(min_length=1, max_length=4096)
     name: str | None = None
     title: str = Field("", max_length=200)
     options: dict[str, str] = Field(default_factory=dict)
 
 
-class Ingested(_Body):
+class IngestBody(_Body):
     datasource: str | None = None
 
 
-class Queried(_Body):
+class QueryBody(_Body):
     query: str = Field(min_length=1, max_length=2000)
     datasource: str | None = None
-    filters: Filters | None = None
-    limit: int = Field(10, ge=1, le=MOST_RESULTS)
+    filters: SearchFilters | None = None
+    limit: int = Field(10, ge=1, le=MAX_RESULTS)
     mode: SearchMode = "hybrid"
 
 
@@ -98,14 +98,16 @@ class KnowledgeApi:
 
     async def list_datasources(self, _: Request) -> Response:
         return AsciiJSONResponse(
-            {"datasources": [datasource_shown(one) for one in await self.kb.list_datasources()]}
+            {"datasources": [render_datasource(one) for one in await self.kb.list_datasources()]}
         )
 
     async def show_datasource(self, request: Request) -> Response:
-        return AsciiJSONResponse(datasource_shown(await self.kb.find_datasource(request.path_params["name"])))
+        return AsciiJSONResponse(
+            render_datasource(await self.kb.find_datasource(request.path_params["name"]))
+        )
 
     async def add(self, request: Request) -> Response:
-        asked = await _body(request, Added)
+        asked = await _body(request, AddDatasourceBody)
         datasource, job = await self.kb.add_datasource(
             asked.location,
             name=asked.name,
@@ -113,7 +115,7 @@ class KnowledgeApi:
             options=asked.options,
             folders=self._folders(request),
         )
-        return AsciiJSONResponse({"datasource": datasource_shown(datasource), "job": job_shown(job)}, 202)
+        return AsciiJSONResponse({"datasource": render_datasource(datasource), "job": render_job(job)}, 202)
 
     async def remove(self, request: Request) -> Response:
         await self.kb.remove_datasource(request.path_params["name"])
@@ -121,22 +123,22 @@ class KnowledgeApi:
 
     async def ingest(self, request: Request) -> Response:
         """Looks again at one datasource, or at all."""
-        asked = await _body(request, Ingested)
+        asked = await _body(request, IngestBody)
         names = (
             [asked.datasource]
             if asked.datasource is not None
             else [one.name for one in await self.kb.list_datasources()]
         )
         return AsciiJSONResponse(
-            {"jobs": [job_shown(await self.kb.refresh_datasource(name)) for name in names]}, 202
+            {"jobs": [render_job(await self.kb.refresh_datasource(name)) for name in names]}, 202
         )
 
     async def query(self, request: Request) -> Response:
-        asked = await _body(request, Queried)
-        filters = asked.filters.given() if asked.filters else None
+        asked = await _body(request, QueryBody)
+        filters = asked.filters.to_dict() if asked.filters else None
         found = await self.kb.search(asked.query, asked.datasource, filters, asked.limit, asked.mode)
         return AsciiJSONResponse(
-            {"query": asked.query, "results": [result_shown(result) for result in found]}
+            {"query": asked.query, "results": [render_result(result) for result in found]}
         )
 
     async def show_document(self, request: Request) -> Response:
@@ -144,20 +146,20 @@ class KnowledgeApi:
         if not given.isdecimal() or len(given) > 12:
             raise Refused("offset is a number of characters.")
         rest = await self.kb.fetch_document(request.path_params["document_id"], int(given))
-        shown = document_shown(rest)
+        shown = render_document(rest)
         end = rest.offset + _PAGE
         return AsciiJSONResponse(
             {**shown, "text": rest.text[:_PAGE], "next_offset": end if end < rest.total_chars else None}
         )
 
     async def list_jobs(self, _: Request) -> Response:
-        return AsciiJSONResponse({"jobs": [job_shown(job) for job in await self.kb.list_jobs()]})
+        return AsciiJSONResponse({"jobs": [render_job(job) for job in await self.kb.list_jobs()]})
 
     async def show_job(self, request: Request) -> Response:
-        return AsciiJSONResponse(job_shown(await self.kb.find_job(request.path_params["job_id"])))
+        return AsciiJSONResponse(render_job(await self.kb.find_job(request.path_params["job_id"])))
 
     async def stop_job(self, request: Request) -> Response:
-        return AsciiJSONResponse(job_shown(await self.kb.stop_job(request.path_params["job_id"])))
+        return AsciiJSONResponse(render_job(await self.kb.stop_job(request.path_params["job_id"])))
 
     def _folders(self, request: Request) -> Sequence[Path] | None:
         """Files of this machine are nobody's who merely reaches the server."""
@@ -183,7 +185,7 @@ def _answering(handler: Handler) -> Handler:
     return with_problem_responses(answer)
 
 
-async def _body(request: Request, kind: type[AskedT]) -> AskedT:
+async def _body(request: Request, kind: type[BodyT]) -> BodyT:
     body = await read_json_body(request, _MOST_BYTES, "Send JSON, with the content type application/json.")
     try:
         return kind.model_validate_json(body)

@@ -6,15 +6,20 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ai_platform_engineering.core.untrusted_text import NOTE, escape_markers, wrap_untrusted
-from ai_platform_engineering.knowledge_bases.results import DocumentExcerpt, SearchResult, WebPage, cite
-from ai_platform_engineering.knowledge_bases.stores.store import Datasource, IngestJob
+from ai_platform_engineering.knowledge_bases.results import (
+    DocumentExcerpt,
+    SearchResult,
+    WebPage,
+    format_citation,
+)
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, IngestJob
 
 _LONGEST_NAME = 200  # of a title or a heading, for a model
 _AROUND = 1500  # characters of an answer that are not the document's text
 _LEAST_ROOM = 500
 
 
-def result_shown(result: SearchResult) -> dict[str, Any]:
+def render_result(result: SearchResult) -> dict[str, Any]:
     return {
         "document_id": result.document_id,
         "title": result.title,
@@ -24,15 +29,15 @@ def result_shown(result: SearchResult) -> dict[str, Any]:
         "snippet": result.snippet,
         "headings": list(result.headings),
         "offset": result.offset,
-        "cite": cite(result.document_id),
+        "cite": format_citation(result.document_id),
     }
 
 
-def results_for_model(query: str, results: Sequence[SearchResult], longest: int) -> dict[str, Any]:
+def render_results_for_model(query: str, results: Sequence[SearchResult], longest: int) -> dict[str, Any]:
     """As many of the results as fit, at least one."""
     shown = [
         {
-            **result_shown(result),
+            **render_result(result),
             "title": _named(result.title),
             "link": _linked(result.link),
             "snippet": wrap_untrusted(result.snippet),
@@ -51,7 +56,7 @@ def results_for_model(query: str, results: Sequence[SearchResult], longest: int)
         shown = shown[:-1]
 
 
-def document_for_model(rest: DocumentExcerpt, longest: int) -> dict[str, Any]:
+def render_document_for_model(rest: DocumentExcerpt, longest: int) -> dict[str, Any]:
     """As much of the document as fits. The text comes last, so that a cut costs nothing else."""
     text = _fitting(rest.text, longest)
     end = rest.offset + len(text)
@@ -60,7 +65,7 @@ def document_for_model(rest: DocumentExcerpt, longest: int) -> dict[str, Any]:
         "title": _named(rest.title),
         "link": _linked(rest.link),
         "datasource": rest.datasource,
-        "cite": cite(rest.document_id),
+        "cite": format_citation(rest.document_id),
         "offset": rest.offset,
         "next_offset": end if end < rest.total_chars else None,
         "total_chars": rest.total_chars,
@@ -69,13 +74,13 @@ def document_for_model(rest: DocumentExcerpt, longest: int) -> dict[str, Any]:
     }
 
 
-def page_for_model(page: WebPage, longest: int) -> dict[str, Any]:
+def render_page_for_model(page: WebPage, longest: int) -> dict[str, Any]:
     text = _fitting(page.text, longest)
     return {
         "document_id": page.document_id,
         "title": _named(page.title),
         "link": _linked(page.url),
-        "cite": cite(page.document_id),
+        "cite": format_citation(page.document_id),
         "truncated": len(text) < len(page.text),
         "total_chars": len(page.text),
         "note": NOTE,
@@ -83,16 +88,16 @@ def page_for_model(page: WebPage, longest: int) -> dict[str, Any]:
     }
 
 
-def sources_for_model(datasources: Sequence[Datasource]) -> dict[str, Any]:
+def render_datasources_for_model(datasources: Sequence[Datasource]) -> dict[str, Any]:
     return {"datasources": [_source_for_model(one) for one in datasources]}
 
 
 def _source_for_model(datasource: Datasource) -> dict[str, Any]:
-    shown = datasource_shown(datasource)
+    shown = render_datasource(datasource)
     return {key: shown[key] for key in ("name", "title", "kind", "location", "documents", "refreshed")}
 
 
-def document_shown(rest: DocumentExcerpt) -> dict[str, Any]:
+def render_document(rest: DocumentExcerpt) -> dict[str, Any]:
     named = {
         "document_id": rest.document_id,
         "title": rest.title,
@@ -104,16 +109,16 @@ def document_shown(rest: DocumentExcerpt) -> dict[str, Any]:
         "offset": rest.offset,
         "text": rest.text,
         "total_chars": rest.total_chars,
-        "cite": cite(rest.document_id),
+        "cite": format_citation(rest.document_id),
     }
 
 
-def datasource_shown(datasource: Datasource) -> dict[str, Any]:
+def render_datasource(datasource: Datasource) -> dict[str, Any]:
     return {
         "name": datasource.name,
         "title": datasource.title,
         "kind": datasource.kind,
-        "location": public(datasource.location),
+        "location": strip_credentials(datasource.location),
         "options": dict(datasource.options),
         "documents": datasource.documents,
         "chunks": datasource.chunks,
@@ -122,7 +127,7 @@ def datasource_shown(datasource: Datasource) -> dict[str, Any]:
     }
 
 
-def job_shown(job: IngestJob) -> dict[str, Any]:
+def render_job(job: IngestJob) -> dict[str, Any]:
     return {
         "id": job.job_id,
         "datasource": job.datasource,
@@ -131,14 +136,16 @@ def job_shown(job: IngestJob) -> dict[str, Any]:
         "done": job.done,
         "skipped": job.skipped,
         "removed": job.removed,
-        "failed": [{"address": public(address), "reason": reason} for address, reason in job.failed],
+        "failed": [
+            {"address": strip_credentials(address), "reason": reason} for address, reason in job.failed
+        ],
         "problem": job.problem,
         "created": job.created.isoformat() if job.created else None,
         "ended": job.ended.isoformat() if job.ended else None,
     }
 
 
-def public(location: str) -> str:
+def strip_credentials(location: str) -> str:
     """A location without user and password."""
     if "://" not in location:
         return location

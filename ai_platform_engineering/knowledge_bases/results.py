@@ -60,6 +60,6 @@ def compute_document_id(datasource: str, address: str) -> str:
     return hashlib.sha256(f"{datasource}\0{address}".encode()).hexdigest()[:32]
 
 
-def cite(document_id: str) -> str:
+def format_citation(document_id: str) -> str:
     """The mark that an answer names a document by."""
     return f"[kb:{document_id[:_MARK]}]"

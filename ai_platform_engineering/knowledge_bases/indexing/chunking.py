@@ -8,8 +8,8 @@ from itertools import groupby, pairwise
 
 from ai_platform_engineering.knowledge_bases.documents import Chunk, ParsedDocument
 
-TARGET = 180  # words
-LIMIT = 220
+TARGET_WORDS = 180  # words
+MAX_WORDS = 220
 _SMALL = 60  # words that are not left alone while there is more to say
 _OVERLAP = 40  # the longest sentence that is said again
 _REPEATED = 60  # the longest header of a table that is said again
@@ -66,12 +66,12 @@ def chunk_document(parsed: ParsedDocument) -> tuple[str, tuple[Chunk, ...]]:
     return text, tuple(_chunk(ordinal, text, one) for ordinal, one in enumerate(packed))
 
 
-def word_count(text: str) -> int:
+def count_words(text: str) -> int:
     """How much of a chunk the text takes."""
     return len(_WORD.findall(text))
 
 
-def trail(title: str, headings: Sequence[str]) -> str:
+def join_heading_path(title: str, headings: Sequence[str]) -> str:
     """Where a chunk stands, for search and embedding: the title and the headings, none of them twice in a row."""
     return " > ".join(step for step, _ in groupby(filter(None, (title, *headings))))
 
@@ -148,7 +148,7 @@ def _unit(
     piece = text[start:end].rstrip()
     end = start + len(piece)
     start = end - len(piece.lstrip("\n" if kind in {"code", "list"} else None))
-    words = word_count(piece)
+    words = count_words(piece)
     if words:
         return _Unit(start, end, words, kind if kind in _CUTS else "prose", headings, header, cut)
     return None
@@ -192,7 +192,7 @@ def _header(text: str, unit: _Unit) -> tuple[int, int]:
     if (
         0 < first < second
         and _RULE.fullmatch(text, first + 1, second)
-        and word_count(text[unit.start : second]) <= _REPEATED
+        and count_words(text[unit.start : second]) <= _REPEATED
     ):
         return unit.start, second
     return 0, 0
@@ -234,22 +234,22 @@ class _Packing:
 
     def _fits(self, unit: _Unit) -> bool:
         words = self._words + unit.words + self._header_words(unit)
-        if self._words + self._rest <= LIMIT:
-            return words <= LIMIT  # nothing is left over for a last, small chunk
+        if self._words + self._rest <= MAX_WORDS:
+            return words <= MAX_WORDS  # nothing is left over for a last, small chunk
         if not self._content:
-            return words <= LIMIT
+            return words <= MAX_WORDS
         if unit.kind == "heading":
             words += self._pending[1].words if len(self._pending) > 1 else 0
-        return words <= TARGET
+        return words <= TARGET_WORDS
 
     def _header_words(self, unit: _Unit) -> int:
         begin, end = unit.header
         if end and not self._units:
-            return word_count(self._text[begin:end])
+            return count_words(self._text[begin:end])
         return 0
 
     def _is_worth_cutting(self, unit: _Unit) -> bool:
-        return not self._content or (self._words < _SMALL and unit.words > LIMIT)
+        return not self._content or (self._words < _SMALL and unit.words > MAX_WORDS)
 
     def _take(self, unit: _Unit) -> None:
         self._pending.popleft()
@@ -275,8 +275,8 @@ class _Packing:
         for found in _SENTENCE_END.finditer(self._text, last.start, last.end):
             if found.end() < last.end:
                 start = found.end()
-        words = word_count(self._text[start : last.end])
-        fits = words + following.words <= TARGET or following.words > LIMIT
+        words = count_words(self._text[start : last.end])
+        fits = words + following.words <= TARGET_WORDS or following.words > MAX_WORDS
         if words <= _OVERLAP and fits and start > packed.start:
             return (start, words)
         return (None, 0)

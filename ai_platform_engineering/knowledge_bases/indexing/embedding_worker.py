@@ -5,7 +5,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from ai_platform_engineering.knowledge_bases.stores.store import KnowledgeStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.indexing.embeddings import Embedder
@@ -35,7 +35,7 @@ class EmbeddingWorker:
         self._settled.clear()
         self._wanted.set()
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Waits until no chunk waits, or until the worker has failed and will try again later; not at all where none works."""
         if self._task is not None:
             await self._settled.wait()

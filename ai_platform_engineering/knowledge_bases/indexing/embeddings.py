@@ -52,7 +52,7 @@ def create_embedder(settings: KnowledgeSettings, home: Path) -> Embedder | None:
         case "endpoint":
             return _endpoint(settings)
         case "embedded":
-            if not minilm.installed():
+            if not minilm.is_installed():
                 raise ConfigurationError(
                     "RAG_EMBEDDINGS=embedded needs packages that are missing. Run `caipe kb embeddings install`."
                 )
@@ -60,7 +60,7 @@ def create_embedder(settings: KnowledgeSettings, home: Path) -> Embedder | None:
         case "auto":
             if settings.embeddings_url:
                 return _endpoint(settings)
-            if minilm.installed():
+            if minilm.is_installed():
                 return minilm.MiniLM(home / "cache")
             return None
 

@@ -12,7 +12,11 @@ from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval, IngestPass
 from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
 from ai_platform_engineering.knowledge_bases.sources.source_items import DocumentSource
-from ai_platform_engineering.knowledge_bases.stores.store import Datasource, IngestJob, KnowledgeStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
+    Datasource,
+    IngestJob,
+    KnowledgeStore,
+)
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +31,15 @@ class IngestRunner:
     def __init__(
         self,
         store: KnowledgeStore,
-        source_of: Callable[[Datasource], DocumentSource],
+        create_source: Callable[[Datasource], DocumentSource],
         *,
-        committed: Callable[[], None] = lambda: None,
-        pace: CommitInterval | None = None,
+        on_commit: Callable[[], None] = lambda: None,
+        commit_interval: CommitInterval | None = None,
     ) -> None:
         self._store = store
-        self._source_of = source_of
-        self._committed = committed
-        self._pace = pace or CommitInterval()
+        self._source_of = create_source
+        self._committed = on_commit
+        self._pace = commit_interval or CommitInterval()
         self._jobs: dict[str, IngestJob] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._starting, self._turn = asyncio.Lock(), asyncio.Lock()
@@ -44,7 +48,7 @@ class IngestRunner:
 
     async def resume(self) -> None:
         """Goes on with what was left unfinished, the oldest first. Marks make it cheap to come by what was done."""
-        for job in reversed(await self._store.jobs(unfinished=True)):
+        for job in reversed(await self._store.list_jobs(unfinished=True)):
             self._begin(replace(job, state="waiting", total=None, done=0, skipped=0, removed=0, failed=()))
 
     async def start(self, datasource: str) -> IngestJob:
@@ -62,33 +66,33 @@ class IngestRunner:
         if (task := self._tasks.get(job_id)) is not None:
             task.cancel()
             await asyncio.wait([task])
-        job = await self.job(job_id)
+        job = await self.find_job(job_id)
         if job.state not in ENDED_STATES:
             await self._end(replace(job, state="stopped"))
-        return await self.job(job_id)
+        return await self.find_job(job_id)
 
     async def stop_all(self, datasource: str) -> None:
         while (job := self._of(datasource)) is not None:
             await self.stop(job.job_id)
 
-    async def job(self, job_id: str) -> IngestJob:
+    async def find_job(self, job_id: str) -> IngestJob:
         """Raises NotThere."""
         if (job := self._jobs.get(job_id)) is not None:
             return job
-        found = next((one for one in await self._store.jobs() if one.job_id == job_id), None)
+        found = next((one for one in await self._store.list_jobs() if one.job_id == job_id), None)
         if found is None:
             raise KnowledgeNotFound(f"There is no job {job_id}.")
         return found
 
-    async def jobs(self) -> list[IngestJob]:
+    async def list_jobs(self) -> list[IngestJob]:
         """Newest first."""
-        return [self._jobs.get(job.job_id, job) for job in await self._store.jobs()]
+        return [self._jobs.get(job.job_id, job) for job in await self._store.list_jobs()]
 
     async def follow(self, job_id: str) -> AsyncIterator[IngestJob]:
         """The job whenever it has changed, until its end. Raises NotThere."""
         while True:
             changed = self._changed
-            job = await self.job(job_id)
+            job = await self.find_job(job_id)
             yield job
             if job.state in ENDED_STATES or job_id not in self._tasks:
                 return
@@ -154,7 +158,7 @@ class IngestRunner:
         await self._store.put_datasource(replace(await self._datasource(name), refreshed=datetime.now(UTC)))
 
     async def _datasource(self, name: str) -> Datasource:
-        found = next((one for one in await self._store.datasources() if one.name == name), None)
+        found = next((one for one in await self._store.list_datasources() if one.name == name), None)
         if found is None:
             raise KnowledgeNotFound(f"There is no datasource {name}.")
         return found

@@ -19,9 +19,13 @@ from ai_platform_engineering.knowledge_bases.sources.source_items import (
     SourceItem,
     UnchangedItem,
 )
-from ai_platform_engineering.knowledge_bases.stores.store import DocumentVersion, IngestJob, KnowledgeStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
+    DocumentVersion,
+    IngestJob,
+    KnowledgeStore,
+)
 
-READING = "1"  # counts up when documents are read or cut in another way: all are read again then
+READER_VERSION = "1"  # counts up when documents are read or cut in another way: all are read again then
 _AT_ONCE = 4  # documents in memory
 _MOST_FAILED = 100
 
@@ -37,11 +41,11 @@ class CommitInterval:
     seconds: float = 2.0
 
 
-def digest_of(content: bytes) -> str:
-    return f"{READING}-{hashlib.sha256(content).hexdigest()}"
+def compute_digest(content: bytes) -> str:
+    return f"{READER_VERSION}-{hashlib.sha256(content).hexdigest()}"
 
 
-def document_of(raw: RawDocument, datasource: str) -> Document:
+def build_document(raw: RawDocument, datasource: str) -> Document:
     """Reads and cuts a document; blocks. Raises Unreadable."""
     kind, parsed = read_document(raw)
     text, chunks = chunk_document(parsed)
@@ -51,7 +55,7 @@ def document_of(raw: RawDocument, datasource: str) -> Document:
         parsed.title,
         raw.address,
         text,
-        digest_of(raw.content),
+        compute_digest(raw.content),
         raw.link,
         kind,
         raw.changed,
@@ -61,7 +65,7 @@ def document_of(raw: RawDocument, datasource: str) -> Document:
 
 def _read(raw: RawDocument, datasource: str) -> _Outcome:
     try:
-        return document_of(raw, datasource)
+        return build_document(raw, datasource)
     except UnreadableDocument as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - one document, whatever it does to a reader, costs no other
@@ -94,7 +98,7 @@ class IngestPass:
 
     async def run(self, source: DocumentSource) -> None:
         """To its end; the last commit is the caller's. Raises SourceUnavailable: what came until then stays, and nothing has left."""
-        self._marks = await self._store.marks(self._datasource)
+        self._marks = await self._store.list_versions(self._datasource)
         self._tell(replace(self._job(), total=await source.count()))
         told: asyncio.Queue[_Told | None] = asyncio.Queue(_AT_ONCE)
         looking = asyncio.create_task(self._look(source, told))
@@ -110,7 +114,7 @@ class IngestPass:
         """What the source has, with its documents on the way to being read."""
         loop = asyncio.get_running_loop()
         known = {
-            address: mark.mark if mark.digest.startswith(f"{READING}-") else ""
+            address: mark.mark if mark.digest.startswith(f"{READER_VERSION}-") else ""
             for address, mark in self._marks.items()
         }
         try:
@@ -127,7 +131,7 @@ class IngestPass:
 
     def _is_known(self, item: ChangedItem) -> bool:
         mark = self._marks.get(item.address)
-        return mark is not None and mark.digest == digest_of(item.raw.content)
+        return mark is not None and mark.digest == compute_digest(item.raw.content)
 
     async def _take(self, told: asyncio.Queue[_Told | None]) -> None:
         while True:
@@ -169,7 +173,7 @@ class IngestPass:
     async def _touch(self, address: str, mark: str) -> None:
         known = self._marks.get(address)
         if known is not None and known.mark != mark:
-            await self._store.touch(known.document_id, mark)
+            await self._store.update_mark(known.document_id, mark)
             self._wrote()
 
     def _fail(self, address: str, reason: str) -> None:
@@ -180,7 +184,7 @@ class IngestPass:
 
     async def _leave(self) -> None:
         if self._gone:
-            await self._store.delete(self._gone)
+            await self._store.delete_documents(self._gone)
             self._wrote()
         self._tell(replace(self._job(), removed=len(self._gone)))
 

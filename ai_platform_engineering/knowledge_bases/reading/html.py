@@ -10,10 +10,14 @@ from lxml.html import HtmlElement, HTMLParser, document_fromstring
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.html_content import is_hidden, main_content
-from ai_platform_engineering.knowledge_bases.reading.limits import DEEPEST
-from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder, fenced, table
-from ai_platform_engineering.knowledge_bases.reading.text import one_line
+from ai_platform_engineering.knowledge_bases.reading.html_content import find_main_content, is_hidden
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_DEPTH
+from ai_platform_engineering.knowledge_bases.reading.section_builder import (
+    SectionBuilder,
+    fence_code,
+    render_table,
+)
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import to_single_line
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLOCKS = frozenset(
@@ -26,15 +30,15 @@ _ANCHOR_SIGNS = frozenset({"", "#", "¶", "§", "🔗", "link", "permalink", "co
 _CODE_CLASSES = ("language-", "lang-", "highlight-source-", "highlight-")
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
+def parse(found: DetectedDocument) -> ParsedDocument:
     tree = document_fromstring(
         found.text.encode(), parser=HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
     )
     _give_body(tree)
     page = _Page(_base(tree, found))
-    page.walk(main_content(tree), 0)
+    page.walk(find_main_content(tree), 0)
     page.end_paragraph()
-    return ParsedDocument(_title(tree) or page.outline.first or found.name, page.outline.sections())
+    return ParsedDocument(_title(tree) or page.outline.first_heading or found.name, page.outline.build())
 
 
 def _give_body(tree: HtmlElement) -> None:
@@ -49,7 +53,7 @@ def _give_body(tree: HtmlElement) -> None:
 def _title(tree: HtmlElement) -> str:
     for path in ("//head/title", "//title", "//h1"):
         for node in tree.xpath(path)[:1]:
-            if title := one_line(node.text_content()):
+            if title := to_single_line(node.text_content()):
                 return title
     return ""
 
@@ -91,17 +95,17 @@ class _Page:
 
     def walk(self, node: HtmlElement, depth: int) -> None:
         """Everything inside the element."""
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             self._words.append(_flat(node.text_content()))
             return
         self._words.append(_flat(node.text))
         for child in node.iterchildren(tag=etree.Element):
-            if not is_hidden(child) and not self.outline.full:
+            if not is_hidden(child) and not self.outline.is_full:
                 self._element(child, depth + 1)
             self._words.append(_flat(child.tail))
 
     def end_paragraph(self) -> None:
-        self.outline.add(_tidy("".join(self._words)))
+        self.outline.add_text(_tidy("".join(self._words)))
         self._words.clear()
 
     def _element(self, node: HtmlElement, depth: int) -> None:
@@ -111,15 +115,17 @@ class _Page:
             return
         self.end_paragraph()
         if tag in _HEADINGS:
-            self.outline.heading(_HEADINGS[tag], self._inline(node, depth, links=False))
+            self.outline.add_heading(_HEADINGS[tag], self._inline(node, depth, links=False))
         elif tag in {"pre", "code"}:
-            self.outline.add(fenced(node.text_content().expandtabs(4), _language(node)), "code")
+            self.outline.add_text(fence_code(node.text_content().expandtabs(4), _language(node)), "code")
         elif tag == "table":
             self._table(node, depth)
         elif tag in {"ul", "ol"} and next(node.iter("pre", "table"), None) is None:
-            self.outline.add("\n".join(self._items(node, depth)), "list")
+            self.outline.add_text("\n".join(self._items(node, depth)), "list")
         elif tag == "blockquote":
-            self.outline.add("\n".join(f"> {line}" for line in _tidy(self._inline(node, depth)).split("\n")))
+            self.outline.add_text(
+                "\n".join(f"> {line}" for line in _tidy(self._inline(node, depth)).split("\n"))
+            )
         else:
             self._words.append("- " if tag == "li" else "")
             self.walk(node, depth)
@@ -134,9 +140,9 @@ class _Page:
             self.end_paragraph()
             return
         for caption in node.iterchildren("caption"):
-            self.outline.add(_tidy(self._inline(caption, depth)))
-        self.outline.add(
-            table([[self._inline(cell, depth) for cell in cells] for cells in rows if cells]), "table"
+            self.outline.add_text(_tidy(self._inline(caption, depth)))
+        self.outline.add_text(
+            render_table([[self._inline(cell, depth) for cell in cells] for cells in rows if cells]), "table"
         )
 
     def _items(self, node: HtmlElement, depth: int) -> Iterator[str]:
@@ -147,7 +153,7 @@ class _Page:
             text = _tidy(self._inline(item, depth, leave_out=("ul", "ol")))
             if text:
                 yield mark + text.replace("\n", "\n" + " " * len(mark))
-            if depth < DEEPEST:
+            if depth < MAX_DEPTH:
                 for inner in item.iterchildren("ul", "ol"):
                     yield from (
                         " " * len(mark) + line
@@ -163,8 +169,8 @@ class _Page:
         if tag == "br":
             return "\n"
         if tag == "img":
-            return one_line(node.get("alt") or "")
-        if depth > DEEPEST:
+            return to_single_line(node.get("alt") or "")
+        if depth > MAX_DEPTH:
             return _flat(node.text_content())
         parts = [_flat(node.text)]
         for child in node.iterchildren(tag=etree.Element):
@@ -187,7 +193,7 @@ class _Page:
             return text
         address = _joined(self._base, target)
         if links and address and text.strip() and len(address) < 2_000:
-            return f"[{one_line(text)}]({address})"
+            return f"[{to_single_line(text)}]({address})"
         return text
 
 

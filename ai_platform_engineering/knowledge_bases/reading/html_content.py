@@ -26,7 +26,7 @@ _ENOUGH = 0.3  # of the page's text, for a part to be its content
 _LINKS_ONLY = 0.75  # of a block's text, for a menu that does not say that it is one
 
 
-def main_content(tree: HtmlElement) -> HtmlElement:
+def find_main_content(tree: HtmlElement) -> HtmlElement:
     """The element that holds the content; what stands around the content inside it is removed from the tree."""
     body = next(tree.iter("body"), tree)
     _remove_hidden(body)

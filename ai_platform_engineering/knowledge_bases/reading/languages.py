@@ -64,7 +64,7 @@ _INTERPRETERS = {
 }  # fmt: skip
 _SHEBANG = re.compile(r"#!\s{0,4}(?:\S{0,80}/)?(?:env\s+(?:-S\s+)?)?([A-Za-z]+)")
 
-DATA = frozenset({"json", "yaml", "toml", "xml"})
+DATA_FORMATS = frozenset({"json", "yaml", "toml", "xml"})
 
 _WORDS_BEFORE = (
     "export|default|public|private|protected|internal|static|final|abstract|async|pub|unsafe|extern|inline|open|sealed|data|override|"
@@ -97,7 +97,7 @@ _BY_LANGUAGE = {
 _WITHOUT_DEFINITIONS = frozenset({"JSON", "XML", "CSS", "Template", "Vue", "Svelte", "Batch"})
 
 
-def language_of(name: str, beginning: str = "") -> str:
+def detect_language(name: str, beginning: str = "") -> str:
     """The language of a file by its name, or by its first line when the name says nothing."""
     lowered = name.lower()
     stem, _, extension = lowered.rpartition(".")

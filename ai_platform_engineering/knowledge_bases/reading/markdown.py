@@ -8,8 +8,8 @@ from markdown_it.token import Token
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder
-from ai_platform_engineering.knowledge_bases.reading.structured import load_yaml
+from ai_platform_engineering.knowledge_bases.reading.json_yaml import load_yaml
+from ai_platform_engineering.knowledge_bases.reading.section_builder import SectionBuilder
 
 # Blocks only: what stands inside a line is for the reader of the text.
 _BLOCKS = MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
@@ -27,17 +27,18 @@ _ATTRIBUTES = re.compile(r"\s\{[#.:][^{}]{0,200}\}$")
 _MARKS = str.maketrans("", "", "*`")
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
+def parse(found: DetectedDocument) -> ParsedDocument:
     front, text = _front_matter(found.text)
     outline = SectionBuilder()
     title, description = front.get("title"), front.get("description")
     if isinstance(description, str):
-        outline.add(description)
+        outline.add_text(description)
     lines = text.split("\n")
     for token, block in _blocks(text, lines):
         _add(outline, token, block)
     return ParsedDocument(
-        title if isinstance(title, str) and title.strip() else outline.first or found.name, outline.sections()
+        title if isinstance(title, str) and title.strip() else outline.first_heading or found.name,
+        outline.build(),
     )
 
 
@@ -71,14 +72,14 @@ def _blocks(text: str, lines: list[str]) -> Iterator[tuple[Token | None, str]]:
 
 def _add(outline: SectionBuilder, token: Token | None, block: str) -> None:
     if token is not None and token.type == "heading_open":
-        outline.heading(int(token.tag[1:]), heading_text(block, setext=token.markup in {"=", "-"}))
+        outline.add_heading(int(token.tag[1:]), heading_text(block, setext=token.markup in {"=", "-"}))
     elif token is not None and token.type == "html_block":
         _add_html(outline, block)
     elif token is not None and token.type == "hr":
         return
     else:
         kind = _KINDS.get(token.type, "prose") if token else "prose"
-        outline.add(block if kind == "code" else _without_comments(block), kind)
+        outline.add_text(block if kind == "code" else _without_comments(block), kind)
 
 
 def _without_comments(text: str) -> str:
@@ -94,9 +95,9 @@ def _add_html(outline: SectionBuilder, block: str) -> None:
     heading = _HTML_HEADING.match(block)
     text = "\n".join(line for line in _TAG.sub("", _without_comments(block)).split("\n") if line.strip())
     if heading and len(text) < 300:
-        outline.heading(int(heading[1]), text)
+        outline.add_heading(int(heading[1]), text)
     else:
-        outline.add(text)
+        outline.add_text(text)
 
 
 def heading_text(block: str, *, setext: bool) -> str:

@@ -5,15 +5,15 @@ from typing import Any
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, Section
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder
-from ai_platform_engineering.knowledge_bases.reading.structured import load_json, load_yaml
+from ai_platform_engineering.knowledge_bases.reading.json_yaml import load_json, load_yaml
+from ai_platform_engineering.knowledge_bases.reading.section_builder import SectionBuilder
 
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
 _MOST_PROPERTIES = 200
 _DEEPEST_TYPE = 4
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
+def parse(found: DetectedDocument) -> ParsedDocument:
     """Raises ValueError for what is no description of an interface, so that it is read as any other file."""
     values = load_json(found.text) if found.text.lstrip().startswith("{") else None
     api = _Api(values if values is not None else load_yaml(found.text))
@@ -34,18 +34,18 @@ class _Api:
         operations = [*self._operations("paths"), *self._operations("webhooks")]
         if not operations and not self._schemas():
             raise ValueError("no operations and no schemas")
-        self._outline.add("\n\n".join(filter(None, self._introduction())))
+        self._outline.add_text("\n\n".join(filter(None, self._introduction())))
         for tag in dict.fromkeys(tag for tag, *_ in operations):
-            self._outline.heading(1, tag)
-            self._outline.add(self._tag_words(tag))
+            self._outline.add_heading(1, tag)
+            self._outline.add_text(self._tag_words(tag))
             for _, method, path, operation, shared in (found for found in operations if found[0] == tag):
                 self._operation(method, path, operation, shared)
         for number, (name, schema) in enumerate(self._schemas().items()):
             if number == 0:
-                self._outline.heading(1, "Schemas")
-            self._outline.heading(2, str(name))
-            self._outline.add(self._schema(str(name), _mapping(schema)), "list")
-        return self._outline.sections()
+                self._outline.add_heading(1, "Schemas")
+            self._outline.add_heading(2, str(name))
+            self._outline.add_text(self._schema(str(name), _mapping(schema)), "list")
+        return self._outline.build()
 
     def _introduction(self) -> Iterator[str]:
         version = _words(self._info.get("version"))
@@ -87,15 +87,15 @@ class _Api:
 
     def _operation(self, method: str, path: str, operation: dict[str, Any], shared: list[Any]) -> None:
         summary = _words(operation.get("summary")).rstrip(".")
-        self._outline.heading(2, f"{method} {path}{': ' + summary if summary else ''}")
+        self._outline.add_heading(2, f"{method} {path}{': ' + summary if summary else ''}")
         name = _words(operation.get("operationId"))
         known = (
             f"`{method} {path}`",
             f"operation `{name}`" if name else "",
             "deprecated" if _yes(operation.get("deprecated")) else "",
         )
-        self._outline.add(", ".join(filter(None, known)))
-        self._outline.add(_words(operation.get("description")))
+        self._outline.add_text(", ".join(filter(None, known)))
+        self._outline.add_text(_words(operation.get("description")))
         parameters = [
             self._resolved(parameter) for parameter in (*shared, *_list(operation.get("parameters")))
         ]
@@ -112,7 +112,7 @@ class _Api:
     def _part(self, title: str, lines: Any) -> None:
         found = [f"- {line}" for line in lines if line]
         if found:
-            self._outline.add(f"{title}:\n" + "\n".join(found), "list")
+            self._outline.add_text(f"{title}:\n" + "\n".join(found), "list")
 
     def _parameter(self, parameter: dict[str, Any]) -> str:
         schema = _mapping(parameter.get("schema")) or parameter

@@ -8,9 +8,9 @@ import pypdfium2.raw  # type: ignore[import-untyped]
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.limits import MOST_PAGES
-from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder
-from ai_platform_engineering.knowledge_bases.reading.text import clean, one_line
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_PAGES
+from ai_platform_engineering.knowledge_bases.reading.section_builder import SectionBuilder
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import normalise_text, to_single_line
 
 _PAGE_LEVEL = 9  # below every entry of an outline
 _DEEPEST_ENTRY = 4
@@ -18,7 +18,7 @@ _MOST_ENTRIES = 5_000
 _CUT_WORD = ("\ufffe", "\x02", "\xad")  # what stands for a hyphen at the end of a line
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
+def parse(found: DetectedDocument) -> ParsedDocument:
     pdf = _opened(found.raw.content)
     try:
         return _read(pdf, found)
@@ -38,16 +38,16 @@ def _opened(content: bytes) -> Any:
 def _read(pdf: Any, found: DetectedDocument) -> ParsedDocument:
     outline, entries = SectionBuilder(), _entries(pdf)
     count = len(pdf)
-    for number in range(min(count, MOST_PAGES)):
+    for number in range(min(count, MAX_PAGES)):
         _add_page(outline, number, _lines(pdf, number), entries[number])
-        if outline.full:
+        if outline.is_full:
             break
-    if not any(section.text for section in outline.sections()):
+    if not any(section.text for section in outline.build()):
         raise UnreadableDocument("The PDF holds no text: its pages may be scanned pictures.")
-    if count > MOST_PAGES:
-        outline.add(f"[The pages after page {MOST_PAGES} are left out.]")
+    if count > MAX_PAGES:
+        outline.add_text(f"[The pages after page {MAX_PAGES} are left out.]")
     return ParsedDocument(
-        one_line(pdf.get_metadata_dict().get("Title") or "") or found.name, outline.sections()
+        to_single_line(pdf.get_metadata_dict().get("Title") or "") or found.name, outline.build()
     )
 
 
@@ -58,7 +58,7 @@ def _entries(pdf: Any) -> dict[int, list[tuple[int, str]]]:
         for count, item in enumerate(pdf.get_toc(max_depth=_DEEPEST_ENTRY)):
             target = item.get_dest()
             page = target.get_index() if target else None
-            title = one_line(item.get_title())
+            title = to_single_line(item.get_title())
             if page is not None and title:
                 entries[page].append((item.level + 1, title))
             if count > _MOST_ENTRIES:
@@ -81,7 +81,7 @@ def _lines(pdf: Any, number: int) -> list[str]:
         page.close()
     for mark in _CUT_WORD:
         text = text.replace(mark + "\r\n", "").replace(mark, "")
-    return [line for line in clean(text).split("\n") if line.strip()]
+    return [line for line in normalise_text(text).split("\n") if line.strip()]
 
 
 def _add_page(outline: SectionBuilder, number: int, lines: list[str], entries: list[tuple[int, str]]) -> None:
@@ -90,7 +90,7 @@ def _add_page(outline: SectionBuilder, number: int, lines: list[str], entries: l
     for level, title in entries:
         begin = _line_of(title, lines, at)
         _add_part(outline, number, lines[at:begin])
-        outline.heading(level, title)
+        outline.add_heading(level, title)
         at = begin
     _add_part(outline, number, lines[at:])
 
@@ -109,5 +109,5 @@ def _line_of(title: str, lines: list[str], at: int) -> int:
 
 def _add_part(outline: SectionBuilder, number: int, lines: list[str]) -> None:
     if lines:
-        outline.heading(_PAGE_LEVEL, f"Page {number + 1}")
-        outline.add("\n".join(lines))
+        outline.add_heading(_PAGE_LEVEL, f"Page {number + 1}")
+        outline.add_text("\n".join(lines))

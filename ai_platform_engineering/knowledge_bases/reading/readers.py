@@ -10,19 +10,19 @@ from ai_platform_engineering.knowledge_bases.documents import (
     Section,
     UnreadableDocument,
 )
-from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument, detect
-from ai_platform_engineering.knowledge_bases.reading.limits import LONGEST_TEXT
-from ai_platform_engineering.knowledge_bases.reading.text import clean, one_line
+from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument, detect_kind
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_TEXT_CHARS
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import normalise_text, to_single_line
 
 _PACKAGE = "ai_platform_engineering.knowledge_bases.reading"
 _READERS = {
     "markdown": "markdown",
     "html": "html",
     "pdf": "pdf",
-    "text": "plain",
+    "text": "plain_text",
     "rst": "rst",
     "openapi": "openapi",
-    "code": "code",
+    "code": "source_code",
     "csv": "tabular",
 }
 # A document that its own reader cannot make sense of is still text.
@@ -36,12 +36,12 @@ _SECOND_CHOICE = {
 }
 
 
-def read_here(raw: RawDocument) -> tuple[str, ParsedDocument]:
+def read_in_process(raw: RawDocument) -> tuple[str, ParsedDocument]:
     """Reads in this process, without limits on time and memory."""
-    found = detect(raw)
+    found = detect_kind(raw)
     while True:
         try:
-            parsed = _finished(_reader(found.kind)(found), cut=found.cut)
+            parsed = _finished(_reader(found.kind)(found), cut=found.truncated)
         except UnreadableDocument:
             raise
         except (
@@ -59,24 +59,22 @@ def read_here(raw: RawDocument) -> tuple[str, ParsedDocument]:
 
 
 def _reader(kind: str) -> Callable[[DetectedDocument], ParsedDocument]:
-    reader: Callable[[DetectedDocument], ParsedDocument] = import_module(
-        f"{_PACKAGE}.{_READERS[kind]}"
-    ).parsed
+    reader: Callable[[DetectedDocument], ParsedDocument] = import_module(f"{_PACKAGE}.{_READERS[kind]}").parse
     return reader
 
 
 def _finished(parsed: ParsedDocument, *, cut: bool) -> ParsedDocument:
     """Entities and escapes bring back what the decoder removed, so every text is cleaned once more, and counted."""
     return ParsedDocument(
-        one_line(parsed.title) or "Untitled", tuple(_bounded(parsed.sections, cut)), parsed.language
+        to_single_line(parsed.title) or "Untitled", tuple(_bounded(parsed.sections, cut)), parsed.language
     )
 
 
 def _bounded(sections: Iterable[Section], cut: bool) -> Iterable[Section]:
-    room = LONGEST_TEXT
+    room = MAX_TEXT_CHARS
     for section in sections:
-        text = clean(section.text)
-        headings = tuple(filter(None, map(one_line, section.headings)))
+        text = normalise_text(section.text)
+        headings = tuple(filter(None, map(to_single_line, section.headings)))
         yield Section(text[:room], headings, section.kind)
         room -= len(text)
         if room < 0:

@@ -11,8 +11,12 @@ from docutils.utils import DependencyList
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.limits import DEEPEST
-from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder, fenced, table
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_DEPTH
+from ai_platform_engineering.knowledge_bases.reading.section_builder import (
+    SectionBuilder,
+    fence_code,
+    render_table,
+)
 
 _LONGEST_LINE = 10_000
 _SETTINGS: dict[str, Any] = {
@@ -41,13 +45,13 @@ _SKIPPED = (
 )  # fmt: skip
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
+def parse(found: DetectedDocument) -> ParsedDocument:
     if max(map(len, found.text.split("\n"))) > _LONGEST_LINE:
         raise ValueError("docutils leaves out a document with so long a line")  # it is read as plain text
     document = publish_doctree(found.text, settings_overrides={**_SETTINGS, "warning_stream": io.StringIO()})
     reading = _Reading()
     reading.children(document, 0)
-    return ParsedDocument(reading.outline.first or found.name, reading.outline.sections())
+    return ParsedDocument(reading.outline.first_heading or found.name, reading.outline.build())
 
 
 class _Reading:
@@ -56,11 +60,13 @@ class _Reading:
         self._level = 1
         self._blocks: dict[type[nodes.Node], Callable[[Any, int], None]] = {
             nodes.section: self._section,
-            nodes.title: lambda node, depth: self.outline.heading(self._level, _inline(node)),
-            nodes.literal_block: lambda node, depth: self.outline.add(
-                fenced(node.astext(), _language(node)), "code"
+            nodes.title: lambda node, depth: self.outline.add_heading(self._level, _inline(node)),
+            nodes.literal_block: lambda node, depth: self.outline.add_text(
+                fence_code(node.astext(), _language(node)), "code"
             ),
-            nodes.doctest_block: lambda node, depth: self.outline.add(fenced(node.astext(), "pycon"), "code"),
+            nodes.doctest_block: lambda node, depth: self.outline.add_text(
+                fence_code(node.astext(), "pycon"), "code"
+            ),
             nodes.table: lambda node, depth: self._table(node),
             nodes.bullet_list: self._list,
             nodes.enumerated_list: self._list,
@@ -69,22 +75,22 @@ class _Reading:
 
     def children(self, node: nodes.Element, depth: int) -> None:
         for child in node.children:
-            if isinstance(child, (nodes.Text, *_SKIPPED)) or self.outline.full:
+            if isinstance(child, (nodes.Text, *_SKIPPED)) or self.outline.is_full:
                 continue
             block = self._blocks.get(type(child))
             if block is not None:
                 block(child, depth)
             elif isinstance(child, nodes.Admonition):
-                self.outline.add(f"{type(child).__name__.capitalize()}: {_text(child)}")
+                self.outline.add_text(f"{type(child).__name__.capitalize()}: {_text(child)}")
             elif (
-                depth < DEEPEST
+                depth < MAX_DEPTH
                 and isinstance(child, nodes.Element)
                 and not isinstance(child, nodes.TextElement)
                 and _has_blocks(child)
             ):
                 self.children(child, depth + 1)
             else:
-                self.outline.add(_text(child))
+                self.outline.add_text(_text(child))
 
     def _section(self, node: nodes.section, depth: int) -> None:
         if "system-messages" in node.get("classes", ()):
@@ -95,15 +101,15 @@ class _Reading:
 
     def _table(self, node: nodes.table) -> None:
         for title in node.findall(nodes.title):
-            self.outline.add(_inline(title))
+            self.outline.add_text(_inline(title))
         rows = (
             [_text(entry) for entry in row.children if isinstance(entry, nodes.Element)]
             for row in node.findall(nodes.row)
         )
-        self.outline.add(table(rows), "table")
+        self.outline.add_text(render_table(rows), "table")
 
     def _list(self, node: nodes.Element, depth: int) -> None:
-        self.outline.add("\n".join(_items(node, depth)), "list")
+        self.outline.add_text("\n".join(_items(node, depth)), "list")
 
     def _unknown(self, node: nodes.system_message) -> None:
         """A directive that only another program knows: what it says is kept, without its options."""
@@ -112,7 +118,7 @@ class _Reading:
             if directive and directive[1] not in _NOT_FOR_READERS:
                 first = f"{directive[1].capitalize()}: {directive[2]}"
                 body = (line.strip() for line in block.astext().split("\n")[1:])
-                self.outline.add(
+                self.outline.add_text(
                     _without_roles(
                         "\n".join((first, *(line for line in body if line and not _OPTION.match(line))))
                     )
@@ -127,7 +133,7 @@ def _items(node: nodes.Element, depth: int) -> Iterable[str]:
         mark = f"{number}. " if ordered else "- "
         inner: list[str] = []
         for child in item.children:
-            if isinstance(child, nodes.bullet_list | nodes.enumerated_list) and depth < DEEPEST:
+            if isinstance(child, nodes.bullet_list | nodes.enumerated_list) and depth < MAX_DEPTH:
                 inner.extend(line for part in _items(child, depth + 1) for line in part.split("\n"))
             else:
                 inner.extend(_text(child).split("\n"))

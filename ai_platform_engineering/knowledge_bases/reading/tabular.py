@@ -5,12 +5,12 @@ import io
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, Section
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.outline import table
+from ai_platform_engineering.knowledge_bases.reading.section_builder import render_table
 
 _SEPARATORS = "\t;|,"
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
+def parse(found: DetectedDocument) -> ParsedDocument:
     first = next((line for line in found.text.split("\n") if line.strip()), "")
     separator = max(_SEPARATORS, key=lambda mark: (first.count(mark), mark == ","))
     rows = (
@@ -18,4 +18,4 @@ def parsed(found: DetectedDocument) -> ParsedDocument:
         for row in csv.reader(io.StringIO(found.text), delimiter=separator)
         if any(cell.strip() for cell in row)
     )
-    return ParsedDocument(found.name, (Section(table(rows), (), "table"),))
+    return ParsedDocument(found.name, (Section(render_table(rows), (), "table"),))

@@ -9,10 +9,10 @@ from statistics import fmean
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.indexing.embeddings import Embedder
-from ai_platform_engineering.knowledge_bases.stores.store import KnowledgeStore, SearchMode
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore, SearchMode
 
 Grades = Mapping[str, int]  # by document, as the judgements name it; above 0 is relevant
-Ranked = Callable[[str, SearchMode], Awaitable[Sequence[str]]]
+Ranker = Callable[[str, SearchMode], Awaitable[Sequence[str]]]
 
 DEPTH = 10
 _WIDER = 5  # chunks for each document that is looked at
@@ -80,8 +80,8 @@ def percentile(values: Sequence[float], share: float) -> float:
     return 0.0
 
 
-async def evaluated(
-    mode: SearchMode, queries: Mapping[str, str], qrels: Mapping[str, Grades], ranked: Ranked
+async def evaluate_mode(
+    mode: SearchMode, queries: Mapping[str, str], qrels: Mapping[str, Grades], ranked: Ranker
 ) -> SearchMetrics:
     """One pass over the questions that were judged."""
     judged = [
@@ -112,7 +112,7 @@ def create_ranker(
     embedder: Embedder | None,
     names: Mapping[str, str],
     datasources: Sequence[str] = (),
-) -> Ranked:
+) -> Ranker:
     """Documents in the order of their best chunk. `names`: how the judgements call a document id. With the time of embedding."""
 
     async def ranked(query: str, mode: SearchMode) -> Sequence[str]:
@@ -127,11 +127,11 @@ def create_ranker(
 
 
 async def compare_modes(
-    queries: Mapping[str, str], qrels: Mapping[str, Grades], ranked: Ranked, *, vectors: bool
+    queries: Mapping[str, str], qrels: Mapping[str, Grades], ranked: Ranker, *, vectors: bool
 ) -> list[SearchMetrics]:
     """One line for each way of searching."""
     modes: tuple[SearchMode, ...] = ("lexical", "vectors", "hybrid") if vectors else ("lexical",)
-    return [await evaluated(mode, queries, qrels, ranked) for mode in modes]
+    return [await evaluate_mode(mode, queries, qrels, ranked) for mode in modes]
 
 
 def _gain(grades: Sequence[int]) -> float:

@@ -4,13 +4,13 @@ import re
 
 from ai_platform_engineering.knowledge_bases.search.tokens import parse_query
 
-LONGEST = 600
+MAX_SNIPPET_CHARS = 600
 
 _WORD = re.compile(r"\w+")
 _STEM = 5  # letters that two forms of a word share
 
 
-def snippet(text: str, query: str, longest: int = LONGEST) -> str:
+def extract_snippet(text: str, query: str, longest: int = MAX_SNIPPET_CHARS) -> str:
     """The text, or its stretch with the most words of the query, cut at words."""
     text = text.strip()
     if len(text) <= longest:

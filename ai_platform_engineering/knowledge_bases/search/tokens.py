@@ -28,12 +28,12 @@ STOP_WORDS = frozenset(
 )
 
 
-def names(text: str) -> str:
+def extract_identifiers(text: str) -> str:
     """The identifiers of a text in lower case, separated by spaces: `kube-apiserver`, `v1.2.3`, `max_calls`."""
     return " ".join(_names(text))
 
 
-def parts(text: str) -> str:
+def split_camel_case(text: str) -> str:
     """The words that `CrashLoopBackOff` and the like are made of."""
     return " ".join(part for token in _humped(text) for part in _HUMPS.findall(token))
 
@@ -41,7 +41,7 @@ def parts(text: str) -> str:
 def parse_query(query: str) -> tuple[list[str], list[str]]:
     """The words of a query that say something (all of them when none does), and its identifiers; each once, in order."""
     query = query[:MAX_QUERY]
-    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(f"{query} {parts(query)}")))
+    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(f"{query} {split_camel_case(query)}")))
     telling = [word for word in words if word not in STOP_WORDS]
     return (telling or words)[:MAX_TERMS], list(dict.fromkeys(_names(query)))[:MAX_TERMS]
 

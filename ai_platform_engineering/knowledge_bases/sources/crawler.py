@@ -11,8 +11,8 @@ from email.utils import parsedate_to_datetime
 
 from ai_platform_engineering.knowledge_bases.documents import RawDocument
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchResponse
-from ai_platform_engineering.knowledge_bases.sources.page_links import normalised, outline_of
-from ai_platform_engineering.knowledge_bases.sources.robots import MAX_DELAY, Robots, Rules
+from ai_platform_engineering.knowledge_bases.sources.page_links import normalise_url, read_page_links
+from ai_platform_engineering.knowledge_bases.sources.robots import MAX_DELAY, RobotsCache, RobotsRules
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
     RemovedItem,
@@ -35,13 +35,13 @@ class CrawlLimits:
     """How far a crawl goes. Depth 0 is the page alone; without a prefix it stays on the host."""
 
     depth: int = 3
-    pages: int = 500
+    max_pages: int = 500
     prefix: str | None = None
-    together: int = 4
+    concurrency: int = 4
 
     @property
-    def name(self) -> str:
-        return f"{self.depth}/{self.pages}/{self.prefix or ''}"
+    def fingerprint(self) -> str:
+        return f"{self.depth}/{self.max_pages}/{self.prefix or ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Crawl:
         self._pause = pause
         prefix = self._bounds.prefix
         self._scope = _Scope(_bare(parse_url(prefix).url) if prefix else None)
-        self._robots = Robots(fetcher)
+        self._robots = RobotsCache(fetcher)
         self._waiting: deque[tuple[str, int]] = deque()
         self._seen: set[str] = set()
         self._chosen: set[str] = set()  # what other pages named as their canonical address
@@ -112,7 +112,7 @@ class Crawl:
     async def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
         self._known = {address: _Mark.read(mark) for address, mark in known.items()}
         self._digests = {mark.digest: address for address, mark in self._known.items() if mark.digest}
-        start = normalised(self.start) or self.start
+        start = normalise_url(self.start) or self.start
         self._seen.add(start)
         self._scope.open(start)
         for item in await self._visit(start, 0):
@@ -120,13 +120,15 @@ class Crawl:
         for item in self._look_again():
             yield item
         if self._bounds.depth > 0:
-            for url in await self._robots.sitemap(start, self._bounds.pages * 2):
-                self._add(normalised(url, start), 1)
+            for url in await self._robots.list_sitemap_pages(start, self._bounds.max_pages * 2):
+                self._add(normalise_url(url, start), 1)
         async for item in self._walk():
             yield item
         if self._waiting:
             left = f"{len(self._waiting)} more addresses were not looked at."
-            yield SkippedItem(start, f"The crawl stopped at its limit of {self._bounds.pages} pages; {left}")
+            yield SkippedItem(
+                start, f"The crawl stopped at its limit of {self._bounds.max_pages} pages; {left}"
+            )
 
     def _look_again(self) -> list[SourceItem]:
         """Puts known pages in the queue; those outside of the crawl's bounds have left, if its start could be read at all."""
@@ -143,7 +145,9 @@ class Crawl:
         try:
             while self._waiting or running:
                 while (
-                    self._waiting and len(running) < self._bounds.together and self._may_start(len(running))
+                    self._waiting
+                    and len(running) < self._bounds.concurrency
+                    and self._may_start(len(running))
                 ):
                     self._tried += 1
                     running.add(asyncio.create_task(self._visit(*self._waiting.popleft())))
@@ -160,7 +164,8 @@ class Crawl:
 
     def _may_start(self, running: int) -> bool:
         return (
-            self._taken + running < self._bounds.pages and self._tried < self._bounds.pages * _TRIES_PER_PAGE
+            self._taken + running < self._bounds.max_pages
+            and self._tried < self._bounds.max_pages * _TRIES_PER_PAGE
         )
 
     def _add(self, url: str | None, depth: int) -> None:
@@ -175,7 +180,7 @@ class Crawl:
 
     async def _visit(self, url: str, depth: int) -> list[SourceItem]:
         try:
-            rules = await self._robots.rules(url)
+            rules = await self._robots.fetch_rules(url)
             if not rules.allows(url):
                 return self._not_allowed(url, rules)
             fetched = await self._fetched(url, rules.delay)
@@ -188,15 +193,15 @@ class Crawl:
             return [UnchangedItem(url, self._known[url].written())]
         return await self._read(url, depth, fetched)
 
-    def _not_allowed(self, url: str, rules: Rules) -> list[SourceItem]:
-        if rules.silent:  # left alone, but its pages are not gone
-            return [SkippedItem(url, f"The site's robots.txt could not be read. {rules.silent}")]
+    def _not_allowed(self, url: str, rules: RobotsRules) -> list[SourceItem]:
+        if rules.failure:  # left alone, but its pages are not gone
+            return [SkippedItem(url, f"The site's robots.txt could not be read. {rules.failure}")]
         return [SkippedItem(url, "The site's robots.txt does not allow it."), *self._gone(url)]
 
     async def _fetched(self, url: str, delay: float) -> FetchResponse:
         mark = self._known.get(url, _Mark())
         # With other bounds the links of an unchanged page matter again, and they come only with the page.
-        etag, modified = (mark.etag, mark.modified) if mark.bounds == self._bounds.name else ("", "")
+        etag, modified = (mark.etag, mark.modified) if mark.bounds == self._bounds.fingerprint else ("", "")
         await self._wait(delay)
         try:
             return await self._fetcher.fetch(url, etag=etag, modified=modified)
@@ -215,17 +220,17 @@ class Crawl:
                 self._began = True
 
     async def _read(self, url: str, depth: int, fetched: FetchResponse) -> list[SourceItem]:
-        address = normalised(fetched.url) or url
+        address = normalise_url(fetched.url) or url
         if address != url:
             if depth == 0:
                 self._scope.open(address)  # where the start leads is where the site is
             if (left := await self._led_away(url, address)) is not None:
                 return left
             self._seen.add(address)
-        page = await asyncio.to_thread(outline_of, fetched)
+        page = await asyncio.to_thread(read_page_links, fetched)
         for link in page.links:
             self._add(link, depth + 1)
-        if not page.index:
+        if not page.may_index:
             return [SkippedItem(address, "The page asks not to be indexed."), *self._gone(url, address)]
         if page.canonical and self._defers(address, page.canonical):
             self._chosen.add(page.canonical)
@@ -238,7 +243,7 @@ class Crawl:
             return [SkippedItem(url, "The page redirects to a place outside of the crawl."), *self._gone(url)]
         if address in self._seen:
             return self._gone(url)
-        if not (await self._robots.rules(address)).allows(address):
+        if not (await self._robots.fetch_rules(address)).allows(address):
             return [
                 SkippedItem(url, "The page redirects to one that robots.txt does not allow."),
                 *self._gone(url),
@@ -257,7 +262,7 @@ class Crawl:
             return self._gone(url, address)
         self._digests[digest] = address
         self._taken += 1
-        mark = _Mark(digest, fetched.etag, fetched.modified, depth, self._bounds.name).written()
+        mark = _Mark(digest, fetched.etag, fetched.modified, depth, self._bounds.fingerprint).written()
         moved: list[SourceItem] = self._gone(url) if address != url else []
         if address in self._known and self._known[address].digest == digest:
             return [*moved, UnchangedItem(address, mark)]

@@ -46,10 +46,10 @@ _SUFFIXES = (
 class FetchLimits:
     """`size` is counted after decompression, `seconds` over all redirects."""
 
-    size: int = 10 * 1024 * 1024
+    max_bytes: int = 10 * 1024 * 1024
     seconds: float = 30.0
-    redirects: int = 5
-    headers: int = 100
+    max_redirects: int = 5
+    max_headers: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Fetcher:
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(
-        self, url: str, *, etag: str = "", modified: str = "", size: int | None = None
+        self, url: str, *, etag: str = "", modified: str = "", max_bytes: int | None = None
     ) -> FetchResponse:
         """A page, or that it is as `etag` or `modified` remember it. Raises FetchRefused and FetchFailed."""
         conditions = {
@@ -100,23 +100,23 @@ class Fetcher:
         }
         try:
             async with asyncio.timeout(self.limits.seconds):
-                return await self._follow(url, conditions, size or self.limits.size)
+                return await self._follow(url, conditions, max_bytes or self.limits.max_bytes)
         except TimeoutError:
             raise FetchFailed(f"The page did not arrive within {self.limits.seconds:g} seconds.") from None
 
-    async def checked(self, url: str) -> tuple[ParsedUrl, tuple[IPAddress, ...]]:
+    async def check_url(self, url: str) -> tuple[ParsedUrl, tuple[IPAddress, ...]]:
         """An address that may be reached, and where. Raises FetchRefused and FetchFailed."""
         return await self._gate.check(url)
 
     async def _follow(self, url: str, conditions: Mapping[str, str], size: int) -> FetchResponse:
-        target, addresses = await self.checked(url)
-        for _ in range(self.limits.redirects + 1):
+        target, addresses = await self.check_url(url)
+        for _ in range(self.limits.max_redirects + 1):
             answer = await self._get(target, addresses, conditions, size)
             if isinstance(answer, FetchResponse):
                 return answer
             before = target
             try:
-                target, addresses = await self.checked(urljoin(before.url, answer))
+                target, addresses = await self.check_url(urljoin(before.url, answer))
             except (
                 FetchRefused,
                 FetchFailed,
@@ -125,7 +125,7 @@ class Fetcher:
                 raise FetchRefused("The page redirects to an address that is not fetched.") from None
             if before.scheme == "https" and target.scheme == "http":
                 raise FetchRefused("The page redirects from https to http, which is not followed.")
-        raise FetchFailed(f"The page redirects more than {self.limits.redirects} times.")
+        raise FetchFailed(f"The page redirects more than {self.limits.max_redirects} times.")
 
     async def _get(
         self, target: ParsedUrl, addresses: tuple[IPAddress, ...], more: Mapping[str, str], size: int
@@ -150,8 +150,8 @@ class Fetcher:
     async def _read(
         self, target: ParsedUrl, response: httpcore.Response, *, conditional: bool, size: int
     ) -> FetchResponse | str:
-        if len(response.headers) > self.limits.headers:
-            raise FetchRefused(f"The server sent more than {self.limits.headers} headers.")
+        if len(response.headers) > self.limits.max_headers:
+            raise FetchRefused(f"The server sent more than {self.limits.max_headers} headers.")
         headers = _joined(response.headers)
         if response.status in _REDIRECTS:
             if location := headers.get("location"):

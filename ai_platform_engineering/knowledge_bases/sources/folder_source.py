@@ -20,7 +20,7 @@ from ai_platform_engineering.knowledge_bases.sources.source_items import (
     UnchangedItem,
 )
 
-MAX_FILE = 20 * 1024 * 1024
+MAX_FILE_BYTES = 20 * 1024 * 1024
 _NEVER = frozenset({"node_modules", "__pycache__"})  # what programs make, also where no .gitignore says so
 _LOOKED_AT = 8192
 
@@ -122,8 +122,8 @@ class FolderSource:
             return SkippedItem(
                 address, "It is a link to a folder." if stat.S_ISDIR(status.st_mode) else "It is not a file."
             )
-        if status.st_size > MAX_FILE:
-            return SkippedItem(address, too_large())
+        if status.st_size > MAX_FILE_BYTES:
+            return SkippedItem(address, describe_size_limit())
         return _File(
             real,
             address,
@@ -139,8 +139,8 @@ def looks_binary(content: bytes) -> bool:
     return b"\0" in content[:_LOOKED_AT]
 
 
-def too_large() -> str:
-    return f"It is larger than {MAX_FILE // 1024 // 1024} MB."
+def describe_size_limit() -> str:
+    return f"It is larger than {MAX_FILE_BYTES // 1024 // 1024} MB."
 
 
 def _read(file: _File, known: Mapping[str, str]) -> ChangedItem | UnchangedItem | SkippedItem | _Failed:
@@ -149,11 +149,11 @@ def _read(file: _File, known: Mapping[str, str]) -> ChangedItem | UnchangedItem 
     try:
         # A pipe put in the file's place since it was looked at would block for ever.
         with open(os.open(file.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
-            content = opened.read(MAX_FILE + 1)
+            content = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         return _Failed(file.address, f"It cannot be read: {_reason(error)}.")
-    if len(content) > MAX_FILE:
-        return SkippedItem(file.address, too_large())
+    if len(content) > MAX_FILE_BYTES:
+        return SkippedItem(file.address, describe_size_limit())
     if looks_binary(content):
         return SkippedItem(file.address, "It is binary.")
     return ChangedItem(RawDocument(file.address, content, changed=file.changed), file.mark)

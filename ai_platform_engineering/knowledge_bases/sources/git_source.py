@@ -7,7 +7,11 @@ from pathlib import Path
 from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.knowledge_bases.documents import RawDocument
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
-from ai_platform_engineering.knowledge_bases.sources.folder_source import MAX_FILE, looks_binary, too_large
+from ai_platform_engineering.knowledge_bases.sources.folder_source import (
+    MAX_FILE_BYTES,
+    describe_size_limit,
+    looks_binary,
+)
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
     RemovedItem,
@@ -46,7 +50,7 @@ class GitSource:
 
     async def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
         remote = self._remote
-        settings = await check_remote(remote, self._fetcher.checked)
+        settings = await check_remote(remote, self._fetcher.check_url)
         commit = await self._git.fetch(remote.url, remote.ref, protocol=remote.protocol, settings=settings)
         self.revision = commit
         entries = await self._git.entries(commit, remote.folder)
@@ -89,6 +93,6 @@ def _unwanted(entry: GitTreeEntry) -> SkippedItem | None:
             return SkippedItem("/".join(parts[: depth + 1]), "It is hidden.")
     if entry.kind != "blob":
         return SkippedItem(entry.path, f"It is a {entry.kind}.")
-    if entry.size > MAX_FILE:
-        return SkippedItem(entry.path, too_large())
+    if entry.size > MAX_FILE_BYTES:
+        return SkippedItem(entry.path, describe_size_limit())
     return None

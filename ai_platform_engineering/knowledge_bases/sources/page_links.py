@@ -31,10 +31,10 @@ class PageLinks:
 
     links: tuple[str, ...] = ()
     canonical: str | None = None
-    index: bool = True
+    may_index: bool = True
 
 
-def normalised(url: str, base: str = "") -> str | None:
+def normalise_url(url: str, base: str = "") -> str | None:
     """One form for the same page: without fragment, tracking and sessions. None for what cannot be fetched."""
     try:
         target = parse_url(urljoin(base, url.strip()).replace(" ", "%20"))
@@ -50,12 +50,12 @@ def normalised(url: str, base: str = "") -> str | None:
     return target.origin + path + (f"?{'&'.join(kept)}" if kept else "")
 
 
-def outline_of(fetched: FetchResponse) -> PageLinks:
+def read_page_links(fetched: FetchResponse) -> PageLinks:
     """Reads an HTML page; of anything else only the header counts."""
     asked = _wishes(_for_us(fetched.robots))
     root = _tree(fetched) if "html" in fetched.media_type.lower() else None
     if root is None:
-        return PageLinks(index="noindex" not in asked)
+        return PageLinks(may_index="noindex" not in asked)
     base = fetched.url
     canonical = None
     links = dict[str, None]()
@@ -64,13 +64,13 @@ def outline_of(fetched: FetchResponse) -> PageLinks:
         rel = given.get("rel", "").lower().split()
         match element.tag:
             case "base" if given.get("href"):
-                base = normalised(given["href"], fetched.url) or base
+                base = normalise_url(given["href"], fetched.url) or base
             case "link" if "canonical" in rel:
-                canonical = canonical or normalised(given.get("href", ""), base)
+                canonical = canonical or normalise_url(given.get("href", ""), base)
             case "meta" if given.get("name", "").lower() in ("robots", USER_AGENT):
                 asked |= _wishes(given.get("content", ""))
             case "a" if given.get("href") and "nofollow" not in rel and len(links) < MAX_LINKS:
-                if (link := normalised(given["href"], base)) is not None:
+                if (link := normalise_url(given["href"], base)) is not None:
                     links[link] = None
     return PageLinks(() if "nofollow" in asked else tuple(links), canonical, "noindex" not in asked)
 

@@ -11,20 +11,20 @@ from protego import Protego
 from ai_platform_engineering.knowledge_bases.sources.fetcher import USER_AGENT, Fetcher
 from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, parse_url
 
-MAX_ROBOTS = 512 * 1024
+MAX_ROBOTS_BYTES = 512 * 1024
 MAX_DELAY = 10.0  # a longer wait would not end the crawl in reasonable time
 MAX_SITEMAPS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RobotsRules:
     """The rules of one origin. Without a parser all is allowed, or nothing when `silent` says why the server could not tell."""
 
     parser: Protego | None
-    silent: str = ""
+    failure: str = ""
 
     def allows(self, url: str) -> bool:
-        return not self.silent and (self.parser is None or self.parser.can_fetch(url, USER_AGENT))
+        return not self.failure and (self.parser is None or self.parser.can_fetch(url, USER_AGENT))
 
     @property
     def delay(self) -> float:
@@ -39,33 +39,33 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Robots:
+class RobotsCache:
     """The rules of every origin that is met, each asked for once."""
 
     fetcher: Fetcher
-    _known: dict[str, Rules] = field(default_factory=dict)
+    _known: dict[str, RobotsRules] = field(default_factory=dict)
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def rules(self, url: str) -> Rules:
+    async def fetch_rules(self, url: str) -> RobotsRules:
         origin = parse_url(url).origin
         async with self._asking:
             if origin not in self._known:
                 self._known[origin] = await self._ask(f"{origin}/robots.txt")
             return self._known[origin]
 
-    async def _ask(self, url: str) -> Rules:
+    async def _ask(self, url: str) -> RobotsRules:
         try:
-            fetched = await self.fetcher.fetch(url, size=MAX_ROBOTS)
+            fetched = await self.fetcher.fetch(url, max_bytes=MAX_ROBOTS_BYTES)
         except FetchFailed as failed:
             # RFC 9309: a site without the file has no wishes; one that cannot say is left alone.
-            return Rules(None, str(failed) if failed.status is None or failed.status >= 500 else "")
+            return RobotsRules(None, str(failed) if failed.status is None or failed.status >= 500 else "")
         except FetchRefused:
-            return Rules(None)
-        return Rules(Protego.parse(fetched.content.decode("utf-8", "replace")))
+            return RobotsRules(None)
+        return RobotsRules(Protego.parse(fetched.content.decode("utf-8", "replace")))
 
-    async def sitemap(self, start: str, limit: int) -> list[str]:
+    async def list_sitemap_pages(self, start: str, limit: int) -> list[str]:
         """The pages that the site lists, where it does."""
-        waiting = list((await self.rules(start)).sitemaps) or ["/sitemap.xml"]
+        waiting = list((await self.fetch_rules(start)).sitemaps) or ["/sitemap.xml"]
         pages: dict[str, None] = {}
         for _ in range(MAX_SITEMAPS):
             if not waiting or len(pages) >= limit:
@@ -77,19 +77,19 @@ class Robots:
 
     async def _listed(self, url: str, limit: int) -> tuple[list[str], list[str]]:
         try:
-            if not (await self.rules(url)).allows(url):
+            if not (await self.fetch_rules(url)).allows(url):
                 return [], []
             content = (await self.fetcher.fetch(url)).content
         except (FetchRefused, FetchFailed):
             return [], []
-        return await asyncio.to_thread(read_sitemap, content, limit)
+        return await asyncio.to_thread(parse_sitemap, content, limit)
 
 
 class _Enough(Exception):
     """Stops the parser."""
 
 
-def read_sitemap(content: bytes, limit: int) -> tuple[list[str], list[str]]:
+def parse_sitemap(content: bytes, limit: int) -> tuple[list[str], list[str]]:
     """The sitemaps and the pages that a sitemap names, as far as it can be read."""
     path: list[str] = []
     text: list[str] = []

@@ -13,9 +13,9 @@ from ai_platform_engineering.knowledge_bases.sources.source_items import (
     SourceItem,
     UnchangedItem,
 )
-from ai_platform_engineering.knowledge_bases.stores.store import Datasource
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource
 
-OWN_DOCS = Datasource("caipe-docs", "built-in", "built-in", "The documentation of this product")
+SHIPPED_DOCS = Datasource("caipe-docs", "built-in", "built-in", "The documentation of this product")
 
 _PACKAGED = Path(__file__).parents[1] / "documentation"  # in a wheel
 _CHECKOUT = Path(__file__).parents[3]
@@ -24,14 +24,14 @@ _CHECKOUT = Path(__file__).parents[3]
 class ShippedDocsSource:
     """README.md and docs/: of the wheel, or of the checkout."""
 
-    kind = OWN_DOCS.kind
-    location = OWN_DOCS.location
+    kind = SHIPPED_DOCS.kind
+    location = SHIPPED_DOCS.location
     revision = None
 
     def __init__(self, root: Path | None = None) -> None:
         self._root = root or (_PACKAGED if _PACKAGED.is_dir() else _CHECKOUT)
 
-    def revised(self) -> str:
+    def compute_revision(self) -> str:
         """Another one when a document differs; reads them all."""
         told = hashlib.sha256()
         for path in self._files():

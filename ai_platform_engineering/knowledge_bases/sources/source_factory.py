@@ -44,19 +44,23 @@ class WebSource:
         return Crawl(self.location, self._fetcher, self._bounds).items(known)
 
 
-def source_of(
-    location: str, around: SourceContext, *, kind: SourceKind | None = None, bounds: CrawlLimits | None = None
+def create_source(
+    location: str,
+    context: SourceContext,
+    *,
+    kind: SourceKind | None = None,
+    bounds: CrawlLimits | None = None,
 ) -> DocumentSource:
     """Where the documents of a location come from; `kind` decides where it could mean two things. Raises CaipeError."""
-    if (path := local_path(location, kind)) is not None:
-        return _local(path, around, kind)
+    if (path := resolve_local_path(location, kind)) is not None:
+        return _local(path, context, kind)
     remote = None if kind == "web" else parse_remote(location)
     if remote is None:
-        return WebSource(location.strip(), around.fetcher, bounds)
-    return GitSource(remote, location.strip(), around.cache, around.variables, around.fetcher)
+        return WebSource(location.strip(), context.fetcher, bounds)
+    return GitSource(remote, location.strip(), context.cache, context.variables, context.fetcher)
 
 
-def local_path(location: str, kind: SourceKind | None = None) -> Path | None:
+def resolve_local_path(location: str, kind: SourceKind | None = None) -> Path | None:
     """The place on this machine that a location means, with links resolved: what may be read is decided on it, and it is what will be
     read. None for what is elsewhere. Raises CaipeError."""
     text = location.strip()

@@ -19,7 +19,7 @@ from ai_platform_engineering.knowledge_bases.documents import (
 from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
 from ai_platform_engineering.knowledge_bases.reading import reader_process
 from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
-from ai_platform_engineering.knowledge_bases.reading.readers import read_here
+from ai_platform_engineering.knowledge_bases.reading.readers import read_in_process
 from tests.conftest import ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures" / "kb"
@@ -409,7 +409,7 @@ def test_tables(address: str, text: str, expected: str) -> None:
 
 
 def test_a_long_table_ends_with_a_word_about_the_rest() -> None:
-    _, parsed = read_here(RawDocument("a.csv", b"n\n" + b"1\n" * 20_100))
+    _, parsed = read_in_process(RawDocument("a.csv", b"n\n" + b"1\n" * 20_100))
     lines = parsed.sections[0].text.split("\n")
     assert (len(lines), lines[-1]) == (20_003, "| [more rows are left out] |")
 
@@ -520,7 +520,7 @@ SNIPPETS = st.sampled_from(
 )  # fmt: skip
 def test_any_bytes_are_text_or_unreadable(address: str, content: bytes, media_type: str) -> None:
     try:
-        _, parsed = read_here(RawDocument(address, content, media_type))
+        _, parsed = read_in_process(RawDocument(address, content, media_type))
     except UnreadableDocument:
         return
     assert parsed.title
@@ -543,7 +543,7 @@ def test_a_large_document_is_read_in_another_process_to_the_same_result() -> Non
     raw = RawDocument(
         "a.md", ("# Title\n\nSome text with ümläuts.\n\n" * 2_500).encode(), link="https://example.com/a"
     )
-    assert read_document(raw) == read_here(raw)
+    assert read_document(raw) == read_in_process(raw)
 
 
 def test_a_document_that_takes_too_long_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -553,7 +553,7 @@ def test_a_document_that_takes_too_long_is_unreadable(monkeypatch: pytest.Monkey
 
 
 def test_a_text_that_is_too_long_ends_with_a_word_about_the_rest() -> None:
-    _, parsed = read_here(RawDocument("a.md", b"# Title\n\n" + b"text, " * 340_000))
+    _, parsed = read_in_process(RawDocument("a.md", b"# Title\n\n" + b"text, " * 340_000))
     assert parsed.sections[-1].text == "[The rest of the document is left out: it is too long.]"
     assert sum(len(section.text) for section in parsed.sections) <= 2_000_100
 

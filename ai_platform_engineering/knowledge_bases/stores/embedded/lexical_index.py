@@ -8,8 +8,12 @@ from typing import Any
 
 import tantivy
 
-from ai_platform_engineering.knowledge_bases.search.tokens import names, parse_query, parts
-from ai_platform_engineering.knowledge_bases.stores.embedded.reads import LexicalEntry
+from ai_platform_engineering.knowledge_bases.search.tokens import (
+    extract_identifiers,
+    parse_query,
+    split_camel_case,
+)
+from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import LexicalEntry
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +24,7 @@ _FIELDS = (("body", 1.0), ("head", 0.5))  # head: title and headings, which body
 _NAMES_WEIGHT = 1.0
 
 
-class Lexical:
+class LexicalIndex:
     """An index in a folder. Only a writer may add, delete and commit; `reload` shows a reader what was committed."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
@@ -49,8 +53,8 @@ class Lexical:
             document.add_unsigned("document", entry.document)
             document.add_text("datasource", entry.datasource)
             document.add_text("head", head)
-            document.add_text("body", f"{body}\n{parts(body)}")
-            document.add_text("names", names(body))
+            document.add_text("body", f"{body}\n{split_camel_case(body)}")
+            document.add_text("names", extract_identifiers(body))
             self._writing.add_document(document)
 
     def delete(self, documents: Sequence[int]) -> None:
@@ -135,28 +139,28 @@ class Lexical:
         return self._writer
 
 
-def opened(folder: Path, *, writes: bool) -> Lexical:
+def open_index(folder: Path, *, writes: bool) -> LexicalIndex:
     """The index in a folder; one of another version, or one that cannot be read, starts empty."""
     versioned = folder / f"v{VERSION}"
     if not writes:
-        return Lexical(versioned, writes=False)
+        return LexicalIndex(versioned, writes=False)
     for other in folder.glob("v*"):
         if other != versioned:
             shutil.rmtree(other, ignore_errors=True)
     try:
-        return Lexical(versioned, writes=True)
+        return LexicalIndex(versioned, writes=True)
     except ValueError as error:
         log.warning("The lexical index cannot be read and is built again: %s", error)
-        return emptied(folder)
+        return create_empty_index(folder)
 
 
-def emptied(folder: Path) -> Lexical:
+def create_empty_index(folder: Path) -> LexicalIndex:
     versioned = folder / f"v{VERSION}"
     shutil.rmtree(versioned, ignore_errors=True)
-    return Lexical(versioned, writes=True)
+    return LexicalIndex(versioned, writes=True)
 
 
-def made(folder: Path) -> bool:
+def index_exists(folder: Path) -> bool:
     """Whether a reader finds an index."""
     return (folder / f"v{VERSION}" / "meta.json").exists()
 

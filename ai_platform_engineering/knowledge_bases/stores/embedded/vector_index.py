@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Floats = npt.NDArray[np.float16]
 
 # Below, looking at every vector is as fast as the graph, and exact.
-EXACT = 5_000
+EXACT_SEARCH_LIMIT = 5_000
 # A search waits for one step of an addition at most.
 _STEP = 16
 
@@ -63,7 +63,7 @@ class VectorIndex:
             if not len(self._index):
                 return []
             found = self._index.search(
-                np.array(vector, np.float32), limit, exact=len(self._index) <= EXACT, threads=1
+                np.array(vector, np.float32), limit, exact=len(self._index) <= EXACT_SEARCH_LIMIT, threads=1
             )
         return _ranked(found.keys, found.distances)
 
@@ -90,7 +90,7 @@ class VectorIndex:
         beside.replace(path)
 
 
-def load(dimensions: int, saved: Path) -> VectorIndex:
+def load_index(dimensions: int, saved: Path) -> VectorIndex:
     """What was saved; empty when that is nothing, or cannot be read."""
     index = _empty(dimensions)
     if saved.exists():
@@ -110,11 +110,11 @@ def _empty(dimensions: int) -> Index:
     )
 
 
-def as_bytes(vector: Sequence[float]) -> bytes:
+def encode_vector(vector: Sequence[float]) -> bytes:
     return np.array(vector, np.float16).tobytes()
 
 
-def from_bytes(rows: Sequence[bytes]) -> Floats:
+def decode_vectors(rows: Sequence[bytes]) -> Floats:
     return np.frombuffer(b"".join(rows), np.float16).reshape(len(rows), -1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ai_platform_engineering.knowledge_bases.stores.embedded import reads
+from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_reads
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import VectorIndex
@@ -29,7 +29,7 @@ class VectorIndexes:
         self._unsaved: dict[int, int] = {}
         self._opening = threading.Lock()
 
-    def graph(self, db: sqlite3.Connection, model: int, dimensions: int) -> "VectorIndex":
+    def get_index(self, db: sqlite3.Connection, model: int, dimensions: int) -> "VectorIndex":
         """With every vector that `db` sees."""
         with self._opening:
             found = self._graphs.get(model)
@@ -43,7 +43,7 @@ class VectorIndexes:
         self, db: sqlite3.Connection, model: int, dimensions: int, rows: Sequence[tuple[int, bytes]]
     ) -> None:
         """Vectors that were just written to `db`."""
-        graph = self.graph(db, model, dimensions)
+        graph = self.get_index(db, model, dimensions)
         _add(graph, [row for row in rows if row[0] > self._seen[model]])
         self._seen[model] = max([self._seen[model], *(number for number, _ in rows)])
         self._changed(model, len(rows))
@@ -53,7 +53,7 @@ class VectorIndexes:
             graph.remove(numbers)
             self._changed(model, len(numbers))
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """They are read again when they are needed."""
         self._graphs.clear()
         self._unsaved.clear()
@@ -65,14 +65,16 @@ class VectorIndexes:
                 self._unsaved[model] = 0
 
     def _opened(self, db: sqlite3.Connection, model: int, dimensions: int) -> "VectorIndex":
-        from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import load
+        from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import load_index
 
-        graph = load(dimensions, self._path(model))
+        graph = load_index(dimensions, self._path(model))
         known = set(graph.numbers().tolist())
         if self._writes:
             rows = {row[0] for row in db.execute("SELECT number FROM vectors WHERE model = ?", (model,))}
             self._mend(db, model, graph, known - rows, sorted(rows - known))
-        self._seen[model] = reads.last_vector(db) if self._writes else max(known, default=0)
+        self._seen[model] = (
+            sqlite_reads.find_last_vector_number(db) if self._writes else max(known, default=0)
+        )
         return graph
 
     def _mend(
@@ -91,15 +93,19 @@ class VectorIndexes:
             wanted = set(part)
             _add(
                 graph,
-                [row for row in reads.vectors_between(db, model, part[0], part[-1]) if row[0] in wanted],
+                [
+                    row
+                    for row in sqlite_reads.select_vectors_between(db, model, part[0], part[-1])
+                    if row[0] in wanted
+                ],
             )
         self._unsaved[model] = len(gone) + len(missing)
 
     def _catch_up(self, db: sqlite3.Connection, model: int, graph: "VectorIndex") -> None:
-        last = reads.last_vector(db)
+        last = sqlite_reads.find_last_vector_number(db)
         while self._seen[model] < last:
             end = min(last, self._seen[model] + _ROWS)
-            _add(graph, reads.vectors_between(db, model, self._seen[model] + 1, end))
+            _add(graph, sqlite_reads.select_vectors_between(db, model, self._seen[model] + 1, end))
             self._seen[model] = end
 
     def _changed(self, model: int, count: int) -> None:
@@ -111,7 +117,7 @@ class VectorIndexes:
 
 
 def _add(graph: "VectorIndex", rows: Iterable[tuple[int, bytes]]) -> None:
-    from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import from_bytes
+    from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import decode_vectors
 
     if found := list(rows):
-        graph.add([number for number, _ in found], from_bytes([vector for _, vector in found]))
+        graph.add([number for number, _ in found], decode_vectors([vector for _, vector in found]))

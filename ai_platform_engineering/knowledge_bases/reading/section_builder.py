@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from ai_platform_engineering.knowledge_bases.documents import Section
-from ai_platform_engineering.knowledge_bases.reading.limits import LONGEST_TEXT, MOST_ROWS
-from ai_platform_engineering.knowledge_bases.reading.text import one_line
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_ROWS, MAX_TEXT_CHARS
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import to_single_line
 
 
 class SectionBuilder:
@@ -17,23 +17,23 @@ class SectionBuilder:
         self._length = 0
 
     @property
-    def full(self) -> bool:
-        return self._length > LONGEST_TEXT
+    def is_full(self) -> bool:
+        return self._length > MAX_TEXT_CHARS
 
     @property
     def headings(self) -> tuple[str, ...]:
         return tuple(text for _, text in self._path)
 
     @property
-    def first(self) -> str:
+    def first_heading(self) -> str:
         """The first heading of all, or nothing."""
         found = next((section.headings for section in self._sections if section.headings), self.headings)
         if found:
             return found[0]
         return ""
 
-    def heading(self, level: int, text: str) -> None:
-        text = one_line(text)
+    def add_heading(self, level: int, text: str) -> None:
+        text = to_single_line(text)
         if not text:
             return
         if self._bare and self._path and level <= self._path[-1][0]:
@@ -43,22 +43,22 @@ class SectionBuilder:
         self._path.append((level, text))
         self._bare = True
 
-    def add(self, text: str, kind: str = "prose") -> None:
-        if text.strip() and not self.full:
+    def add_text(self, text: str, kind: str = "prose") -> None:
+        if text.strip() and not self.is_full:
             self._sections.append(Section(text.strip("\n").rstrip(), self.headings, kind))
             self._bare = False
             self._length += len(text)
 
-    def sections(self) -> tuple[Section, ...]:
+    def build(self) -> tuple[Section, ...]:
         last = (Section("", self.headings),) if self._bare else ()
         return (*self._sections, *last)
 
 
-def table(rows: Iterable[Sequence[str]]) -> str:
+def render_table(rows: Iterable[Sequence[str]]) -> str:
     """The rows as a Markdown table; the first row is its header."""
     lines: list[str] = []
     for number, cells in enumerate(rows):
-        if number > MOST_ROWS:
+        if number > MAX_ROWS:
             lines.append("| [more rows are left out] |")
             break
         lines.append(
@@ -69,7 +69,7 @@ def table(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def fenced(text: str, language: str = "") -> str:
+def fence_code(text: str, language: str = "") -> str:
     """The code between fences that do not occur in it."""
     fence = "```"
     while fence in text:

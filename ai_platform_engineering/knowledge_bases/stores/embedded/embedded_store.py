@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from ai_platform_engineering.knowledge_bases.documents import Document
-from ai_platform_engineering.knowledge_bases.stores.embedded import reads, tables, writes
-from ai_platform_engineering.knowledge_bases.stores.embedded.search import SearchRequest, search
+from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_reads, sqlite_tables, sqlite_writes
+from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_search import SearchRequest, search
 from ai_platform_engineering.knowledge_bases.stores.embedded.vector_indexes import VectorIndexes
-from ai_platform_engineering.knowledge_bases.stores.store import (
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
     DocumentVersion,
@@ -50,11 +50,11 @@ class EmbeddedStore:
         self._floors: dict[str, int] = {}  # by model: no chunk up to this one waits for a vector
 
     @property
-    def writes(self) -> bool:
+    def is_writable(self) -> bool:
         return self._lock is not None
 
     async def open(self) -> None:
-        self._lock = tables.locked(self._folder)
+        self._lock = sqlite_tables.acquire_lock(self._folder)
         self._threads = (
             ThreadPoolExecutor(1, "knowledge-writer"),
             ThreadPoolExecutor(_READERS, "knowledge-reader"),
@@ -73,17 +73,17 @@ class EmbeddedStore:
     # --- datasources and jobs
 
     async def put_datasource(self, datasource: Datasource) -> None:
-        await self._write(lambda db: writes.put_datasource(db, datasource), store=True)
+        await self._write(lambda db: sqlite_writes.put_datasource(db, datasource), store=True)
 
-    async def datasources(self) -> list[Datasource]:
-        return await self._read(reads.datasources)
+    async def list_datasources(self) -> list[Datasource]:
+        return await self._read(sqlite_reads.select_datasources)
 
     async def is_empty(self) -> bool:
         return await self._read(lambda db: db.execute("SELECT 1 FROM documents LIMIT 1").fetchone() is None)
 
     async def remove_datasource(self, name: str) -> bool:
         def removed(db: sqlite3.Connection) -> bool:
-            known, vectors = writes.remove_datasource(db, name)
+            known, vectors = sqlite_writes.remove_datasource(db, name)
             self._graphs.remove(vectors)
             return known
 
@@ -92,45 +92,45 @@ class EmbeddedStore:
         return known
 
     async def put_job(self, job: IngestJob) -> None:
-        await self._write(lambda db: writes.put_job(db, job), store=True)
+        await self._write(lambda db: sqlite_writes.put_job(db, job), store=True)
 
-    async def jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
-        return await self._read(lambda db: reads.jobs(db, unfinished=unfinished))
+    async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
+        return await self._read(lambda db: sqlite_reads.select_jobs(db, unfinished=unfinished))
 
     # --- documents
 
-    async def marks(self, datasource: str) -> dict[str, DocumentVersion]:
-        return await self._read(lambda db: reads.marks(db, datasource))
+    async def list_versions(self, datasource: str) -> dict[str, DocumentVersion]:
+        return await self._read(lambda db: sqlite_reads.select_versions(db, datasource))
 
     async def put_document(self, document: Document, mark: str = "") -> None:
         def put(db: sqlite3.Connection) -> None:
-            number, chunks, lost = writes.put_document(db, document, mark)
+            number, chunks, lost = sqlite_writes.put_document(db, document, mark)
             self._graphs.remove(lost)
-            self._lexical.add(reads.entries(number, chunks, document))
+            self._lexical.add(sqlite_reads.build_entries(number, chunks, document))
 
         await self._write(put)
 
-    async def touch(self, document_id: str, mark: str) -> None:
-        await self._write(lambda db: writes.touch(db, document_id, mark))
+    async def update_mark(self, document_id: str, mark: str) -> None:
+        await self._write(lambda db: sqlite_writes.update_mark(db, document_id, mark))
 
-    async def delete(self, document_ids: Collection[str]) -> None:
-        await self._write(lambda db: self._graphs.remove(writes.delete_documents(db, document_ids)))
+    async def delete_documents(self, document_ids: Collection[str]) -> None:
+        await self._write(lambda db: self._graphs.remove(sqlite_writes.delete_documents(db, document_ids)))
 
     async def commit(self) -> None:
         await self._in_thread(0, lambda: self._guarded(self._commit))
 
-    async def document(self, document_id: str) -> Document | None:
-        return await self._read(lambda db: reads.document(db, document_id))
+    async def find_document(self, document_id: str) -> Document | None:
+        return await self._read(lambda db: sqlite_reads.select_document(db, document_id))
 
-    async def documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
-        return await self._read(lambda db: reads.documents(db, datasource, after, limit))
+    async def list_documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
+        return await self._read(lambda db: sqlite_reads.select_documents(db, datasource, after, limit))
 
     # --- vectors and search
 
     async def list_chunks_without_vector(self, model: str, limit: int) -> list[ChunkRef]:
         def waiting(db: sqlite3.Connection) -> list[ChunkRef]:
-            known = reads.model(db, model)
-            found, self._floors[model] = reads.without_vector(
+            known = sqlite_reads.find_model(db, model)
+            found, self._floors[model] = sqlite_reads.select_chunks_without_vector(
                 db, known[0] if known else 0, self._floors.get(model, 0), limit
             )
             return found
@@ -139,11 +139,13 @@ class EmbeddedStore:
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
         def put(db: sqlite3.Connection) -> None:
-            from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import as_bytes
+            from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import encode_vector
 
             dimensions = len(vectors[0][1])
-            packed = [(ref, as_bytes(vector)) for ref, vector in vectors]
-            number, new, old = writes.whole(db, lambda: writes.put_vectors(db, model, dimensions, packed))
+            packed = [(ref, encode_vector(vector)) for ref, vector in vectors]
+            number, new, old = sqlite_writes.run_in_savepoint(
+                db, lambda: sqlite_writes.put_vectors(db, model, dimensions, packed)
+            )
             db.execute("COMMIT")  # before the graph: that never has what the rows may lose
             self._graphs.remove(old)
             self._graphs.add(db, number, dimensions, new)
@@ -176,27 +178,27 @@ class EmbeddedStore:
         from ai_platform_engineering.knowledge_bases.stores.embedded import lexical_index
 
         path, beside = self._folder / "knowledge.db", self._folder / "lexical"
-        if self.writes:
-            self._db = tables.writing(path)
+        if self.is_writable:
+            self._db = sqlite_tables.open_writer(path)
             self._parts.callback(self._db.close)
         else:
-            _until(lambda: lexical_index.made(beside))
-        self._lexical = lexical_index.opened(beside, writes=self.writes)
+            _until(lambda: lexical_index.index_exists(beside))
+        self._lexical = lexical_index.open_index(beside, writes=self.is_writable)
         self._parts.callback(lambda: self._lexical.close())  # noqa: PLW0108 - it may be another one by then
-        self._readers = tables.ReaderPool(path, _READERS)
+        self._readers = sqlite_tables.ReaderPool(path, _READERS)
         self._parts.callback(self._readers.close)
-        self._graphs = VectorIndexes(self._folder, writes=self.writes)
+        self._graphs = VectorIndexes(self._folder, writes=self.is_writable)
         if self._db is not None:
             self._mend(self._db, indexed=self._db.execute("SELECT indexed FROM state").fetchone()[0])
             if self._lexical.size != self._db.execute("SELECT count(*) FROM chunks").fetchone()[0]:
                 log.warning("The lexical index does not fit the documents and is built again.")
                 self._lexical.close()
-                self._lexical = lexical_index.emptied(beside)
+                self._lexical = lexical_index.create_empty_index(beside)
                 self._mend(self._db, indexed=0)
 
     def _mend(self, db: sqlite3.Connection, *, indexed: int) -> None:
         """Puts what came after a generation into the lexical index, where a crash may have left it out."""
-        for number, entries in reads.unindexed(db, indexed):
+        for number, entries in sqlite_reads.select_unindexed(db, indexed):
             self._lexical.delete([number])
             self._lexical.add(entries)
         self._index_rows(db)
@@ -212,8 +214,8 @@ class EmbeddedStore:
     def _index_rows(self, db: sqlite3.Connection) -> None:
         self._lexical.delete([row[0] for row in db.execute("SELECT document FROM gone")])
         self._lexical.commit()
-        writes.begin(db)
-        writes.everything_indexed(db)
+        sqlite_writes.begin(db)
+        sqlite_writes.mark_all_indexed(db)
         db.execute("COMMIT")
 
     def _closed(self) -> None:
@@ -223,7 +225,7 @@ class EmbeddedStore:
                 self._graphs.save(all_of_them=True)
 
     def _written(self, db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], store: bool) -> T:
-        done = writes.whole(db, lambda: work(db))
+        done = sqlite_writes.run_in_savepoint(db, lambda: work(db))
         if store:
             db.execute("COMMIT")
         return done
@@ -244,14 +246,14 @@ class EmbeddedStore:
         if db.in_transaction:
             db.execute("ROLLBACK")
         self._lexical.rollback()
-        self._graphs.forget()
+        self._graphs.clear()
         self._mend(db, indexed=db.execute("SELECT indexed FROM state").fetchone()[0])
 
     # --- in a reader's thread
 
     def _follow(self, db: sqlite3.Connection) -> None:
         """What another process has committed."""
-        if self.writes:
+        if self.is_writable:
             return
         indexed = db.execute("SELECT indexed FROM state").fetchone()[0]
         if indexed != self._indexed:
@@ -260,11 +262,11 @@ class EmbeddedStore:
             except ValueError:  # built again meanwhile
                 from ai_platform_engineering.knowledge_bases.stores.embedded import lexical_index
 
-                self._lexical = lexical_index.opened(self._folder / "lexical", writes=False)
+                self._lexical = lexical_index.open_index(self._folder / "lexical", writes=False)
             self._indexed = indexed
 
     def _seen(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with self._readers.one() as db:
+        with self._readers.connection() as db:
             return work(db)
 
     # --- threads

@@ -42,12 +42,12 @@ _FIRST: Step = (
     "CREATE TABLE state(writing INTEGER NOT NULL, indexed INTEGER NOT NULL)",
     "INSERT INTO state VALUES (1, 0)",
 )
-STEPS = (_FIRST,)
+MIGRATIONS = (_FIRST,)
 
 _BUSY = 30.0  # seconds
 
 
-def locked(folder: Path) -> int | None:
+def acquire_lock(folder: Path) -> int | None:
     """The lock of the one process that writes, held until it ends; None when another one has it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,14 +64,14 @@ def locked(folder: Path) -> int | None:
     return lock
 
 
-def writing(path: Path) -> sqlite3.Connection:
+def open_writer(path: Path) -> sqlite3.Connection:
     """The connection that writes, with the tables of today; a transaction is open from its first write to the next commit."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         db = _connection(path)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
-        migrate(db, STEPS)
+        migrate(db, MIGRATIONS)
     except (OSError, sqlite3.Error) as error:
         raise ConfigurationError(
             f"The knowledge base {path} cannot be opened: {error}. Move the file away, and add the sources again."
@@ -92,7 +92,7 @@ class ReaderPool:
             self._free.put(db)
 
     @contextmanager
-    def one(self) -> Iterator[sqlite3.Connection]:
+    def connection(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees one moment."""
         db = self._free.get()
         try:

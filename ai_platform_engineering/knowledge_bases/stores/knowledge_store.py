@@ -72,7 +72,7 @@ class IngestJob:
     ended: datetime | None = None
 
 
-def embedded_text(title: str, headings: Sequence[str], text: str) -> str:
+def build_embedding_text(title: str, headings: Sequence[str], text: str) -> str:
     """What is embedded for a chunk: its text alone does not say what it is about."""
     above = " > ".join(one for one in dict.fromkeys((title, *headings)) if one)
     if above:
@@ -88,7 +88,7 @@ class KnowledgeStore(Protocol):
     async def close(self) -> None: ...
 
     @property
-    def writes(self) -> bool:
+    def is_writable(self) -> bool:
         """Whether this process may write, known once it is open: an embedded one belongs to one process at a time."""
         ...
 
@@ -96,7 +96,7 @@ class KnowledgeStore(Protocol):
 
     async def put_datasource(self, datasource: Datasource) -> None: ...
 
-    async def datasources(self) -> list[Datasource]:
+    async def list_datasources(self) -> list[Datasource]:
         """With their counts, by name."""
         ...
 
@@ -110,13 +110,13 @@ class KnowledgeStore(Protocol):
 
     async def put_job(self, job: IngestJob) -> None: ...
 
-    async def jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
+    async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
         """Newest first."""
         ...
 
     # --- documents
 
-    async def marks(self, datasource: str) -> dict[str, DocumentVersion]:
+    async def list_versions(self, datasource: str) -> dict[str, DocumentVersion]:
         """By address."""
         ...
 
@@ -124,17 +124,17 @@ class KnowledgeStore(Protocol):
         """A new document, or one that takes the place of what had its id; its vectors go when its chunks change."""
         ...
 
-    async def touch(self, document_id: str, mark: str) -> None:
+    async def update_mark(self, document_id: str, mark: str) -> None:
         """It has not changed; only the source's mark has."""
         ...
 
-    async def delete(self, document_ids: Collection[str]) -> None: ...
+    async def delete_documents(self, document_ids: Collection[str]) -> None: ...
 
     async def commit(self) -> None: ...
 
-    async def document(self, document_id: str) -> Document | None: ...
+    async def find_document(self, document_id: str) -> Document | None: ...
 
-    async def documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
+    async def list_documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
         """By address, without their chunks and texts."""
         ...
 

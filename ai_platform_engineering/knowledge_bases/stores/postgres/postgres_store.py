@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
-from ai_platform_engineering.knowledge_bases.stores.store import (
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
     DocumentVersion,
@@ -19,7 +19,7 @@ from ai_platform_engineering.knowledge_bases.stores.store import (
 from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed
 
 if TYPE_CHECKING:
-    from ai_platform_engineering.knowledge_bases.stores.postgres.tables import Connection, Pool
+    from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import Connection, Pool
 
 
 class PostgresStore:
@@ -32,12 +32,12 @@ class PostgresStore:
 
     async def open(self) -> None:
         try:
-            from ai_platform_engineering.knowledge_bases.stores.postgres import tables
+            from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_tables
         except ImportError:
             raise ConfigurationError(
                 "RAG_DATABASE_URL needs the extra `postgres`: pip install 'ai-platform-engineering[postgres]'."
             ) from None
-        self._pool = await tables.opened(self._address)
+        self._pool = await postgres_tables.open_pool(self._address)
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -45,7 +45,7 @@ class PostgresStore:
             await pool.close()
 
     @property
-    def writes(self) -> bool:
+    def is_writable(self) -> bool:
         """Every process may: the database keeps them apart."""
         return self._pool is not None
 
@@ -60,11 +60,11 @@ class PostgresStore:
                 (new.name, new.location, new.kind, new.title, json.dumps(dict(new.options)), new.refreshed),
             )
 
-    async def datasources(self) -> list[Datasource]:
-        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+    async def list_datasources(self) -> list[Datasource]:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
         async with self._writing() as db:
-            counts = await writes.counts(db)
+            counts = await postgres_writes.count_by_datasource(db)
             rows = await (await db.execute('SELECT * FROM datasources ORDER BY name COLLATE "C"')).fetchall()
         return [Datasource(**{**row, **counts.get(row["name"], {})}) for row in rows]
 
@@ -73,13 +73,13 @@ class PostgresStore:
             return await (await db.execute("SELECT 1 FROM documents LIMIT 1")).fetchone() is None
 
     async def remove_datasource(self, name: str) -> bool:
-        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
         async with self._writing() as db:
             ids = await (
                 await db.execute("SELECT document_id FROM documents WHERE datasource = %s", (name,))
             ).fetchall()
-            await writes.delete_documents(db, [row["document_id"] for row in ids])
+            await postgres_writes.delete_documents(db, [row["document_id"] for row in ids])
             known = (await db.execute("DELETE FROM datasources WHERE name = %s", (name,))).rowcount > 0
         return known or bool(ids)
 
@@ -96,7 +96,7 @@ class PostgresStore:
                 (*values, failed, job.problem, job.created, job.ended),
             )
 
-    async def jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
+    async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
         async with self._writing() as db:
             rows = await db.execute(
                 "SELECT * FROM jobs WHERE state IN ('waiting', 'running') OR NOT %s ORDER BY number DESC",
@@ -106,7 +106,7 @@ class PostgresStore:
 
     # --- documents
 
-    async def marks(self, datasource: str) -> dict[str, DocumentVersion]:
+    async def list_versions(self, datasource: str) -> dict[str, DocumentVersion]:
         async with self._writing() as db:
             rows = await db.execute(
                 "SELECT document_id, address, digest, mark FROM documents WHERE datasource = %s",
@@ -115,28 +115,28 @@ class PostgresStore:
             return {row["address"]: DocumentVersion(**row) for row in await rows.fetchall()}
 
     async def put_document(self, document: Document, mark: str = "") -> None:
-        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
         async with self._writing() as db:
-            await writes.put_document(db, document, mark)
+            await postgres_writes.put_document(db, document, mark)
 
-    async def touch(self, document_id: str, mark: str) -> None:
+    async def update_mark(self, document_id: str, mark: str) -> None:
         async with self._writing() as db:
             await db.execute("UPDATE documents SET mark = %s WHERE document_id = %s", (mark, document_id))
 
-    async def delete(self, document_ids: Collection[str]) -> None:
-        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+    async def delete_documents(self, document_ids: Collection[str]) -> None:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
         async with self._writing() as db:
-            await writes.delete_documents(db, document_ids)
+            await postgres_writes.delete_documents(db, document_ids)
 
     async def commit(self) -> None:
-        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
         async with self._writing() as db:
-            await writes.count_new(db)
+            await postgres_writes.count_new_chunks(db)
 
-    async def document(self, document_id: str) -> Document | None:
+    async def find_document(self, document_id: str) -> Document | None:
         async with self._writing() as db:
             row = await (
                 await db.execute("SELECT * FROM documents WHERE document_id = %s", (document_id,))
@@ -148,7 +148,7 @@ class PostgresStore:
             )
             return _document(row, row["text"], tuple(_chunk(chunk) for chunk in await chunks.fetchall()))
 
-    async def documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
+    async def list_documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
         async with self._writing() as db:
             rows = await db.execute(
                 "SELECT document_id, datasource, title, address, digest, link, kind, changed FROM documents "
@@ -160,22 +160,22 @@ class PostgresStore:
     # --- vectors and search
 
     async def list_chunks_without_vector(self, model: str, limit: int) -> list[ChunkRef]:
-        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
         async with self._writing() as db:
             floor = self._floors.get(model, 0)
-            found = await writes.without_vector(db, model, floor, limit)
+            found = await postgres_writes.select_chunks_without_vector(db, model, floor, limit)
             if not found and floor:  # another process may have stored lower numbers later
-                found = await writes.without_vector(db, model, 0, limit)
+                found = await postgres_writes.select_chunks_without_vector(db, model, 0, limit)
         self._floors[model] = found[0][0] - 1 if found else 0
         return [ref for _, ref in found]
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
-        from ai_platform_engineering.knowledge_bases.stores.postgres import writes
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
         if vectors:
             async with self._writing() as db:
-                await writes.put_vectors(db, model, vectors)
+                await postgres_writes.put_vectors(db, model, vectors)
 
     async def search(
         self,
@@ -188,7 +188,7 @@ class PostgresStore:
         limit: int = 10,
         mode: SearchMode = "hybrid",
     ) -> list[Hit]:
-        from ai_platform_engineering.knowledge_bases.stores.postgres.search import search
+        from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_search import search
 
         async with self._writing() as db:
             return await search(db, query, vector, model, datasources, filters or {}, limit, mode)

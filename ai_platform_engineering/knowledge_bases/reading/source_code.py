@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, Section
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
 from ai_platform_engineering.knowledge_bases.reading.languages import begins_definition
-from ai_platform_engineering.knowledge_bases.reading.text import one_line
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import to_single_line
 
 _LONG_CLASS = 60  # lines; a longer one is cut at its methods
 _COMMENT = re.compile(r"\s*(?:#(?!!)|//|/\*|\*|--|;|%|@|<!--)")  # @: annotations belong to what follows
@@ -23,7 +23,7 @@ _LONG_LINE = 2_000
 SectionStart = tuple[int, tuple[str, ...]]  # the line where a part begins, and its headings
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
+def parse(found: DetectedDocument) -> ParsedDocument:
     text = _spread(found.text, found.language)
     lines = text.split("\n")
     return ParsedDocument(
@@ -84,7 +84,7 @@ def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> 
 
 
 def _signature(line: str) -> str:
-    return one_line(line[:200]).rstrip(" {(:[=")[:120]
+    return to_single_line(line[:200]).rstrip(" {(:[=")[:120]
 
 
 def _manifests(lines: list[str], starts: list[SectionStart]) -> list[SectionStart]:

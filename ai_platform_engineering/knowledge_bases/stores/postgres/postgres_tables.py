@@ -45,7 +45,7 @@ _TABLES = (
 )
 
 
-async def opened(address: str) -> Pool:
+async def open_pool(address: str) -> Pool:
     """A pool of connections to a database that has the tables."""
     try:
         conninfo_to_dict(address)
@@ -75,7 +75,7 @@ async def opened(address: str) -> Pool:
     return pool
 
 
-async def vector_table(connection: Connection, model: str, dimensions: int) -> Identifier:
+async def ensure_vector_table(connection: Connection, model: str, dimensions: int) -> Identifier:
     """The table of a model's vectors, made when it is the first time; they all have the same length."""
     insert = (
         "INSERT INTO models(name, dimensions) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING RETURNING model"
@@ -83,7 +83,7 @@ async def vector_table(connection: Connection, model: str, dimensions: int) -> I
     row = await (await connection.execute(insert, (model, dimensions))).fetchone()
     if row is not None:
         await _make_vector_table(connection, row["model"], dimensions)
-    found = await known(connection, model)
+    found = await find_vector_table(connection, model)
     assert found is not None, "it was just inserted"
     table, before = found
     if before != dimensions:
@@ -94,7 +94,7 @@ async def vector_table(connection: Connection, model: str, dimensions: int) -> I
     return table
 
 
-async def known(connection: Connection, model: str) -> tuple[Identifier, int] | None:
+async def find_vector_table(connection: Connection, model: str) -> tuple[Identifier, int] | None:
     """The table of a model, and how long its vectors are."""
     row = await (
         await connection.execute("SELECT model, dimensions FROM models WHERE name = %s", (model,))
@@ -104,7 +104,7 @@ async def known(connection: Connection, model: str) -> tuple[Identifier, int] | 
     return None
 
 
-async def all_vector_tables(connection: Connection) -> list[Identifier]:
+async def list_vector_tables(connection: Connection) -> list[Identifier]:
     rows = await (await connection.execute("SELECT model FROM models ORDER BY model")).fetchall()
     return [_table(row["model"]) for row in rows]
 

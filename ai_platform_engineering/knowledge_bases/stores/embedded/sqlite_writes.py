@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
-from ai_platform_engineering.knowledge_bases.stores.embedded.reads import chunk_texts
-from ai_platform_engineering.knowledge_bases.stores.store import (
+from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import select_chunk_texts
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
     IngestJob,
-    embedded_text,
+    build_embedding_text,
 )
 from ai_platform_engineering.runtime.log.sqlite_database import microseconds
 
@@ -25,7 +25,7 @@ def begin(db: sqlite3.Connection) -> None:
         db.execute("BEGIN IMMEDIATE")
 
 
-def whole(db: sqlite3.Connection, work: Callable[[], T]) -> T:
+def run_in_savepoint(db: sqlite3.Connection, work: Callable[[], T]) -> T:
     """The work within the open transaction; an error of its own undoes the work alone."""
     begin(db)
     db.execute("SAVEPOINT work")
@@ -85,7 +85,7 @@ def put_document(db: sqlite3.Connection, new: Document, mark: str) -> tuple[int,
     chunks = [_put_chunk(db, number, new.text, chunk) for chunk in new.chunks]
     kept: set[int] = set()
     for chunk, row in zip(new.chunks, chunks, strict=True):
-        for vector in vectors.pop(embedded_text(new.title, chunk.headings, chunk.text), ()):
+        for vector in vectors.pop(build_embedding_text(new.title, chunk.headings, chunk.text), ()):
             db.execute("UPDATE vectors SET chunk = ? WHERE number = ?", (row, vector))
             kept.add(vector)
     lost = [vector for vector in gone if vector not in kept]
@@ -93,7 +93,7 @@ def put_document(db: sqlite3.Connection, new: Document, mark: str) -> tuple[int,
     return number, chunks, lost
 
 
-def touch(db: sqlite3.Connection, document_id: str, mark: str) -> None:
+def update_mark(db: sqlite3.Connection, document_id: str, mark: str) -> None:
     db.execute("UPDATE documents SET mark = ? WHERE document_id = ?", (mark, document_id))
 
 
@@ -162,7 +162,7 @@ def put_vectors(
     return model, new, old
 
 
-def everything_indexed(db: sqlite3.Connection) -> None:
+def mark_all_indexed(db: sqlite3.Connection) -> None:
     """The lexical index has what was written so far; what comes now is of the next generation."""
     db.execute("UPDATE state SET indexed = writing, writing = writing + 1")
     db.execute("DELETE FROM gone")
@@ -183,14 +183,16 @@ def _vectors_by_text(db: sqlite3.Connection, document_id: str) -> dict[str, Numb
     if db.execute("SELECT 1 FROM models LIMIT 1").fetchone() is None:
         return {}
     found: dict[str, Numbers] = {}
-    for ref, chunk in chunk_texts(db, "d.document_id = ?", document_id):
+    for ref, chunk in select_chunk_texts(db, "d.document_id = ?", document_id):
         rows = db.execute("SELECT number FROM vectors WHERE chunk = ?", (chunk,)).fetchall()
         found.setdefault(ref.text, [row[0] for row in rows])
     return found
 
 
 def _same_chunk(db: sqlite3.Connection, ref: ChunkRef) -> int | None:
-    for found, chunk in chunk_texts(db, "d.document_id = ? AND c.ordinal = ?", ref.document_id, ref.ordinal):
+    for found, chunk in select_chunk_texts(
+        db, "d.document_id = ? AND c.ordinal = ?", ref.document_id, ref.ordinal
+    ):
         if found.text == ref.text:
             return chunk
         return None

@@ -27,21 +27,21 @@ _CONTROLS = bytes(
 )  # backspace and escape stand in logs and manual pages
 
 
-def decoded(content: bytes, media_type: str) -> str:
+def decode_text(content: bytes, media_type: str) -> str:
     """The text: by its byte order mark, by what is declared, as UTF-8, else as Latin text. Raises Unreadable for what is no text."""
     for mark, encoding in _BOMS:
         if content.startswith(mark):
-            return clean(
+            return normalise_text(
                 content.removeprefix(mark if encoding == "utf-8" else b"").decode(encoding, "replace")
             )
     if _is_binary(content):
         raise UnreadableDocument("The document is not text.")
     for encoding in (*_declared(content, media_type), "utf-8", "cp1252"):
         try:
-            return clean(content.decode(encoding))
+            return normalise_text(content.decode(encoding))
         except (UnicodeDecodeError, LookupError):
             continue
-    return clean(content.decode("latin-1"))
+    return normalise_text(content.decode("latin-1"))
 
 
 def _is_binary(content: bytes) -> bool:
@@ -72,7 +72,7 @@ def _decodes_text(name: str) -> bool:
         return False
 
 
-def clean(text: str) -> str:
+def normalise_text(text: str) -> str:
     """Composed characters, plain line ends, nothing unseen, no spaces at line ends, no runs of blank lines."""
     text = _BREAKS.sub("\n", clean_text(text.replace("\x00", "")))
     if "\x1b" in text:
@@ -87,10 +87,10 @@ def clean(text: str) -> str:
     return text
 
 
-def one_line(text: str) -> str:
+def to_single_line(text: str) -> str:
     """For headings and titles."""
-    return " ".join(clean(text[: _LONGEST_LINE * 4]).split())[:_LONGEST_LINE]
+    return " ".join(normalise_text(text[: _LONGEST_LINE * 4]).split())[:_LONGEST_LINE]
 
 
-def paragraphs(text: str) -> list[str]:
+def split_paragraphs(text: str) -> list[str]:
     return [stripped for part in text.split("\n\n") if (stripped := part.strip("\n").rstrip())]

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from ai_platform_engineering.knowledge_bases.reading.limits import DEEPEST
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_DEPTH
 
 _Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every value is text: no tags, no merged keys
 
@@ -34,7 +34,7 @@ def _too_deep(text: str) -> bool:
         for event in yaml.parse(text, _Loader):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
+            if depth > MAX_DEPTH:
                 return True
     except (yaml.YAMLError, ValueError):
         return True

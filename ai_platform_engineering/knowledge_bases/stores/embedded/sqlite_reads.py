@@ -8,12 +8,12 @@ from typing import Any
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
-from ai_platform_engineering.knowledge_bases.stores.store import (
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
     DocumentVersion,
     IngestJob,
-    embedded_text,
+    build_embedding_text,
 )
 from ai_platform_engineering.runtime.log.sqlite_database import moment
 
@@ -41,7 +41,7 @@ class LexicalEntry:
     text: str
 
 
-def datasources(db: sqlite3.Connection) -> list[Datasource]:
+def select_datasources(db: sqlite3.Connection) -> list[Datasource]:
     documents = dict(_pairs(db, "SELECT datasource, count(*) FROM documents GROUP BY datasource"))
     chunks = dict(_pairs(db, f"SELECT d.datasource, count(*) FROM {_CHUNKS} GROUP BY d.datasource"))  # noqa: S608
     vectors = f"SELECT d.datasource, count(DISTINCT v.chunk) FROM {_VECTORS} GROUP BY d.datasource"  # noqa: S608
@@ -62,7 +62,7 @@ def datasources(db: sqlite3.Connection) -> list[Datasource]:
     ]
 
 
-def jobs(db: sqlite3.Connection, *, unfinished: bool) -> list[IngestJob]:
+def select_jobs(db: sqlite3.Connection, *, unfinished: bool) -> list[IngestJob]:
     only = "WHERE state IN ('waiting', 'running')" if unfinished else ""
     return [
         IngestJob(
@@ -83,14 +83,14 @@ def jobs(db: sqlite3.Connection, *, unfinished: bool) -> list[IngestJob]:
     ]
 
 
-def marks(db: sqlite3.Connection, datasource: str) -> dict[str, DocumentVersion]:
+def select_versions(db: sqlite3.Connection, datasource: str) -> dict[str, DocumentVersion]:
     rows = db.execute(
         "SELECT document_id, address, digest, mark FROM documents WHERE datasource = ?", (datasource,)
     )
     return {row["address"]: DocumentVersion(*row) for row in rows}
 
 
-def document(db: sqlite3.Connection, document_id: str) -> Document | None:
+def select_document(db: sqlite3.Connection, document_id: str) -> Document | None:
     row = db.execute("SELECT * FROM documents WHERE document_id = ?", (document_id,)).fetchone()
     if row is None:
         return None
@@ -98,7 +98,7 @@ def document(db: sqlite3.Connection, document_id: str) -> Document | None:
     return _document(row, row["text"], tuple(_chunk(chunk, row["text"]) for chunk in chunks))
 
 
-def documents(db: sqlite3.Connection, datasource: str, after: str, limit: int) -> list[Document]:
+def select_documents(db: sqlite3.Connection, datasource: str, after: str, limit: int) -> list[Document]:
     rows = db.execute(
         "SELECT document_id, datasource, title, address, digest, link, kind, changed FROM documents "
         "WHERE datasource = ? AND address > ? ORDER BY address LIMIT ?",
@@ -107,23 +107,25 @@ def documents(db: sqlite3.Connection, datasource: str, after: str, limit: int) -
     return [_document(row, "", ()) for row in rows]
 
 
-def chunk_texts(db: sqlite3.Connection, where: str, *values: Any) -> Iterator[tuple[ChunkRef, int]]:
+def select_chunk_texts(db: sqlite3.Connection, where: str, *values: Any) -> Iterator[tuple[ChunkRef, int]]:
     """Chunks with the text to embed, and their numbers. `where` is ours, never a user's."""
     query = f"SELECT c.number, c.ordinal, c.headings, d.document_id, d.title, {_TEXT} AS text FROM {_CHUNKS} WHERE {where}"  # noqa: S608
     for row in db.execute(query, values):
-        text = embedded_text(row["title"], json.loads(row["headings"]), row["text"])
+        text = build_embedding_text(row["title"], json.loads(row["headings"]), row["text"])
         yield ChunkRef(row["document_id"], row["ordinal"], text), row["number"]
 
 
-def without_vector(db: sqlite3.Connection, model: int, floor: int, limit: int) -> tuple[list[ChunkRef], int]:
+def select_chunks_without_vector(
+    db: sqlite3.Connection, model: int, floor: int, limit: int
+) -> tuple[list[ChunkRef], int]:
     """Those after the chunk `floor`, and the floor of the next call: no chunk up to it waits."""
     waiting = "c.number > ? AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.chunk = c.number AND v.model = ?) ORDER BY c.number LIMIT ?"
-    found = list(chunk_texts(db, waiting, floor, model, limit))
+    found = list(select_chunk_texts(db, waiting, floor, model, limit))
     last = db.execute("SELECT max(number) FROM chunks").fetchone()[0] or 0
     return [ref for ref, _ in found], found[0][1] - 1 if found else max(floor, last)
 
 
-def model(db: sqlite3.Connection, name: str) -> tuple[int, int] | None:
+def find_model(db: sqlite3.Connection, name: str) -> tuple[int, int] | None:
     """Its number and how long its vectors are."""
     row = db.execute("SELECT model, dimensions FROM models WHERE name = ?", (name,)).fetchone()
     if row:
@@ -131,7 +133,9 @@ def model(db: sqlite3.Connection, name: str) -> tuple[int, int] | None:
     return None
 
 
-def vectors_between(db: sqlite3.Connection, model: int, first: int, last: int) -> list[tuple[int, bytes]]:
+def select_vectors_between(
+    db: sqlite3.Connection, model: int, first: int, last: int
+) -> list[tuple[int, bytes]]:
     rows = db.execute(
         "SELECT number, vector FROM vectors WHERE number BETWEEN ? AND ? AND model = ? ORDER BY number",
         (first, last, model),
@@ -139,7 +143,7 @@ def vectors_between(db: sqlite3.Connection, model: int, first: int, last: int) -
     return [(row[0], row[1]) for row in rows]
 
 
-def last_vector(db: sqlite3.Connection) -> int:
+def find_last_vector_number(db: sqlite3.Connection) -> int:
     """The highest number that a vector has or had."""
     row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
     if row:
@@ -147,7 +151,7 @@ def last_vector(db: sqlite3.Connection) -> int:
     return 0
 
 
-def condition(datasources: Collection[str], filters: Mapping[str, str]) -> Condition | None:
+def build_condition(datasources: Collection[str], filters: Mapping[str, str]) -> Condition | None:
     """Which documents a search is about; None is all of them."""
     where, values = list[str](), list[str]()
     for name, value in filters.items():
@@ -165,18 +169,18 @@ def condition(datasources: Collection[str], filters: Mapping[str, str]) -> Condi
     return None
 
 
-def chosen(db: sqlite3.Connection, only: Condition) -> list[int]:
+def select_document_numbers(db: sqlite3.Connection, only: Condition) -> list[int]:
     """The numbers of the documents."""
     return [row[0] for row in db.execute(f"SELECT d.number FROM documents d WHERE {only[0]}", only[1])]  # noqa: S608
 
 
-def count(db: sqlite3.Connection, only: Condition, most: int) -> int:
+def count_chunks(db: sqlite3.Connection, only: Condition, most: int) -> int:
     """How many chunks a search is about, counted up to `most`."""
     query = f"SELECT count(*) FROM (SELECT 1 FROM {_CHUNKS} WHERE {only[0]} LIMIT ?)"  # noqa: S608
     return int(db.execute(query, (*only[1], most)).fetchone()[0])
 
 
-def chunks_of_vectors(
+def select_chunks_of_vectors(
     db: sqlite3.Connection, numbers: Sequence[int], only: Condition | None = None
 ) -> list[int]:
     """In the order of the vectors, without those that are gone or not asked for."""
@@ -186,23 +190,23 @@ def chunks_of_vectors(
     return [found[number] for number in numbers if number in found]
 
 
-def vectors_of(db: sqlite3.Connection, model: int, only: Condition) -> list[int]:
+def select_vector_numbers(db: sqlite3.Connection, model: int, only: Condition) -> list[int]:
     query = f"SELECT v.number FROM {_VECTORS} WHERE v.model = ? AND {only[0]}"  # noqa: S608
     return [row[0] for row in db.execute(query, (model, *only[1]))]
 
 
-def places(db: sqlite3.Connection, chunks: Collection[int]) -> dict[int, tuple[str, int]]:
+def select_chunk_locations(db: sqlite3.Connection, chunks: Collection[int]) -> dict[int, tuple[str, int]]:
     """Where the chunks stand that still exist."""
     query = f"SELECT c.number, d.document_id, c.ordinal FROM {_CHUNKS} WHERE c.number IN (SELECT value FROM json_each(?))"  # noqa: S608
     return {row[0]: (row[1], row[2]) for row in db.execute(query, (json.dumps(list(chunks)),))}
 
 
-def entries(number: int, chunks: Sequence[int], of: Document) -> Iterator[LexicalEntry]:
+def build_entries(number: int, chunks: Sequence[int], of: Document) -> Iterator[LexicalEntry]:
     for row, chunk in zip(chunks, of.chunks, strict=True):
         yield LexicalEntry(row, number, of.datasource, of.title, chunk.headings, chunk.text)
 
 
-def unindexed(db: sqlite3.Connection, generation: int) -> Iterator[tuple[int, list[LexicalEntry]]]:
+def select_unindexed(db: sqlite3.Connection, generation: int) -> Iterator[tuple[int, list[LexicalEntry]]]:
     """The documents after a generation, with what is looked for in them."""
     rows = db.execute(
         "SELECT number, document_id FROM documents WHERE generation > ? ORDER BY number", (generation,)
@@ -212,8 +216,8 @@ def unindexed(db: sqlite3.Connection, generation: int) -> Iterator[tuple[int, li
             row[0]
             for row in db.execute("SELECT number FROM chunks WHERE document = ? ORDER BY ordinal", (number,))
         ]
-        if found := document(db, document_id):
-            yield number, list(entries(number, chunks, found))
+        if found := select_document(db, document_id):
+            yield number, list(build_entries(number, chunks, found))
 
 
 def _document(row: sqlite3.Row, text: str, chunks: tuple[Chunk, ...]) -> Document:

@@ -9,16 +9,19 @@ from typing import Any
 from psycopg.sql import SQL, Composed
 
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
-from ai_platform_engineering.knowledge_bases.search.fusion import (
-    ENOUGH,
-    best,
-    candidates,
-    depth,
+from ai_platform_engineering.knowledge_bases.search.rank_fusion import (
+    MAX_COUNTED,
+    choose_depth,
+    count_candidates,
     fuse_rankings,
+    select_best,
 )
 from ai_platform_engineering.knowledge_bases.search.tokens import parse_query as words_of
-from ai_platform_engineering.knowledge_bases.stores.postgres.tables import Connection, known
-from ai_platform_engineering.knowledge_bases.stores.store import Hit, SearchMode, Vector
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Hit, SearchMode, Vector
+from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import (
+    Connection,
+    find_vector_table,
+)
 
 # Chunks that are ranked: reading them is what a search costs. Frequent words rank, and add no chunks once rarer ones gave enough.
 _RANKED = 2_000
@@ -29,11 +32,11 @@ _FILTERS = {
     "path": SQL("starts_with(d.address, %s)"),
 }
 
-Only = tuple[Composed | SQL, list[Any]]
+SqlCondition = tuple[Composed | SQL, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class QueryTerm:
     """A word of the question, and in how many chunks it is."""
 
     word: str
@@ -53,25 +56,25 @@ async def search(
     limit: int,
     mode: SearchMode,
 ) -> list[Hit]:
-    only, count = _only(datasources, filters), candidates(limit)
+    only, count = _only(datasources, filters), count_candidates(limit)
     total = await _total(connection, only if datasources or filters else None)
     rankings: list[list[int]] = []
     if mode != "vectors":
         rankings.append(await _worded(connection, query, only, count))
     if mode != "lexical" and vector is not None:
         rankings.append(await _nearest(connection, vector, model, only, count))
-    scores = fuse_rankings(rankings, depth(total))
+    scores = fuse_rankings(rankings, choose_depth(total))
     rows = await connection.execute(
         "SELECT c.number, d.document_id, c.ordinal FROM chunks c JOIN documents d ON d.number = c.document WHERE c.number = ANY(%s)",
         (list(scores),),
     )
-    return best(
+    return select_best(
         [Hit(row["document_id"], row["ordinal"], scores[row["number"]]) for row in await rows.fetchall()],
         limit,
     )
 
 
-def _only(datasources: Collection[str], filters: Mapping[str, str]) -> Only:
+def _only(datasources: Collection[str], filters: Mapping[str, str]) -> SqlCondition:
     conditions: list[SQL] = [SQL("true")]
     values: list[Any] = []
     for name, value in filters.items():
@@ -87,7 +90,7 @@ def _only(datasources: Collection[str], filters: Mapping[str, str]) -> Only:
     return SQL(" AND ").join(conditions), values
 
 
-async def _total(connection: Connection, only: Only | None) -> int:
+async def _total(connection: Connection, only: SqlCondition | None) -> int:
     if only is None:
         row = await (await connection.execute("SELECT chunks FROM totals")).fetchone()
     else:
@@ -96,7 +99,7 @@ async def _total(connection: Connection, only: Only | None) -> int:
         ).format(only[0])
         row = await (
             await connection.execute(
-                SQL("SELECT count(*) AS chunks FROM ({}) f").format(chunks), (*only[1], ENOUGH)
+                SQL("SELECT count(*) AS chunks FROM ({}) f").format(chunks), (*only[1], MAX_COUNTED)
             )
         ).fetchone()
     if row:
@@ -104,7 +107,7 @@ async def _total(connection: Connection, only: Only | None) -> int:
     return 0
 
 
-async def _worded(connection: Connection, query: str, only: Only, count: int) -> list[int]:
+async def _worded(connection: Connection, query: str, only: SqlCondition, count: int) -> list[int]:
     terms = await _terms(connection, query)
     if not terms:
         return []
@@ -121,7 +124,7 @@ async def _worded(connection: Connection, query: str, only: Only, count: int) ->
     return [row["number"] for row in await found.fetchall()]
 
 
-async def _terms(connection: Connection, query: str) -> list[Term]:
+async def _terms(connection: Connection, query: str) -> list[QueryTerm]:
     """Rarest first; a word that no chunk has is none."""
     words, identifiers = words_of(query)
     found = await connection.execute(
@@ -129,10 +132,10 @@ async def _terms(connection: Connection, query: str) -> list[Term]:
         "JOIN lexemes l ON l.word = q.lexeme WHERE l.chunks > 0 ORDER BY l.chunks, l.word",
         (" ".join(words), " ".join(identifiers)),
     )
-    return [Term(row["word"], row["chunks"]) for row in await found.fetchall()]
+    return [QueryTerm(row["word"], row["chunks"]) for row in await found.fetchall()]
 
 
-def _looked_for(terms: Sequence[Term]) -> str:
+def _looked_for(terms: Sequence[QueryTerm]) -> str:
     """Any of the rarest words that together are in few enough chunks; where one alone is in too many, two of three."""
     if terms[0].chunks > _RANKED and len(terms) > 1:
         first, second, *others = (_quoted(term) for term in terms[:3])
@@ -152,12 +155,14 @@ def _looked_for(terms: Sequence[Term]) -> str:
     return " | ".join(map(_quoted, chosen))
 
 
-def _quoted(term: Term) -> str:
+def _quoted(term: QueryTerm) -> str:
     return "'" + term.word.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-async def _nearest(connection: Connection, vector: Vector, model: str, only: Only, count: int) -> list[int]:
-    found = await known(connection, model)
+async def _nearest(
+    connection: Connection, vector: Vector, model: str, only: SqlCondition, count: int
+) -> list[int]:
+    found = await find_vector_table(connection, model)
     if found is None:
         return []
     table, dimensions = found
@@ -174,11 +179,11 @@ async def _nearest(connection: Connection, vector: Vector, model: str, only: Onl
             "SELECT v.chunk, v.vector <=> %s::halfvec AS distance FROM {} v JOIN chunks c ON c.number = v.chunk "
             "JOIN documents d ON d.number = c.document WHERE {} ORDER BY distance LIMIT %s"
         ).format(table, only[0]),
-        (as_text(vector), *only[1], count),
+        (format_vector(vector), *only[1], count),
     )
     ranked = sorted(await rows.fetchall(), key=lambda row: (row["distance"], row["chunk"]))
     return [row["chunk"] for row in ranked]
 
 
-def as_text(vector: Vector) -> str:
+def format_vector(vector: Vector) -> str:
     return json.dumps([float(number) for number in vector])

@@ -7,15 +7,19 @@ from typing import Any
 from psycopg.sql import SQL
 
 from ai_platform_engineering.knowledge_bases.documents import Document
-from ai_platform_engineering.knowledge_bases.search.tokens import names, parts
-from ai_platform_engineering.knowledge_bases.stores.postgres.search import as_text
-from ai_platform_engineering.knowledge_bases.stores.postgres.tables import (
-    Connection,
-    all_vector_tables,
-    known,
-    vector_table,
+from ai_platform_engineering.knowledge_bases.search.tokens import extract_identifiers, split_camel_case
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
+    ChunkRef,
+    Vector,
+    build_embedding_text,
 )
-from ai_platform_engineering.knowledge_bases.stores.store import ChunkRef, Vector, embedded_text
+from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_search import format_vector
+from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import (
+    Connection,
+    ensure_vector_table,
+    find_vector_table,
+    list_vector_tables,
+)
 
 _INSERT = (
     "INSERT INTO chunks(document, ordinal, headings, start, stop, text, words) VALUES (%s, %s, %s, %s, %s, %s, "
@@ -66,7 +70,7 @@ async def delete_documents(db: Connection, document_ids: Collection[str]) -> Non
     await db.execute("DELETE FROM documents WHERE document_id = ANY(%s)", (ids,))
 
 
-async def count_new(db: Connection) -> None:
+async def count_new_chunks(db: Connection) -> None:
     """The words of new chunks are known from now on."""
     gone = await (await db.execute("DELETE FROM uncounted RETURNING chunk")).fetchall()
     if chunks := [row["chunk"] for row in gone]:
@@ -74,9 +78,9 @@ async def count_new(db: Connection) -> None:
         await db.execute("UPDATE totals SET chunks = chunks + %s", (len(chunks),))
 
 
-async def counts(db: Connection) -> dict[str, dict[str, int]]:
+async def count_by_datasource(db: Connection) -> dict[str, dict[str, int]]:
     """By datasource: documents, chunks, and those that have a vector."""
-    tables = [SQL("SELECT chunk FROM {}").format(table) for table in await all_vector_tables(db)]
+    tables = [SQL("SELECT chunk FROM {}").format(table) for table in await list_vector_tables(db)]
     vectors = SQL(" UNION ").join([SQL("SELECT NULL::bigint AS chunk").format(), *tables])
     rows = await db.execute(
         SQL(
@@ -87,9 +91,11 @@ async def counts(db: Connection) -> dict[str, dict[str, int]]:
     return {row.pop("datasource"): row for row in await rows.fetchall()}
 
 
-async def without_vector(db: Connection, model: str, floor: int, limit: int) -> list[tuple[int, ChunkRef]]:
+async def select_chunks_without_vector(
+    db: Connection, model: str, floor: int, limit: int
+) -> list[tuple[int, ChunkRef]]:
     """By number, those after the chunk `floor`."""
-    found = await known(db, model)
+    found = await find_vector_table(db, model)
     missing = (
         SQL("true")
         if found is None
@@ -107,7 +113,7 @@ async def without_vector(db: Connection, model: str, floor: int, limit: int) -> 
 
 async def put_vectors(db: Connection, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
     """A chunk that has gone or changed meanwhile gets none."""
-    table = await vector_table(db, model, len(vectors[0][1]))
+    table = await ensure_vector_table(db, model, len(vectors[0][1]))
     rows = await db.execute(
         "SELECT c.number, c.ordinal, c.headings, c.text, d.document_id, d.title FROM unnest(%s::text[], %s::integer[]) w(id, place) "
         "JOIN documents d ON d.document_id = w.id JOIN chunks c ON c.document = d.number AND c.ordinal = w.place FOR SHARE OF c",
@@ -119,7 +125,7 @@ async def put_vectors(db: Connection, model: str, vectors: Sequence[tuple[ChunkR
             SQL(
                 "INSERT INTO {} VALUES (%s, %s::halfvec) ON CONFLICT (chunk) DO UPDATE SET vector = excluded.vector"
             ).format(table),
-            [(numbers[ref], as_text(vector)) for ref, vector in vectors if ref in numbers],
+            [(numbers[ref], format_vector(vector)) for ref, vector in vectors if ref in numbers],
         )
 
 
@@ -129,7 +135,12 @@ async def _put_chunks(db: Connection, document: int, new: Document) -> list[tupl
     for chunk in new.chunks:
         above = " ".join(one for one in chunk.headings if one != new.title)
         whole = f"{new.title} {above}\n{chunk.text}"
-        looked_for = (new.title, above, f"{chunk.text}\n{parts(whole)}", names(whole))
+        looked_for = (
+            new.title,
+            above,
+            f"{chunk.text}\n{split_camel_case(whole)}",
+            extract_identifiers(whole),
+        )
         values = (
             document,
             chunk.ordinal,
@@ -140,7 +151,7 @@ async def _put_chunks(db: Connection, document: int, new: Document) -> list[tupl
         )
         row = await (await db.execute(_INSERT, (*values, *looked_for))).fetchone()
         assert row is not None, "an insert gives its row"
-        added.append((row["number"], embedded_text(new.title, chunk.headings, chunk.text)))
+        added.append((row["number"], build_embedding_text(new.title, chunk.headings, chunk.text)))
     await db.execute("INSERT INTO uncounted SELECT unnest(%s::bigint[])", ([number for number, _ in added],))
     return added
 
@@ -153,7 +164,7 @@ async def _keep_vectors(
     moved = [(number, by_text.pop(text)) for number, text in old if text in by_text]
     if not moved:
         return
-    for table in await all_vector_tables(db):
+    for table in await list_vector_tables(db):
         await db.execute(
             SQL(
                 "UPDATE {} v SET chunk = m.new FROM unnest(%s::bigint[], %s::bigint[]) m(old, new) WHERE v.chunk = m.old"
@@ -185,5 +196,5 @@ async def _embedded(db: Connection, document_id: str) -> list[tuple[int, str]]:
 
 def _ref(row: dict[str, Any]) -> ChunkRef:
     return ChunkRef(
-        row["document_id"], row["ordinal"], embedded_text(row["title"], row["headings"], row["text"])
+        row["document_id"], row["ordinal"], build_embedding_text(row["title"], row["headings"], row["text"])
     )
