@@ -12,7 +12,6 @@ from ai_platform_engineering.knowledge_bases.indexing.chunking import (
     TARGET_WORDS,
     chunk_document,
     count_words,
-    join_heading_path,
 )
 
 
@@ -173,11 +172,6 @@ def test_words_are_counted_as_a_model_reads_them() -> None:
     assert count_words("two words") == 2
     assert count_words("漢字漢字") == 2
     assert count_words("x" * 240) == 10
-
-
-def test_the_way_to_a_chunk_says_nothing_twice() -> None:
-    assert join_heading_path("Guide", ("Guide", "Start")) == "Guide > Start"
-    assert join_heading_path("", ()) == ""
 
 
 def test_no_sections_are_no_chunks() -> None:

@@ -465,7 +465,7 @@ async def test_a_folder_and_a_file_of_a_repository(tmp_path: Path) -> None:
 
 async def test_a_web_site_is_crawled(tmp_path: Path) -> None:
     async with serve_site({"/": Page('<a href="/a">a</a>'), "/a": Page("a", "text/plain")}) as served:
-        source = create_source(f"{served.url}/", around(tmp_path), bounds=CrawlLimits(depth=1))
+        source = create_source(f"{served.url}/", around(tmp_path), limits=CrawlLimits(depth=1))
         assert (source.kind, source.location, await source.count()) == ("web", f"{served.url}/", None)
         first = await told(source)
         assert set(first.found) == {f"{served.url}/", f"{served.url}/a"}

@@ -1,4 +1,4 @@
-"""A search in the embedded knowledge base."""
+"""Search in the embedded store: a lexical and a vector ranking, fused."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,13 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Hit, 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.embedded.lexical_index import LexicalIndex
 
-_WIDER = 4  # times as many candidates when some will not be asked for
+_FILTERED_FACTOR = 4  # times as many nearest vectors when a filter will drop some
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
+    """The arguments of one search."""
+
     query: str
     vector: Vector | None
     model: str
@@ -35,48 +37,62 @@ class SearchRequest:
 
 
 def search(
-    db: sqlite3.Connection, lexical: "LexicalIndex", graphs: VectorIndexes, asked: SearchRequest
+    db: sqlite3.Connection, lexical: "LexicalIndex", vector_indexes: VectorIndexes, request: SearchRequest
 ) -> list[Hit]:
-    only = sqlite_reads.build_condition(asked.datasources, asked.filters)
+    """The best chunks, best first."""
+    condition = sqlite_reads.build_condition(request.datasources, request.filters)
     rankings: list[list[int]] = []
-    if asked.mode != "vectors":
-        rankings.append(_worded(db, lexical, asked, only))
-    if asked.mode != "lexical":
-        rankings.append(_nearest(db, graphs, asked, only))
-    searched = lexical.size if only is None else sqlite_reads.count_chunks(db, only, MAX_COUNTED)
-    scores = fuse_rankings(rankings, choose_depth(searched))
-    places = sqlite_reads.select_chunk_locations(db, scores)
-    return select_best(
-        (Hit(*places[chunk], score) for chunk, score in scores.items() if chunk in places), asked.limit
-    )
+    if request.mode != "vectors":
+        rankings.append(_rank_by_words(db, lexical, request, condition))
+    if request.mode != "lexical":
+        rankings.append(_rank_by_vector(db, vector_indexes, request, condition))
+    if condition is None:
+        chunk_count = lexical.size
+    else:
+        chunk_count = sqlite_reads.count_chunks(db, condition, MAX_COUNTED)
+    scores = fuse_rankings(rankings, choose_depth(chunk_count))
+    locations = sqlite_reads.select_chunk_locations(db, scores)
+    hits = [Hit(*location, scores[chunk]) for chunk, location in locations.items()]
+    return select_best(hits, request.limit)
 
 
-def _worded(
-    db: sqlite3.Connection, lexical: "LexicalIndex", asked: SearchRequest, only: sqlite_reads.Condition | None
+def _rank_by_words(
+    db: sqlite3.Connection,
+    lexical: "LexicalIndex",
+    request: SearchRequest,
+    condition: sqlite_reads.Condition | None,
 ) -> list[int]:
-    documents = sqlite_reads.select_document_numbers(db, only) if only and asked.filters else None
+    documents = None
+    if condition is not None and request.filters:  # datasources alone are in the lexical index
+        documents = sqlite_reads.select_document_numbers(db, condition)
     return lexical.search(
-        asked.query, count_candidates(asked.limit), datasources=asked.datasources, documents=documents
+        request.query, count_candidates(request.limit), datasources=request.datasources, documents=documents
     )
 
 
-def _nearest(
-    db: sqlite3.Connection, graphs: VectorIndexes, asked: SearchRequest, only: sqlite_reads.Condition | None
+def _rank_by_vector(
+    db: sqlite3.Connection,
+    vector_indexes: VectorIndexes,
+    request: SearchRequest,
+    condition: sqlite_reads.Condition | None,
 ) -> list[int]:
-    known = sqlite_reads.find_model(db, asked.model)
-    if known is None or asked.vector is None:
+    model_row = sqlite_reads.find_model(db, request.model)
+    vector = request.vector
+    if model_row is None or vector is None:
         return []
-    model, dimensions = known
-    if len(asked.vector) != dimensions:
+    model, dimensions = model_row
+    if len(vector) != dimensions:
         raise ConfigurationError(
-            f"The vectors of {asked.model} have {dimensions} numbers, and the question's has {len(asked.vector)}."
+            f"The vectors of {request.model} have {dimensions} numbers, and the question's has {len(vector)}."
         )
-    graph, count = graphs.get_index(db, model, dimensions), count_candidates(asked.limit)
-    if only is None:
-        return sqlite_reads.select_chunks_of_vectors(db, graph.search(asked.vector, count))
-    found = sqlite_reads.select_chunks_of_vectors(db, graph.search(asked.vector, _WIDER * count), only)
-    if len(found) < count and len(graph) > _WIDER * count:
-        found = sqlite_reads.select_chunks_of_vectors(
-            db, graph.search_among(asked.vector, sqlite_reads.select_vector_numbers(db, model, only), count)
-        )
-    return found[:count]
+    index = vector_indexes.get_index(db, model, dimensions)
+    limit = count_candidates(request.limit)
+    if condition is None:
+        return sqlite_reads.select_chunks_of_vectors(db, index.search(vector, limit))
+    nearest = index.search(vector, _FILTERED_FACTOR * limit)
+    chunks = sqlite_reads.select_chunks_of_vectors(db, nearest, condition)
+    if len(chunks) < limit and len(index) > _FILTERED_FACTOR * limit:
+        # The filter left too few: compare with every vector that it allows.
+        allowed = sqlite_reads.select_vector_numbers(db, model, condition)
+        chunks = sqlite_reads.select_chunks_of_vectors(db, index.search_among(vector, allowed, limit))
+    return chunks[:limit]

@@ -1,9 +1,10 @@
-"""What is read from the tables of the embedded knowledge base."""
+"""Queries on the SQLite tables of the embedded store."""
 
 import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from ai_platform_engineering.core.errors import Refused
@@ -31,7 +32,7 @@ _VECTORS = "vectors v JOIN chunks c ON c.number = v.chunk JOIN documents d ON d.
 
 @dataclass(frozen=True, slots=True)
 class LexicalEntry:
-    """A chunk as it is looked for."""
+    """A chunk as the lexical index has it."""
 
     chunk: int
     document: int
@@ -42,48 +43,60 @@ class LexicalEntry:
 
 
 def select_datasources(db: sqlite3.Connection) -> list[Datasource]:
-    documents = dict(_pairs(db, "SELECT datasource, count(*) FROM documents GROUP BY datasource"))
-    chunks = dict(_pairs(db, f"SELECT d.datasource, count(*) FROM {_CHUNKS} GROUP BY d.datasource"))  # noqa: S608
-    vectors = f"SELECT d.datasource, count(DISTINCT v.chunk) FROM {_VECTORS} GROUP BY d.datasource"  # noqa: S608
-    embedded = dict(_pairs(db, vectors))
-    return [
-        Datasource(
-            row["name"],
-            row["location"],
-            row["kind"],
-            row["title"],
-            json.loads(row["options"]),
-            documents.get(row["name"], 0),
-            chunks.get(row["name"], 0),
-            embedded.get(row["name"], 0),
-            row["refreshed"] and moment(row["refreshed"]),
+    """All datasources by name, with their counts."""
+    document_counts = _count_by_datasource(db, "count(*)", "documents d")
+    chunk_counts = _count_by_datasource(db, "count(*)", _CHUNKS)
+    embedded_counts = _count_by_datasource(db, "count(DISTINCT v.chunk)", _VECTORS)
+    datasources: list[Datasource] = []
+    for row in db.execute("SELECT * FROM datasources ORDER BY name"):
+        name = row["name"]
+        datasource = Datasource(
+            name=name,
+            location=row["location"],
+            kind=row["kind"],
+            title=row["title"],
+            options=json.loads(row["options"]),
+            documents=document_counts.get(name, 0),
+            chunks=chunk_counts.get(name, 0),
+            embedded=embedded_counts.get(name, 0),
+            refreshed=_read_time(row["refreshed"]),
         )
-        for row in db.execute("SELECT * FROM datasources ORDER BY name")
-    ]
+        datasources.append(datasource)
+    return datasources
+
+
+def _count_by_datasource(db: sqlite3.Connection, count: str, tables: str) -> dict[str, int]:
+    rows = db.execute(f"SELECT d.datasource, {count} FROM {tables} GROUP BY d.datasource")  # noqa: S608
+    return {row[0]: row[1] for row in rows}
 
 
 def select_jobs(db: sqlite3.Connection, *, unfinished: bool) -> list[IngestJob]:
-    only = "WHERE state IN ('waiting', 'running')" if unfinished else ""
-    return [
-        IngestJob(
-            *(
-                row["job_id"],
-                row["datasource"],
-                row["state"],
-                row["total"],
-                row["done"],
-                row["skipped"],
-                row["removed"],
-            ),
-            tuple((address, why) for address, why in json.loads(row["failed"])),
-            row["problem"],
-            *(row[name] and moment(row[name]) for name in ("created", "ended")),
-        )
-        for row in db.execute(f"SELECT * FROM jobs {only} ORDER BY number DESC")  # noqa: S608
-    ]
+    """Jobs, newest first."""
+    where = ""
+    if unfinished:
+        where = "WHERE state IN ('waiting', 'running')"
+    rows = db.execute(f"SELECT * FROM jobs {where} ORDER BY number DESC")  # noqa: S608
+    return [_read_job(row) for row in rows]
+
+
+def _read_job(row: sqlite3.Row) -> IngestJob:
+    return IngestJob(
+        job_id=row["job_id"],
+        datasource=row["datasource"],
+        state=row["state"],
+        total=row["total"],
+        done=row["done"],
+        skipped=row["skipped"],
+        removed=row["removed"],
+        failed=tuple((address, reason) for address, reason in json.loads(row["failed"])),
+        problem=row["problem"],
+        created=_read_time(row["created"]),
+        ended=_read_time(row["ended"]),
+    )
 
 
 def select_versions(db: sqlite3.Connection, datasource: str) -> dict[str, DocumentVersion]:
+    """By address."""
     rows = db.execute(
         "SELECT document_id, address, digest, mark FROM documents WHERE datasource = ?", (datasource,)
     )
@@ -94,43 +107,55 @@ def select_document(db: sqlite3.Connection, document_id: str) -> Document | None
     row = db.execute("SELECT * FROM documents WHERE document_id = ?", (document_id,)).fetchone()
     if row is None:
         return None
+    text = row["text"]
     chunks = db.execute("SELECT * FROM chunks WHERE document = ? ORDER BY ordinal", (row["number"],))
-    return _document(row, row["text"], tuple(_chunk(chunk, row["text"]) for chunk in chunks))
+    return _read_document(row, text, tuple(_read_chunk(chunk, text) for chunk in chunks))
 
 
 def select_documents(db: sqlite3.Connection, datasource: str, after: str, limit: int) -> list[Document]:
+    """Documents by address, without their texts and chunks."""
     rows = db.execute(
         "SELECT document_id, datasource, title, address, digest, link, kind, changed FROM documents "
         "WHERE datasource = ? AND address > ? ORDER BY address LIMIT ?",
         (datasource, after, limit),
     )
-    return [_document(row, "", ()) for row in rows]
+    return [_read_document(row, "", ()) for row in rows]
 
 
 def select_chunk_texts(db: sqlite3.Connection, where: str, *values: Any) -> Iterator[tuple[ChunkRef, int]]:
-    """Chunks with the text to embed, and their numbers. `where` is ours, never a user's."""
-    query = f"SELECT c.number, c.ordinal, c.headings, d.document_id, d.title, {_TEXT} AS text FROM {_CHUNKS} WHERE {where}"  # noqa: S608
+    """Chunks with the text to embed, and their numbers. `where` is SQL of ours, never a user's."""
+    columns = f"c.number, c.ordinal, c.headings, d.document_id, d.title, {_TEXT} AS text"
+    query = f"SELECT {columns} FROM {_CHUNKS} WHERE {where}"  # noqa: S608
     for row in db.execute(query, values):
         text = build_embedding_text(row["title"], json.loads(row["headings"]), row["text"])
         yield ChunkRef(row["document_id"], row["ordinal"], text), row["number"]
 
 
 def select_chunks_without_vector(
-    db: sqlite3.Connection, model: int, floor: int, limit: int
+    db: sqlite3.Connection, model: int, after: int, limit: int
 ) -> tuple[list[ChunkRef], int]:
-    """Those after the chunk `floor`, and the floor of the next call: no chunk up to it waits."""
-    waiting = "c.number > ? AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.chunk = c.number AND v.model = ?) ORDER BY c.number LIMIT ?"
-    found = list(select_chunk_texts(db, waiting, floor, model, limit))
+    """Chunks with a higher number than `after`, and the `after` of the next call: no chunk up to it needs a vector."""
+    where = (
+        "c.number > ? AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.chunk = c.number AND v.model = ?) "
+        "ORDER BY c.number LIMIT ?"
+    )
+    refs: list[ChunkRef] = []
+    numbers: list[int] = []
+    for ref, number in select_chunk_texts(db, where, after, model, limit):
+        refs.append(ref)
+        numbers.append(number)
+    if numbers:
+        return refs, numbers[0] - 1
     last = db.execute("SELECT max(number) FROM chunks").fetchone()[0] or 0
-    return [ref for ref, _ in found], found[0][1] - 1 if found else max(floor, last)
+    return refs, max(after, last)
 
 
 def find_model(db: sqlite3.Connection, name: str) -> tuple[int, int] | None:
-    """Its number and how long its vectors are."""
+    """The number of an embedding model, and the dimensions of its vectors."""
     row = db.execute("SELECT model, dimensions FROM models WHERE name = ?", (name,)).fetchone()
-    if row:
-        return (row[0], row[1])
-    return None
+    if row is None:
+        return None
+    return row[0], row[1]
 
 
 def select_vectors_between(
@@ -146,99 +171,138 @@ def select_vectors_between(
 def find_last_vector_number(db: sqlite3.Connection) -> int:
     """The highest number that a vector has or had."""
     row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
-    if row:
-        return int(row[0])
-    return 0
+    if row is None:
+        return 0
+    return int(row[0])
 
 
 def build_condition(datasources: Collection[str], filters: Mapping[str, str]) -> Condition | None:
-    """Which documents a search is about; None is all of them."""
-    where, values = list[str](), list[str]()
+    """SQL for the documents that a search is about; None is all of them."""
+    clauses: list[str] = []
+    values: list[str] = []
     for name, value in filters.items():
         if name not in _FILTERS:
             raise Refused(
                 f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address begins)."
             )
-        where.append(_FILTERS[name])
+        clauses.append(_FILTERS[name])
         values.append(value)
     if datasources:
-        where.append("d.datasource IN (SELECT value FROM json_each(?))")
+        clauses.append("d.datasource IN (SELECT value FROM json_each(?))")
         values.append(json.dumps(sorted(datasources)))
-    if where:
-        return (" AND ".join(where), values)
-    return None
+    if not clauses:
+        return None
+    return " AND ".join(clauses), values
 
 
-def select_document_numbers(db: sqlite3.Connection, only: Condition) -> list[int]:
-    """The numbers of the documents."""
-    return [row[0] for row in db.execute(f"SELECT d.number FROM documents d WHERE {only[0]}", only[1])]  # noqa: S608
+def select_document_numbers(db: sqlite3.Connection, condition: Condition) -> list[int]:
+    where, values = condition
+    return _select_numbers(db, f"SELECT d.number FROM documents d WHERE {where}", *values)  # noqa: S608
 
 
-def count_chunks(db: sqlite3.Connection, only: Condition, most: int) -> int:
+def count_chunks(db: sqlite3.Connection, condition: Condition, most: int) -> int:
     """How many chunks a search is about, counted up to `most`."""
-    query = f"SELECT count(*) FROM (SELECT 1 FROM {_CHUNKS} WHERE {only[0]} LIMIT ?)"  # noqa: S608
-    return int(db.execute(query, (*only[1], most)).fetchone()[0])
+    where, values = condition
+    query = f"SELECT count(*) FROM (SELECT 1 FROM {_CHUNKS} WHERE {where} LIMIT ?)"  # noqa: S608
+    return int(db.execute(query, (*values, most)).fetchone()[0])
+
+
+def count_all_chunks(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT count(*) FROM chunks").fetchone()[0])
 
 
 def select_chunks_of_vectors(
-    db: sqlite3.Connection, numbers: Sequence[int], only: Condition | None = None
+    db: sqlite3.Connection, numbers: Sequence[int], condition: Condition | None = None
 ) -> list[int]:
-    """In the order of the vectors, without those that are gone or not asked for."""
-    where, values = only or ("1", [])
-    query = f"SELECT v.number, v.chunk FROM {_VECTORS} WHERE v.number IN (SELECT value FROM json_each(?)) AND {where}"  # noqa: S608
-    found = {row[0]: row[1] for row in db.execute(query, (json.dumps(list(numbers)), *values))}
-    return [found[number] for number in numbers if number in found]
+    """The chunks in the order of the vectors, without those that were deleted or do not meet the condition."""
+    where, values = condition or ("1", [])
+    rows = db.execute(
+        f"SELECT v.number, v.chunk FROM {_VECTORS} "  # noqa: S608
+        f"WHERE v.number IN (SELECT value FROM json_each(?)) AND {where}",
+        (json.dumps(list(numbers)), *values),
+    )
+    chunk_by_vector = {row[0]: row[1] for row in rows}
+    return [chunk_by_vector[number] for number in numbers if number in chunk_by_vector]
 
 
-def select_vector_numbers(db: sqlite3.Connection, model: int, only: Condition) -> list[int]:
-    query = f"SELECT v.number FROM {_VECTORS} WHERE v.model = ? AND {only[0]}"  # noqa: S608
-    return [row[0] for row in db.execute(query, (model, *only[1]))]
+def select_vector_numbers(db: sqlite3.Connection, model: int, condition: Condition) -> list[int]:
+    where, values = condition
+    query = f"SELECT v.number FROM {_VECTORS} WHERE v.model = ? AND {where}"  # noqa: S608
+    return _select_numbers(db, query, model, *values)
 
 
 def select_chunk_locations(db: sqlite3.Connection, chunks: Collection[int]) -> dict[int, tuple[str, int]]:
-    """Where the chunks stand that still exist."""
-    query = f"SELECT c.number, d.document_id, c.ordinal FROM {_CHUNKS} WHERE c.number IN (SELECT value FROM json_each(?))"  # noqa: S608
-    return {row[0]: (row[1], row[2]) for row in db.execute(query, (json.dumps(list(chunks)),))}
+    """The document id and ordinal of each chunk that still exists."""
+    rows = db.execute(
+        f"SELECT c.number, d.document_id, c.ordinal FROM {_CHUNKS} "  # noqa: S608
+        "WHERE c.number IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(chunks)),),
+    )
+    return {row[0]: (row[1], row[2]) for row in rows}
 
 
-def build_entries(number: int, chunks: Sequence[int], of: Document) -> Iterator[LexicalEntry]:
-    for row, chunk in zip(chunks, of.chunks, strict=True):
-        yield LexicalEntry(row, number, of.datasource, of.title, chunk.headings, chunk.text)
+def build_entries(number: int, chunk_numbers: Sequence[int], document: Document) -> Iterator[LexicalEntry]:
+    """The entries of a document's chunks; `number` is the document's."""
+    for chunk_number, chunk in zip(chunk_numbers, document.chunks, strict=True):
+        yield LexicalEntry(
+            chunk_number, number, document.datasource, document.title, chunk.headings, chunk.text
+        )
+
+
+def find_indexed_generation(db: sqlite3.Connection) -> int:
+    """Documents up to this generation are in the lexical index."""
+    return int(db.execute("SELECT indexed FROM state").fetchone()[0])
+
+
+def has_unindexed(db: sqlite3.Connection) -> bool:
+    """Whether the lexical index lacks a document, or has one that was deleted."""
+    row = db.execute(
+        "SELECT EXISTS (SELECT 1 FROM gone) "
+        "OR EXISTS (SELECT 1 FROM documents, state WHERE generation > indexed)"
+    ).fetchone()
+    return bool(row[0])
 
 
 def select_unindexed(db: sqlite3.Connection, generation: int) -> Iterator[tuple[int, list[LexicalEntry]]]:
-    """The documents after a generation, with what is looked for in them."""
+    """The numbers of the documents after a generation, each with its entries."""
     rows = db.execute(
         "SELECT number, document_id FROM documents WHERE generation > ? ORDER BY number", (generation,)
     ).fetchall()
     for number, document_id in rows:
-        chunks = [
-            row[0]
-            for row in db.execute("SELECT number FROM chunks WHERE document = ? ORDER BY ordinal", (number,))
-        ]
-        if found := select_document(db, document_id):
-            yield number, list(build_entries(number, chunks, found))
+        query = "SELECT number FROM chunks WHERE document = ? ORDER BY ordinal"
+        chunk_numbers = _select_numbers(db, query, number)
+        document = select_document(db, document_id)
+        if document is not None:
+            yield number, list(build_entries(number, chunk_numbers, document))
 
 
-def _document(row: sqlite3.Row, text: str, chunks: tuple[Chunk, ...]) -> Document:
-    changed = row["changed"] and moment(row["changed"])
-    named = (
-        row["document_id"],
-        row["datasource"],
-        row["title"],
-        row["address"],
-        text,
-        row["digest"],
-        row["link"],
-        row["kind"],
+def _select_numbers(db: sqlite3.Connection, query: str, *values: Any) -> list[int]:
+    return [row[0] for row in db.execute(query, values)]
+
+
+def _read_document(row: sqlite3.Row, text: str, chunks: tuple[Chunk, ...]) -> Document:
+    return Document(
+        document_id=row["document_id"],
+        datasource=row["datasource"],
+        title=row["title"],
+        address=row["address"],
+        text=text,
+        digest=row["digest"],
+        link=row["link"],
+        kind=row["kind"],
+        changed=_read_time(row["changed"]),
+        chunks=chunks,
     )
-    return Document(*named, changed, chunks)
 
 
-def _chunk(row: sqlite3.Row, text: str) -> Chunk:
-    own = row["text"] if row["text"] is not None else text[row["start"] : row["stop"]]
-    return Chunk(row["ordinal"], own, tuple(json.loads(row["headings"])), row["start"], row["stop"])
+def _read_chunk(row: sqlite3.Row, document_text: str) -> Chunk:
+    text = row["text"]
+    if text is None:
+        text = document_text[row["start"] : row["stop"]]
+    return Chunk(row["ordinal"], text, tuple(json.loads(row["headings"])), row["start"], row["stop"])
 
 
-def _pairs(db: sqlite3.Connection, query: str) -> Iterator[tuple[str, int]]:
-    return ((row[0], row[1]) for row in db.execute(query))
+def _read_time(microseconds: int | None) -> datetime | None:
+    if microseconds is None:
+        return None
+    return moment(microseconds)

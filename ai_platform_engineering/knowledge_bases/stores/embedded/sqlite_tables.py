@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded knowledge base: its tables, who may write, and the connections."""
+"""The SQLite file of the embedded store: its tables, the lock of its writer, and its connections."""
 
 import fcntl
 import os
@@ -44,11 +44,11 @@ _FIRST: Step = (
 )
 MIGRATIONS = (_FIRST,)
 
-_BUSY = 30.0  # seconds
+_BUSY_TIMEOUT = 30.0  # seconds
 
 
 def acquire_lock(folder: Path) -> int | None:
-    """The lock of the one process that writes, held until it ends; None when another one has it."""
+    """The lock of the one process that writes, held until its end; None when another process has it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -65,10 +65,10 @@ def acquire_lock(folder: Path) -> int | None:
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """The connection that writes, with the tables of today; a transaction is open from its first write to the next commit."""
+    """The connection that writes, with the newest tables; a transaction is open from its first write to the next commit."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        db = _connection(path)
+        db = _connect(path)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         migrate(db, MIGRATIONS)
@@ -80,20 +80,20 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 
 class ReaderPool:
-    """Connections that only read; each belongs to one thread at a time."""
+    """Connections that only read; each is used by one thread at a time."""
 
     def __init__(self, path: Path, count: int) -> None:
         self._free: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
         self._all: list[sqlite3.Connection] = []
         for _ in range(count):
-            db = _connection(path)
+            db = _connect(path)
             db.execute("PRAGMA query_only = ON")
             self._all.append(db)
             self._free.put(db)
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees one moment."""
+        """A connection with a transaction: all its queries see the same state."""
         db = self._free.get()
         try:
             db.execute("BEGIN")
@@ -103,12 +103,12 @@ class ReaderPool:
             self._free.put(db)
 
     def close(self) -> None:
-        """After the last use."""
+        """Closes all connections, after their last use."""
         for db in self._all:
             db.close()
 
 
-def _connection(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
     db.row_factory = sqlite3.Row
     return db

@@ -1,8 +1,9 @@
-"""What is written to the tables of the embedded knowledge base."""
+"""Writes to the SQLite tables of the embedded store."""
 
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
 from typing import TypeVar
 
 from ai_platform_engineering.core.errors import ConfigurationError
@@ -26,11 +27,11 @@ def begin(db: sqlite3.Connection) -> None:
 
 
 def run_in_savepoint(db: sqlite3.Connection, work: Callable[[], T]) -> T:
-    """The work within the open transaction; an error of its own undoes the work alone."""
+    """Runs the work in the open transaction, or in a new one; an error of its own undoes the work alone."""
     begin(db)
     db.execute("SAVEPOINT work")
     try:
-        done = work()
+        result = work()
     except sqlite3.OperationalError:
         raise  # a full disk or the like: SQLite may have undone the whole transaction
     except BaseException:
@@ -38,59 +39,87 @@ def run_in_savepoint(db: sqlite3.Connection, work: Callable[[], T]) -> T:
         db.execute("RELEASE work")
         raise
     db.execute("RELEASE work")
-    return done
+    return result
 
 
-def put_datasource(db: sqlite3.Connection, new: Datasource) -> None:
+def put_datasource(db: sqlite3.Connection, datasource: Datasource) -> None:
     db.execute(
-        "INSERT INTO datasources VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(name) DO UPDATE SET location = excluded.location, "
-        "kind = excluded.kind, title = excluded.title, options = excluded.options, refreshed = excluded.refreshed",
+        "INSERT INTO datasources VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(name) DO UPDATE SET "
+        "location = excluded.location, kind = excluded.kind, title = excluded.title, options = excluded.options, "
+        "refreshed = excluded.refreshed",
         (
-            new.name,
-            new.location,
-            new.kind,
-            new.title,
-            json.dumps(dict(new.options)),
-            new.refreshed and microseconds(new.refreshed),
+            datasource.name,
+            datasource.location,
+            datasource.kind,
+            datasource.title,
+            json.dumps(dict(datasource.options)),
+            _write_time(datasource.refreshed),
         ),
     )
 
 
 def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
     db.execute(
-        "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, created, ended) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job_id) DO UPDATE SET datasource = excluded.datasource, "
-        "state = excluded.state, total = excluded.total, done = excluded.done, skipped = excluded.skipped, removed = excluded.removed, "
-        "failed = excluded.failed, problem = excluded.problem, created = excluded.created, ended = excluded.ended",
+        "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, created, "
+        "ended) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job_id) DO UPDATE SET "
+        "datasource = excluded.datasource, state = excluded.state, total = excluded.total, done = excluded.done, "
+        "skipped = excluded.skipped, removed = excluded.removed, failed = excluded.failed, "
+        "problem = excluded.problem, created = excluded.created, ended = excluded.ended",
         (
-            *(job.job_id, job.datasource, job.state, job.total, job.done, job.skipped, job.removed),
-            *(json.dumps([list(one) for one in job.failed]), job.problem),
-            *(at and microseconds(at) for at in (job.created, job.ended)),
+            job.job_id,
+            job.datasource,
+            job.state,
+            job.total,
+            job.done,
+            job.skipped,
+            job.removed,
+            json.dumps(list(job.failed)),
+            job.problem,
+            _write_time(job.created),
+            _write_time(job.ended),
         ),
     )
 
 
-def put_document(db: sqlite3.Connection, new: Document, mark: str) -> tuple[int, Numbers, Numbers]:
-    """Its number, the numbers of its chunks, and those of the vectors that are gone."""
-    vectors = _vectors_by_text(db, new.document_id)
-    gone = delete_documents(db, [new.document_id], keep_vectors=True)
-    number = db.execute(
-        "INSERT INTO documents(document_id, datasource, address, title, kind, digest, mark, link, changed, generation, text) "
-        "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, writing, ? FROM state RETURNING number",
+def put_document(db: sqlite3.Connection, document: Document, mark: str) -> tuple[int, Numbers, Numbers]:
+    """Replaces a document; returns its number, the numbers of its chunks, and those of deleted vectors.
+
+    A chunk with the same text as before keeps its vectors."""
+    vectors_by_text = _select_vectors_by_text(db, document.document_id)
+    old_vectors = delete_documents(db, [document.document_id], keep_vectors=True)
+    number = _insert_document(db, document, mark)
+    chunk_numbers: Numbers = []
+    reused: set[int] = set()
+    for chunk in document.chunks:
+        chunk_number = _insert_chunk(db, number, document.text, chunk)
+        chunk_numbers.append(chunk_number)
+        embedding_text = build_embedding_text(document.title, chunk.headings, chunk.text)
+        for vector in vectors_by_text.pop(embedding_text, ()):
+            db.execute("UPDATE vectors SET chunk = ? WHERE number = ?", (chunk_number, vector))
+            reused.add(vector)
+    deleted = [vector for vector in old_vectors if vector not in reused]
+    db.executemany("DELETE FROM vectors WHERE number = ?", ((vector,) for vector in deleted))
+    return number, chunk_numbers, deleted
+
+
+def _insert_document(db: sqlite3.Connection, document: Document, mark: str) -> int:
+    row = db.execute(
+        "INSERT INTO documents(document_id, datasource, address, title, kind, digest, mark, link, changed, "
+        "generation, text) SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, writing, ? FROM state RETURNING number",
         (
-            *(new.document_id, new.datasource, new.address, new.title, new.kind, new.digest, mark, new.link),
-            *(new.changed and microseconds(new.changed), new.text),
+            document.document_id,
+            document.datasource,
+            document.address,
+            document.title,
+            document.kind,
+            document.digest,
+            mark,
+            document.link,
+            _write_time(document.changed),
+            document.text,
         ),
-    ).fetchone()[0]
-    chunks = [_put_chunk(db, number, new.text, chunk) for chunk in new.chunks]
-    kept: set[int] = set()
-    for chunk, row in zip(new.chunks, chunks, strict=True):
-        for vector in vectors.pop(build_embedding_text(new.title, chunk.headings, chunk.text), ()):
-            db.execute("UPDATE vectors SET chunk = ? WHERE number = ?", (row, vector))
-            kept.add(vector)
-    lost = [vector for vector in gone if vector not in kept]
-    db.executemany("DELETE FROM vectors WHERE number = ?", ((vector,) for vector in lost))
-    return number, chunks, lost
+    ).fetchone()
+    return int(row[0])
 
 
 def update_mark(db: sqlite3.Connection, document_id: str, mark: str) -> None:
@@ -100,17 +129,18 @@ def update_mark(db: sqlite3.Connection, document_id: str, mark: str) -> None:
 def delete_documents(
     db: sqlite3.Connection, document_ids: Collection[str], *, keep_vectors: bool = False
 ) -> Numbers:
-    """The numbers of the vectors that go with them."""
+    """Deletes documents; returns the numbers of their vectors, which `keep_vectors` leaves in place."""
     vectors: Numbers = []
     for document_id in document_ids:
-        found = db.execute("SELECT number FROM documents WHERE document_id = ?", (document_id,)).fetchone()
-        if found is None:
+        row = db.execute("SELECT number FROM documents WHERE document_id = ?", (document_id,)).fetchone()
+        if row is None:
             continue
-        number = found[0]
-        of_chunks = "chunk IN (SELECT number FROM chunks WHERE document = ?)"
-        vectors += [row[0] for row in db.execute(f"SELECT number FROM vectors WHERE {of_chunks}", (number,))]  # noqa: S608
+        number = row[0]
+        where = "chunk IN (SELECT number FROM chunks WHERE document = ?)"
+        for vector_row in db.execute(f"SELECT number FROM vectors WHERE {where}", (number,)):  # noqa: S608
+            vectors.append(vector_row[0])
         if not keep_vectors:
-            db.execute(f"DELETE FROM vectors WHERE {of_chunks}", (number,))  # noqa: S608
+            db.execute(f"DELETE FROM vectors WHERE {where}", (number,))  # noqa: S608
         db.execute("DELETE FROM chunks WHERE document = ?", (number,))
         db.execute("DELETE FROM documents WHERE number = ?", (number,))
         db.execute("INSERT INTO gone VALUES (?)", (number,))
@@ -118,37 +148,40 @@ def delete_documents(
 
 
 def remove_datasource(db: sqlite3.Connection, name: str) -> tuple[bool, Numbers]:
-    ids = [row[0] for row in db.execute("SELECT document_id FROM documents WHERE datasource = ?", (name,))]
-    vectors = delete_documents(db, ids)
-    known = db.execute("DELETE FROM datasources WHERE name = ?", (name,)).rowcount > 0
-    return known or bool(ids), vectors
+    """Deletes a datasource and its documents; returns whether there was anything, and the numbers of its vectors."""
+    rows = db.execute("SELECT document_id FROM documents WHERE datasource = ?", (name,))
+    document_ids = [row[0] for row in rows]
+    vectors = delete_documents(db, document_ids)
+    existed = db.execute("DELETE FROM datasources WHERE name = ?", (name,)).rowcount > 0
+    return existed or bool(document_ids), vectors
 
 
-def _model_of(db: sqlite3.Connection, name: str, dimensions: int) -> int:
-    """The number of an embedding model; its vectors all have the same length."""
-    found = db.execute("SELECT model, dimensions FROM models WHERE name = ?", (name,)).fetchone()
-    if found is None:
+def _ensure_model(db: sqlite3.Connection, name: str, dimensions: int) -> int:
+    """The number of an embedding model, which is added if it is new; its vectors all have the same dimensions."""
+    row = db.execute("SELECT model, dimensions FROM models WHERE name = ?", (name,)).fetchone()
+    if row is None:
         cursor = db.execute("INSERT INTO models(name, dimensions) VALUES (?, ?)", (name, dimensions))
         return int(cursor.lastrowid or 0)
-    if found["dimensions"] != dimensions:
+    if row["dimensions"] != dimensions:
         raise ConfigurationError(
-            f"The embedding model {name} gave vectors of {found['dimensions']} numbers before and of {dimensions} now. "
+            f"The embedding model {name} gave vectors of {row['dimensions']} numbers before "
+            f"and of {dimensions} now. "
             "Set EMBEDDINGS_MODEL to the model that is really served."
         )
-    return int(found["model"])
+    return int(row["model"])
 
 
 def put_vectors(
     db: sqlite3.Connection, name: str, dimensions: int, vectors: Iterable[tuple[ChunkRef, bytes]]
 ) -> tuple[int, list[tuple[int, bytes]], Numbers]:
-    """The number of the model, new vectors by number, and the numbers of those that they replace.
+    """Stores vectors; returns the number of the model, new vectors by number, and the numbers of those they replace.
 
-    A chunk that has gone or changed meanwhile gets none."""
-    model = _model_of(db, name, dimensions)
+    A chunk that was deleted or changed meanwhile gets none."""
+    model = _ensure_model(db, name, dimensions)
     new: list[tuple[int, bytes]] = []
     old: Numbers = []
     for ref, vector in vectors:
-        chunk = _same_chunk(db, ref)
+        chunk = _find_chunk(db, ref)
         if chunk is None:
             continue
         replaced = db.execute(
@@ -168,32 +201,39 @@ def mark_all_indexed(db: sqlite3.Connection) -> None:
     db.execute("DELETE FROM gone")
 
 
-def _put_chunk(db: sqlite3.Connection, document: int, text: str, chunk: Chunk) -> int:
-    same = text[chunk.start : chunk.end] == chunk.text and "\0" not in text  # SQL's substr ends at a NUL
-    own = None if same else chunk.text
-    values = (document, chunk.ordinal, json.dumps(list(chunk.headings)), chunk.start, chunk.end, own)
-    inserted = db.execute(
+def _insert_chunk(db: sqlite3.Connection, document: int, text: str, chunk: Chunk) -> int:
+    """The text is stored only where it is not a slice of the document's text."""
+    own_text: str | None = chunk.text
+    if text[chunk.start : chunk.end] == chunk.text and "\0" not in text:  # SQL's substr ends at a NUL
+        own_text = None
+    values = (document, chunk.ordinal, json.dumps(list(chunk.headings)), chunk.start, chunk.end, own_text)
+    cursor = db.execute(
         "INSERT INTO chunks(document, ordinal, headings, start, stop, text) VALUES (?, ?, ?, ?, ?, ?)", values
     )
-    return int(inserted.lastrowid or 0)
+    return int(cursor.lastrowid or 0)
 
 
-def _vectors_by_text(db: sqlite3.Connection, document_id: str) -> dict[str, Numbers]:
-    """The vectors of a document by what was embedded: a chunk that stays as it is keeps its own."""
+def _select_vectors_by_text(db: sqlite3.Connection, document_id: str) -> dict[str, Numbers]:
+    """The numbers of a document's vectors by the text that was embedded."""
     if db.execute("SELECT 1 FROM models LIMIT 1").fetchone() is None:
         return {}
-    found: dict[str, Numbers] = {}
+    vectors: dict[str, Numbers] = {}
     for ref, chunk in select_chunk_texts(db, "d.document_id = ?", document_id):
         rows = db.execute("SELECT number FROM vectors WHERE chunk = ?", (chunk,)).fetchall()
-        found.setdefault(ref.text, [row[0] for row in rows])
-    return found
+        vectors.setdefault(ref.text, [row[0] for row in rows])
+    return vectors
 
 
-def _same_chunk(db: sqlite3.Connection, ref: ChunkRef) -> int | None:
-    for found, chunk in select_chunk_texts(
-        db, "d.document_id = ? AND c.ordinal = ?", ref.document_id, ref.ordinal
-    ):
-        if found.text == ref.text:
-            return chunk
-        return None
+def _find_chunk(db: sqlite3.Connection, ref: ChunkRef) -> int | None:
+    """The number of a chunk, if its text has not changed."""
+    where = "d.document_id = ? AND c.ordinal = ?"
+    for stored, number in select_chunk_texts(db, where, ref.document_id, ref.ordinal):
+        if stored.text == ref.text:
+            return number
     return None
+
+
+def _write_time(time: datetime | None) -> int | None:
+    if time is None:
+        return None
+    return microseconds(time)
