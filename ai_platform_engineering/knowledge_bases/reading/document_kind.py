@@ -16,7 +16,7 @@ from ai_platform_engineering.knowledge_bases.reading.text_cleanup import decode_
 
 @dataclass(frozen=True, slots=True)
 class DetectedDocument:
-    """A document and what it seems to be. `text` is empty for a PDF."""
+    """A document and the kind that was detected. `text` is empty for a PDF."""
 
     raw: RawDocument
     kind: str
@@ -87,13 +87,13 @@ def needs_limits(raw: RawDocument) -> bool:
         or is_pdf(raw.content)
         or (
             size > MAX_IN_PROCESS_RST_BYTES
-            and _named("", extract_file_name(raw.address), raw.media_type) == "rst"
+            and _kind_by_name("", extract_file_name(raw.address), raw.media_type) == "rst"
         )
     )
 
 
 def detect_kind(raw: RawDocument) -> DetectedDocument:
-    """Raises Unreadable for what holds no text at all."""
+    """The kind of a document, and its text. Raises UnreadableDocument for what holds no text at all."""
     name = extract_file_name(raw.address)
     if is_pdf(raw.content):
         return DetectedDocument(raw, "pdf", "", name)
@@ -101,10 +101,12 @@ def detect_kind(raw: RawDocument) -> DetectedDocument:
         if raw.content.startswith(signature):
             raise UnreadableDocument(f"The document is {words}, not text.")
     text = decode_text(raw.content, raw.media_type)
-    kind = _kind(text, name, raw.media_type)
+    kind = _detect_text_kind(text, name, raw.media_type)
+    language = _find_language(text, name, raw.media_type)
     too_long = len(text) > MAX_TEXT_CHARS and kind != "html"  # most of a page may be markup
-    language = _language(text, name, raw.media_type)
-    return DetectedDocument(raw, kind, text[:MAX_TEXT_CHARS] if too_long else text, name, language, too_long)
+    if too_long:
+        text = text[:MAX_TEXT_CHARS]
+    return DetectedDocument(raw, kind, text, name, language, too_long)
 
 
 def extract_file_name(address: str) -> str:
@@ -120,19 +122,19 @@ def extract_file_name(address: str) -> str:
     )
 
 
-def _kind(text: str, name: str, media_type: str) -> str:
+def _detect_text_kind(text: str, name: str, media_type: str) -> str:
     if _PAGE.match(text):
         return "html"
-    kind = _named(text, name, media_type)
+    kind = _kind_by_name(text, name, media_type)
     if kind == "html" and not _TAG.search(text[:100_000]):
         return "text"
-    if kind in {"text", "code"} and _is_api(text, _language(text, name, media_type)):
+    if kind in {"text", "code"} and _is_api(text, _find_language(text, name, media_type)):
         return "openapi"
     return kind
 
 
-def _named(text: str, name: str, media_type: str) -> str:
-    """By the names it goes by. A file name says more than a media type: servers call anything text/plain."""
+def _kind_by_name(text: str, name: str, media_type: str) -> str:
+    """The kind by file name and media type. A file name says more: servers call anything text/plain."""
     by_extension = _BY_EXTENSION.get(_extension(name))
     by_media_type = _BY_MEDIA_TYPE.get(_essence(media_type))
     if by_media_type == "html" and by_extension != "html" and _TAG.search(text[:2_000]):
@@ -141,7 +143,7 @@ def _named(text: str, name: str, media_type: str) -> str:
         return by_extension
     if by_media_type and by_media_type != "html":
         return by_media_type
-    if _language(text, name, media_type):
+    if _find_language(text, name, media_type):
         return "code"
     return by_media_type or "text"
 
@@ -153,14 +155,15 @@ def _is_api(text: str, language: str) -> bool:
     return bool(_API.search(text) or _API_ON_ONE_LINE.search(text))
 
 
-def _language(text: str, name: str, media_type: str) -> str:
-    found = detect_language(name, text[:200])
-    if found:
-        return found
+def _find_language(text: str, name: str, media_type: str) -> str:
+    language = detect_language(name, text[:200])
+    if language:
+        return language
     subtype = _essence(media_type).partition("/")[2].rpartition("+")[2]
-    return _LANGUAGE_BY_MEDIA_TYPE.get(
-        subtype.removeprefix("x-") if subtype.removeprefix("x-") in DATA_FORMATS else subtype, ""
-    )
+    data_format = subtype.removeprefix("x-")
+    if data_format in DATA_FORMATS:
+        subtype = data_format
+    return _LANGUAGE_BY_MEDIA_TYPE.get(subtype, "")
 
 
 def _extension(name: str) -> str:

@@ -101,9 +101,11 @@ def detect_language(name: str, beginning: str = "") -> str:
     """The language of a file by its name, or by its first line when the name says nothing."""
     lowered = name.lower()
     stem, _, extension = lowered.rpartition(".")
-    found = _BY_NAME.get(lowered) or _BY_NAME.get(stem) or (_BY_EXTENSION.get(extension) if stem else None)
-    if found or "." in lowered.strip("."):
-        return found or ""
+    language = _BY_NAME.get(lowered) or _BY_NAME.get(stem, "")
+    if not language and stem:
+        language = _BY_EXTENSION.get(extension, "")
+    if language or "." in lowered.strip("."):
+        return language
     shebang = _SHEBANG.match(beginning)
     if shebang:
         return _INTERPRETERS.get(shebang[1].lower(), "")
@@ -111,7 +113,7 @@ def detect_language(name: str, beginning: str = "") -> str:
 
 
 def begins_definition(line: str, language: str) -> bool:
-    """Whether the line, which begins at the margin, opens a part of its own."""
+    """Whether a line without indentation begins a definition."""
     if language in _WITHOUT_DEFINITIONS:
         return False
     own = _BY_LANGUAGE.get(language)

@@ -5,5 +5,5 @@ from ai_platform_engineering.knowledge_bases.reading.document_kind import Detect
 from ai_platform_engineering.knowledge_bases.reading.text_cleanup import split_paragraphs
 
 
-def parse(found: DetectedDocument) -> ParsedDocument:
-    return ParsedDocument(found.name, tuple(Section(part) for part in split_paragraphs(found.text)))
+def parse(detected: DetectedDocument) -> ParsedDocument:
+    return ParsedDocument(detected.name, tuple(Section(part) for part in split_paragraphs(detected.text)))

@@ -1,4 +1,4 @@
-"""Which reader reads which kind; readers are imported when they are needed."""
+"""Reads documents in this process: a parser for each kind, imported when it is needed."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_T
 from ai_platform_engineering.knowledge_bases.reading.text_cleanup import normalise_text, to_single_line
 
 _PACKAGE = "ai_platform_engineering.knowledge_bases.reading"
-_READERS = {
+_PARSER_MODULES = {
     "markdown": "markdown",
     "html": "html",
     "pdf": "pdf",
@@ -25,8 +25,8 @@ _READERS = {
     "code": "source_code",
     "csv": "tabular",
 }
-# A document that its own reader cannot make sense of is still text.
-_SECOND_CHOICE = {
+# A document that its parser cannot read is still text.
+_FALLBACK_KINDS = {
     "openapi": "code",
     "rst": "text",
     "csv": "text",
@@ -38,39 +38,37 @@ _SECOND_CHOICE = {
 
 def read_in_process(raw: RawDocument) -> tuple[str, ParsedDocument]:
     """Reads in this process, without limits on time and memory."""
-    found = detect_kind(raw)
+    detected = detect_kind(raw)
     while True:
         try:
-            parsed = _finished(_reader(found.kind)(found), cut=found.truncated)
+            document = _normalise_document(_find_parser(detected.kind)(detected), detected.truncated)
         except UnreadableDocument:
             raise
-        except (
-            Exception
-        ) as error:  # parsers answer hostile input with anything, RecursionError and MemoryError included
-            if found.kind not in _SECOND_CHOICE:
+        except Exception as error:  # on hostile input anything, also RecursionError and MemoryError
+            if detected.kind not in _FALLBACK_KINDS:
                 raise UnreadableDocument(
-                    f"The document looks like {found.kind} but cannot be read."
+                    f"The document looks like {detected.kind} but cannot be read."
                 ) from error
-            found = replace(found, kind=_SECOND_CHOICE[found.kind])
+            detected = replace(detected, kind=_FALLBACK_KINDS[detected.kind])
             continue
-        if not any(section.text.strip() or section.headings for section in parsed.sections):
+        if not any(section.text.strip() or section.headings for section in document.sections):
             raise UnreadableDocument("The document holds no text.")
-        return found.kind, parsed
+        return detected.kind, document
 
 
-def _reader(kind: str) -> Callable[[DetectedDocument], ParsedDocument]:
-    reader: Callable[[DetectedDocument], ParsedDocument] = import_module(f"{_PACKAGE}.{_READERS[kind]}").parse
-    return reader
+def _find_parser(kind: str) -> Callable[[DetectedDocument], ParsedDocument]:
+    module = import_module(f"{_PACKAGE}.{_PARSER_MODULES[kind]}")
+    parse: Callable[[DetectedDocument], ParsedDocument] = module.parse
+    return parse
 
 
-def _finished(parsed: ParsedDocument, *, cut: bool) -> ParsedDocument:
-    """Entities and escapes bring back what the decoder removed, so every text is cleaned once more, and counted."""
-    return ParsedDocument(
-        to_single_line(parsed.title) or "Untitled", tuple(_bounded(parsed.sections, cut)), parsed.language
-    )
+def _normalise_document(document: ParsedDocument, truncated: bool) -> ParsedDocument:
+    """Normalises every text again, since entities and escapes bring back what decoding removed, and limits its length."""
+    title = to_single_line(document.title) or "Untitled"
+    return ParsedDocument(title, tuple(_limit_sections(document.sections, truncated)), document.language)
 
 
-def _bounded(sections: Iterable[Section], cut: bool) -> Iterable[Section]:
+def _limit_sections(sections: Iterable[Section], truncated: bool) -> Iterable[Section]:
     room = MAX_TEXT_CHARS
     for section in sections:
         text = normalise_text(section.text)
@@ -78,7 +76,7 @@ def _bounded(sections: Iterable[Section], cut: bool) -> Iterable[Section]:
         yield Section(text[:room], headings, section.kind)
         room -= len(text)
         if room < 0:
-            cut = True
+            truncated = True
             break
-    if cut:
+    if truncated:
         yield Section("[The rest of the document is left out: it is too long.]")

@@ -1,4 +1,4 @@
-"""Collects what readers find, in order, under the headings that stand above it."""
+"""Builds the sections of a document: readers add headings and texts in order."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,12 +8,12 @@ from ai_platform_engineering.knowledge_bases.reading.text_cleanup import to_sing
 
 
 class SectionBuilder:
-    """The sections so far; `full` when more would be left out anyway."""
+    """Collects sections; `is_full` when more would be left out anyway."""
 
     def __init__(self) -> None:
         self._path: list[tuple[int, str]] = []
         self._sections: list[Section] = []
-        self._bare = False  # the last heading has nothing under it yet
+        self._heading_is_empty = False  # the last heading has nothing under it yet
         self._length = 0
 
     @property
@@ -27,31 +27,33 @@ class SectionBuilder:
     @property
     def first_heading(self) -> str:
         """The first heading of all, or nothing."""
-        found = next((section.headings for section in self._sections if section.headings), self.headings)
-        if found:
-            return found[0]
-        return ""
+        for section in self._sections:
+            if section.headings:
+                return section.headings[0]
+        return next(iter(self.headings), "")
 
     def add_heading(self, level: int, text: str) -> None:
         text = to_single_line(text)
         if not text:
             return
-        if self._bare and self._path and level <= self._path[-1][0]:
+        if self._heading_is_empty and self._path and level <= self._path[-1][0]:
             self._sections.append(Section("", self.headings))
         while self._path and self._path[-1][0] >= level:
             self._path.pop()
         self._path.append((level, text))
-        self._bare = True
+        self._heading_is_empty = True
 
     def add_text(self, text: str, kind: str = "prose") -> None:
         if text.strip() and not self.is_full:
             self._sections.append(Section(text.strip("\n").rstrip(), self.headings, kind))
-            self._bare = False
+            self._heading_is_empty = False
             self._length += len(text)
 
     def build(self) -> tuple[Section, ...]:
-        last = (Section("", self.headings),) if self._bare else ()
-        return (*self._sections, *last)
+        sections = list(self._sections)
+        if self._heading_is_empty:
+            sections.append(Section("", self.headings))
+        return tuple(sections)
 
 
 def render_table(rows: Iterable[Sequence[str]]) -> str:

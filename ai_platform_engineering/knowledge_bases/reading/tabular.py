@@ -10,12 +10,10 @@ from ai_platform_engineering.knowledge_bases.reading.section_builder import rend
 _SEPARATORS = "\t;|,"
 
 
-def parse(found: DetectedDocument) -> ParsedDocument:
-    first = next((line for line in found.text.split("\n") if line.strip()), "")
-    separator = max(_SEPARATORS, key=lambda mark: (first.count(mark), mark == ","))
+def parse(detected: DetectedDocument) -> ParsedDocument:
+    header = next((line for line in detected.text.split("\n") if line.strip()), "")
+    separator = max(_SEPARATORS, key=lambda mark: (header.count(mark), mark == ","))
     rows = (
-        row
-        for row in csv.reader(io.StringIO(found.text), delimiter=separator)
-        if any(cell.strip() for cell in row)
+        row for row in csv.reader(io.StringIO(detected.text), delimiter=separator) if "".join(row).strip()
     )
-    return ParsedDocument(found.name, (Section(render_table(rows), (), "table"),))
+    return ParsedDocument(detected.name, (Section(render_table(rows), (), "table"),))

@@ -16,25 +16,32 @@ from ai_platform_engineering.runtime.log.sqlite_schema import Step, migrate
 # from `start` to `stop`.
 _FIRST: Step = (
     """CREATE TABLE datasources(
-        name TEXT PRIMARY KEY, location TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL, options TEXT NOT NULL,
+        name TEXT PRIMARY KEY, location TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL,
+        options TEXT NOT NULL,
         refreshed INTEGER) WITHOUT ROWID""",
     """CREATE TABLE jobs(
-        number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, datasource TEXT NOT NULL, state TEXT NOT NULL,
-        total INTEGER, done INTEGER NOT NULL, skipped INTEGER NOT NULL, removed INTEGER NOT NULL, failed TEXT NOT NULL,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, datasource TEXT NOT NULL,
+        state TEXT NOT NULL,
+        total INTEGER, done INTEGER NOT NULL, skipped INTEGER NOT NULL, removed INTEGER NOT NULL,
+        failed TEXT NOT NULL,
         problem TEXT NOT NULL, created INTEGER, ended INTEGER)""",
     """CREATE TABLE documents(
-        number INTEGER PRIMARY KEY AUTOINCREMENT, document_id TEXT NOT NULL UNIQUE, datasource TEXT NOT NULL, address TEXT NOT NULL,
-        title TEXT NOT NULL, kind TEXT NOT NULL, digest TEXT NOT NULL, mark TEXT NOT NULL, link TEXT, changed INTEGER,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, document_id TEXT NOT NULL UNIQUE,
+        datasource TEXT NOT NULL, address TEXT NOT NULL,
+        title TEXT NOT NULL, kind TEXT NOT NULL, digest TEXT NOT NULL, mark TEXT NOT NULL, link TEXT,
+        changed INTEGER,
         generation INTEGER NOT NULL, text TEXT NOT NULL)""",
     "CREATE INDEX documents_of_datasource ON documents(datasource, address)",
     "CREATE INDEX documents_of_generation ON documents(generation)",
     """CREATE TABLE chunks(
-        number INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, ordinal INTEGER NOT NULL, headings TEXT NOT NULL,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+        headings TEXT NOT NULL,
         start INTEGER NOT NULL, stop INTEGER NOT NULL, text TEXT)""",
     "CREATE UNIQUE INDEX chunks_of_document ON chunks(document, ordinal)",
     "CREATE TABLE models(model INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, dimensions INTEGER NOT NULL)",
     """CREATE TABLE vectors(
-        number INTEGER PRIMARY KEY AUTOINCREMENT, model INTEGER NOT NULL, chunk INTEGER NOT NULL, vector BLOB NOT NULL)""",
+        number INTEGER PRIMARY KEY AUTOINCREMENT, model INTEGER NOT NULL, chunk INTEGER NOT NULL,
+        vector BLOB NOT NULL)""",
     "CREATE UNIQUE INDEX vectors_of_chunk ON vectors(chunk, model)",
     # Documents that are gone from here and may still be in the lexical index.
     "CREATE TABLE gone(document INTEGER PRIMARY KEY)",

@@ -1,4 +1,4 @@
-"""The knowledge base in PostgreSQL with pgvector: for several processes, and for a team that has such a server anyway."""
+"""The store in PostgreSQL with pgvector: for several processes, and for teams that have such a server anyway."""
 
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class PostgresStore:
-    """`Store` in a database. What is put is seen at once by all, and found by its words after `commit`."""
+    """`KnowledgeStore` in a database. Rows are seen by all processes at once; lexical search finds them after `commit`."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._pool: Pool | None = None
-        self._floors: dict[str, int] = {}  # by model: no chunk up to this one waited for a vector
+        self._embedded_up_to: dict[str, int] = {}  # by model: every chunk up to this number had a vector
 
     async def open(self) -> None:
         try:
@@ -46,68 +46,88 @@ class PostgresStore:
 
     @property
     def is_writable(self) -> bool:
-        """Every process may: the database keeps them apart."""
+        """Every process may write: the database isolates them."""
         return self._pool is not None
 
     # --- datasources and jobs
 
     async def put_datasource(self, datasource: Datasource) -> None:
-        new = datasource
-        async with self._writing() as db:
+        async with self._transaction() as db:
             await db.execute(
-                "INSERT INTO datasources VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET location = excluded.location, "
-                "kind = excluded.kind, title = excluded.title, options = excluded.options, refreshed = excluded.refreshed",
-                (new.name, new.location, new.kind, new.title, json.dumps(dict(new.options)), new.refreshed),
+                "INSERT INTO datasources VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET "
+                "location = excluded.location, kind = excluded.kind, title = excluded.title, "
+                "options = excluded.options, refreshed = excluded.refreshed",
+                (
+                    datasource.name,
+                    datasource.location,
+                    datasource.kind,
+                    datasource.title,
+                    json.dumps(dict(datasource.options)),
+                    datasource.refreshed,
+                ),
             )
 
     async def list_datasources(self) -> list[Datasource]:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
-        async with self._writing() as db:
+        async with self._transaction() as db:
             counts = await postgres_writes.count_by_datasource(db)
             rows = await (await db.execute('SELECT * FROM datasources ORDER BY name COLLATE "C"')).fetchall()
-        return [Datasource(**{**row, **counts.get(row["name"], {})}) for row in rows]
+        datasources: list[Datasource] = []
+        for row in rows:
+            datasources.append(Datasource(**row, **counts.get(row["name"], {})))
+        return datasources
 
     async def is_empty(self) -> bool:
-        async with self._writing() as db:
+        async with self._transaction() as db:
             return await (await db.execute("SELECT 1 FROM documents LIMIT 1")).fetchone() is None
 
     async def remove_datasource(self, name: str) -> bool:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
-        async with self._writing() as db:
-            ids = await (
-                await db.execute("SELECT document_id FROM documents WHERE datasource = %s", (name,))
-            ).fetchall()
-            await postgres_writes.delete_documents(db, [row["document_id"] for row in ids])
-            known = (await db.execute("DELETE FROM datasources WHERE name = %s", (name,))).rowcount > 0
-        return known or bool(ids)
+        async with self._transaction() as db:
+            rows = await db.execute("SELECT document_id FROM documents WHERE datasource = %s", (name,))
+            document_ids = [row["document_id"] for row in await rows.fetchall()]
+            await postgres_writes.delete_documents(db, document_ids)
+            deleted = await db.execute("DELETE FROM datasources WHERE name = %s", (name,))
+        return deleted.rowcount > 0 or bool(document_ids)
 
     async def put_job(self, job: IngestJob) -> None:
-        values = (job.job_id, job.datasource, job.state, job.total, job.done, job.skipped, job.removed)
-        failed = json.dumps([list(one) for one in job.failed])
-        async with self._writing() as db:
+        async with self._transaction() as db:
             await db.execute(
-                "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, created, ended) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (job_id) DO UPDATE SET datasource = excluded.datasource, "
-                "state = excluded.state, total = excluded.total, done = excluded.done, skipped = excluded.skipped, "
-                "removed = excluded.removed, failed = excluded.failed, problem = excluded.problem, created = excluded.created, "
+                "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, created, "
+                "ended) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (job_id) DO UPDATE SET "
+                "datasource = excluded.datasource, state = excluded.state, total = excluded.total, "
+                "done = excluded.done, skipped = excluded.skipped, removed = excluded.removed, "
+                "failed = excluded.failed, problem = excluded.problem, created = excluded.created, "
                 "ended = excluded.ended",
-                (*values, failed, job.problem, job.created, job.ended),
+                (
+                    job.job_id,
+                    job.datasource,
+                    job.state,
+                    job.total,
+                    job.done,
+                    job.skipped,
+                    job.removed,
+                    json.dumps(list(job.failed)),
+                    job.problem,
+                    job.created,
+                    job.ended,
+                ),
             )
 
     async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
-        async with self._writing() as db:
+        async with self._transaction() as db:
             rows = await db.execute(
                 "SELECT * FROM jobs WHERE state IN ('waiting', 'running') OR NOT %s ORDER BY number DESC",
                 (unfinished,),
             )
-            return [_job(row) for row in await rows.fetchall()]
+            return [_read_job(row) for row in await rows.fetchall()]
 
     # --- documents
 
     async def list_versions(self, datasource: str) -> dict[str, DocumentVersion]:
-        async with self._writing() as db:
+        async with self._transaction() as db:
             rows = await db.execute(
                 "SELECT document_id, address, digest, mark FROM documents WHERE datasource = %s",
                 (datasource,),
@@ -117,64 +137,68 @@ class PostgresStore:
     async def put_document(self, document: Document, mark: str = "") -> None:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
-        async with self._writing() as db:
+        async with self._transaction() as db:
             await postgres_writes.put_document(db, document, mark)
 
     async def update_mark(self, document_id: str, mark: str) -> None:
-        async with self._writing() as db:
+        async with self._transaction() as db:
             await db.execute("UPDATE documents SET mark = %s WHERE document_id = %s", (mark, document_id))
 
     async def delete_documents(self, document_ids: Collection[str]) -> None:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
-        async with self._writing() as db:
+        async with self._transaction() as db:
             await postgres_writes.delete_documents(db, document_ids)
 
     async def commit(self) -> None:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
-        async with self._writing() as db:
+        async with self._transaction() as db:
             await postgres_writes.count_new_chunks(db)
 
     async def find_document(self, document_id: str) -> Document | None:
-        async with self._writing() as db:
+        async with self._transaction() as db:
             row = await (
                 await db.execute("SELECT * FROM documents WHERE document_id = %s", (document_id,))
             ).fetchone()
             if row is None:
                 return None
-            chunks = await db.execute(
+            chunk_rows = await db.execute(
                 "SELECT * FROM chunks WHERE document = %s ORDER BY ordinal", (row["number"],)
             )
-            return _document(row, row["text"], tuple(_chunk(chunk) for chunk in await chunks.fetchall()))
+            chunks = tuple(map(_read_chunk, await chunk_rows.fetchall()))
+            return _read_document(row, row["text"], chunks)
 
     async def list_documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
-        async with self._writing() as db:
+        async with self._transaction() as db:
             rows = await db.execute(
                 "SELECT document_id, datasource, title, address, digest, link, kind, changed FROM documents "
                 "WHERE datasource = %s AND address > %s ORDER BY address LIMIT %s",
                 (datasource, after, limit),
             )
-            return [_document(row, "", ()) for row in await rows.fetchall()]
+            return [_read_document(row, "", ()) for row in await rows.fetchall()]
 
     # --- vectors and search
 
     async def list_chunks_without_vector(self, model: str, limit: int) -> list[ChunkRef]:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
-        async with self._writing() as db:
-            floor = self._floors.get(model, 0)
-            found = await postgres_writes.select_chunks_without_vector(db, model, floor, limit)
-            if not found and floor:  # another process may have stored lower numbers later
-                found = await postgres_writes.select_chunks_without_vector(db, model, 0, limit)
-        self._floors[model] = found[0][0] - 1 if found else 0
-        return [ref for _, ref in found]
+        async with self._transaction() as db:
+            embedded_up_to = self._embedded_up_to.get(model, 0)
+            chunks = await postgres_writes.select_chunks_without_vector(db, model, embedded_up_to, limit)
+            if not chunks and embedded_up_to:  # another process may have stored lower numbers later
+                chunks = await postgres_writes.select_chunks_without_vector(db, model, 0, limit)
+        self._embedded_up_to[model] = 0
+        if chunks:
+            first_number, _ = chunks[0]
+            self._embedded_up_to[model] = first_number - 1
+        return [ref for _, ref in chunks]
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
         if vectors:
-            async with self._writing() as db:
+            async with self._transaction() as db:
                 await postgres_writes.put_vectors(db, model, vectors)
 
     async def search(
@@ -190,12 +214,12 @@ class PostgresStore:
     ) -> list[Hit]:
         from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_search import search
 
-        async with self._writing() as db:
+        async with self._transaction() as db:
             return await search(db, query, vector, model, datasources, filters or {}, limit, mode)
 
     @asynccontextmanager
-    async def _writing(self) -> "AsyncIterator[Connection]":
-        """A connection with a transaction; its errors in our words, without the address."""
+    async def _transaction(self) -> "AsyncIterator[Connection]":
+        """A connection with a transaction; database errors become StorageFailed, without the address."""
         from psycopg import Error
 
         if self._pool is None:
@@ -209,24 +233,36 @@ class PostgresStore:
             ) from error
 
 
-def _document(row: Mapping[str, Any], text: str, chunks: tuple[Chunk, ...]) -> Document:
-    named = (
-        row["document_id"],
-        row["datasource"],
-        row["title"],
-        row["address"],
-        text,
-        row["digest"],
-        row["link"],
-        row["kind"],
+def _read_document(row: Mapping[str, Any], text: str, chunks: tuple[Chunk, ...]) -> Document:
+    return Document(
+        document_id=row["document_id"],
+        datasource=row["datasource"],
+        title=row["title"],
+        address=row["address"],
+        text=text,
+        digest=row["digest"],
+        link=row["link"],
+        kind=row["kind"],
+        changed=row["changed"],
+        chunks=chunks,
     )
-    return Document(*named, row["changed"], chunks)
 
 
-def _chunk(row: Mapping[str, Any]) -> Chunk:
+def _read_chunk(row: Mapping[str, Any]) -> Chunk:
     return Chunk(row["ordinal"], row["text"], tuple(row["headings"]), row["start"], row["stop"])
 
 
-def _job(row: Mapping[str, Any]) -> IngestJob:
-    values = {name: value for name, value in row.items() if name not in ("number", "failed")}
-    return IngestJob(**values, failed=tuple((address, why) for address, why in row["failed"]))
+def _read_job(row: Mapping[str, Any]) -> IngestJob:
+    return IngestJob(
+        job_id=row["job_id"],
+        datasource=row["datasource"],
+        state=row["state"],
+        total=row["total"],
+        done=row["done"],
+        skipped=row["skipped"],
+        removed=row["removed"],
+        failed=tuple((address, reason) for address, reason in row["failed"]),
+        problem=row["problem"],
+        created=row["created"],
+        ended=row["ended"],
+    )
