@@ -1,4 +1,5 @@
-"""Datasources from what people type: a location, perhaps a name and options, resolved to a source that lists documents."""
+"""Datasources from what people type: a location, perhaps a name and options, resolved to a source that lists
+documents."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -74,7 +75,8 @@ class DatasourceResolver:
 
 
 def _check_folder(location: str, kind: SourceKind | None, folders: Collection[Path]) -> None:
-    """Refuses a path outside of the folders, before any look at the disk: the answer must not tell whether it exists."""
+    """Refuses a path outside of the folders, before any look at the disk: the answer must not tell whether it
+    exists."""
     path = resolve_local_path(location, kind)
     if path is None:
         return
@@ -127,7 +129,8 @@ def _choose_name(location: str, existing: Collection[Datasource]) -> str:
 
 
 def _name_from_location(location: str) -> str:
-    """`https://docs.example.org/guide/` is docs.example.org-guide, `git@host:team/tools.git` and `/srv/tools` are tools."""
+    """`https://docs.example.org/guide/` is docs.example.org-guide, `git@host:team/tools.git` and `/srv/tools`
+    are tools."""
     host = ""
     path = location.replace(":", "/")
     if location.lower().startswith(("http:", "https:")):

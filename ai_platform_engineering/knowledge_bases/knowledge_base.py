@@ -1,4 +1,5 @@
-"""The knowledge base: search, documents, datasources and ingest jobs, for tools, the REST API and the command line."""
+"""The knowledge base: search, documents, datasources and ingest jobs, for tools, the REST API and the command
+line."""
 
 import asyncio
 import logging
@@ -77,7 +78,8 @@ class KnowledgeBase:
         )
 
     async def open(self, *, start_workers: bool = True) -> None:
-        """Opens the store and, with `start_workers`, goes on with jobs that an earlier process left unfinished."""
+        """Opens the store and, with `start_workers`, goes on with jobs that an earlier process left
+        unfinished."""
         await self._store.open()
         if not (start_workers and self.is_writable):
             return
@@ -119,14 +121,15 @@ class KnowledgeBase:
         limit: int | None = None,
         mode: SearchMode = "hybrid",
     ) -> list[SearchResult]:
-        """Results, best first. Raises KnowledgeNotFound for an unknown datasource, and Refused for a vector search
-        without an embedding model."""
+        """Results, best first. Raises KnowledgeNotFound for an unknown datasource, and Refused for a vector
+        search without an embedding model."""
         vector: Vector | None = None
         if mode != "lexical":
             vector = await self._embed_query(query)
         if mode == "vectors" and vector is None:
             raise Refused(
-                "There is no model that finds documents by what they mean: caipe kb embeddings install brings one."
+                "There is no model that finds documents by what they mean: caipe kb embeddings install "
+                "brings one."
             )
         hits = await self._store.search(
             query,
@@ -150,7 +153,8 @@ class KnowledgeBase:
         return results
 
     async def fetch_document(self, document_id: str, offset: int = 0) -> DocumentExcerpt:
-        """A document's text from the offset on. Raises KnowledgeNotFound, and Refused for an offset behind the end."""
+        """A document's text from the offset on. Raises KnowledgeNotFound, and Refused for an offset behind
+        the end."""
         document = await self._store.find_document(document_id.strip())
         if document is None:
             raise KnowledgeNotFound(
@@ -210,8 +214,8 @@ class KnowledgeBase:
     ) -> tuple[Datasource, IngestJob]:
         """Adds a datasource, or updates the one with the same location, and starts its ingest job.
 
-        `folders`: only files of this machine below these may be read; None allows all. Raises CaipeError for what
-        cannot be a datasource."""
+        `folders`: only files of this machine below these may be read; None allows all. Raises CaipeError for
+        what cannot be a datasource."""
         self._check_writable()
         if location == SHIPPED_DOCS.location:
             return await self._put_shipped_docs()

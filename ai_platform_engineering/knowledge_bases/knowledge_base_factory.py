@@ -31,7 +31,8 @@ def create_knowledge_base(settings: Settings, variables: Mapping[str, str]) -> K
 
 
 def create_store(settings: Settings) -> KnowledgeStore:
-    """A store in a folder of this program's home, or in the PostgreSQL database that RAG_DATABASE_URL names."""
+    """A store in a folder of this program's home, or in the PostgreSQL database that RAG_DATABASE_URL
+    names."""
     if settings.knowledge.database_url is None:
         from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
 

@@ -1,4 +1,5 @@
-"""The file in which a server says that it owns the knowledge base, so that commands on this machine go through it."""
+"""The file in which a server says that it owns the knowledge base, so that commands on this machine go
+through it."""
 
 import json
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ KNOWLEDGE_FOLDER = "knowledge"  # below the home folder of this program
 
 @dataclass(frozen=True, slots=True)
 class OwnerProcess:
-    """The process that may change the knowledge base: its URL, and a key that proves a request is of the same user."""
+    """The process that may change the knowledge base: its URL, and a key that proves a request is of the same
+    user."""
 
     url: str
     local_key: str = field(repr=False)

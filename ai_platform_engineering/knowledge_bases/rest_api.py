@@ -71,8 +71,8 @@ class QueryBody(_Body):
 class KnowledgeApi:
     """Handlers and routes of the REST API.
 
-    `folders`: files of this machine below these may be ingested on request. Whoever sends `local_key` has read it
-    from a file that only this user can read, and may have any file ingested that this user may read.
+    `folders`: files of this machine below these may be ingested on request. Whoever sends `local_key` has
+    read it from a file that only this user can read, and may have any file ingested that this user may read.
     """
 
     kb: KnowledgeBase
@@ -84,7 +84,8 @@ class KnowledgeApi:
         return cls(kb, [Path(folder) for folder in settings.ingest_folders])
 
     async def open(self, server: ServerSettings, home: Path) -> None:
-        """Opens the knowledge base and, if this process owns it, writes the owner file for commands on this machine."""
+        """Opens the knowledge base and, if this process owns it, writes the owner file for commands on this
+        machine."""
         await self.kb.open()
         if self.kb.is_writable:
             OwnerProcess(server.model_copy(update={"external_url": None}).url, self.local_key).write(home)
@@ -166,7 +167,8 @@ class KnowledgeApi:
         return AsciiJSONResponse(render_job(await self.kb.stop_job(request.path_params["job_id"])))
 
     def _allowed_folders(self, request: Request) -> Sequence[Path] | None:
-        """The folders that may be read for this request; None, without limits, for the user of this machine."""
+        """The folders that may be read for this request; None, without limits, for the user of this
+        machine."""
         key = request.headers.get(LOCAL_KEY_HEADER, "")
         if hmac.compare_digest(key.encode(), self.local_key.encode()):
             return None

@@ -1,4 +1,5 @@
-"""Results of the knowledge base as JSON: for people, and for models, where untrusted text is marked and cut to fit."""
+"""Results of the knowledge base as JSON: for people, and for models, where untrusted text is marked and cut
+to fit."""
 
 import json
 from collections.abc import Sequence
@@ -171,7 +172,8 @@ def _clean_link(link: str | None) -> str | None:
 
 
 def _cut_to_fit(text: str, max_chars: int) -> str:
-    """The beginning of a text that fits as JSON, cut at a paragraph, a line or a word where one is near the end."""
+    """The beginning of a text that fits as JSON, cut at a paragraph, a line or a word where one is near the
+    end."""
     room = max(_MIN_TEXT_CHARS, max_chars - _OVERHEAD_CHARS)
     end = min(len(text), room)
     while end > 1:

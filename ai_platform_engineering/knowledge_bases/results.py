@@ -1,4 +1,5 @@
-"""What the knowledge base returns: search results, texts of documents, pages of the web, and its error for unknown ids."""
+"""What the knowledge base returns: search results, texts of documents, pages of the web, and its error for
+unknown ids."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ _CITATION_DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A chunk that a search found, with its document. `offset`: where the chunk begins in the document's text."""
+    """A chunk that a search found, with its document. `offset`: where the chunk begins in the document's
+    text."""
 
     document_id: str
     title: str

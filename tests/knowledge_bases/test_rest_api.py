@@ -191,7 +191,8 @@ async def test_mistakes_are_problems_with_a_sentence(tmp_path: Path) -> None:
         assert problem(await http.get("/v1/documents/none", params={"offset": "-1"}))[0] == 400
         assert problem(await http.post("/v1/query", json={"query": "", "limit": 999})) == (
             400,
-            "The request is wrong. query: String should have at least 1 character; limit: Input should be less than or equal to 50.",
+            "The request is wrong. query: String should have at least 1 character; limit: Input should be "
+            "less than or equal to 50.",
         )
         assert (
             problem(await http.post("/v1/query", content=b"{", headers={"Content-Type": "application/json"}))[

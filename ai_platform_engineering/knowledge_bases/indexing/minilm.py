@@ -1,5 +1,5 @@
-"""The embedded model, all-MiniLM-L6-v2 on onnxruntime, from the weights of an installed package; nothing is downloaded,
-and torch is not needed."""
+"""The embedded model, all-MiniLM-L6-v2 on onnxruntime, from the weights of an installed package; nothing is
+downloaded, and torch is not needed."""
 
 import asyncio
 import hashlib
@@ -35,7 +35,8 @@ def is_installed() -> bool:
 
 
 class MiniLM:
-    """The embedder; it is loaded with the first text, and its graph is built once and stored in the folder `cache`."""
+    """The embedder; it is loaded with the first text, and its graph is built once and stored in the folder
+    `cache`."""
 
     name = MODEL_NAME
     dimensions = DIMENSIONS
@@ -113,7 +114,8 @@ def _find_model_folder() -> Path:
     spec = find_spec(PACKAGES[0])  # not an import: the package's own code wants torch
     if spec is None or spec.origin is None:
         raise ConfigurationError(
-            "The embedding model is not installed. Run `caipe kb embeddings install`, or set RAG_EMBEDDINGS=off."
+            "The embedding model is not installed. Run `caipe kb embeddings install`, or set "
+            "RAG_EMBEDDINGS=off."
         )
     return Path(spec.origin).parent / "model"
 
@@ -135,7 +137,8 @@ def _build_graph(path: Path) -> None:
 
 
 class _GraphBuilder:
-    """Builds BERT with mean pooling and normalised output as an ONNX graph. Methods return the names of node outputs."""
+    """Builds BERT with mean pooling and normalised output as an ONNX graph. Methods return the names of node
+    outputs."""
 
     def __init__(self, weights: Path, config: dict[str, Any]) -> None:
         from safetensors.numpy import load_file

@@ -80,7 +80,8 @@ def is_pdf(content: bytes) -> bool:
 
 
 def needs_limits(raw: RawDocument) -> bool:
-    """PDFs are read by native code, and every parser can be made to take long: these are read where they can be stopped."""
+    """PDFs are read by native code, and every parser can be made to take long: these are read where they can
+    be stopped."""
     size = len(raw.content)
     return (
         size > MAX_IN_PROCESS_BYTES

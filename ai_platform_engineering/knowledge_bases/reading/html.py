@@ -21,7 +21,8 @@ from ai_platform_engineering.knowledge_bases.reading.text_cleanup import to_sing
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLOCKS = frozenset(
-    "address article aside blockquote body center dd details dialog div dl dt fieldset figcaption figure footer form header hgroup hr html "
+    "address article aside blockquote body center dd details dialog div dl dt fieldset figcaption figure "
+    "footer form header hgroup hr html "
     "legend li main nav ol p pre section summary table tbody td tfoot th thead tr ul".split()
 ) | frozenset(_HEADINGS)
 _IN_HEAD = frozenset("base link meta noscript script style template title".split())
@@ -43,7 +44,8 @@ def parse(detected: DetectedDocument) -> ParsedDocument:
 
 
 def _move_content_to_body(tree: HtmlElement) -> None:
-    """Adds the `<body>` that a page left out: the parser does not know `main` and the like, and leaves them in the head."""
+    """Adds the `<body>` that a page left out: the parser does not know `main` and the like, and leaves them
+    in the head."""
     head = tree.find("head")
     if head is None or tree.find("body") is not None:
         return

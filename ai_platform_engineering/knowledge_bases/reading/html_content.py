@@ -5,21 +5,24 @@ import re
 from lxml.html import HtmlElement
 
 _SKIPPED_TAGS = frozenset(
-    "script style noscript template svg math canvas iframe object embed audio video map head link meta button input select textarea "
-    "datalist progress meter nav".split()
+    "script style noscript template svg math canvas iframe object embed audio video map head link meta "
+    "button input select textarea datalist progress meter nav".split()
 )
 _SKIPPED_ROLES = frozenset(
-    "navigation banner contentinfo search complementary menu menubar toolbar tablist dialog alertdialog".split()
+    "navigation banner contentinfo search complementary menu menubar toolbar tablist dialog "
+    "alertdialog".split()
 )
 _PERIPHERAL_TAGS = frozenset({"header", "footer", "aside"})  # beside the content when they are not in it
 _HIDING_STYLE = re.compile(r"(?:display\s{0,4}:\s{0,4}none|visibility\s{0,4}:\s{0,4}hidden)", re.IGNORECASE)
 _NAVIGATION_NAMES = frozenset(
-    "nav navbar navigation sidebar sidenav breadcrumb breadcrumbs toc tableofcontents footer cookie cookies consent skip skiplink "
-    "pagination pager share social newsletter advert ads popup modal headerlink hidden sr noprint editlink toolbar linenos gutter".split()
+    "nav navbar navigation sidebar sidenav breadcrumb breadcrumbs toc tableofcontents footer cookie cookies "
+    "consent skip skiplink pagination pager share social newsletter advert ads popup modal headerlink hidden "
+    "sr noprint editlink toolbar linenos gutter".split()
 )
 _CONTENT = (
     "//main", "//*[@role='main']", "//article", "//*[@itemprop='articleBody']",
-    "//*[contains(concat(' ', @class, ' '), ' markdown-body ') or contains(concat(' ', @class, ' '), ' theme-doc-markdown ')]",
+    "//*[contains(concat(' ', @class, ' '), ' markdown-body ') "
+    "or contains(concat(' ', @class, ' '), ' theme-doc-markdown ')]",
     "//*[@id='content' or @id='main' or @id='main-content' or @id='bodyContent' or @id='mw-content-text']",
 )  # fmt: skip
 _MIN_CONTENT_SHARE = 0.3  # of the page's text, for a part to be its content

@@ -11,7 +11,8 @@ _Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every value is t
 
 
 def load_yaml(text: str) -> Any:
-    """The first document of the text, or None. Values are text; aliases make parts of it the same object many times over."""
+    """The first document of the text, or None. Values are text; aliases make parts of it the same object many
+    times over."""
     if _too_deep(text):
         return None
     try:

@@ -54,13 +54,17 @@ _BY_EXTENSION = {
     extension: language for language, extensions in _EXTENSIONS.items() for extension in extensions.split()
 }
 _BY_NAME = {
-    "makefile": "Makefile", "gnumakefile": "Makefile", "dockerfile": "Dockerfile", "containerfile": "Dockerfile", "jenkinsfile": "Groovy",
-    "rakefile": "Ruby", "gemfile": "Ruby", "vagrantfile": "Ruby", "tiltfile": "Starlark", "build": "Starlark", "justfile": "Makefile",
+    "makefile": "Makefile", "gnumakefile": "Makefile", "dockerfile": "Dockerfile",
+    "containerfile": "Dockerfile", "jenkinsfile": "Groovy",
+    "rakefile": "Ruby", "gemfile": "Ruby", "vagrantfile": "Ruby", "tiltfile": "Starlark",
+    "build": "Starlark", "justfile": "Makefile",
     "codeowners": "INI", ".gitignore": "INI", ".dockerignore": "INI", ".editorconfig": "INI", ".env": "INI",
 }  # fmt: skip
 _INTERPRETERS = {
-    "python": "Python", "node": "JavaScript", "deno": "TypeScript", "ruby": "Ruby", "perl": "Perl", "php": "PHP", "lua": "Lua",
-    "bash": "Shell", "sh": "Shell", "zsh": "Shell", "ksh": "Shell", "fish": "Shell", "pwsh": "PowerShell", "rscript": "R",
+    "python": "Python", "node": "JavaScript", "deno": "TypeScript", "ruby": "Ruby", "perl": "Perl",
+    "php": "PHP", "lua": "Lua",
+    "bash": "Shell", "sh": "Shell", "zsh": "Shell", "ksh": "Shell", "fish": "Shell", "pwsh": "PowerShell",
+    "rscript": "R",
 }  # fmt: skip
 _SHEBANG = re.compile(r"#!\s{0,4}(?:\S{0,80}/)?(?:env\s+(?:-S\s+)?)?([A-Za-z]+)")
 

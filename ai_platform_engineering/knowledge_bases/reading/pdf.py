@@ -1,4 +1,5 @@
-"""PDF: the text of each page, under the entries of the outline and the page's number. Native code: run it apart."""
+"""PDF: the text of each page, under the entries of the outline and the page's number. Native code: run it
+apart."""
 
 from collections import defaultdict
 from typing import Any

@@ -1,4 +1,5 @@
-"""Reading in a process of its own, with limits on time and memory: for documents that could take the server down."""
+"""Reading in a process of its own, with limits on time and memory: for documents that could take the server
+down."""
 
 import json
 import os
@@ -16,7 +17,8 @@ from ai_platform_engineering.knowledge_bases.reading.reading_limits import WALL_
 
 
 def read_in_subprocess(raw: RawDocument) -> tuple[str, ParsedDocument]:
-    """As `read_here`, but a parser that crashes, hangs or eats memory makes the document unreadable and does nothing else."""
+    """As `read_here`, but a parser that crashes, hangs or eats memory makes the document unreadable and does
+    nothing else."""
     head = json.dumps({"address": raw.address, "media_type": raw.media_type, "link": raw.link})
     try:
         done = subprocess.run(

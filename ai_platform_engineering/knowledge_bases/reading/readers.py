@@ -63,7 +63,8 @@ def _find_parser(kind: str) -> Callable[[DetectedDocument], ParsedDocument]:
 
 
 def _normalise_document(document: ParsedDocument, truncated: bool) -> ParsedDocument:
-    """Normalises every text again, since entities and escapes bring back what decoding removed, and limits its length."""
+    """Normalises every text again, since entities and escapes bring back what decoding removed, and limits
+    its length."""
     title = to_single_line(document.title) or "Untitled"
     return ParsedDocument(title, tuple(_limit_sections(document.sections, truncated)), document.language)
 

@@ -40,7 +40,8 @@ _NOT_FOR_READERS = frozenset(
     {"raw", "include", "toctree", "highlight", "index", "currentmodule", "csv-table", "literalinclude"}
 )
 _SKIPPED = (
-    nodes.comment, nodes.substitution_definition, nodes.target, nodes.pending, nodes.raw, nodes.docinfo, nodes.decoration, nodes.meta,
+    nodes.comment, nodes.substitution_definition, nodes.target, nodes.pending, nodes.raw, nodes.docinfo,
+    nodes.decoration, nodes.meta,
     nodes.Invisible, nodes.generated, nodes.topic,
 )  # fmt: skip
 

@@ -28,8 +28,8 @@ _CONTROLS = bytes(
 
 
 def decode_text(content: bytes, media_type: str) -> str:
-    """Decodes by byte order mark, declared charset, as UTF-8, or else as Latin text. Raises UnreadableDocument for what is
-    no text."""
+    """Decodes by byte order mark, declared charset, as UTF-8, or else as Latin text. Raises
+    UnreadableDocument for what is no text."""
     for mark, encoding in _BOMS:
         if content.startswith(mark):
             if encoding == "utf-8":  # the other decoders remove the mark themselves
@@ -74,7 +74,8 @@ def _decodes_text(name: str) -> bool:
 
 
 def normalise_text(text: str) -> str:
-    """Composed characters, plain line ends, nothing unseen, no spaces at line ends, no runs of blank lines."""
+    """Composed characters, plain line ends, nothing unseen, no spaces at line ends, no runs of blank
+    lines."""
     text = _BREAKS.sub("\n", clean_text(text.replace("\x00", "")))
     if "\x1b" in text:
         text = _ANSI_COLOURS.sub("", text)

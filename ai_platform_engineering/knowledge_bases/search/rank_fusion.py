@@ -46,7 +46,8 @@ def fuse_rankings(rankings: Sequence[Sequence[T]], depth: int) -> dict[T, float]
 
 
 def select_best(hits: Iterable[Hit], limit: int) -> list[Hit]:
-    """The hits by score, ties by document and ordinal; a document's third chunk comes after everything else."""
+    """The hits by score, ties by document and ordinal; a document's third chunk comes after everything
+    else."""
     hits_per_document: Counter[str] = Counter()
     first: list[Hit] = []
     later: list[Hit] = []

@@ -31,8 +31,8 @@ def extract_snippet(text: str, query: str, max_chars: int = MAX_SNIPPET_CHARS) -
 
 
 def _find_best_window(text: str, query: str, length: int) -> int:
-    """Where a window begins that has the most different words of the query; the first of equals, with a little text
-    before it."""
+    """Where a window begins that has the most different words of the query; the first of equals, with a
+    little text before it."""
     words, _ = parse_query(query)
     query_stems = {word[:_STEM_CHARS] for word in words}
     matches: list[tuple[int, str]] = []

@@ -1,5 +1,5 @@
-"""Tokens of a text beside its plain words: identifiers as a whole, their parts, and pairs of characters where no spaces
-separate words."""
+"""Tokens of a text beside its plain words: identifiers as a whole, their parts, and pairs of characters where
+no spaces separate words."""
 
 import re
 from collections.abc import Iterator
@@ -19,17 +19,19 @@ _WORD = re.compile(r"[^\W_]+")
 _MAX_IDENTIFIER_CHARS = 120
 
 STOP_WORDS = frozenset(
-    """a about after again all also am an and any are aren as at be because been before being both but by can cannot could couldn d did
-    didn do does doesn doing don during each few for from further get gets getting had has hasn have haven having he her here hers him
-    his how i if in into is isn it its itself just ll m me more most my myself no nor not now of on once only or other our ours out over
-    own please re s same shall she should shouldn so some such t than that the their theirs them then there these they this those
-    through to too under until up us ve very was wasn we were weren what when where which while who whom whose why will with won would
-    wouldn you your yours yourself""".split()
+    """a about after again all also am an and any are aren as at be because been before being both but by can
+    cannot could couldn d did didn do does doesn doing don during each few for from further get gets
+    getting had has hasn have haven having he her here hers him his how i if in into is isn it its
+    itself just ll m me more most my myself no nor not now of on once only or other our ours out over
+    own please re s same shall she should shouldn so some such t than that the their theirs them then
+    there these they this those through to too under until up us ve very was wasn we were weren what
+    when where which while who whom whose why will with won would wouldn you your yours yourself""".split()
 )
 
 
 def extract_identifiers(text: str) -> str:
-    """The identifiers of a text in lower case, separated by spaces: `kube-apiserver`, `v1.2.3`, `max_calls`."""
+    """The identifiers of a text in lower case, separated by spaces: `kube-apiserver`, `v1.2.3`,
+    `max_calls`."""
     return " ".join(_find_identifiers(text))
 
 
@@ -42,7 +44,8 @@ def split_camel_case(text: str) -> str:
 
 
 def parse_query(query: str) -> tuple[list[str], list[str]]:
-    """The words of a query without stop words (all when it has no others), and its identifiers; each once, in order."""
+    """The words of a query without stop words (all when it has no others), and its identifiers; each once, in
+    order."""
     query = query[:MAX_QUERY]
     words = list(dict.fromkeys(word.lower() for word in _WORD.findall(f"{query} {split_camel_case(query)}")))
     significant = [word for word in words if word not in STOP_WORDS]

@@ -1,4 +1,5 @@
-"""A polite crawl of a web site within limits: each page once, within depth, count and host, as robots.txt allows."""
+"""A polite crawl of a web site within limits: each page once, within depth, count and host, as robots.txt
+allows."""
 
 import asyncio
 import hashlib
@@ -89,7 +90,8 @@ class _Scope:
 
 
 class Crawl:
-    """One crawl of a site. Pages of the last crawl are visited again, whether or not a link still leads to them."""
+    """One crawl of a site. Pages of the last crawl are visited again, whether or not a link still leads to
+    them."""
 
     def __init__(
         self, start: str, fetcher: Fetcher, limits: CrawlLimits | None = None, *, pause: Pause = asyncio.sleep
@@ -140,7 +142,8 @@ class Crawl:
             )
 
     def _enqueue_known_pages(self) -> list[SourceItem]:
-        """Queues the pages of the last crawl; those out of scope are removed, if the start could be read at all."""
+        """Queues the pages of the last crawl; those out of scope are removed, if the start could be read at
+        all."""
         removed: list[SourceItem] = []
         for url, mark in self._marks.items():
             if self._scope.covers(url):
@@ -267,8 +270,8 @@ class Crawl:
         return None
 
     def _is_duplicate_of(self, canonical: str, address: str) -> bool:
-        """Whether the page at `address` is left out for its canonical one. A site whose pages all name its front page
-        is not believed."""
+        """Whether the page at `address` is left out for its canonical one. A site whose pages all name its
+        front page is not believed."""
         if canonical == address or address in self._canonical_urls:
             return False
         return self._scope.covers(canonical) and parse_url(canonical).path != "/"

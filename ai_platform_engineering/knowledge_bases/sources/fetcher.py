@@ -1,4 +1,5 @@
-"""The one way out to the web: addresses are checked where they are connected to, and size, time and type are limited."""
+"""The one way out to the web: addresses are checked where they are connected to, and size, time and type are
+limited."""
 
 import asyncio
 import ssl
@@ -60,7 +61,8 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """A response with text that can be read. With status 304 there is no content: the page has not changed."""
+    """A response with text that can be read. With status 304 there is no content: the page has not
+    changed."""
 
     url: str  # after redirects
     status: int
@@ -100,8 +102,8 @@ class Fetcher:
     async def fetch(
         self, url: str, *, etag: str = "", modified: str = "", max_bytes: int | None = None
     ) -> FetchResponse:
-        """Fetches a page; one that `etag` or `modified` show as unchanged has status 304. Raises FetchRefused and
-        FetchFailed."""
+        """Fetches a page; one that `etag` or `modified` show as unchanged has status 304. Raises FetchRefused
+        and FetchFailed."""
         conditions: dict[str, str] = {}
         if etag:
             conditions["If-None-Match"] = etag

@@ -26,7 +26,8 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 
 
 class GitSource:
-    """The text files of a repository's newest commit. Addresses are paths; a file's mark is the id of its blob."""
+    """The text files of a repository's newest commit. Addresses are paths; a file's mark is the id of its
+    blob."""
 
     kind = "git"
 

@@ -19,8 +19,10 @@ _TRACKING = re.compile(
 _SESSION = re.compile(r";jsessionid=[^/?]*", re.IGNORECASE)
 # What no document is behind; asking would only cost the site.
 _NO_DOCUMENT = tuple(
-    ".png .jpg .jpeg .gif .svg .ico .webp .avif .bmp .tif .tiff .mp3 .mp4 .webm .ogg .wav .mov .avi .zip .gz .tgz .bz2 .xz .zst .7z "
-    ".rar .tar .whl .jar .war .deb .rpm .dmg .iso .exe .msi .bin .css .js .mjs .map .wasm .woff .woff2 .ttf .eot .otf .doc .docx .xls "
+    ".png .jpg .jpeg .gif .svg .ico .webp .avif .bmp .tif .tiff .mp3 .mp4 .webm .ogg .wav .mov .avi .zip "
+    ".gz .tgz .bz2 .xz .zst .7z "
+    ".rar .tar .whl .jar .war .deb .rpm .dmg .iso .exe .msi .bin .css .js .mjs .map .wasm .woff .woff2 .ttf "
+    ".eot .otf .doc .docx .xls "
     ".xlsx .ppt .pptx".split()
 )
 
@@ -35,7 +37,8 @@ class PageLinks:
 
 
 def normalise_url(url: str, base: str = "") -> str | None:
-    """One form of a URL for the same page, without fragment, tracking and sessions; None for what cannot be fetched."""
+    """One form of a URL for the same page, without fragment, tracking and sessions; None for what cannot be
+    fetched."""
     try:
         target = parse_url(urljoin(base, url.strip()).replace(" ", "%20"))
         if "/." in target.path:
@@ -108,7 +111,8 @@ def _find_charset(media_type: str) -> str:
 
 
 def _select_own_directives(header: str) -> str:
-    """X-Robots-Tag without the directives for other crawlers: a name with a colon addresses one, up to the next name."""
+    """X-Robots-Tag without the directives for other crawlers: a name with a colon addresses one, up to the
+    next name."""
     selected: list[str] = []
     is_for_us = True
     for part in header.split(","):

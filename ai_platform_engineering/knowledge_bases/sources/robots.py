@@ -18,8 +18,8 @@ MAX_SITEMAPS = 10
 
 @dataclass(frozen=True, slots=True)
 class RobotsRules:
-    """The robots.txt of one origin. Without a parser all is allowed, or nothing when `failure` says why it could not be
-    read."""
+    """The robots.txt of one origin. Without a parser all is allowed, or nothing when `failure` says why it
+    could not be read."""
 
     parser: Protego | None
     failure: str = ""

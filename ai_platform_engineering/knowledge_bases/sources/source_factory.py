@@ -19,8 +19,8 @@ SourceKind = Literal["folder", "web", "git"]
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What sources need: the HTTP fetcher, a folder for fetched repositories, environment variables for git, and
-    whether files of this machine may be read."""
+    """What sources need: the HTTP fetcher, a folder for fetched repositories, environment variables for git,
+    and whether files of this machine may be read."""
 
     fetcher: Fetcher
     cache: Path

@@ -1,4 +1,5 @@
-"""Sources of documents, and the items that they list: a document that changed or not, was skipped or removed."""
+"""Sources of documents, and the items that they list: a document that changed or not, was skipped or
+removed."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from ai_platform_engineering.knowledge_bases.documents import RawDocument
 
 @dataclass(frozen=True, slots=True)
 class ChangedItem:
-    """A document that is new or has changed. `mark`: the source's change mark, like an ETag; given back at the next pass, it
-    tells whether the document changed again."""
+    """A document that is new or has changed. `mark`: the source's change mark, like an ETag; given back at
+    the next pass, it tells whether the document changed again."""
 
     raw: RawDocument
     mark: str
@@ -65,5 +66,5 @@ class DocumentSource(Protocol):
         """About how many documents there are, if that is cheap to know. Raises SourceUnavailable."""
 
     def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
-        """Each document once, fetched when the iterator reaches it. `known_marks`: the change marks of stored documents, by
-        address. Raises SourceUnavailable."""
+        """Each document once, fetched when the iterator reaches it. `known_marks`: the change marks of stored
+        documents, by address. Raises SourceUnavailable."""

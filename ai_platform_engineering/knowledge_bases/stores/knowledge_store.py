@@ -1,4 +1,5 @@
-"""The interface of a store: documents, chunks, vectors, datasources and ingest jobs, and the search for them."""
+"""The interface of a store: documents, chunks, vectors, datasources and ingest jobs, and the search for
+them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ Vector = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Datasource:
-    """A configured origin of documents. `location`: a path, a URL or a git repository; `options`: those of its source."""
+    """A configured origin of documents. `location`: a path, a URL or a git repository; `options`: those of
+    its source."""
 
     name: str
     location: str
@@ -75,7 +77,8 @@ class IngestJob:
 
 
 def build_embedding_text(title: str, headings: Sequence[str], text: str) -> str:
-    """The text to embed for a chunk, with title and headings: its text alone does not say what it is about."""
+    """The text to embed for a chunk, with title and headings: its text alone does not say what it is
+    about."""
     heading_path = " > ".join(filter(None, dict.fromkeys((title, *headings))))
     if heading_path:
         return f"{heading_path}\n{text}"
@@ -83,7 +86,8 @@ def build_embedding_text(title: str, headings: Sequence[str], text: str) -> str:
 
 
 class KnowledgeStore(Protocol):
-    """Stores and finds documents. What is written is found after `commit`; search works while more is written."""
+    """Stores and finds documents. What is written is found after `commit`; search works while more is
+    written."""
 
     async def open(self) -> None: ...
 
@@ -91,7 +95,8 @@ class KnowledgeStore(Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether this process may write, known once it is open: an embedded store belongs to one process at a time."""
+        """Whether this process may write, known once it is open: an embedded store belongs to one process at
+        a time."""
         ...
 
     # --- datasources and jobs

@@ -1,4 +1,5 @@
-"""Chunks: all of a document's text, in order, along its structure, none longer than the embedding model reads."""
+"""Chunks: all of a document's text, in order, along its structure, none longer than the embedding model
+reads."""
 
 from itertools import pairwise
 
@@ -33,7 +34,7 @@ def rows(count: int) -> str:
     )
 
 
-# --- along the structure --------------------------------------------------------------------------------------------------
+# --- along the structure
 
 
 def test_what_fits_under_one_heading_is_one_chunk_that_begins_with_the_heading() -> None:
@@ -179,7 +180,7 @@ def test_no_sections_are_no_chunks() -> None:
     assert of(Section(" \n ")) == (" \n ", ())
 
 
-# --- whatever the document ------------------------------------------------------------------------------------------------
+# --- whatever the document
 
 WORDS = st.sampled_from(
     [

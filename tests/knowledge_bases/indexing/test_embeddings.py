@@ -38,7 +38,8 @@ def vectors(asked: dict[str, Any]) -> Response:
 
 @contextlib.asynccontextmanager
 async def serving(*answers: Answer) -> AsyncIterator[tuple[str, list[tuple[dict[str, Any], str]]]]:
-    """The address of a server that gives one answer after the other, then the last one; and what it was asked."""
+    """The address of a server that gives one answer after the other, then the last one; and what it was
+    asked."""
     asked: list[tuple[dict[str, Any], str]] = []
 
     async def embeddings(request: Request) -> Response:

@@ -37,7 +37,7 @@ def whole(parsed: ParsedDocument) -> str:
     return chunk_document(parsed)[0]
 
 
-# --- PDF files, written here ----------------------------------------------------------------------------------------------
+# --- PDF files, written here
 
 
 def pdf(
@@ -46,7 +46,8 @@ def pdf(
     title: str = "",
     encrypted: bool = False,
 ) -> bytes:
-    """A PDF file with these lines (or packed drawing commands) on its pages, and outline entries that point at pages."""
+    """A PDF file with these lines (or packed drawing commands) on its pages, and outline entries that point
+    at pages."""
     first_page, first_entry = 6, 6 + 2 * len(pages)
     kids = " ".join(f"{first_page + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
@@ -95,7 +96,7 @@ def _file(objects: list[bytes], trailer: str) -> bytes:
     )
 
 
-# --- each format ----------------------------------------------------------------------------------------------------------
+# --- each format
 
 
 def test_markdown_is_kept_as_written_under_its_headings() -> None:
@@ -152,7 +153,8 @@ def test_a_web_page_is_its_main_content() -> None:
     assert (kind, parsed.title) == ("html", "Rotating certificates | Platform handbook")
     assert parsed.sections == (
         Section(
-            "Certificates live for ninety days; see [the policy](https://handbook.example.com/docs/policy.html).\nRotate them early.",
+            "Certificates live for ninety days; see [the "
+            "policy](https://handbook.example.com/docs/policy.html).\nRotate them early.",
             (top,),
         ),
         Section(
@@ -281,7 +283,8 @@ def test_an_interface_description_has_a_section_for_each_operation() -> None:
         Section("Everything about pets", ("pets",)),
         Section("`GET /pets/{petId}`, operation `getPet`", get),
         Section(
-            "Parameters:\n- petId (path, string (uuid), required)\n- verbose (query, boolean): With its history",
+            "Parameters:\n- petId (path, string (uuid), required)\n- verbose (query, boolean): With its "
+            "history",
             get,
             "list",
         ),
@@ -414,7 +417,7 @@ def test_a_long_table_ends_with_a_word_about_the_rest() -> None:
     assert (len(lines), lines[-1]) == (20_003, "| [more rows are left out] |")
 
 
-# --- what it is -----------------------------------------------------------------------------------------------------------
+# --- what it is
 
 
 @pytest.mark.parametrize(
@@ -499,7 +502,7 @@ def test_what_holds_no_text_says_so(content: bytes, words: str) -> None:
         read_document(RawDocument("a.txt", content))
 
 
-# --- whatever comes -------------------------------------------------------------------------------------------------------
+# --- whatever comes
 
 ADDRESSES = [f"a.{extension}" for extension in "md rst html txt py go yaml json toml csv tsv tf js".split()]
 SNIPPETS = st.sampled_from(
@@ -536,7 +539,7 @@ def test_any_bytes_are_text_or_unreadable(address: str, content: bytes, media_ty
     chunk_document(parsed)
 
 
-# --- apart ----------------------------------------------------------------------------------------------------------------
+# --- apart
 
 
 def test_a_large_document_is_read_in_another_process_to_the_same_result() -> None:

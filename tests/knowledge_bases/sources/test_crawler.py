@@ -1,4 +1,5 @@
-"""Crawling a site: within its bounds, as the site asks, each page once, and only what has changed the second time."""
+"""Crawling a site: within its bounds, as the site asks, each page once, and only what has changed the second
+time."""
 
 import asyncio
 import contextlib

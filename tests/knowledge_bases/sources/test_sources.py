@@ -1,4 +1,5 @@
-"""Where documents come from: folders, git repositories and web sites, read lazily, and only what changed the second time."""
+"""Where documents come from: folders, git repositories and web sites, read lazily, and only what changed the
+second time."""
 
 import contextlib
 import os

@@ -692,7 +692,8 @@ def test_engines_are_imported_when_the_knowledge_base_is_opened() -> None:
         "import sys, ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store, "
         "ai_platform_engineering.knowledge_bases.stores.postgres.postgres_store, "
         "ai_platform_engineering.knowledge_bases.indexing.embeddings; "
-        "print([name for name in ('tantivy', 'numpy', 'usearch', 'onnxruntime', 'psycopg') if name in sys.modules])"
+        "print([name for name in ('tantivy', 'numpy', 'usearch', 'onnxruntime', 'psycopg') if name in "
+        "sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

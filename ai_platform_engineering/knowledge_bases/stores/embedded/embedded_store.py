@@ -214,7 +214,8 @@ class EmbeddedStore:
         self._commit_index(db)
 
     def _commit(self, db: sqlite3.Connection) -> None:
-        """Commits the rows, then the lexical index: a difference between them is repaired when the folder is opened."""
+        """Commits the rows, then the lexical index: a difference between them is repaired when the folder is
+        opened."""
         if db.in_transaction:
             db.execute("COMMIT")
         if sqlite_reads.has_unindexed(db):
@@ -275,7 +276,8 @@ class EmbeddedStore:
     # --- threads
 
     async def _write(self, work: Callable[[sqlite3.Connection], T], *, commit: bool = False) -> T:
-        """Runs the work in a transaction. `commit`: the rows are seen at once, with all that was written before."""
+        """Runs the work in a transaction. `commit`: the rows are seen at once, with all that was written
+        before."""
 
         def write(db: sqlite3.Connection) -> T:
             result = sqlite_writes.run_in_savepoint(db, lambda: work(db))

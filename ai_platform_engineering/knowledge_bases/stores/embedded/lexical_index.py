@@ -25,8 +25,8 @@ _IDENTIFIER_WEIGHT = 1.0
 
 
 class LexicalIndex:
-    """A lexical index of chunks in a folder. Only a writer may add, delete and commit; a reader sees commits after
-    `reload`."""
+    """A lexical index of chunks in a folder. Only a writer may add, delete and commit; a reader sees commits
+    after `reload`."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -134,7 +134,8 @@ def select_chunk_texts(db: sqlite3.Connection, where: str, *values: Any) -> Iter
 def select_chunks_without_vector(
     db: sqlite3.Connection, model: int, after: int, limit: int
 ) -> tuple[list[ChunkRef], int]:
-    """Chunks with a higher number than `after`, and the `after` of the next call: no chunk up to it needs a vector."""
+    """Chunks with a higher number than `after`, and the `after` of the next call: no chunk up to it needs a
+    vector."""
     where = (
         "c.number > ? AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.chunk = c.number AND v.model = ?) "
         "ORDER BY c.number LIMIT ?"
@@ -183,7 +184,8 @@ def build_condition(datasources: Collection[str], filters: Mapping[str, str]) ->
     for name, value in filters.items():
         if name not in _FILTERS:
             raise Refused(
-                f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address begins)."
+                f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address "
+                "begins)."
             )
         clauses.append(_FILTERS[name])
         values.append(value)
@@ -214,7 +216,8 @@ def count_all_chunks(db: sqlite3.Connection) -> int:
 def select_chunks_of_vectors(
     db: sqlite3.Connection, numbers: Sequence[int], condition: Condition | None = None
 ) -> list[int]:
-    """The chunks in the order of the vectors, without those that were deleted or do not meet the condition."""
+    """The chunks in the order of the vectors, without those that were deleted or do not meet the
+    condition."""
     where, values = condition or ("1", [])
     rows = db.execute(
         f"SELECT v.number, v.chunk FROM {_VECTORS} "  # noqa: S608

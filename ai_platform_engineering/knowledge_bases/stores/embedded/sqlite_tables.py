@@ -11,9 +11,9 @@ from pathlib import Path
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.runtime.log.sqlite_schema import Step, migrate
 
-# Times are microseconds since 1970. The numbers of documents, chunks and vectors are never used twice, so that an index beside this
-# file that is older or newer never takes one thing for another. A chunk's text is empty (NULL) where it is what the document has
-# from `start` to `stop`.
+# Times are microseconds since 1970. The numbers of documents, chunks and vectors are never used twice, so
+# that an index beside this file that is older or newer never takes one thing for another. A chunk's text is
+# empty (NULL) where it is what the document has from `start` to `stop`.
 _FIRST: Step = (
     """CREATE TABLE datasources(
         name TEXT PRIMARY KEY, location TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL,
@@ -45,7 +45,8 @@ _FIRST: Step = (
     "CREATE UNIQUE INDEX vectors_of_chunk ON vectors(chunk, model)",
     # Documents that are gone from here and may still be in the lexical index.
     "CREATE TABLE gone(document INTEGER PRIMARY KEY)",
-    # `writing`: the generation of what is put now. `indexed`: up to where the lexical index is known to have everything.
+    # `writing`: the generation of what is put now. `indexed`: up to where the lexical index is known to have
+    # everything.
     "CREATE TABLE state(writing INTEGER NOT NULL, indexed INTEGER NOT NULL)",
     "INSERT INTO state VALUES (1, 0)",
 )
@@ -72,7 +73,8 @@ def acquire_lock(folder: Path) -> int | None:
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """The connection that writes, with the newest tables; a transaction is open from its first write to the next commit."""
+    """The connection that writes, with the newest tables; a transaction is open from its first write to the
+    next commit."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         db = _connect(path)
@@ -81,7 +83,8 @@ def open_writer(path: Path) -> sqlite3.Connection:
         migrate(db, MIGRATIONS)
     except (OSError, sqlite3.Error) as error:
         raise ConfigurationError(
-            f"The knowledge base {path} cannot be opened: {error}. Move the file away, and add the sources again."
+            f"The knowledge base {path} cannot be opened: {error}. Move the file away, and add the sources "
+            "again."
         ) from None
     return db
 

@@ -45,7 +45,8 @@ def run_in_savepoint(db: sqlite3.Connection, work: Callable[[], T]) -> T:
 def put_datasource(db: sqlite3.Connection, datasource: Datasource) -> None:
     db.execute(
         "INSERT INTO datasources VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(name) DO UPDATE SET "
-        "location = excluded.location, kind = excluded.kind, title = excluded.title, options = excluded.options, "
+        "location = excluded.location, kind = excluded.kind, title = excluded.title, options = "
+        "excluded.options, "
         "refreshed = excluded.refreshed",
         (
             datasource.name,
@@ -60,9 +61,11 @@ def put_datasource(db: sqlite3.Connection, datasource: Datasource) -> None:
 
 def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
     db.execute(
-        "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, created, "
+        "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, "
+        "created, "
         "ended) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job_id) DO UPDATE SET "
-        "datasource = excluded.datasource, state = excluded.state, total = excluded.total, done = excluded.done, "
+        "datasource = excluded.datasource, state = excluded.state, total = excluded.total, done = "
+        "excluded.done, "
         "skipped = excluded.skipped, removed = excluded.removed, failed = excluded.failed, "
         "problem = excluded.problem, created = excluded.created, ended = excluded.ended",
         (
@@ -148,7 +151,8 @@ def delete_documents(
 
 
 def remove_datasource(db: sqlite3.Connection, name: str) -> tuple[bool, Numbers]:
-    """Deletes a datasource and its documents; returns whether there was anything, and the numbers of its vectors."""
+    """Deletes a datasource and its documents; returns whether there was anything, and the numbers of its
+    vectors."""
     rows = db.execute("SELECT document_id FROM documents WHERE datasource = ?", (name,))
     document_ids = [row[0] for row in rows]
     vectors = delete_documents(db, document_ids)
@@ -157,7 +161,8 @@ def remove_datasource(db: sqlite3.Connection, name: str) -> tuple[bool, Numbers]
 
 
 def _ensure_model(db: sqlite3.Connection, name: str, dimensions: int) -> int:
-    """The number of an embedding model, which is added if it is new; its vectors all have the same dimensions."""
+    """The number of an embedding model, which is added if it is new; its vectors all have the same
+    dimensions."""
     row = db.execute("SELECT model, dimensions FROM models WHERE name = ?", (name,)).fetchone()
     if row is None:
         cursor = db.execute("INSERT INTO models(name, dimensions) VALUES (?, ?)", (name, dimensions))
@@ -174,7 +179,8 @@ def _ensure_model(db: sqlite3.Connection, name: str, dimensions: int) -> int:
 def put_vectors(
     db: sqlite3.Connection, name: str, dimensions: int, vectors: Iterable[tuple[ChunkRef, bytes]]
 ) -> tuple[int, list[tuple[int, bytes]], Numbers]:
-    """Stores vectors; returns the number of the model, new vectors by number, and the numbers of those they replace.
+    """Stores vectors; returns the number of the model, new vectors by number, and the numbers of those they
+    replace.
 
     A chunk that was deleted or changed meanwhile gets none."""
     model = _ensure_model(db, name, dimensions)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 if sys.platform == "linux":
-    # usearch exports the C++ library that is built into it to the whole process, and onnxruntime, imported later,
-    # crashes with it. The first one loaded wins, so the system's is loaded first.
+    # usearch exports the C++ library that is built into it to the whole process, and onnxruntime, imported
+    # later, crashes with it. The first one loaded wins, so the system's is loaded first.
     with contextlib.suppress(OSError):
         ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)
 

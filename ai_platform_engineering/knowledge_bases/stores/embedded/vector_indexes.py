@@ -20,8 +20,8 @@ _ROWS = 5_000  # read at once
 
 
 class VectorIndexes:
-    """Vector indexes by model, each loaded when it is first needed. A vector without a row is ignored where rows are looked
-    up."""
+    """Vector indexes by model, each loaded when it is first needed. A vector without a row is ignored where
+    rows are looked up."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
         self._folder = folder

@@ -1,5 +1,5 @@
-"""Search in PostgreSQL: a lexical ranking in which rare words count more, which ts_rank alone does not do, and a vector
-ranking, fused."""
+"""Search in PostgreSQL: a lexical ranking in which rare words count more, which ts_rank alone does not do,
+and a vector ranking, fused."""
 
 import json
 import math
@@ -25,8 +25,8 @@ from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables imp
     find_vector_table,
 )
 
-# Chunks that are ranked: reading them is what a search costs. Frequent words count in the rank, but add no chunks
-# once rarer words gave enough.
+# Chunks that are ranked: reading them is what a search costs. Frequent words count in the rank, but add no
+# chunks once rarer words gave enough.
 _MAX_RANKED_CHUNKS = 2_000
 _WEIGHTS = "{0.6, 0.8, 0.8, 1.0}"  # of the text, identifiers, headings, the title
 _FILTERS = {
@@ -94,7 +94,8 @@ def _build_condition(datasources: Collection[str], filters: Mapping[str, str]) -
     for name, value in filters.items():
         if name not in _FILTERS:
             raise Refused(
-                f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address begins)."
+                f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address "
+                "begins)."
             )
         clauses.append(_FILTERS[name])
         values.append(value)
@@ -158,7 +159,8 @@ async def _find_terms(connection: Connection, query: str) -> list[QueryTerm]:
 
 
 def _build_tsquery(terms: Sequence[QueryTerm]) -> str:
-    """Any of the rarest words that together are in few enough chunks; where one alone is in too many, two of three."""
+    """Any of the rarest words that together are in few enough chunks; where one alone is in too many, two of
+    three."""
     if terms[0].chunks > _MAX_RANKED_CHUNKS and len(terms) > 1:
         pairs = combinations([term.to_tsquery() for term in terms[:3]], 2)
         return " | ".join(f"({first} & {second})" for first, second in pairs)
@@ -189,7 +191,8 @@ async def _rank_by_vector(
     where, values = condition
     rows = await connection.execute(
         SQL(
-            "SELECT v.chunk, v.vector <=> %s::halfvec AS distance FROM {} v JOIN chunks c ON c.number = v.chunk "
+            "SELECT v.chunk, v.vector <=> %s::halfvec AS distance FROM {} v JOIN chunks c ON c.number = "
+            "v.chunk "
             "JOIN documents d ON d.number = c.document WHERE {} ORDER BY distance LIMIT %s"
         ).format(table, where),
         (format_vector(vector), *values, limit),

@@ -1,4 +1,5 @@
-"""The store in PostgreSQL with pgvector: for several processes, and for teams that have such a server anyway."""
+"""The store in PostgreSQL with pgvector: for several processes, and for teams that have such a server
+anyway."""
 
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class PostgresStore:
-    """`KnowledgeStore` in a database. Rows are seen by all processes at once; lexical search finds them after `commit`."""
+    """`KnowledgeStore` in a database. Rows are seen by all processes at once; lexical search finds them after
+    `commit`."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -35,7 +37,8 @@ class PostgresStore:
             from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_tables
         except ImportError:
             raise ConfigurationError(
-                "RAG_DATABASE_URL needs the extra `postgres`: pip install 'ai-platform-engineering[postgres]'."
+                "RAG_DATABASE_URL needs the extra `postgres`: pip install "
+                "'ai-platform-engineering[postgres]'."
             ) from None
         self._pool = await postgres_tables.open_pool(self._address)
 
@@ -95,8 +98,10 @@ class PostgresStore:
     async def put_job(self, job: IngestJob) -> None:
         async with self._transaction() as db:
             await db.execute(
-                "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, created, "
-                "ended) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (job_id) DO UPDATE SET "
+                "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, "
+                "problem, created, "
+                "ended) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (job_id) DO UPDATE "
+                "SET "
                 "datasource = excluded.datasource, state = excluded.state, total = excluded.total, "
                 "done = excluded.done, skipped = excluded.skipped, removed = excluded.removed, "
                 "failed = excluded.failed, problem = excluded.problem, created = excluded.created, "

@@ -16,8 +16,8 @@ _MAX_CONNECTIONS = 6
 _CONNECT_SECONDS = 10.0
 _SETUP_LOCK = 0x_CA1_9E_06
 
-# `lexemes` has the number of chunks of each word, `totals` the number of all chunks; both without those that are
-# `uncounted`.
+# `lexemes` has the number of chunks of each word, `totals` the number of all chunks; both without those that
+# are `uncounted`.
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS datasources(
         name text PRIMARY KEY, location text NOT NULL, kind text NOT NULL, title text NOT NULL,
@@ -47,7 +47,8 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS uncounted(chunk bigint PRIMARY KEY REFERENCES chunks ON DELETE CASCADE)",
     """CREATE TABLE IF NOT EXISTS lexemes(word text COLLATE "C" PRIMARY KEY, chunks bigint NOT NULL)
         WITH (fillfactor = 70)""",
-    "CREATE TABLE IF NOT EXISTS totals(one boolean PRIMARY KEY DEFAULT true CHECK (one), chunks bigint NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS totals(one boolean PRIMARY KEY DEFAULT true CHECK (one), chunks bigint NOT "
+    "NULL)",
     "INSERT INTO totals(chunks) VALUES (0) ON CONFLICT DO NOTHING",
     """CREATE TABLE IF NOT EXISTS models(
         model integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE,

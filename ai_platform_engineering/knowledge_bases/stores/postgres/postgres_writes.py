@@ -24,17 +24,21 @@ from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables imp
 _UPSERT_DOCUMENT = (
     "INSERT INTO documents(document_id, datasource, address, title, kind, digest, mark, link, changed, text) "
     "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (document_id) DO UPDATE SET "
-    "datasource = excluded.datasource, address = excluded.address, title = excluded.title, kind = excluded.kind, "
+    "datasource = excluded.datasource, address = excluded.address, title = excluded.title, kind = "
+    "excluded.kind, "
     "digest = excluded.digest, mark = excluded.mark, link = excluded.link, changed = excluded.changed, "
     "text = excluded.text RETURNING number"
 )
 _INSERT_CHUNK = (
-    "INSERT INTO chunks(document, ordinal, headings, start, stop, text, words) VALUES (%s, %s, %s, %s, %s, %s, "
+    "INSERT INTO chunks(document, ordinal, headings, start, stop, text, words) VALUES (%s, %s, %s, %s, %s, "
+    "%s, "
     "setweight(to_tsvector('english', %s), 'A') || setweight(to_tsvector('english', %s), 'B') || "
-    "setweight(to_tsvector('english', %s), 'D') || setweight(to_tsvector('simple', %s), 'C')) RETURNING number"
+    "setweight(to_tsvector('english', %s), 'D') || setweight(to_tsvector('simple', %s), 'C')) RETURNING "
+    "number"
 )
 _COUNT_LEXEMES = (
-    "INSERT INTO lexemes AS l SELECT lexeme, {} count(*) FROM chunks c, unnest(c.words) WHERE c.number = ANY(%s) "
+    "INSERT INTO lexemes AS l SELECT lexeme, {} count(*) FROM chunks c, unnest(c.words) WHERE c.number = "
+    "ANY(%s) "
     "GROUP BY lexeme ORDER BY lexeme ON CONFLICT (word) DO UPDATE SET chunks = l.chunks + excluded.chunks"
 )
 
@@ -73,7 +77,8 @@ async def put_document(db: Connection, document: Document, mark: str) -> None:
 async def delete_documents(db: Connection, document_ids: Collection[str]) -> None:
     ids = list(document_ids)
     chunks = await db.execute(
-        "SELECT c.number FROM chunks c JOIN documents d ON d.number = c.document WHERE d.document_id = ANY(%s)",
+        "SELECT c.number FROM chunks c JOIN documents d ON d.number = c.document WHERE d.document_id = "
+        "ANY(%s)",
         (ids,),
     )
     await _delete_chunks(db, [row["number"] for row in await chunks.fetchall()])
