@@ -22,10 +22,10 @@ from ai_platform_engineering.knowledge_bases.documents import Chunk, Document, R
 from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
 from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
 from ai_platform_engineering.knowledge_bases.search.evaluation import percentile
-from ai_platform_engineering.knowledge_bases.search.fusion import fuse_rankings
+from ai_platform_engineering.knowledge_bases.search.rank_fusion import fuse_rankings
 from ai_platform_engineering.knowledge_bases.search.tokens import parse_query
-from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.store import SearchMode
+from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import SearchMode
 
 DIMENSIONS, CLUSTERS, QUERIES, TOP = 384, 500, 200, 10
 OF_A_DOCUMENT, WORDS = 5, 150

@@ -1,4 +1,4 @@
-"""What the knowledge base knows of a document."""
+"""A document on its way into the knowledge base: raw bytes, parsed sections, chunks, and as it is stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class RawDocument:
-    """A document as its source has it. `address` is where it came from, unique in its datasource: a path, or a URL."""
+    """A document as its source has it. `address`: the path or URL it came from, unique in its datasource."""
 
     address: str
     content: bytes
@@ -18,7 +18,7 @@ class RawDocument:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A stretch of text under its headings, outermost first. `kind` says what it may be cut by."""
+    """Text under its headings, outermost first. `kind` decides where chunking may cut it."""
 
     text: str
     headings: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """A document as text, in order."""
+    """A document as sections of text, in order."""
 
     title: str
     sections: tuple[Section, ...]
@@ -36,7 +36,7 @@ class ParsedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document that is found as one. `start` and `end` are places in the document's text."""
+    """A piece of a document that search finds. `start` and `end` are offsets in the document's text."""
 
     ordinal: int
     text: str
@@ -47,7 +47,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document as it is kept: its text, and the chunks that are found."""
+    """A document as it is stored: its text, and its chunks."""
 
     document_id: str
     datasource: str
@@ -62,4 +62,4 @@ class Document:
 
 
 class UnreadableDocument(Exception):
-    """The document cannot be read; the text says why, for a person."""
+    """A document cannot be read; the message says why, for a person."""

@@ -1,4 +1,4 @@
-"""The knowledge base over REST: datasources, jobs, queries and documents."""
+"""The REST API of the knowledge base: datasources, ingest jobs, queries and documents."""
 
 import hmac
 import secrets
@@ -17,14 +17,18 @@ from ai_platform_engineering.core.settings import KnowledgeSettings, ServerSetti
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess
 from ai_platform_engineering.knowledge_bases.result_json import (
-    datasource_shown,
-    document_shown,
-    job_shown,
-    result_shown,
+    render_datasource,
+    render_document,
+    render_job,
+    render_result,
 )
 from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
-from ai_platform_engineering.knowledge_bases.stores.store import SearchMode
-from ai_platform_engineering.knowledge_bases.tool_schemas import MOST_RESULTS, Filters
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import SearchMode
+from ai_platform_engineering.knowledge_bases.tool_schemas import (
+    MAX_RESULTS,
+    SearchFilters,
+    describe_validation_error,
+)
 from ai_platform_engineering.runtime.rest.problems import (
     Handler,
     NotFound,
@@ -34,39 +38,42 @@ from ai_platform_engineering.runtime.rest.problems import (
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 
 LOCAL_KEY_HEADER = "X-Caipe-Local-Key"
-_MOST_BYTES = 64 * 1024
-_PAGE = 100_000  # characters of a document
+_MAX_BODY_BYTES = 64 * 1024
+_PAGE_CHARS = 100_000  # of a document
 
-AskedT = TypeVar("AskedT", bound=BaseModel)
+BodyT = TypeVar("BodyT", bound=BaseModel)
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Added(_Body):
+class AddDatasourceBody(_Body):
     location: str = Field(min_length=1, max_length=4096)
     name: str | None = None
     title: str = Field("", max_length=200)
     options: dict[str, str] = Field(default_factory=dict)
 
 
-class Ingested(_Body):
+class IngestBody(_Body):
     datasource: str | None = None
 
 
-class Queried(_Body):
+class QueryBody(_Body):
     query: str = Field(min_length=1, max_length=2000)
     datasource: str | None = None
-    filters: Filters | None = None
-    limit: int = Field(10, ge=1, le=MOST_RESULTS)
+    filters: SearchFilters | None = None
+    limit: int = Field(10, ge=1, le=MAX_RESULTS)
     mode: SearchMode = "hybrid"
 
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeApi:
-    """`folders` are those of this machine that a request may have read. Whoever sends `local_key` could read it from a file that only
-    this user can, and so may have read what this user may."""
+    """Handlers and routes of the REST API.
+
+    `folders`: files of this machine below these may be ingested on request. Whoever sends `local_key` has
+    read it from a file that only this user can read, and may have any file ingested that this user may read.
+    """
 
     kb: KnowledgeBase
     folders: Sequence[Path] = ()
@@ -77,100 +84,101 @@ class KnowledgeApi:
         return cls(kb, [Path(folder) for folder in settings.ingest_folders])
 
     async def open(self, server: ServerSettings, home: Path) -> None:
-        """Opens the knowledge base and says where its owner is, for commands on this machine."""
+        """Opens the knowledge base and, if this process owns it, writes the owner file for commands on this
+        machine."""
         await self.kb.open()
         if self.kb.is_writable:
             OwnerProcess(server.model_copy(update={"external_url": None}).url, self.local_key).write(home)
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/datasources", _answering(self.list_datasources)),
-            Route("/v1/datasources", _answering(self.add), methods=["POST"]),
-            Route("/v1/datasources/{name}", _answering(self.show_datasource)),
-            Route("/v1/datasources/{name}", _answering(self.remove), methods=["DELETE"]),
-            Route("/v1/ingest", _answering(self.ingest), methods=["POST"]),
-            Route("/v1/query", _answering(self.query), methods=["POST"]),
-            Route("/v1/documents/{document_id}", _answering(self.show_document)),
-            Route("/v1/jobs", _answering(self.list_jobs)),
-            Route("/v1/jobs/{job_id}", _answering(self.show_job)),
-            Route("/v1/jobs/{job_id}/stop", _answering(self.stop_job), methods=["POST"]),
+            Route("/v1/datasources", _handle_errors(self.list_datasources)),
+            Route("/v1/datasources", _handle_errors(self.add), methods=["POST"]),
+            Route("/v1/datasources/{name}", _handle_errors(self.show_datasource)),
+            Route("/v1/datasources/{name}", _handle_errors(self.remove), methods=["DELETE"]),
+            Route("/v1/ingest", _handle_errors(self.ingest), methods=["POST"]),
+            Route("/v1/query", _handle_errors(self.query), methods=["POST"]),
+            Route("/v1/documents/{document_id}", _handle_errors(self.show_document)),
+            Route("/v1/jobs", _handle_errors(self.list_jobs)),
+            Route("/v1/jobs/{job_id}", _handle_errors(self.show_job)),
+            Route("/v1/jobs/{job_id}/stop", _handle_errors(self.stop_job), methods=["POST"]),
         ]
 
     async def list_datasources(self, _: Request) -> Response:
-        return AsciiJSONResponse(
-            {"datasources": [datasource_shown(one) for one in await self.kb.list_datasources()]}
-        )
+        datasources = await self.kb.list_datasources()
+        return AsciiJSONResponse({"datasources": list(map(render_datasource, datasources))})
 
     async def show_datasource(self, request: Request) -> Response:
-        return AsciiJSONResponse(datasource_shown(await self.kb.find_datasource(request.path_params["name"])))
+        datasource = await self.kb.find_datasource(request.path_params["name"])
+        return AsciiJSONResponse(render_datasource(datasource))
 
     async def add(self, request: Request) -> Response:
-        asked = await _body(request, Added)
+        body = await _read_body(request, AddDatasourceBody)
         datasource, job = await self.kb.add_datasource(
-            asked.location,
-            name=asked.name,
-            title=asked.title,
-            options=asked.options,
-            folders=self._folders(request),
+            body.location,
+            name=body.name,
+            title=body.title,
+            options=body.options,
+            folders=self._allowed_folders(request),
         )
-        return AsciiJSONResponse({"datasource": datasource_shown(datasource), "job": job_shown(job)}, 202)
+        return AsciiJSONResponse({"datasource": render_datasource(datasource), "job": render_job(job)}, 202)
 
     async def remove(self, request: Request) -> Response:
         await self.kb.remove_datasource(request.path_params["name"])
         return Response(status_code=204)
 
     async def ingest(self, request: Request) -> Response:
-        """Looks again at one datasource, or at all."""
-        asked = await _body(request, Ingested)
-        names = (
-            [asked.datasource]
-            if asked.datasource is not None
-            else [one.name for one in await self.kb.list_datasources()]
-        )
-        return AsciiJSONResponse(
-            {"jobs": [job_shown(await self.kb.refresh_datasource(name)) for name in names]}, 202
-        )
+        """Refreshes one datasource, or all."""
+        body = await _read_body(request, IngestBody)
+        if body.datasource is not None:
+            names = [body.datasource]
+        else:
+            names = [datasource.name for datasource in await self.kb.list_datasources()]
+        jobs = [await self.kb.refresh_datasource(name) for name in names]
+        return AsciiJSONResponse({"jobs": list(map(render_job, jobs))}, 202)
 
     async def query(self, request: Request) -> Response:
-        asked = await _body(request, Queried)
-        filters = asked.filters.given() if asked.filters else None
-        found = await self.kb.search(asked.query, asked.datasource, filters, asked.limit, asked.mode)
-        return AsciiJSONResponse(
-            {"query": asked.query, "results": [result_shown(result) for result in found]}
-        )
+        body = await _read_body(request, QueryBody)
+        filters: dict[str, str] = {}
+        if body.filters is not None:
+            filters = body.filters.to_dict()
+        results = await self.kb.search(body.query, body.datasource, filters, body.limit, body.mode)
+        return AsciiJSONResponse({"query": body.query, "results": list(map(render_result, results))})
 
     async def show_document(self, request: Request) -> Response:
-        given = request.query_params.get("offset", "0")
-        if not given.isdecimal() or len(given) > 12:
+        offset = request.query_params.get("offset", "0")
+        if not offset.isdecimal() or len(offset) > 12:
             raise Refused("offset is a number of characters.")
-        rest = await self.kb.fetch_document(request.path_params["document_id"], int(given))
-        shown = document_shown(rest)
-        end = rest.offset + _PAGE
-        return AsciiJSONResponse(
-            {**shown, "text": rest.text[:_PAGE], "next_offset": end if end < rest.total_chars else None}
-        )
+        excerpt = await self.kb.fetch_document(request.path_params["document_id"], int(offset))
+        page = {
+            **render_document(excerpt),
+            "text": excerpt.text[:_PAGE_CHARS],
+            "next_offset": excerpt.next_offset(_PAGE_CHARS),
+        }
+        return AsciiJSONResponse(page)
 
     async def list_jobs(self, _: Request) -> Response:
-        return AsciiJSONResponse({"jobs": [job_shown(job) for job in await self.kb.list_jobs()]})
+        return AsciiJSONResponse({"jobs": list(map(render_job, await self.kb.list_jobs()))})
 
     async def show_job(self, request: Request) -> Response:
-        return AsciiJSONResponse(job_shown(await self.kb.find_job(request.path_params["job_id"])))
+        return AsciiJSONResponse(render_job(await self.kb.find_job(request.path_params["job_id"])))
 
     async def stop_job(self, request: Request) -> Response:
-        return AsciiJSONResponse(job_shown(await self.kb.stop_job(request.path_params["job_id"])))
+        return AsciiJSONResponse(render_job(await self.kb.stop_job(request.path_params["job_id"])))
 
-    def _folders(self, request: Request) -> Sequence[Path] | None:
-        """Files of this machine are nobody's who merely reaches the server."""
-        known = hmac.compare_digest(
-            request.headers.get(LOCAL_KEY_HEADER, "").encode(), self.local_key.encode()
-        )
-        if known:
+    def _allowed_folders(self, request: Request) -> Sequence[Path] | None:
+        """The folders that may be read for this request; None, without limits, for the user of this
+        machine."""
+        key = request.headers.get(LOCAL_KEY_HEADER, "")
+        if hmac.compare_digest(key.encode(), self.local_key.encode()):
             return None
         return self.folders
 
 
-def _answering(handler: Handler) -> Handler:
-    async def answer(request: Request) -> Response:
+def _handle_errors(handler: Handler) -> Handler:
+    """A handler whose errors become problem responses."""
+
+    async def handle(request: Request) -> Response:
         try:
             return await handler(request)
         except KnowledgeNotFound as error:
@@ -180,16 +188,14 @@ def _answering(handler: Handler) -> Handler:
         except CaipeError as error:  # a source that cannot be read, an address that is not fetched
             raise Refused(str(error)) from None
 
-    return with_problem_responses(answer)
+    return with_problem_responses(handle)
 
 
-async def _body(request: Request, kind: type[AskedT]) -> AskedT:
-    body = await read_json_body(request, _MOST_BYTES, "Send JSON, with the content type application/json.")
+async def _read_body(request: Request, model: type[BodyT]) -> BodyT:
+    body = await read_json_body(
+        request, _MAX_BODY_BYTES, "Send JSON, with the content type application/json."
+    )
     try:
-        return kind.model_validate_json(body)
+        return model.model_validate_json(body)
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
-            for one in error.errors(include_input=False, include_url=False)
-        )
-        raise Refused(f"The request is wrong. {wrong}."[:1000]) from None
+        raise Refused(f"The request is wrong. {describe_validation_error(error)}."[:1000]) from None

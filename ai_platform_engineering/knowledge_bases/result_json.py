@@ -1,20 +1,28 @@
-"""Answers of the knowledge base as JSON: for a model, where strangers' text is marked and fits, and for people."""
+"""Results of the knowledge base as JSON: for people, and for models, where untrusted text is marked and cut
+to fit."""
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ai_platform_engineering.core.untrusted_text import NOTE, escape_markers, wrap_untrusted
-from ai_platform_engineering.knowledge_bases.results import DocumentExcerpt, SearchResult, WebPage, cite
-from ai_platform_engineering.knowledge_bases.stores.store import Datasource, IngestJob
+from ai_platform_engineering.knowledge_bases.results import (
+    DocumentExcerpt,
+    SearchResult,
+    WebPage,
+    format_citation,
+)
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, IngestJob
 
-_LONGEST_NAME = 200  # of a title or a heading, for a model
-_AROUND = 1500  # characters of an answer that are not the document's text
-_LEAST_ROOM = 500
+_MAX_TITLE_CHARS = 200  # of a title or a heading, for a model
+_MAX_LINK_CHARS = 2000
+_OVERHEAD_CHARS = 1500  # of an answer that are not the document's text
+_MIN_TEXT_CHARS = 500
 
 
-def result_shown(result: SearchResult) -> dict[str, Any]:
+def render_result(result: SearchResult) -> dict[str, Any]:
     return {
         "document_id": result.document_id,
         "title": result.title,
@@ -24,58 +32,57 @@ def result_shown(result: SearchResult) -> dict[str, Any]:
         "snippet": result.snippet,
         "headings": list(result.headings),
         "offset": result.offset,
-        "cite": cite(result.document_id),
+        "cite": format_citation(result.document_id),
     }
 
 
-def results_for_model(query: str, results: Sequence[SearchResult], longest: int) -> dict[str, Any]:
+def render_results_for_model(query: str, results: Sequence[SearchResult], max_chars: int) -> dict[str, Any]:
     """As many of the results as fit, at least one."""
-    shown = [
-        {
-            **result_shown(result),
-            "title": _named(result.title),
-            "link": _linked(result.link),
-            "snippet": wrap_untrusted(result.snippet),
-            "headings": [_named(heading) for heading in result.headings],
-        }
-        for result in results
-    ]
+    rendered = [_render_result_for_model(result) for result in results]
+    note = NOTE
+    if not rendered:
+        note = "Nothing was found. Other words may help, once."
     while True:
-        said = {
-            "query": query,
-            "results": shown,
-            "note": NOTE if shown else "Nothing was found. Other words may help, once.",
-        }
-        if len(shown) < 2 or len(json.dumps(said, ensure_ascii=False)) <= longest:
-            return said
-        shown = shown[:-1]
+        answer = {"query": query, "results": rendered, "note": note}
+        if len(rendered) < 2 or len(json.dumps(answer, ensure_ascii=False)) <= max_chars:
+            return answer
+        rendered = rendered[:-1]
 
 
-def document_for_model(rest: DocumentExcerpt, longest: int) -> dict[str, Any]:
-    """As much of the document as fits. The text comes last, so that a cut costs nothing else."""
-    text = _fitting(rest.text, longest)
-    end = rest.offset + len(text)
+def _render_result_for_model(result: SearchResult) -> dict[str, Any]:
     return {
-        "document_id": rest.document_id,
-        "title": _named(rest.title),
-        "link": _linked(rest.link),
-        "datasource": rest.datasource,
-        "cite": cite(rest.document_id),
-        "offset": rest.offset,
-        "next_offset": end if end < rest.total_chars else None,
-        "total_chars": rest.total_chars,
+        **render_result(result),
+        "title": _clean_title(result.title),
+        "link": _clean_link(result.link),
+        "snippet": wrap_untrusted(result.snippet),
+        "headings": [_clean_title(heading) for heading in result.headings],
+    }
+
+
+def render_document_for_model(excerpt: DocumentExcerpt, max_chars: int) -> dict[str, Any]:
+    """As much of the document as fits. The text comes last, so that a cut costs nothing else."""
+    text = _cut_to_fit(excerpt.text, max_chars)
+    return {
+        "document_id": excerpt.document_id,
+        "title": _clean_title(excerpt.title),
+        "link": _clean_link(excerpt.link),
+        "datasource": excerpt.datasource,
+        "cite": format_citation(excerpt.document_id),
+        "offset": excerpt.offset,
+        "next_offset": excerpt.next_offset(len(text)),
+        "total_chars": excerpt.total_chars,
         "note": NOTE,
         "text": wrap_untrusted(text),
     }
 
 
-def page_for_model(page: WebPage, longest: int) -> dict[str, Any]:
-    text = _fitting(page.text, longest)
+def render_page_for_model(page: WebPage, max_chars: int) -> dict[str, Any]:
+    text = _cut_to_fit(page.text, max_chars)
     return {
         "document_id": page.document_id,
-        "title": _named(page.title),
-        "link": _linked(page.url),
-        "cite": cite(page.document_id),
+        "title": _clean_title(page.title),
+        "link": _clean_link(page.url),
+        "cite": format_citation(page.document_id),
         "truncated": len(text) < len(page.text),
         "total_chars": len(page.text),
         "note": NOTE,
@@ -83,46 +90,43 @@ def page_for_model(page: WebPage, longest: int) -> dict[str, Any]:
     }
 
 
-def sources_for_model(datasources: Sequence[Datasource]) -> dict[str, Any]:
-    return {"datasources": [_source_for_model(one) for one in datasources]}
+def render_datasources_for_model(datasources: Sequence[Datasource]) -> dict[str, Any]:
+    return {"datasources": [_render_datasource_for_model(datasource) for datasource in datasources]}
 
 
-def _source_for_model(datasource: Datasource) -> dict[str, Any]:
-    shown = datasource_shown(datasource)
-    return {key: shown[key] for key in ("name", "title", "kind", "location", "documents", "refreshed")}
+def _render_datasource_for_model(datasource: Datasource) -> dict[str, Any]:
+    rendered = render_datasource(datasource)
+    return {key: rendered[key] for key in ("name", "title", "kind", "location", "documents", "refreshed")}
 
 
-def document_shown(rest: DocumentExcerpt) -> dict[str, Any]:
-    named = {
-        "document_id": rest.document_id,
-        "title": rest.title,
-        "link": rest.link,
-        "datasource": rest.datasource,
-    }
+def render_document(excerpt: DocumentExcerpt) -> dict[str, Any]:
     return {
-        **named,
-        "offset": rest.offset,
-        "text": rest.text,
-        "total_chars": rest.total_chars,
-        "cite": cite(rest.document_id),
+        "document_id": excerpt.document_id,
+        "title": excerpt.title,
+        "link": excerpt.link,
+        "datasource": excerpt.datasource,
+        "offset": excerpt.offset,
+        "text": excerpt.text,
+        "total_chars": excerpt.total_chars,
+        "cite": format_citation(excerpt.document_id),
     }
 
 
-def datasource_shown(datasource: Datasource) -> dict[str, Any]:
+def render_datasource(datasource: Datasource) -> dict[str, Any]:
     return {
         "name": datasource.name,
         "title": datasource.title,
         "kind": datasource.kind,
-        "location": public(datasource.location),
+        "location": strip_credentials(datasource.location),
         "options": dict(datasource.options),
         "documents": datasource.documents,
         "chunks": datasource.chunks,
         "embedded": datasource.embedded,
-        "refreshed": datasource.refreshed.isoformat() if datasource.refreshed else None,
+        "refreshed": _format_time(datasource.refreshed),
     }
 
 
-def job_shown(job: IngestJob) -> dict[str, Any]:
+def render_job(job: IngestJob) -> dict[str, Any]:
     return {
         "id": job.job_id,
         "datasource": job.datasource,
@@ -131,14 +135,16 @@ def job_shown(job: IngestJob) -> dict[str, Any]:
         "done": job.done,
         "skipped": job.skipped,
         "removed": job.removed,
-        "failed": [{"address": public(address), "reason": reason} for address, reason in job.failed],
+        "failed": [
+            {"address": strip_credentials(address), "reason": reason} for address, reason in job.failed
+        ],
         "problem": job.problem,
-        "created": job.created.isoformat() if job.created else None,
-        "ended": job.ended.isoformat() if job.ended else None,
+        "created": _format_time(job.created),
+        "ended": _format_time(job.ended),
     }
 
 
-def public(location: str) -> str:
+def strip_credentials(location: str) -> str:
     """A location without user and password."""
     if "://" not in location:
         return location
@@ -149,27 +155,36 @@ def public(location: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _named(text: str) -> str:
-    return escape_markers(" ".join(text.split()))[:_LONGEST_NAME]
+def _format_time(time: datetime | None) -> str | None:
+    if time is None:
+        return None
+    return time.isoformat()
 
 
-def _linked(link: str | None) -> str | None:
+def _clean_title(text: str) -> str:
+    return escape_markers(" ".join(text.split()))[:_MAX_TITLE_CHARS]
+
+
+def _clean_link(link: str | None) -> str | None:
     if link is None:
         return None
-    return escape_markers(link)[:2000]
+    return escape_markers(link)[:_MAX_LINK_CHARS]
 
 
-def _fitting(text: str, longest: int) -> str:
-    """The beginning of a text that fits as JSON, cut at a paragraph, a line or a word where one is near the end."""
-    room = max(_LEAST_ROOM, longest - _AROUND)
+def _cut_to_fit(text: str, max_chars: int) -> str:
+    """The beginning of a text that fits as JSON, cut at a paragraph, a line or a word where one is near the
+    end."""
+    room = max(_MIN_TEXT_CHARS, max_chars - _OVERHEAD_CHARS)
     end = min(len(text), room)
-    while (over := len(json.dumps(escape_markers(text[:end]), ensure_ascii=False)) - room) > 0:
-        end = max(1, end - max(over // 2, 1))
-        if end == 1:
+    while end > 1:
+        excess = len(json.dumps(escape_markers(text[:end]), ensure_ascii=False)) - room
+        if excess <= 0:
             break
+        end = max(1, end - max(excess // 2, 1))
     if end >= len(text):
         return text
     for separator in ("\n\n", "\n", " "):
-        if (place := text.rfind(separator, end * 3 // 4, end)) > 0:
-            return text[: place + len(separator)]
+        position = text.rfind(separator, end * 3 // 4, end)
+        if position > 0:
+            return text[: position + len(separator)]
     return text[:end]

@@ -1,16 +1,18 @@
-"""What the knowledge base answers: results, pages of documents, pages of the web."""
+"""What the knowledge base returns: search results, texts of documents, pages of the web, and its error for
+unknown ids."""
 
 import hashlib
 from dataclasses import dataclass
 
 from ai_platform_engineering.core.errors import CaipeError
 
-_MARK = 8  # hex digits
+_CITATION_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A chunk that was found, with its document. `offset` is where the chunk begins in the document's text."""
+    """A chunk that a search found, with its document. `offset`: where the chunk begins in the document's
+    text."""
 
     document_id: str
     title: str
@@ -24,7 +26,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class DocumentExcerpt:
-    """A document from a place on, to its end."""
+    """A document's text from an offset to its end."""
 
     document_id: str
     title: str
@@ -34,10 +36,17 @@ class DocumentExcerpt:
     text: str
     total_chars: int
 
+    def next_offset(self, chars: int) -> int | None:
+        """The offset of the page after the first characters, or None at the document's end."""
+        end = self.offset + chars
+        if end >= self.total_chars:
+            return None
+        return end
+
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """A page of the web as text."""
+    """A page of the web as text; it is in no datasource."""
 
     url: str
     title: str
@@ -50,16 +59,16 @@ class WebPage:
 
 
 class KnowledgeNotFound(CaipeError):
-    """There is no such document, datasource or job."""
+    """There is no document, datasource or job with this id or name."""
 
     code = "not_found"
 
 
 def compute_document_id(datasource: str, address: str) -> str:
-    """Stable: the same document of the same datasource keeps its id."""
+    """The id of a document, stable: the same address in the same datasource has the same id."""
     return hashlib.sha256(f"{datasource}\0{address}".encode()).hexdigest()[:32]
 
 
-def cite(document_id: str) -> str:
-    """The mark that an answer names a document by."""
-    return f"[kb:{document_id[:_MARK]}]"
+def format_citation(document_id: str) -> str:
+    """The citation mark by which an answer names a document."""
+    return f"[kb:{document_id[:_CITATION_DIGITS]}]"

@@ -12,7 +12,7 @@ import pytest
 from starlette.applications import Starlette
 
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess, owner_file
+from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess, owner_file_path
 from ai_platform_engineering.knowledge_bases.rest_api import LOCAL_KEY_HEADER, KnowledgeApi
 from tests.support.fakes.site import Page, serve_site
 from tests.support.harness import PLAIN, serve_app
@@ -191,7 +191,8 @@ async def test_mistakes_are_problems_with_a_sentence(tmp_path: Path) -> None:
         assert problem(await http.get("/v1/documents/none", params={"offset": "-1"}))[0] == 400
         assert problem(await http.post("/v1/query", json={"query": "", "limit": 999})) == (
             400,
-            "The request is wrong. query: String should have at least 1 character; limit: Input should be less than or equal to 50.",
+            "The request is wrong. query: String should have at least 1 character; limit: Input should be "
+            "less than or equal to 50.",
         )
         assert (
             problem(await http.post("/v1/query", content=b"{", headers={"Content-Type": "application/json"}))[
@@ -240,7 +241,7 @@ async def test_the_owner_says_where_it_is_to_this_user_alone(tmp_path: Path) -> 
     await second.kb.aclose()
     await api.kb.aclose()
     assert found == OwnerProcess("http://localhost:8123/", api.local_key)
-    assert os.stat(owner_file(tmp_path)).st_mode & 0o777 == 0o600
+    assert os.stat(owner_file_path(tmp_path)).st_mode & 0o777 == 0o600
     assert api.local_key not in repr(found)
-    owner_file(tmp_path).write_text("{}")
+    owner_file_path(tmp_path).write_text("{}")
     assert OwnerProcess.read(tmp_path) is None

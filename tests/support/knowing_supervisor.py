@@ -17,7 +17,7 @@ from ai_platform_engineering.knowledge_bases.results import DocumentExcerpt, Sea
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import ShippedDocsSource
 from ai_platform_engineering.knowledge_bases.sources.source_factory import SourceContext
-from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
+from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.mcp_servers.knowledge_base.server import create_app as knowledge_server
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import (
@@ -93,7 +93,7 @@ class KnowledgeFolder:
     def build_knowledge_base(self) -> CountingKnowledgeBase:
         settings = Settings.from_variables(self.env).knowledge
         fetcher = Fetcher(
-            FetchLimits(size=settings.fetch_bytes, seconds=settings.fetch_seconds), allow_private=True
+            FetchLimits(max_bytes=settings.fetch_bytes, seconds=settings.fetch_seconds), allow_private=True
         )
         places = DatasourceResolver(SourceContext(fetcher, self.home / "cache", {}), ShippedDocsSource(None))
         kb = CountingKnowledgeBase(

@@ -15,8 +15,8 @@ from ai_platform_engineering.knowledge_bases.results import SearchResult
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import ShippedDocsSource
 from ai_platform_engineering.knowledge_bases.sources.source_factory import SourceContext
-from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import IngestJob
 from ai_platform_engineering.knowledge_bases.tool_schemas import answer_tool_call
 from tests.support.fakes.embedding import WordVectors
 
@@ -33,7 +33,7 @@ def create_knowledge_base(
     """Not open yet. `docs`: where this product's documentation is; without it there is none."""
     settings: KnowledgeSettings = Settings.from_variables(env or {}).knowledge
     fetcher = Fetcher(
-        FetchLimits(size=settings.fetch_bytes, seconds=settings.fetch_seconds), allow_private=private
+        FetchLimits(max_bytes=settings.fetch_bytes, seconds=settings.fetch_seconds), allow_private=private
     )
     places = DatasourceResolver(SourceContext(fetcher, home / "cache", {}), ShippedDocsSource(docs))
     store = EmbeddedStore(home / "knowledge")

@@ -1,21 +1,22 @@
-"""Cuts a document into pieces that are found one by one: along its structure, none longer than the embedding model reads."""
+"""Cuts a document into chunks along its structure, none longer than the embedding model reads."""
 
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 
 from ai_platform_engineering.knowledge_bases.documents import Chunk, ParsedDocument
 
-TARGET = 180  # words
-LIMIT = 220
-_SMALL = 60  # words that are not left alone while there is more to say
-_OVERLAP = 40  # the longest sentence that is said again
-_REPEATED = 60  # the longest header of a table that is said again
+TARGET_WORDS = 180
+MAX_WORDS = 220
+_MIN_WORDS = 60  # a chunk is not ended below this while more text follows
+_MAX_OVERLAP_WORDS = 40  # of the last sentence that the next chunk repeats
+_MAX_REPEATED_HEADER_WORDS = 60  # of a table header that each part of a cut table repeats
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
-# What counts as a word: two characters where no spaces are written; 24 of anything, since models cut long words as well.
+# What counts as a word: two characters where no spaces are written; 24 of anything, since models cut long
+# words as well.
 _WORD = re.compile(rf"[{_CJK}]{{1,2}}|[^\s{_CJK}]{{1,24}}")
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]{0,3}\s|[。！？]|\n\n")
 _PARAGRAPH_END = re.compile(r"\n\n")
@@ -34,7 +35,8 @@ _WORDS_AT_ONCE = 30  # where there is nothing else to cut by
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A stretch of the text that stays in one piece if it can. One of kind `heading` goes with what follows it."""
+    """A span of the text that stays in one chunk if it can. A unit of kind `heading` goes with what follows
+    it."""
 
     start: int
     end: int
@@ -46,96 +48,102 @@ class _Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Packed:
-    """The units of a chunk; `start` is before the first of them when a sentence is said again."""
+class _UnitGroup:
+    """The units of one chunk; `start` is before the first of them when a sentence of the chunk before is
+    repeated."""
 
     start: int
     units: tuple[_Unit, ...]
 
 
-def chunk_document(parsed: ParsedDocument) -> tuple[str, tuple[Chunk, ...]]:
+def chunk_document(document: ParsedDocument) -> tuple[str, tuple[Chunk, ...]]:
     """The document's text, and its chunks in order.
 
-    A chunk's text is `text[start:end]`, which may begin with the last sentence of the chunk before; where a table was cut, the
-    header of the table stands in front of that once more.
+    A chunk's text is `text[start:end]`, which may begin with the last sentence of the chunk before; where a
+    table was cut, the header of the table stands in front of that once more.
     """
-    text, units = _laid_out(parsed)
-    packed = (
-        one for _, group in groupby(units, key=lambda unit: unit.headings[:2]) for one in _Packing(text, group).packed()
-    )  # fmt: skip
-    return text, tuple(_chunk(ordinal, text, one) for ordinal, one in enumerate(packed))
+    text, units = _join_sections(document)
+    chunks: list[Chunk] = []
+    for _, units_under_heading in groupby(units, key=lambda unit: unit.headings[:2]):
+        for group in _ChunkPacker(text, units_under_heading).pack():
+            chunks.append(_create_chunk(len(chunks), text, group))
+    return text, tuple(chunks)
 
 
-def word_count(text: str) -> int:
+def count_words(text: str) -> int:
     """How much of a chunk the text takes."""
     return len(_WORD.findall(text))
 
 
-def trail(title: str, headings: Sequence[str]) -> str:
-    """Where a chunk stands, for search and embedding: the title and the headings, none of them twice in a row."""
-    return " > ".join(step for step, _ in groupby(filter(None, (title, *headings))))
+def _create_chunk(ordinal: int, text: str, group: _UnitGroup) -> Chunk:
+    table_header = ""
+    begin, end = group.units[0].header
+    if end:
+        table_header = text[begin:end] + "\n"
+    chunk_end = group.units[-1].end
+    headings = _common_headings([unit.headings for unit in group.units])
+    return Chunk(ordinal, table_header + text[group.start : chunk_end], headings, group.start, chunk_end)
 
 
-def _chunk(ordinal: int, text: str, packed: _Packed) -> Chunk:
-    first, last = packed.units[0], packed.units[-1]
-    begin, end = first.header
-    header = text[begin:end] + "\n" if end else ""
-    return Chunk(
-        ordinal,
-        header + text[packed.start : last.end],
-        _shared([unit.headings for unit in packed.units]),
-        packed.start,
-        last.end,
-    )
-
-
-def _shared(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The headings that all of them stand under."""
-    shared = paths[0]
+def _common_headings(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The headings that all heading paths begin with."""
+    common = paths[0]
     for path in paths:
-        if path != shared:
-            shared = shared[: _common(shared, path)]
-    return shared
+        if path != common:
+            common = common[: _count_common(common, path)]
+    return common
 
 
-def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    return next(
-        (depth for depth, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
-        min(len(one), len(other)),
-    )
+def _count_common(first: tuple[str, ...], second: tuple[str, ...]) -> int:
+    """How many headings two heading paths have in common from the start."""
+    count = 0
+    for heading, other in zip(first, second, strict=False):
+        if heading != other:
+            break
+        count += 1
+    return count
 
 
-# --- the document's text --------------------------------------------------------------------------------------------
+# --- the document's text
 
 
-def _laid_out(parsed: ParsedDocument) -> tuple[str, list[_Unit]]:
-    """Sections one after the other. Headings are written where they begin, but not into source code, which says its own."""
-    parts: list[str] = []
+def _join_sections(document: ParsedDocument) -> tuple[str, list[_Unit]]:
+    """The text of all sections, and a unit for each heading and section.
+
+    Headings are written where they begin, but not into source code, which has them in its lines."""
+    is_code = bool(document.language)
+    separator = "\n\n"
+    if is_code:
+        separator = ""
+    pieces: list[str] = []
     spans: list[tuple[int, int, str, tuple[str, ...]]] = []
-    between = "" if parsed.language else "\n\n"
-    at = 0
-    above: tuple[str, ...] = ()
-    for section in parsed.sections:
-        heading = "" if parsed.language else _heading_lines(above, section.headings)
-        above = section.headings
+    position = 0
+    previous_headings: tuple[str, ...] = ()
+    for section in document.sections:
+        heading = ""
+        if not is_code:
+            heading = _render_new_headings(previous_headings, section.headings)
+        previous_headings = section.headings
         for piece, kind in ((heading, "heading"), (section.text, section.kind)):
             if piece:
-                parts.append(piece)
-                spans.append((at, at + len(piece), kind, section.headings))
-                at += len(piece) + len(between)
-    text = between.join(parts)
-    units = (_unit(text, start, end, kind, headings) for start, end, kind, headings in spans)
+                pieces.append(piece)
+                spans.append((position, position + len(piece), kind, section.headings))
+                position += len(piece) + len(separator)
+    text = separator.join(pieces)
+    units = (_create_unit(text, start, end, kind, headings) for start, end, kind, headings in spans)
     return text, [unit for unit in units if unit is not None]
 
 
-def _heading_lines(above: tuple[str, ...], headings: tuple[str, ...]) -> str:
-    begun = _common(above, headings)
-    return "\n\n".join(
-        f"{'#' * min(depth, 6)} {heading}" for depth, heading in enumerate(headings, start=1) if depth > begun
-    )
+def _render_new_headings(previous: tuple[str, ...], headings: tuple[str, ...]) -> str:
+    """The headings that were not above the previous section, as Markdown."""
+    common = _count_common(previous, headings)
+    lines: list[str] = []
+    for level, heading in enumerate(headings[common:], start=common + 1):
+        lines.append(f"{'#' * min(level, 6)} {heading}")
+    return "\n\n".join(lines)
 
 
-def _unit(
+def _create_unit(
     text: str,
     start: int,
     end: int,
@@ -144,139 +152,160 @@ def _unit(
     header: tuple[int, int] = (0, 0),
     cut: int = 0,
 ) -> _Unit | None:
-    """The stretch without the white space around it; indentation stays where it has a meaning."""
+    """The stretch without the white space around it, or None when nothing is left. Indentation of code and
+    lists stays: it has a meaning."""
     piece = text[start:end].rstrip()
     end = start + len(piece)
-    start = end - len(piece.lstrip("\n" if kind in {"code", "list"} else None))
-    words = word_count(piece)
-    if words:
-        return _Unit(start, end, words, kind if kind in _CUTS else "prose", headings, header, cut)
-    return None
+    if kind in {"code", "list"}:
+        start = end - len(piece.lstrip("\n"))
+    else:
+        start = end - len(piece.lstrip())
+    words = count_words(piece)
+    if not words:
+        return None
+    if kind not in _CUTS:
+        kind = "prose"
+    return _Unit(start, end, words, kind, headings, header, cut)
 
 
-# --- cutting --------------------------------------------------------------------------------------------------------
+# --- cutting
 
 
-def _parts(text: str, unit: _Unit) -> list[_Unit]:
+def _split_unit(text: str, unit: _Unit) -> list[_Unit]:
     """The unit cut one step finer: by its structure, in the end between words or inside a long one."""
     for cut, pattern in enumerate(_CUTS[unit.kind][unit.cut :], start=unit.cut + 1):
-        parts = _cut_at(
-            text, unit, (found.end() for found in pattern.finditer(text, unit.start, unit.end)), cut
-        )
+        ends = (match.end() for match in pattern.finditer(text, unit.start, unit.end))
+        parts = _cut_at(text, unit, ends, cut)
         if len(parts) > 1:
             return parts
-    words = (
-        found.start()
-        for number, found in enumerate(_WORD.finditer(text, unit.start, unit.end))
-        if number % _WORDS_AT_ONCE == 0
-    )
-    return _cut_at(text, unit, words, len(_CUTS[unit.kind]))
+    word_starts = (match.start() for match in _WORD.finditer(text, unit.start, unit.end))
+    return _cut_at(text, unit, islice(word_starts, 0, None, _WORDS_AT_ONCE), len(_CUTS[unit.kind]))
 
 
-def _cut_at(text: str, unit: _Unit, places: Iterable[int], cut: int) -> list[_Unit]:
-    header = unit.header if unit.cut or unit.kind != "table" else _header(text, unit)
-    borders = [unit.start, *(place for place in places if unit.start < place < unit.end), unit.end]
+def _cut_at(text: str, unit: _Unit, positions: Iterable[int], cut: int) -> list[_Unit]:
+    header = unit.header
+    if unit.kind == "table" and not unit.cut:
+        header = _find_table_header(text, unit)
+    inner = (position for position in positions if unit.start < position < unit.end)
     parts: list[_Unit] = []
-    for start, end in pairwise(borders):
-        above = header if start >= header[1] else (0, 0)
-        part = _unit(text, start, end, unit.kind, unit.headings, above, cut)
+    for start, end in pairwise([unit.start, *inner, unit.end]):
+        repeated_header = (0, 0)
+        if start >= header[1]:
+            repeated_header = header
+        part = _create_unit(text, start, end, unit.kind, unit.headings, repeated_header, cut)
         if part is not None:
             parts.append(part)
     return parts
 
 
-def _header(text: str, unit: _Unit) -> tuple[int, int]:
-    """The first line of a table and the rule below it, where there is one and it is not too long to be said again."""
+def _find_table_header(text: str, unit: _Unit) -> tuple[int, int]:
+    """The span of a table's first line and the rule below it, if there is one and it is short enough to
+    repeat."""
     first = text.find("\n", unit.start, unit.end)
     second = text.find("\n", first + 1, unit.end)
-    if (
-        0 < first < second
-        and _RULE.fullmatch(text, first + 1, second)
-        and word_count(text[unit.start : second]) <= _REPEATED
-    ):
-        return unit.start, second
-    return 0, 0
+    if not 0 < first < second or not _RULE.fullmatch(text, first + 1, second):
+        return 0, 0
+    if count_words(text[unit.start : second]) > _MAX_REPEATED_HEADER_WORDS:
+        return 0, 0
+    return unit.start, second
 
 
-# --- packing --------------------------------------------------------------------------------------------------------
+# --- packing
 
 
-class _Packing:
-    """Fills chunks with the units of one heading, in order."""
+class _ChunkPacker:
+    """Fills chunks with the units under one heading, in order."""
 
     def __init__(self, text: str, units: Iterable[_Unit]) -> None:
         self._text = text
         self._pending = deque(units)
-        self._rest = sum(unit.words for unit in self._pending)
+        self._pending_words = sum(unit.words for unit in self._pending)
         self._begin()
 
-    def packed(self) -> Iterator[_Packed]:
+    def pack(self) -> Iterator[_UnitGroup]:
         while self._pending:
             unit = self._pending[0]
             if self._fits(unit):
                 self._take(unit)
-            elif self._is_worth_cutting(unit) and len(parts := _parts(self._text, unit)) > 1:
-                self._pending.popleft()
-                self._pending.extendleft(reversed(parts))
-                self._rest += sum(part.words for part in parts) - unit.words
+            elif self._is_worth_cutting(unit) and self._cut_next(unit):
+                continue
             elif self._units:
                 yield self._end(unit)
             else:
                 self._take(unit)
         if self._units:
-            yield self._filled()
+            yield self._current_group()
+
+    def _cut_next(self, unit: _Unit) -> bool:
+        """Replaces the next unit by its parts; False when it cannot be cut."""
+        parts = _split_unit(self._text, unit)
+        if len(parts) < 2:
+            return False
+        self._pending.popleft()
+        self._pending.extendleft(reversed(parts))
+        self._pending_words += sum(part.words for part in parts) - unit.words
+        return True
 
     def _begin(self, start: int | None = None, words: int = 0) -> None:
         self._units: list[_Unit] = []
-        self._start = start  # of what is said again
-        self._words = words  # so far, what is said again included
-        self._content = False  # more than headings
+        self._start = start  # of the repeated sentence
+        self._words = words  # so far, with the repeated sentence
+        self._has_content = False  # more than headings
 
     def _fits(self, unit: _Unit) -> bool:
         words = self._words + unit.words + self._header_words(unit)
-        if self._words + self._rest <= LIMIT:
-            return words <= LIMIT  # nothing is left over for a last, small chunk
-        if not self._content:
-            return words <= LIMIT
+        if self._words + self._pending_words <= MAX_WORDS:
+            return words <= MAX_WORDS  # nothing is left over for a last, small chunk
+        if not self._has_content:
+            return words <= MAX_WORDS
         if unit.kind == "heading":
-            words += self._pending[1].words if len(self._pending) > 1 else 0
-        return words <= TARGET
+            words += self._words_after_heading()
+        return words <= TARGET_WORDS
+
+    def _words_after_heading(self) -> int:
+        """The words of the unit after the next one: a heading must not end a chunk."""
+        if len(self._pending) > 1:
+            return self._pending[1].words
+        return 0
 
     def _header_words(self, unit: _Unit) -> int:
         begin, end = unit.header
         if end and not self._units:
-            return word_count(self._text[begin:end])
+            return count_words(self._text[begin:end])
         return 0
 
     def _is_worth_cutting(self, unit: _Unit) -> bool:
-        return not self._content or (self._words < _SMALL and unit.words > LIMIT)
+        return not self._has_content or (self._words < _MIN_WORDS and unit.words > MAX_WORDS)
 
     def _take(self, unit: _Unit) -> None:
         self._pending.popleft()
-        self._rest -= unit.words
+        self._pending_words -= unit.words
         self._words += unit.words + self._header_words(unit)
         self._units.append(unit)
-        self._content = self._content or unit.kind != "heading"
+        self._has_content = self._has_content or unit.kind != "heading"
 
-    def _filled(self) -> _Packed:
-        return _Packed(self._units[0].start if self._start is None else self._start, tuple(self._units))
+    def _current_group(self) -> _UnitGroup:
+        start = self._start
+        if start is None:
+            start = self._units[0].start
+        return _UnitGroup(start, tuple(self._units))
 
-    def _end(self, following: _Unit) -> _Packed:
-        packed = self._filled()
-        self._begin(*self._said_again(packed, following))
-        return packed
+    def _end(self, following: _Unit) -> _UnitGroup:
+        group = self._current_group()
+        self._begin(*self._find_overlap(group, following))
+        return group
 
-    def _said_again(self, packed: _Packed, following: _Unit) -> tuple[int | None, int]:
+    def _find_overlap(self, group: _UnitGroup, following: _Unit) -> tuple[int | None, int]:
         """The last sentence of a chunk of prose, where the text goes on under the same heading."""
-        last = packed.units[-1]
+        last = group.units[-1]
         if not (last.kind == following.kind == "prose" and last.headings == following.headings):
             return None, 0
         start = last.start
-        for found in _SENTENCE_END.finditer(self._text, last.start, last.end):
-            if found.end() < last.end:
-                start = found.end()
-        words = word_count(self._text[start : last.end])
-        fits = words + following.words <= TARGET or following.words > LIMIT
-        if words <= _OVERLAP and fits and start > packed.start:
-            return (start, words)
-        return (None, 0)
+        for match in _SENTENCE_END.finditer(self._text, last.start, last.end):
+            if match.end() < last.end:
+                start = match.end()
+        words = count_words(self._text[start : last.end])
+        fits = words + following.words <= TARGET_WORDS or following.words > MAX_WORDS
+        if words <= _MAX_OVERLAP_WORDS and fits and start > group.start:
+            return start, words
+        return None, 0

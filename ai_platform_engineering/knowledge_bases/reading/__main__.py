@@ -5,9 +5,9 @@ import sys
 from dataclasses import replace
 
 from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
-from ai_platform_engineering.knowledge_bases.reading.limits import CPU_SECONDS, MEMORY
-from ai_platform_engineering.knowledge_bases.reading.reader_process import packed
-from ai_platform_engineering.knowledge_bases.reading.readers import read_here
+from ai_platform_engineering.knowledge_bases.reading.reader_process import encode_document
+from ai_platform_engineering.knowledge_bases.reading.readers import read_in_process
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import CPU_SECONDS, MAX_MEMORY_BYTES
 
 
 def _limit_this_process() -> None:
@@ -15,7 +15,7 @@ def _limit_this_process() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     head = json.loads(sys.stdin.buffer.readline())
     raw = replace(RawDocument(content=sys.stdin.buffer.read(), address=""), **head)
     try:
-        answer = packed(*read_here(raw))
+        answer = encode_document(*read_in_process(raw))
     except UnreadableDocument as error:
         answer = {"unreadable": str(error)}
     sys.stdout.buffer.write(json.dumps(answer).encode())

@@ -5,21 +5,25 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
-from ai_platform_engineering.knowledge_bases.reading.languages import DATA, language_of
-from ai_platform_engineering.knowledge_bases.reading.limits import LONGEST_TEXT, READ_HERE, READ_RST_HERE
-from ai_platform_engineering.knowledge_bases.reading.text import decoded, one_line
+from ai_platform_engineering.knowledge_bases.reading.languages import DATA_FORMATS, detect_language
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import (
+    MAX_IN_PROCESS_BYTES,
+    MAX_IN_PROCESS_RST_BYTES,
+    MAX_TEXT_CHARS,
+)
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import decode_text, to_single_line
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedDocument:
-    """A document and what it seems to be. `text` is empty for a PDF."""
+    """A document and the kind that was detected. `text` is empty for a PDF."""
 
     raw: RawDocument
     kind: str
     text: str
     name: str  # of the file, for a document that has no title
     language: str = ""
-    cut: bool = False  # `text` is only the beginning
+    truncated: bool = False  # `text` is only the beginning
 
 
 _SIGNATURES = (
@@ -76,54 +80,62 @@ def is_pdf(content: bytes) -> bool:
 
 
 def needs_limits(raw: RawDocument) -> bool:
-    """PDFs are read by native code, and every parser can be made to take long: these are read where they can be stopped."""
+    """PDFs are read by native code, and every parser can be made to take long: these are read where they can
+    be stopped."""
     size = len(raw.content)
     return (
-        size > READ_HERE
+        size > MAX_IN_PROCESS_BYTES
         or is_pdf(raw.content)
-        or (size > READ_RST_HERE and _named("", file_name(raw.address), raw.media_type) == "rst")
+        or (
+            size > MAX_IN_PROCESS_RST_BYTES
+            and _kind_by_name("", extract_file_name(raw.address), raw.media_type) == "rst"
+        )
     )
 
 
-def detect(raw: RawDocument) -> DetectedDocument:
-    """Raises Unreadable for what holds no text at all."""
-    name = file_name(raw.address)
+def detect_kind(raw: RawDocument) -> DetectedDocument:
+    """The kind of a document, and its text. Raises UnreadableDocument for what holds no text at all."""
+    name = extract_file_name(raw.address)
     if is_pdf(raw.content):
         return DetectedDocument(raw, "pdf", "", name)
     for signature, words in _SIGNATURES:
         if raw.content.startswith(signature):
             raise UnreadableDocument(f"The document is {words}, not text.")
-    text = decoded(raw.content, raw.media_type)
-    kind = _kind(text, name, raw.media_type)
-    too_long = len(text) > LONGEST_TEXT and kind != "html"  # most of a page may be markup
-    language = _language(text, name, raw.media_type)
-    return DetectedDocument(raw, kind, text[:LONGEST_TEXT] if too_long else text, name, language, too_long)
+    text = decode_text(raw.content, raw.media_type)
+    kind = _detect_text_kind(text, name, raw.media_type)
+    language = _find_language(text, name, raw.media_type)
+    too_long = len(text) > MAX_TEXT_CHARS and kind != "html"  # most of a page may be markup
+    if too_long:
+        text = text[:MAX_TEXT_CHARS]
+    return DetectedDocument(raw, kind, text, name, language, too_long)
 
 
-def file_name(address: str) -> str:
+def extract_file_name(address: str) -> str:
     """The last part of a path or URL, or the host."""
     try:
         parts = urlsplit(address)
     except ValueError:
-        return one_line(address)
+        return to_single_line(address)
     if parts.scheme not in {"http", "https"}:
-        return one_line(address.replace("\\", "/").rstrip("/").rpartition("/")[2])
-    return one_line(unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc.rpartition("@")[2])
+        return to_single_line(address.replace("\\", "/").rstrip("/").rpartition("/")[2])
+    return to_single_line(
+        unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc.rpartition("@")[2]
+    )
 
 
-def _kind(text: str, name: str, media_type: str) -> str:
+def _detect_text_kind(text: str, name: str, media_type: str) -> str:
     if _PAGE.match(text):
         return "html"
-    kind = _named(text, name, media_type)
+    kind = _kind_by_name(text, name, media_type)
     if kind == "html" and not _TAG.search(text[:100_000]):
         return "text"
-    if kind in {"text", "code"} and _is_api(text, _language(text, name, media_type)):
+    if kind in {"text", "code"} and _is_api(text, _find_language(text, name, media_type)):
         return "openapi"
     return kind
 
 
-def _named(text: str, name: str, media_type: str) -> str:
-    """By the names it goes by. A file name says more than a media type: servers call anything text/plain."""
+def _kind_by_name(text: str, name: str, media_type: str) -> str:
+    """The kind by file name and media type. A file name says more: servers call anything text/plain."""
     by_extension = _BY_EXTENSION.get(_extension(name))
     by_media_type = _BY_MEDIA_TYPE.get(_essence(media_type))
     if by_media_type == "html" and by_extension != "html" and _TAG.search(text[:2_000]):
@@ -132,7 +144,7 @@ def _named(text: str, name: str, media_type: str) -> str:
         return by_extension
     if by_media_type and by_media_type != "html":
         return by_media_type
-    if _language(text, name, media_type):
+    if _find_language(text, name, media_type):
         return "code"
     return by_media_type or "text"
 
@@ -144,14 +156,15 @@ def _is_api(text: str, language: str) -> bool:
     return bool(_API.search(text) or _API_ON_ONE_LINE.search(text))
 
 
-def _language(text: str, name: str, media_type: str) -> str:
-    found = language_of(name, text[:200])
-    if found:
-        return found
+def _find_language(text: str, name: str, media_type: str) -> str:
+    language = detect_language(name, text[:200])
+    if language:
+        return language
     subtype = _essence(media_type).partition("/")[2].rpartition("+")[2]
-    return _LANGUAGE_BY_MEDIA_TYPE.get(
-        subtype.removeprefix("x-") if subtype.removeprefix("x-") in DATA else subtype, ""
-    )
+    data_format = subtype.removeprefix("x-")
+    if data_format in DATA_FORMATS:
+        subtype = data_format
+    return _LANGUAGE_BY_MEDIA_TYPE.get(subtype, "")
 
 
 def _extension(name: str) -> str:

@@ -10,14 +10,19 @@ from lxml.html import HtmlElement, HTMLParser, document_fromstring
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.html_content import is_hidden, main_content
-from ai_platform_engineering.knowledge_bases.reading.limits import DEEPEST
-from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder, fenced, table
-from ai_platform_engineering.knowledge_bases.reading.text import one_line
+from ai_platform_engineering.knowledge_bases.reading.html_content import find_main_content, is_hidden
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_DEPTH
+from ai_platform_engineering.knowledge_bases.reading.section_builder import (
+    SectionBuilder,
+    fence_code,
+    render_table,
+)
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import to_single_line
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLOCKS = frozenset(
-    "address article aside blockquote body center dd details dialog div dl dt fieldset figcaption figure footer form header hgroup hr html "
+    "address article aside blockquote body center dd details dialog div dl dt fieldset figcaption figure "
+    "footer form header hgroup hr html "
     "legend li main nav ol p pre section summary table tbody td tfoot th thead tr ul".split()
 ) | frozenset(_HEADINGS)
 _IN_HEAD = frozenset("base link meta noscript script style template title".split())
@@ -26,52 +31,53 @@ _ANCHOR_SIGNS = frozenset({"", "#", "¶", "§", "🔗", "link", "permalink", "co
 _CODE_CLASSES = ("language-", "lang-", "highlight-source-", "highlight-")
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
+def parse(detected: DetectedDocument) -> ParsedDocument:
     tree = document_fromstring(
-        found.text.encode(), parser=HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
+        detected.text.encode(), parser=HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
     )
-    _give_body(tree)
-    page = _Page(_base(tree, found))
-    page.walk(main_content(tree), 0)
-    page.end_paragraph()
-    return ParsedDocument(_title(tree) or page.outline.first or found.name, page.outline.sections())
+    _move_content_to_body(tree)
+    reader = _PageReader(_find_base_url(tree, detected))
+    reader.read_children(find_main_content(tree), 0)
+    reader.end_paragraph()
+    title = _find_title(tree) or reader.builder.first_heading or detected.name
+    return ParsedDocument(title, reader.builder.build())
 
 
-def _give_body(tree: HtmlElement) -> None:
-    """A page may leave `<body>` out. The parser does not know `main` and the like, and has left them in the head then."""
+def _move_content_to_body(tree: HtmlElement) -> None:
+    """Adds the `<body>` that a page left out: the parser does not know `main` and the like, and leaves them
+    in the head."""
     head = tree.find("head")
     if head is None or tree.find("body") is not None:
         return
-    if content := list(itertools.dropwhile(lambda node: node.tag in _IN_HEAD, head)):
+    content = list(itertools.dropwhile(lambda node: node.tag in _IN_HEAD, head))
+    if content:
         etree.SubElement(tree, "body").extend(content)
 
 
-def _title(tree: HtmlElement) -> str:
+def _find_title(tree: HtmlElement) -> str:
     for path in ("//head/title", "//title", "//h1"):
         for node in tree.xpath(path)[:1]:
-            if title := one_line(node.text_content()):
+            title = to_single_line(node.text_content())
+            if title:
                 return title
     return ""
 
 
-def _base(tree: HtmlElement, found: DetectedDocument) -> str:
-    """What relative links are relative to; nothing for a file on disk."""
-    address = next(
-        (
-            text
-            for text in (found.raw.address, found.raw.link or "")
-            if text.startswith(("http://", "https://"))
-        ),
-        "",
-    )
-    declared = tree.xpath("//base/@href")
-    if declared:
-        return _joined(address, str(declared[0])) or address
-    return address
+def _find_base_url(tree: HtmlElement, detected: DetectedDocument) -> str:
+    """The URL that links are relative to; empty for a file on disk."""
+    page_url = ""
+    for address in (detected.raw.address, detected.raw.link or ""):
+        if address.startswith(("http://", "https://")):
+            page_url = address
+            break
+    base_urls = tree.xpath("//base/@href")
+    if base_urls:
+        return _join_url(page_url, str(base_urls[0])) or page_url
+    return page_url
 
 
-def _joined(base: str, target: str) -> str:
-    """The target as an address of the web, or nothing."""
+def _join_url(base: str, target: str) -> str:
+    """The target as a URL of the web, or nothing."""
     try:
         address = urljoin(base, target.strip())
         if urlsplit(address).scheme in {"http", "https"}:
@@ -81,81 +87,83 @@ def _joined(base: str, target: str) -> str:
         return ""
 
 
-class _Page:
-    """Blocks of a page as they are met; `words` is the paragraph that is being written."""
+class _PageReader:
+    """Reads the blocks of a page in order; `_words` is the paragraph so far."""
 
     def __init__(self, base: str) -> None:
-        self.outline = SectionBuilder()
+        self.builder = SectionBuilder()
         self._base = base
         self._words: list[str] = []
 
-    def walk(self, node: HtmlElement, depth: int) -> None:
-        """Everything inside the element."""
-        if depth > DEEPEST:
-            self._words.append(_flat(node.text_content()))
+    def read_children(self, node: HtmlElement, depth: int) -> None:
+        """Reads everything inside the element."""
+        if depth > MAX_DEPTH:
+            self._words.append(_collapse_spaces(node.text_content()))
             return
-        self._words.append(_flat(node.text))
+        self._words.append(_collapse_spaces(node.text))
         for child in node.iterchildren(tag=etree.Element):
-            if not is_hidden(child) and not self.outline.full:
-                self._element(child, depth + 1)
-            self._words.append(_flat(child.tail))
+            if not is_hidden(child) and not self.builder.is_full:
+                self._read_element(child, depth + 1)
+            self._words.append(_collapse_spaces(child.tail))
 
     def end_paragraph(self) -> None:
-        self.outline.add(_tidy("".join(self._words)))
+        self.builder.add_text(_tidy_lines("".join(self._words)))
         self._words.clear()
 
-    def _element(self, node: HtmlElement, depth: int) -> None:
+    def _read_element(self, node: HtmlElement, depth: int) -> None:
         tag = node.tag
         if tag not in _BLOCKS and not (tag == "code" and "\n" in node.text_content().strip()):
-            self._words.append(self._inline(node, depth))
+            self._words.append(self._render_inline(node, depth))
             return
         self.end_paragraph()
         if tag in _HEADINGS:
-            self.outline.heading(_HEADINGS[tag], self._inline(node, depth, links=False))
+            self.builder.add_heading(_HEADINGS[tag], self._render_inline(node, depth, links=False))
         elif tag in {"pre", "code"}:
-            self.outline.add(fenced(node.text_content().expandtabs(4), _language(node)), "code")
+            self.builder.add_text(fence_code(node.text_content().expandtabs(4), _find_language(node)), "code")
         elif tag == "table":
-            self._table(node, depth)
+            self._read_table(node, depth)
         elif tag in {"ul", "ol"} and next(node.iter("pre", "table"), None) is None:
-            self.outline.add("\n".join(self._items(node, depth)), "list")
+            self.builder.add_text("\n".join(self._render_items(node, depth)), "list")
         elif tag == "blockquote":
-            self.outline.add("\n".join(f"> {line}" for line in _tidy(self._inline(node, depth)).split("\n")))
+            quote = _tidy_lines(self._render_inline(node, depth))
+            self.builder.add_text("> " + quote.replace("\n", "\n> "))
         else:
-            self._words.append("- " if tag == "li" else "")
-            self.walk(node, depth)
+            if tag == "li":
+                self._words.append("- ")
+            self.read_children(node, depth)
             self.end_paragraph()
 
-    def _table(self, node: HtmlElement, depth: int) -> None:
+    def _read_table(self, node: HtmlElement, depth: int) -> None:
         rows = [list(row.iterchildren("td", "th")) for row in node.iter("tr") if _table_of(row) is node]
-        if max(map(len, rows), default=0) < 2 or node.xpath(
-            "(.//table | .//h1 | .//h2 | .//h3 | .//ul//ul)[1]"
-        ):
-            self.walk(node, depth)  # it places things, or has line numbers beside code
+        is_layout = node.xpath("(.//table | .//h1 | .//h2 | .//h3 | .//ul//ul)[1]")
+        if is_layout or max(map(len, rows), default=0) < 2:  # it may have line numbers beside code
+            self.read_children(node, depth)
             self.end_paragraph()
             return
         for caption in node.iterchildren("caption"):
-            self.outline.add(_tidy(self._inline(caption, depth)))
-        self.outline.add(
-            table([[self._inline(cell, depth) for cell in cells] for cells in rows if cells]), "table"
-        )
+            self.builder.add_text(_tidy_lines(self._render_inline(caption, depth)))
+        texts: list[list[str]] = []
+        for cells in filter(None, rows):
+            texts.append([self._render_inline(cell, depth) for cell in cells])
+        self.builder.add_text(render_table(texts), "table")
 
-    def _items(self, node: HtmlElement, depth: int) -> Iterator[str]:
+    def _render_items(self, node: HtmlElement, depth: int) -> Iterator[str]:
         for number, item in enumerate(node.iterchildren("li"), start=1):
             if is_hidden(item):
                 continue
-            mark = f"{number}. " if node.tag == "ol" else "- "
-            text = _tidy(self._inline(item, depth, leave_out=("ul", "ol")))
+            mark = "- "
+            if node.tag == "ol":
+                mark = f"{number}. "
+            indent = " " * len(mark)
+            text = _tidy_lines(self._render_inline(item, depth, leave_out=("ul", "ol")))
             if text:
-                yield mark + text.replace("\n", "\n" + " " * len(mark))
-            if depth < DEEPEST:
-                for inner in item.iterchildren("ul", "ol"):
-                    yield from (
-                        " " * len(mark) + line
-                        for part in self._items(inner, depth + 1)
-                        for line in part.split("\n")
-                    )
+                yield mark + text.replace("\n", f"\n{indent}")
+            if depth < MAX_DEPTH:
+                for inner_list in item.iterchildren("ul", "ol"):
+                    for inner_item in self._render_items(inner_list, depth + 1):
+                        yield from (indent + line for line in inner_item.split("\n"))
 
-    def _inline(
+    def _render_inline(
         self, node: HtmlElement, depth: int, *, links: bool = True, leave_out: tuple[str, ...] = ()
     ) -> str:
         """The text inside an element, on as many lines as it has blocks."""
@@ -163,42 +171,44 @@ class _Page:
         if tag == "br":
             return "\n"
         if tag == "img":
-            return one_line(node.get("alt") or "")
-        if depth > DEEPEST:
-            return _flat(node.text_content())
-        parts = [_flat(node.text)]
+            return to_single_line(node.get("alt") or "")
+        if depth > MAX_DEPTH:
+            return _collapse_spaces(node.text_content())
+        parts = [_collapse_spaces(node.text)]
         for child in node.iterchildren(tag=etree.Element):
             if child.tag not in leave_out and not is_hidden(child):
-                inner = self._inline(child, depth + 1, links=links)
-                parts.append(f"\n{inner}\n" if child.tag in _BLOCKS else inner)
-            parts.append(_flat(child.tail))
+                inner = self._render_inline(child, depth + 1, links=links)
+                if child.tag in _BLOCKS:
+                    inner = f"\n{inner}\n"
+                parts.append(inner)
+            parts.append(_collapse_spaces(child.tail))
         text = "".join(parts)
         if tag == "a":
-            return self._link(node, text, links)
+            return self._render_link(node, text, links)
         if tag in {"code", "kbd", "samp"} and text.strip() and "`" not in text:
             return f"`{text.strip()}`"
         return text
 
-    def _link(self, node: HtmlElement, text: str, links: bool) -> str:
+    def _render_link(self, node: HtmlElement, text: str, links: bool) -> str:
         target = node.get("href") or ""
         if target.startswith("#") or not target:
             if text.strip().lower() in _ANCHOR_SIGNS:
                 return ""
             return text
-        address = _joined(self._base, target)
+        address = _join_url(self._base, target)
         if links and address and text.strip() and len(address) < 2_000:
-            return f"[{one_line(text)}]({address})"
+            return f"[{to_single_line(text)}]({address})"
         return text
 
 
-def _flat(text: str | None) -> str:
+def _collapse_spaces(text: str | None) -> str:
     """Line ends of the source mean nothing."""
     if text:
         return _SPACE.sub(" ", text)
     return ""
 
 
-def _tidy(text: str) -> str:
+def _tidy_lines(text: str) -> str:
     """One line per block, single spaces."""
     return "\n".join(line for part in text.split("\n") if (line := " ".join(part.split())))
 
@@ -207,7 +217,7 @@ def _table_of(row: HtmlElement) -> HtmlElement | None:
     return next(row.iterancestors("table"), None)
 
 
-def _language(node: HtmlElement) -> str:
+def _find_language(node: HtmlElement) -> str:
     """As highlighters write it into a class, on the element, inside or around it."""
     around = (node, *node.iterchildren("code"), *itertools.islice(node.iterancestors(), 2))
     for name in " ".join(element.get("class") or "" for element in around).split():

@@ -1,60 +1,61 @@
-"""Which part of a web page is its content."""
+"""Finds the main content of a web page."""
 
 import re
 
 from lxml.html import HtmlElement
 
-_NEVER = frozenset(
-    "script style noscript template svg math canvas iframe object embed audio video map head link meta button input select textarea "
-    "datalist progress meter nav".split()
+_SKIPPED_TAGS = frozenset(
+    "script style noscript template svg math canvas iframe object embed audio video map head link meta "
+    "button input select textarea datalist progress meter nav".split()
 )
-_ROLES = frozenset(
-    "navigation banner contentinfo search complementary menu menubar toolbar tablist dialog alertdialog".split()
+_SKIPPED_ROLES = frozenset(
+    "navigation banner contentinfo search complementary menu menubar toolbar tablist dialog "
+    "alertdialog".split()
 )
-_OUTSIDE = frozenset({"header", "footer", "aside"})  # beside the content when they are not in it
-_HIDING = re.compile(r"(?:display\s{0,4}:\s{0,4}none|visibility\s{0,4}:\s{0,4}hidden)", re.IGNORECASE)
-_FURNITURE = frozenset(
-    "nav navbar navigation sidebar sidenav breadcrumb breadcrumbs toc tableofcontents footer cookie cookies consent skip skiplink "
-    "pagination pager share social newsletter advert ads popup modal headerlink hidden sr noprint editlink toolbar linenos gutter".split()
+_PERIPHERAL_TAGS = frozenset({"header", "footer", "aside"})  # beside the content when they are not in it
+_HIDING_STYLE = re.compile(r"(?:display\s{0,4}:\s{0,4}none|visibility\s{0,4}:\s{0,4}hidden)", re.IGNORECASE)
+_NAVIGATION_NAMES = frozenset(
+    "nav navbar navigation sidebar sidenav breadcrumb breadcrumbs toc tableofcontents footer cookie cookies "
+    "consent skip skiplink pagination pager share social newsletter advert ads popup modal headerlink hidden "
+    "sr noprint editlink toolbar linenos gutter".split()
 )
 _CONTENT = (
     "//main", "//*[@role='main']", "//article", "//*[@itemprop='articleBody']",
-    "//*[contains(concat(' ', @class, ' '), ' markdown-body ') or contains(concat(' ', @class, ' '), ' theme-doc-markdown ')]",
+    "//*[contains(concat(' ', @class, ' '), ' markdown-body ') "
+    "or contains(concat(' ', @class, ' '), ' theme-doc-markdown ')]",
     "//*[@id='content' or @id='main' or @id='main-content' or @id='bodyContent' or @id='mw-content-text']",
 )  # fmt: skip
-_ENOUGH = 0.3  # of the page's text, for a part to be its content
-_LINKS_ONLY = 0.75  # of a block's text, for a menu that does not say that it is one
+_MIN_CONTENT_SHARE = 0.3  # of the page's text, for a part to be its content
+_MENU_LINK_SHARE = 0.75  # of a block's text, for a menu that does not say that it is one
 
 
-def main_content(tree: HtmlElement) -> HtmlElement:
-    """The element that holds the content; what stands around the content inside it is removed from the tree."""
+def find_main_content(tree: HtmlElement) -> HtmlElement:
+    """The element with the content; navigation and the like inside it is removed from the tree."""
     body = next(tree.iter("body"), tree)
     _remove_hidden(body)
-    whole = max(_length(body), 1)
+    page_length = max(_length(body), 1)
     for path in _CONTENT:
-        found = max(body.xpath(path), key=_length, default=None)
+        content = max(body.xpath(path), key=_length, default=None)
         # A page of many short articles is not one of them.
-        if found is not None and _length(found) >= _ENOUGH * whole:
-            _remove_furniture(found)
-            return found
-    for node in [
-        node
-        for node in body.iter(*_OUTSIDE)
-        if not _has_title(node) and next(node.iterancestors("article"), None) is None
-    ]:
-        _drop(node)
-    _remove_furniture(body)
+        if content is not None and _length(content) >= _MIN_CONTENT_SHARE * page_length:
+            _remove_navigation(content)
+            return content
+    for node in list(body.iter(*_PERIPHERAL_TAGS)):
+        is_in_article = next(node.iterancestors("article"), None) is not None
+        if not is_in_article and not _has_title(node):
+            _drop(node)
+    _remove_navigation(body)
     _remove_menus(body)
     return body
 
 
 def is_hidden(node: HtmlElement) -> bool:
     return (
-        node.tag in _NEVER
+        node.tag in _SKIPPED_TAGS
         or "hidden" in node.attrib
         or node.get("aria-hidden") == "true"
-        or (node.get("role") or "") in _ROLES
-        or _HIDING.search((node.get("style") or "")[:500]) is not None
+        or (node.get("role") or "") in _SKIPPED_ROLES
+        or _HIDING_STYLE.search((node.get("style") or "")[:500]) is not None
     )
 
 
@@ -63,17 +64,17 @@ def _remove_hidden(body: HtmlElement) -> None:
         _drop(node)
 
 
-def _remove_furniture(content: HtmlElement) -> None:
+def _remove_navigation(content: HtmlElement) -> None:
     largest = _length(content) * 0.4
-    for node in [node for node in content.iterdescendants() if _is_furniture(node)]:
+    for node in [node for node in content.iterdescendants() if _is_navigation(node)]:
         if _length(node) <= largest and not _has_title(node):
             _drop(node)
 
 
-def _is_furniture(node: HtmlElement) -> bool:
+def _is_navigation(node: HtmlElement) -> bool:
     names = f"{node.get('class') or ''} {node.get('id') or ''}"[:500].lower()
     if names != " ":
-        return not _FURNITURE.isdisjoint(re.split(r"[\s_-]+", names))
+        return not _NAVIGATION_NAMES.isdisjoint(re.split(r"[\s_-]+", names))
     return False
 
 
@@ -84,7 +85,7 @@ def _remove_menus(body: HtmlElement) -> None:
         if len(node.xpath("(.//a)[position() <= 4]")) == 4
     ]:
         links = sum(_length(link) for link in node.iter("a"))
-        if links > _LINKS_ONLY * _length(node) and not _has_title(node) and links < 0.5 * _length(body):
+        if links > _MENU_LINK_SHARE * _length(node) and not _has_title(node) and links < 0.5 * _length(body):
             _drop(node)
 
 

@@ -54,17 +54,21 @@ _BY_EXTENSION = {
     extension: language for language, extensions in _EXTENSIONS.items() for extension in extensions.split()
 }
 _BY_NAME = {
-    "makefile": "Makefile", "gnumakefile": "Makefile", "dockerfile": "Dockerfile", "containerfile": "Dockerfile", "jenkinsfile": "Groovy",
-    "rakefile": "Ruby", "gemfile": "Ruby", "vagrantfile": "Ruby", "tiltfile": "Starlark", "build": "Starlark", "justfile": "Makefile",
+    "makefile": "Makefile", "gnumakefile": "Makefile", "dockerfile": "Dockerfile",
+    "containerfile": "Dockerfile", "jenkinsfile": "Groovy",
+    "rakefile": "Ruby", "gemfile": "Ruby", "vagrantfile": "Ruby", "tiltfile": "Starlark",
+    "build": "Starlark", "justfile": "Makefile",
     "codeowners": "INI", ".gitignore": "INI", ".dockerignore": "INI", ".editorconfig": "INI", ".env": "INI",
 }  # fmt: skip
 _INTERPRETERS = {
-    "python": "Python", "node": "JavaScript", "deno": "TypeScript", "ruby": "Ruby", "perl": "Perl", "php": "PHP", "lua": "Lua",
-    "bash": "Shell", "sh": "Shell", "zsh": "Shell", "ksh": "Shell", "fish": "Shell", "pwsh": "PowerShell", "rscript": "R",
+    "python": "Python", "node": "JavaScript", "deno": "TypeScript", "ruby": "Ruby", "perl": "Perl",
+    "php": "PHP", "lua": "Lua",
+    "bash": "Shell", "sh": "Shell", "zsh": "Shell", "ksh": "Shell", "fish": "Shell", "pwsh": "PowerShell",
+    "rscript": "R",
 }  # fmt: skip
 _SHEBANG = re.compile(r"#!\s{0,4}(?:\S{0,80}/)?(?:env\s+(?:-S\s+)?)?([A-Za-z]+)")
 
-DATA = frozenset({"json", "yaml", "toml", "xml"})
+DATA_FORMATS = frozenset({"json", "yaml", "toml", "xml"})
 
 _WORDS_BEFORE = (
     "export|default|public|private|protected|internal|static|final|abstract|async|pub|unsafe|extern|inline|open|sealed|data|override|"
@@ -97,13 +101,15 @@ _BY_LANGUAGE = {
 _WITHOUT_DEFINITIONS = frozenset({"JSON", "XML", "CSS", "Template", "Vue", "Svelte", "Batch"})
 
 
-def language_of(name: str, beginning: str = "") -> str:
+def detect_language(name: str, beginning: str = "") -> str:
     """The language of a file by its name, or by its first line when the name says nothing."""
     lowered = name.lower()
     stem, _, extension = lowered.rpartition(".")
-    found = _BY_NAME.get(lowered) or _BY_NAME.get(stem) or (_BY_EXTENSION.get(extension) if stem else None)
-    if found or "." in lowered.strip("."):
-        return found or ""
+    language = _BY_NAME.get(lowered) or _BY_NAME.get(stem, "")
+    if not language and stem:
+        language = _BY_EXTENSION.get(extension, "")
+    if language or "." in lowered.strip("."):
+        return language
     shebang = _SHEBANG.match(beginning)
     if shebang:
         return _INTERPRETERS.get(shebang[1].lower(), "")
@@ -111,7 +117,7 @@ def language_of(name: str, beginning: str = "") -> str:
 
 
 def begins_definition(line: str, language: str) -> bool:
-    """Whether the line, which begins at the margin, opens a part of its own."""
+    """Whether a line without indentation begins a definition."""
     if language in _WITHOUT_DEFINITIONS:
         return False
     own = _BY_LANGUAGE.get(language)

@@ -1,4 +1,4 @@
-"""Markdown, kept as it was written: only its blocks are told apart."""
+"""Markdown: split into its blocks, each kept as it was written."""
 
 import re
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from markdown_it.token import Token
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder
-from ai_platform_engineering.knowledge_bases.reading.structured import load_yaml
+from ai_platform_engineering.knowledge_bases.reading.json_yaml import load_yaml
+from ai_platform_engineering.knowledge_bases.reading.section_builder import SectionBuilder
 
 # Blocks only: what stands inside a line is for the reader of the text.
-_BLOCKS = MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
+_BLOCK_PARSER = MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
 _KINDS = {
     "fence": "code",
     "code_block": "code",
@@ -27,37 +27,37 @@ _ATTRIBUTES = re.compile(r"\s\{[#.:][^{}]{0,200}\}$")
 _MARKS = str.maketrans("", "", "*`")
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
-    front, text = _front_matter(found.text)
-    outline = SectionBuilder()
-    title, description = front.get("title"), front.get("description")
+def parse(detected: DetectedDocument) -> ParsedDocument:
+    front_matter, text = _split_front_matter(detected.text)
+    builder = SectionBuilder()
+    title = front_matter.get("title")
+    description = front_matter.get("description")
     if isinstance(description, str):
-        outline.add(description)
+        builder.add_text(description)
     lines = text.split("\n")
-    for token, block in _blocks(text, lines):
-        _add(outline, token, block)
-    return ParsedDocument(
-        title if isinstance(title, str) and title.strip() else outline.first or found.name, outline.sections()
-    )
+    for token, block in _split_blocks(text, lines):
+        _add_block(builder, token, block)
+    if not isinstance(title, str) or not title.strip():
+        title = builder.first_heading or detected.name
+    return ParsedDocument(title, builder.build())
 
 
-def _front_matter(text: str) -> tuple[dict[str, object], str]:
+def _split_front_matter(text: str) -> tuple[dict[str, object], str]:
     if not text.startswith("---\n"):
         return {}, text
     end = text.find("\n---\n", 3)
     if end < 0:
         return {}, text
-    front = load_yaml(text[4 : end + 1])
-    # A page may just as well begin with a rule.
-    if isinstance(front, dict):
-        return (front, text[end + 5 :])
-    return ({}, text)
+    front_matter = load_yaml(text[4 : end + 1])
+    if not isinstance(front_matter, dict):  # a page may just as well begin with a rule
+        return {}, text
+    return front_matter, text[end + 5 :]
 
 
-def _blocks(text: str, lines: list[str]) -> Iterator[tuple[Token | None, str]]:
+def _split_blocks(text: str, lines: list[str]) -> Iterator[tuple[Token | None, str]]:
     """The blocks and, as None, the lines between them: definitions of links have no token."""
     at = 0
-    for token in _BLOCKS.parse(text):
+    for token in _BLOCK_PARSER.parse(text):
         if token.level or not token.map or token.nesting < 0:
             continue
         begin, end = token.map
@@ -69,44 +69,50 @@ def _blocks(text: str, lines: list[str]) -> Iterator[tuple[Token | None, str]]:
         yield None, "\n".join(lines[at:])
 
 
-def _add(outline: SectionBuilder, token: Token | None, block: str) -> None:
-    if token is not None and token.type == "heading_open":
-        outline.heading(int(token.tag[1:]), heading_text(block, setext=token.markup in {"=", "-"}))
-    elif token is not None and token.type == "html_block":
-        _add_html(outline, block)
-    elif token is not None and token.type == "hr":
-        return
-    else:
-        kind = _KINDS.get(token.type, "prose") if token else "prose"
-        outline.add(block if kind == "code" else _without_comments(block), kind)
+def _add_block(builder: SectionBuilder, token: Token | None, block: str) -> None:
+    if token is None:
+        builder.add_text(_strip_comments(block))
+    elif token.type == "heading_open":
+        builder.add_heading(int(token.tag[1:]), extract_heading(block, setext=token.markup in {"=", "-"}))
+    elif token.type == "html_block":
+        _add_html(builder, block)
+    elif token.type != "hr":
+        kind = _KINDS.get(token.type, "prose")
+        if kind != "code":
+            block = _strip_comments(block)
+        builder.add_text(block, kind)
 
 
-def _without_comments(text: str) -> str:
-    kept: list[str] = []
-    at = 0
-    while (begin := text.find("<!--", at)) >= 0 and (end := text.find("-->", begin)) >= 0:
-        kept.append(text[at:begin])
-        at = end + 3
-    return "".join((*kept, text[at:]))
+def _strip_comments(text: str) -> str:
+    pieces: list[str] = []
+    position = 0
+    while True:
+        begin = text.find("<!--", position)
+        end = text.find("-->", begin)
+        if begin < 0 or end < 0:
+            break
+        pieces.append(text[position:begin])
+        position = end + 3
+    return "".join((*pieces, text[position:]))
 
 
-def _add_html(outline: SectionBuilder, block: str) -> None:
+def _add_html(builder: SectionBuilder, block: str) -> None:
     heading = _HTML_HEADING.match(block)
-    text = "\n".join(line for line in _TAG.sub("", _without_comments(block)).split("\n") if line.strip())
+    text = "\n".join(line for line in _TAG.sub("", _strip_comments(block)).split("\n") if line.strip())
     if heading and len(text) < 300:
-        outline.heading(int(heading[1]), text)
+        builder.add_heading(int(heading[1]), text)
     else:
-        outline.add(text)
+        builder.add_text(text)
 
 
-def heading_text(block: str, *, setext: bool) -> str:
+def extract_heading(block: str, *, setext: bool) -> str:
     """A heading without its marks; the text of its links."""
     if setext:
         block = block.rpartition("\n")[0]
     else:
         block = block.strip().lstrip("#").strip()
-        block = (
-            block.rstrip("#").rstrip() if block.endswith(" #") or block.rstrip("#").endswith(" ") else block
-        )
+        without_closing = block.rstrip("#")
+        if without_closing.endswith(" "):  # `# Heading ##`, but not `# C#`
+            block = without_closing.rstrip()
     block = _LINK.sub(r"\1", _TAG.sub("", block[:2_000]))
     return _ATTRIBUTES.sub("", block.translate(_MARKS).strip())

@@ -1,30 +1,54 @@
 """OpenAPI and Swagger: one section for each operation, then the schemas."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, Section
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder
-from ai_platform_engineering.knowledge_bases.reading.structured import load_json, load_yaml
+from ai_platform_engineering.knowledge_bases.reading.json_yaml import load_json, load_yaml
+from ai_platform_engineering.knowledge_bases.reading.section_builder import SectionBuilder
 
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
-_MOST_PROPERTIES = 200
-_DEEPEST_TYPE = 4
+_MAX_PROPERTIES = 200
+_MAX_TYPE_DEPTH = 4
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
+def parse(detected: DetectedDocument) -> ParsedDocument:
     """Raises ValueError for what is no description of an interface, so that it is read as any other file."""
-    values = load_json(found.text) if found.text.lstrip().startswith("{") else None
-    api = _Api(values if values is not None else load_yaml(found.text))
-    return ParsedDocument(api.title or found.name, api.read())
+    values = None
+    if detected.text.lstrip().startswith("{"):
+        values = load_json(detected.text)
+    if values is None:
+        values = load_yaml(detected.text)
+    reader = _ApiReader(values)
+    return ParsedDocument(reader.title or detected.name, reader.read())
 
 
-class _Api:
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """A method of a path. `path_parameters` are those of all operations of the path."""
+
+    method: str
+    path: str
+    values: dict[str, Any]
+    path_parameters: list[Any]
+
+    @property
+    def tag(self) -> str:
+        tags = _list(self.values.get("tags"))
+        if not tags:
+            return "Operations"
+        return _words(tags[0]) or "Operations"
+
+
+class _ApiReader:
+    """Reads the operations and schemas of an API description."""
+
     def __init__(self, values: Any) -> None:
         self._values = _mapping(values)
         self._info = _mapping(self._values.get("info"))
-        self._outline = SectionBuilder()
+        self._builder = SectionBuilder()
 
     @property
     def title(self) -> str:
@@ -34,22 +58,26 @@ class _Api:
         operations = [*self._operations("paths"), *self._operations("webhooks")]
         if not operations and not self._schemas():
             raise ValueError("no operations and no schemas")
-        self._outline.add("\n\n".join(filter(None, self._introduction())))
-        for tag in dict.fromkeys(tag for tag, *_ in operations):
-            self._outline.heading(1, tag)
-            self._outline.add(self._tag_words(tag))
-            for _, method, path, operation, shared in (found for found in operations if found[0] == tag):
-                self._operation(method, path, operation, shared)
+        self._builder.add_text("\n\n".join(filter(None, self._introduction())))
+        for tag in dict.fromkeys(operation.tag for operation in operations):
+            self._builder.add_heading(1, tag)
+            self._builder.add_text(self._describe_tag(tag))
+            for operation in operations:
+                if operation.tag == tag:
+                    self._add_operation(operation)
         for number, (name, schema) in enumerate(self._schemas().items()):
             if number == 0:
-                self._outline.heading(1, "Schemas")
-            self._outline.heading(2, str(name))
-            self._outline.add(self._schema(str(name), _mapping(schema)), "list")
-        return self._outline.sections()
+                self._builder.add_heading(1, "Schemas")
+            self._builder.add_heading(2, str(name))
+            self._builder.add_text(self._render_schema(str(name), _mapping(schema)), "list")
+        return self._builder.build()
 
     def _introduction(self) -> Iterator[str]:
         version = _words(self._info.get("version"))
-        yield f"{self.title}{', version ' + version if version else ''}"
+        if version:
+            yield f"{self.title}, version {version}"
+        else:
+            yield self.title
         yield _words(self._info.get("description"))
         servers = [_words(_mapping(server).get("url")) for server in _list(self._values.get("servers"))]
         host = _words(self._values.get("host")) + _words(self._values.get("basePath"))
@@ -63,129 +91,131 @@ class _Api:
                 f"{name} ({_words(_mapping(kind).get('type'))})" for name, kind in kinds.items()
             )
 
-    def _tag_words(self, tag: str) -> str:
-        tags = map(_mapping, _list(self._values.get("tags")))
-        return next(
-            (_words(found.get("description")) for found in tags if _words(found.get("name")) == tag), ""
-        )
+    def _describe_tag(self, tag: str) -> str:
+        for values in map(_mapping, _list(self._values.get("tags"))):
+            if _words(values.get("name")) == tag:
+                return _words(values.get("description"))
+        return ""
 
-    def _operations(self, where: str) -> Iterator[tuple[str, str, str, dict[str, Any], list[Any]]]:
-        for path, item in _mapping(self._values.get(where)).items():
-            item = self._resolved(item)
+    def _operations(self, key: str) -> Iterator[_Operation]:
+        for path, item in _mapping(self._values.get(key)).items():
+            item = self._resolve(item)
             for method in _METHODS:
-                operation = item.get(method)
-                if isinstance(operation, dict):
-                    tags = _list(operation.get("tags"))
-                    tag = _words(tags[0]) if tags else ""
-                    yield (
-                        tag or "Operations",
-                        method.upper(),
-                        str(path),
-                        operation,
-                        _list(item.get("parameters")),
-                    )
+                values = item.get(method)
+                if isinstance(values, dict):
+                    yield _Operation(method.upper(), str(path), values, _list(item.get("parameters")))
 
-    def _operation(self, method: str, path: str, operation: dict[str, Any], shared: list[Any]) -> None:
-        summary = _words(operation.get("summary")).rstrip(".")
-        self._outline.heading(2, f"{method} {path}{': ' + summary if summary else ''}")
-        name = _words(operation.get("operationId"))
-        known = (
-            f"`{method} {path}`",
-            f"operation `{name}`" if name else "",
-            "deprecated" if _yes(operation.get("deprecated")) else "",
-        )
-        self._outline.add(", ".join(filter(None, known)))
-        self._outline.add(_words(operation.get("description")))
-        parameters = [
-            self._resolved(parameter) for parameter in (*shared, *_list(operation.get("parameters")))
-        ]
-        self._part("Parameters", map(self._parameter, parameters))
-        self._part("Request body", self._content(self._resolved(operation.get("requestBody"))))
-        self._part(
+    def _add_operation(self, operation: _Operation) -> None:
+        values = operation.values
+        signature = f"{operation.method} {operation.path}"
+        heading = signature
+        summary = _words(values.get("summary")).rstrip(".")
+        if summary:
+            heading = f"{signature}: {summary}"
+        self._builder.add_heading(2, heading)
+        facts = [f"`{signature}`"]
+        name = _words(values.get("operationId"))
+        if name:
+            facts.append(f"operation `{name}`")
+        if _is_true(values.get("deprecated")):
+            facts.append("deprecated")
+        self._builder.add_text(", ".join(facts))
+        self._builder.add_text(_words(values.get("description")))
+        parameters = map(self._resolve, (*operation.path_parameters, *_list(values.get("parameters"))))
+        self._add_list("Parameters", map(_render_parameter, parameters))
+        self._add_list("Request body", _render_content(self._resolve(values.get("requestBody"))))
+        responses = _mapping(values.get("responses")).items()
+        self._add_list(
             "Responses",
-            (
-                self._response(str(code), self._resolved(what))
-                for code, what in _mapping(operation.get("responses")).items()
-            ),
+            (_render_response(str(code), self._resolve(response)) for code, response in responses),
         )
 
-    def _part(self, title: str, lines: Any) -> None:
-        found = [f"- {line}" for line in lines if line]
-        if found:
-            self._outline.add(f"{title}:\n" + "\n".join(found), "list")
-
-    def _parameter(self, parameter: dict[str, Any]) -> str:
-        schema = _mapping(parameter.get("schema")) or parameter
-        facts = (
-            _words(parameter.get("in")),
-            _type(schema),
-            "required" if _yes(parameter.get("required")) else "",
-        )
-        return _described(f"{_words(parameter.get('name'))} ({', '.join(filter(None, facts))})", parameter)
-
-    def _content(self, body: dict[str, Any]) -> Iterator[str]:
-        for media_type, what in _mapping(body.get("content")).items():
-            yield _described(f"{media_type}: {_type(_mapping(_mapping(what).get('schema')))}", body)
-
-    def _response(self, code: str, response: dict[str, Any]) -> str:
-        schemas = [
-            _mapping(response.get("schema")),
-            *(_mapping(_mapping(what).get("schema")) for what in _mapping(response.get("content")).values()),
-        ]
-        types = dict.fromkeys(filter(None, map(_type, schemas)))
-        return _described(f"{code}{' (' + ', '.join(types) + ')' if types else ''}", response)
+    def _add_list(self, title: str, lines: Iterable[str]) -> None:
+        items = [f"- {line}" for line in lines if line]
+        if items:
+            self._builder.add_text(f"{title}:\n" + "\n".join(items), "list")
 
     def _schemas(self) -> dict[Any, Any]:
         return _mapping(_mapping(self._values.get("components")).get("schemas")) or _mapping(
             self._values.get("definitions")
         )
 
-    def _schema(self, name: str, schema: dict[str, Any]) -> str:
+    def _render_schema(self, name: str, schema: dict[str, Any]) -> str:
         required = {str(field) for field in _list(schema.get("required"))}
-        lines = [_described(f"{name}: {_type(schema, named=False) or 'object'}", schema)]
-        for field, what in list(_mapping(schema.get("properties")).items())[:_MOST_PROPERTIES]:
-            what = _mapping(what)
-            lines.append(
-                "- "
-                + _described(f"{field} ({_type(what)}{', required' if str(field) in required else ''})", what)
-            )
+        lines = [_add_description(f"{name}: {_render_type(schema, named=False) or 'object'}", schema)]
+        for field, value in list(_mapping(schema.get("properties")).items())[:_MAX_PROPERTIES]:
+            field_schema = _mapping(value)
+            facts = _render_type(field_schema)
+            if str(field) in required:
+                facts += ", required"
+            lines.append("- " + _add_description(f"{field} ({facts})", field_schema))
         return "\n".join(lines)
 
-    def _resolved(self, value: Any) -> dict[str, Any]:
-        """What a local reference points to, one step."""
-        given = _mapping(value)
-        target = given.get("$ref")
-        if not isinstance(target, str) or not target.startswith("#/"):
-            return given
-        found: Any = self._values
-        for step in target[2:].split("/")[:10]:
-            found = _mapping(found).get(step.replace("~1", "/").replace("~0", "~"))
-        return _mapping(found)
+    def _resolve(self, value: Any) -> dict[str, Any]:
+        """The target of a local reference, one step; any other value as it is."""
+        values = _mapping(value)
+        reference = values.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            return values
+        target: Any = self._values
+        for step in reference[2:].split("/")[:10]:
+            target = _mapping(target).get(step.replace("~1", "/").replace("~0", "~"))
+        return _mapping(target)
 
 
-def _type(schema: dict[str, Any], depth: int = 0, *, named: bool = True) -> str:
+def _render_parameter(parameter: dict[str, Any]) -> str:
+    schema = _mapping(parameter.get("schema")) or parameter
+    facts = [_words(parameter.get("in")), _render_type(schema)]
+    if _is_true(parameter.get("required")):
+        facts.append("required")
+    return _add_description(f"{_words(parameter.get('name'))} ({', '.join(filter(None, facts))})", parameter)
+
+
+def _render_content(body: dict[str, Any]) -> Iterator[str]:
+    for media_type, value in _mapping(body.get("content")).items():
+        schema = _mapping(_mapping(value).get("schema"))
+        yield _add_description(f"{media_type}: {_render_type(schema)}", body)
+
+
+def _render_response(code: str, response: dict[str, Any]) -> str:
+    schemas = [response.get("schema")]
+    for content in _mapping(response.get("content")).values():
+        schemas.append(_mapping(content).get("schema"))
+    types = dict.fromkeys(_render_type(_mapping(schema)) for schema in schemas)
+    types.pop("", None)
+    if types:
+        return _add_description(f"{code} ({', '.join(types)})", response)
+    return _add_description(code, response)
+
+
+def _render_type(schema: dict[str, Any], depth: int = 0, *, named: bool = True) -> str:
     """A schema in a few words: `Pet`, `array of Pet`, `string (date-time)`."""
-    if depth > _DEEPEST_TYPE:
+    if depth > _MAX_TYPE_DEPTH:
         return "…"
     target = schema.get("$ref")
     if isinstance(target, str) and named:
         return target.rpartition("/")[2]
-    for word, between in (("allOf", " and "), ("oneOf", " or "), ("anyOf", " or ")):
-        if choices := _list(schema.get(word)):
-            return between.join(filter(None, (_type(_mapping(choice), depth + 1) for choice in choices[:20])))
-    if values := _list(schema.get("enum")):
-        return "one of " + ", ".join(map(str, values[:30]))
+    for keyword, conjunction in (("allOf", " and "), ("oneOf", " or "), ("anyOf", " or ")):
+        choices = _list(schema.get(keyword))
+        if choices:
+            types = (_render_type(_mapping(choice), depth + 1) for choice in choices[:20])
+            return conjunction.join(filter(None, types))
+    enum = _list(schema.get("enum"))
+    if enum:
+        return "one of " + ", ".join(map(str, enum[:30]))
     kind = schema.get("type")
-    words = "/".join(map(str, kind)) if isinstance(kind, list) else _words(kind)
+    words = _words(kind)
+    if isinstance(kind, list):
+        words = "/".join(map(str, kind))
     if words == "array" or "items" in schema:
-        return f"array of {_type(_mapping(schema.get('items')), depth + 1) or 'anything'}"
+        return f"array of {_render_type(_mapping(schema.get('items')), depth + 1) or 'anything'}"
     form = _words(schema.get("format"))
     if form:
         return f"{words} ({form})"
     return words
 
 
-def _described(text: str, what: dict[str, Any]) -> str:
+def _add_description(text: str, what: dict[str, Any]) -> str:
     words = " ".join(_words(what.get("description")).split())
     if words:
         return f"{text}: {words}"
@@ -210,5 +240,5 @@ def _words(value: Any) -> str:
     return ""
 
 
-def _yes(value: Any) -> bool:
+def _is_true(value: Any) -> bool:
     return value is True or value == "true"

@@ -1,4 +1,5 @@
-"""PDF: the text of each page, under the entries of the outline and the page's number. Native code: run it apart."""
+"""PDF: the text of each page, under the entries of the outline and the page's number. Native code: run it
+apart."""
 
 from collections import defaultdict
 from typing import Any
@@ -8,9 +9,9 @@ import pypdfium2.raw  # type: ignore[import-untyped]
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.limits import MOST_PAGES
-from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder
-from ai_platform_engineering.knowledge_bases.reading.text import clean, one_line
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_PAGES
+from ai_platform_engineering.knowledge_bases.reading.section_builder import SectionBuilder
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import normalise_text, to_single_line
 
 _PAGE_LEVEL = 9  # below every entry of an outline
 _DEEPEST_ENTRY = 4
@@ -18,15 +19,15 @@ _MOST_ENTRIES = 5_000
 _CUT_WORD = ("\ufffe", "\x02", "\xad")  # what stands for a hyphen at the end of a line
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
-    pdf = _opened(found.raw.content)
+def parse(detected: DetectedDocument) -> ParsedDocument:
+    pdf = _open_pdf(detected.raw.content)
     try:
-        return _read(pdf, found)
+        return _read_pages(pdf, detected)
     finally:
         pdf.close()
 
 
-def _opened(content: bytes) -> Any:
+def _open_pdf(content: bytes) -> Any:
     try:
         return pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
@@ -35,30 +36,33 @@ def _opened(content: bytes) -> Any:
         raise UnreadableDocument("The PDF is broken.") from error
 
 
-def _read(pdf: Any, found: DetectedDocument) -> ParsedDocument:
-    outline, entries = SectionBuilder(), _entries(pdf)
+def _read_pages(pdf: Any, detected: DetectedDocument) -> ParsedDocument:
+    builder = SectionBuilder()
+    entries = _read_outline(pdf)
     count = len(pdf)
-    for number in range(min(count, MOST_PAGES)):
-        _add_page(outline, number, _lines(pdf, number), entries[number])
-        if outline.full:
+    for number in range(min(count, MAX_PAGES)):
+        _add_page(builder, number, _read_lines(pdf, number), entries[number])
+        if builder.is_full:
             break
-    if not any(section.text for section in outline.sections()):
+    if not any(section.text for section in builder.build()):
         raise UnreadableDocument("The PDF holds no text: its pages may be scanned pictures.")
-    if count > MOST_PAGES:
-        outline.add(f"[The pages after page {MOST_PAGES} are left out.]")
+    if count > MAX_PAGES:
+        builder.add_text(f"[The pages after page {MAX_PAGES} are left out.]")
     return ParsedDocument(
-        one_line(pdf.get_metadata_dict().get("Title") or "") or found.name, outline.sections()
+        to_single_line(pdf.get_metadata_dict().get("Title") or "") or detected.name, builder.build()
     )
 
 
-def _entries(pdf: Any) -> dict[int, list[tuple[int, str]]]:
+def _read_outline(pdf: Any) -> dict[int, list[tuple[int, str]]]:
     """Levels and titles of the outline by the page they point to."""
     entries: dict[int, list[tuple[int, str]]] = defaultdict(list)
     try:
         for count, item in enumerate(pdf.get_toc(max_depth=_DEEPEST_ENTRY)):
             target = item.get_dest()
-            page = target.get_index() if target else None
-            title = one_line(item.get_title())
+            title = to_single_line(item.get_title())
+            page = None
+            if target:
+                page = target.get_index()
             if page is not None and title:
                 entries[page].append((item.level + 1, title))
             if count > _MOST_ENTRIES:
@@ -68,7 +72,7 @@ def _entries(pdf: Any) -> dict[int, list[tuple[int, str]]]:
     return entries
 
 
-def _lines(pdf: Any, number: int) -> list[str]:
+def _read_lines(pdf: Any, number: int) -> list[str]:
     try:
         page = pdf[number]
         text_page = page.get_textpage()
@@ -81,33 +85,30 @@ def _lines(pdf: Any, number: int) -> list[str]:
         page.close()
     for mark in _CUT_WORD:
         text = text.replace(mark + "\r\n", "").replace(mark, "")
-    return [line for line in clean(text).split("\n") if line.strip()]
+    return [line for line in normalise_text(text).split("\n") if line.strip()]
 
 
-def _add_page(outline: SectionBuilder, number: int, lines: list[str], entries: list[tuple[int, str]]) -> None:
+def _add_page(builder: SectionBuilder, number: int, lines: list[str], entries: list[tuple[int, str]]) -> None:
     """An entry begins at the line that says it, or where the one before it began."""
     at = 0
     for level, title in entries:
-        begin = _line_of(title, lines, at)
-        _add_part(outline, number, lines[at:begin])
-        outline.heading(level, title)
+        begin = _find_line(title, lines, at)
+        _add_part(builder, number, lines[at:begin])
+        builder.add_heading(level, title)
         at = begin
-    _add_part(outline, number, lines[at:])
+    _add_part(builder, number, lines[at:])
 
 
-def _line_of(title: str, lines: list[str], at: int) -> int:
-    wanted = title.casefold()
-    return next(
-        (
-            number
-            for number in range(at, len(lines))
-            if " ".join(lines[number].split()).casefold().endswith(wanted)
-        ),
-        at,
-    )
+def _find_line(title: str, lines: list[str], at: int) -> int:
+    """The first line from `at` on that ends with the title, or `at`."""
+    folded_title = title.casefold()
+    for number in range(at, len(lines)):
+        if " ".join(lines[number].split()).casefold().endswith(folded_title):
+            return number
+    return at
 
 
-def _add_part(outline: SectionBuilder, number: int, lines: list[str]) -> None:
+def _add_part(builder: SectionBuilder, number: int, lines: list[str]) -> None:
     if lines:
-        outline.heading(_PAGE_LEVEL, f"Page {number + 1}")
-        outline.add("\n".join(lines))
+        builder.add_heading(_PAGE_LEVEL, f"Page {number + 1}")
+        builder.add_text("\n".join(lines))

@@ -1,4 +1,5 @@
-"""Reading in a process of its own, with limits on time and memory: for documents that could take the server down."""
+"""Reading in a process of its own, with limits on time and memory: for documents that could take the server
+down."""
 
 import json
 import os
@@ -12,11 +13,12 @@ from ai_platform_engineering.knowledge_bases.documents import (
     Section,
     UnreadableDocument,
 )
-from ai_platform_engineering.knowledge_bases.reading.limits import WALL_SECONDS
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import WALL_SECONDS
 
 
-def read_apart(raw: RawDocument) -> tuple[str, ParsedDocument]:
-    """As `read_here`, but a parser that crashes, hangs or eats memory makes the document unreadable and does nothing else."""
+def read_in_subprocess(raw: RawDocument) -> tuple[str, ParsedDocument]:
+    """As `read_here`, but a parser that crashes, hangs or eats memory makes the document unreadable and does
+    nothing else."""
     head = json.dumps({"address": raw.address, "media_type": raw.media_type, "link": raw.link})
     try:
         done = subprocess.run(
@@ -46,6 +48,6 @@ def _unpacked(answer: dict[str, Any]) -> tuple[str, ParsedDocument]:
     return answer["kind"], ParsedDocument(answer["title"], sections, answer["language"])
 
 
-def packed(kind: str, parsed: ParsedDocument) -> dict[str, Any]:
+def encode_document(kind: str, parsed: ParsedDocument) -> dict[str, Any]:
     sections = [(section.text, section.headings, section.kind) for section in parsed.sections]
     return {"kind": kind, "title": parsed.title, "language": parsed.language, "sections": sections}

@@ -1,4 +1,4 @@
-"""Which reader reads which kind; readers are imported when they are needed."""
+"""Reads documents in this process: a parser for each kind, imported when it is needed."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -10,23 +10,23 @@ from ai_platform_engineering.knowledge_bases.documents import (
     Section,
     UnreadableDocument,
 )
-from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument, detect
-from ai_platform_engineering.knowledge_bases.reading.limits import LONGEST_TEXT
-from ai_platform_engineering.knowledge_bases.reading.text import clean, one_line
+from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument, detect_kind
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_TEXT_CHARS
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import normalise_text, to_single_line
 
 _PACKAGE = "ai_platform_engineering.knowledge_bases.reading"
-_READERS = {
+_PARSER_MODULES = {
     "markdown": "markdown",
     "html": "html",
     "pdf": "pdf",
-    "text": "plain",
+    "text": "plain_text",
     "rst": "rst",
     "openapi": "openapi",
-    "code": "code",
+    "code": "source_code",
     "csv": "tabular",
 }
-# A document that its own reader cannot make sense of is still text.
-_SECOND_CHOICE = {
+# A document that its parser cannot read is still text.
+_FALLBACK_KINDS = {
     "openapi": "code",
     "rst": "text",
     "csv": "text",
@@ -36,51 +36,48 @@ _SECOND_CHOICE = {
 }
 
 
-def read_here(raw: RawDocument) -> tuple[str, ParsedDocument]:
+def read_in_process(raw: RawDocument) -> tuple[str, ParsedDocument]:
     """Reads in this process, without limits on time and memory."""
-    found = detect(raw)
+    detected = detect_kind(raw)
     while True:
         try:
-            parsed = _finished(_reader(found.kind)(found), cut=found.cut)
+            document = _normalise_document(_find_parser(detected.kind)(detected), detected.truncated)
         except UnreadableDocument:
             raise
-        except (
-            Exception
-        ) as error:  # parsers answer hostile input with anything, RecursionError and MemoryError included
-            if found.kind not in _SECOND_CHOICE:
+        except Exception as error:  # on hostile input anything, also RecursionError and MemoryError
+            if detected.kind not in _FALLBACK_KINDS:
                 raise UnreadableDocument(
-                    f"The document looks like {found.kind} but cannot be read."
+                    f"The document looks like {detected.kind} but cannot be read."
                 ) from error
-            found = replace(found, kind=_SECOND_CHOICE[found.kind])
+            detected = replace(detected, kind=_FALLBACK_KINDS[detected.kind])
             continue
-        if not any(section.text.strip() or section.headings for section in parsed.sections):
+        if not any(section.text.strip() or section.headings for section in document.sections):
             raise UnreadableDocument("The document holds no text.")
-        return found.kind, parsed
+        return detected.kind, document
 
 
-def _reader(kind: str) -> Callable[[DetectedDocument], ParsedDocument]:
-    reader: Callable[[DetectedDocument], ParsedDocument] = import_module(
-        f"{_PACKAGE}.{_READERS[kind]}"
-    ).parsed
-    return reader
+def _find_parser(kind: str) -> Callable[[DetectedDocument], ParsedDocument]:
+    module = import_module(f"{_PACKAGE}.{_PARSER_MODULES[kind]}")
+    parse: Callable[[DetectedDocument], ParsedDocument] = module.parse
+    return parse
 
 
-def _finished(parsed: ParsedDocument, *, cut: bool) -> ParsedDocument:
-    """Entities and escapes bring back what the decoder removed, so every text is cleaned once more, and counted."""
-    return ParsedDocument(
-        one_line(parsed.title) or "Untitled", tuple(_bounded(parsed.sections, cut)), parsed.language
-    )
+def _normalise_document(document: ParsedDocument, truncated: bool) -> ParsedDocument:
+    """Normalises every text again, since entities and escapes bring back what decoding removed, and limits
+    its length."""
+    title = to_single_line(document.title) or "Untitled"
+    return ParsedDocument(title, tuple(_limit_sections(document.sections, truncated)), document.language)
 
 
-def _bounded(sections: Iterable[Section], cut: bool) -> Iterable[Section]:
-    room = LONGEST_TEXT
+def _limit_sections(sections: Iterable[Section], truncated: bool) -> Iterable[Section]:
+    room = MAX_TEXT_CHARS
     for section in sections:
-        text = clean(section.text)
-        headings = tuple(filter(None, map(one_line, section.headings)))
+        text = normalise_text(section.text)
+        headings = tuple(filter(None, map(to_single_line, section.headings)))
         yield Section(text[:room], headings, section.kind)
         room -= len(text)
         if room < 0:
-            cut = True
+            truncated = True
             break
-    if cut:
+    if truncated:
         yield Section("[The rest of the document is left out: it is too long.]")

@@ -11,10 +11,14 @@ from docutils.utils import DependencyList
 
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.limits import DEEPEST
-from ai_platform_engineering.knowledge_bases.reading.outline import SectionBuilder, fenced, table
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_DEPTH
+from ai_platform_engineering.knowledge_bases.reading.section_builder import (
+    SectionBuilder,
+    fence_code,
+    render_table,
+)
 
-_LONGEST_LINE = 10_000
+_MAX_LINE_CHARS = 10_000
 _SETTINGS: dict[str, Any] = {
     "file_insertion_enabled": False,
     "raw_enabled": False,
@@ -24,7 +28,7 @@ _SETTINGS: dict[str, Any] = {
     "report_level": 4,
     "traceback": True,
     "input_encoding": "unicode",
-    "line_length_limit": _LONGEST_LINE,
+    "line_length_limit": _MAX_LINE_CHARS,
     "syntax_highlight": "none",
     "doctitle_xform": False,
     "sectsubtitle_xform": False,
@@ -36,102 +40,108 @@ _NOT_FOR_READERS = frozenset(
     {"raw", "include", "toctree", "highlight", "index", "currentmodule", "csv-table", "literalinclude"}
 )
 _SKIPPED = (
-    nodes.comment, nodes.substitution_definition, nodes.target, nodes.pending, nodes.raw, nodes.docinfo, nodes.decoration, nodes.meta,
+    nodes.comment, nodes.substitution_definition, nodes.target, nodes.pending, nodes.raw, nodes.docinfo,
+    nodes.decoration, nodes.meta,
     nodes.Invisible, nodes.generated, nodes.topic,
 )  # fmt: skip
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
-    if max(map(len, found.text.split("\n"))) > _LONGEST_LINE:
+def parse(detected: DetectedDocument) -> ParsedDocument:
+    if max(map(len, detected.text.split("\n"))) > _MAX_LINE_CHARS:
         raise ValueError("docutils leaves out a document with so long a line")  # it is read as plain text
-    document = publish_doctree(found.text, settings_overrides={**_SETTINGS, "warning_stream": io.StringIO()})
-    reading = _Reading()
-    reading.children(document, 0)
-    return ParsedDocument(reading.outline.first or found.name, reading.outline.sections())
+    document = publish_doctree(
+        detected.text, settings_overrides={**_SETTINGS, "warning_stream": io.StringIO()}
+    )
+    reader = _DocumentReader()
+    reader.read_children(document, 0)
+    return ParsedDocument(reader.builder.first_heading or detected.name, reader.builder.build())
 
 
-class _Reading:
+class _DocumentReader:
+    """Reads the nodes of a docutils document in order."""
+
     def __init__(self) -> None:
-        self.outline = SectionBuilder()
+        self.builder = SectionBuilder()
         self._level = 1
         self._blocks: dict[type[nodes.Node], Callable[[Any, int], None]] = {
             nodes.section: self._section,
-            nodes.title: lambda node, depth: self.outline.heading(self._level, _inline(node)),
-            nodes.literal_block: lambda node, depth: self.outline.add(
-                fenced(node.astext(), _language(node)), "code"
+            nodes.title: lambda node, depth: self.builder.add_heading(self._level, _render_inline(node)),
+            nodes.literal_block: lambda node, depth: self.builder.add_text(
+                fence_code(node.astext(), _language(node)), "code"
             ),
-            nodes.doctest_block: lambda node, depth: self.outline.add(fenced(node.astext(), "pycon"), "code"),
+            nodes.doctest_block: lambda node, depth: self.builder.add_text(
+                fence_code(node.astext(), "pycon"), "code"
+            ),
             nodes.table: lambda node, depth: self._table(node),
             nodes.bullet_list: self._list,
             nodes.enumerated_list: self._list,
             nodes.system_message: lambda node, depth: self._unknown(node),
         }
 
-    def children(self, node: nodes.Element, depth: int) -> None:
+    def read_children(self, node: nodes.Element, depth: int) -> None:
         for child in node.children:
-            if isinstance(child, (nodes.Text, *_SKIPPED)) or self.outline.full:
+            if isinstance(child, (nodes.Text, *_SKIPPED)) or self.builder.is_full:
                 continue
             block = self._blocks.get(type(child))
             if block is not None:
                 block(child, depth)
             elif isinstance(child, nodes.Admonition):
-                self.outline.add(f"{type(child).__name__.capitalize()}: {_text(child)}")
+                self.builder.add_text(f"{type(child).__name__.capitalize()}: {_render_text(child)}")
             elif (
-                depth < DEEPEST
+                depth < MAX_DEPTH
                 and isinstance(child, nodes.Element)
                 and not isinstance(child, nodes.TextElement)
                 and _has_blocks(child)
             ):
-                self.children(child, depth + 1)
+                self.read_children(child, depth + 1)
             else:
-                self.outline.add(_text(child))
+                self.builder.add_text(_render_text(child))
 
     def _section(self, node: nodes.section, depth: int) -> None:
         if "system-messages" in node.get("classes", ()):
             return
-        before, self._level = self._level, min(depth + 1, 9)
-        self.children(node, depth + 1)
-        self._level = before
+        outer_level = self._level
+        self._level = min(depth + 1, 9)
+        self.read_children(node, depth + 1)
+        self._level = outer_level
 
     def _table(self, node: nodes.table) -> None:
         for title in node.findall(nodes.title):
-            self.outline.add(_inline(title))
-        rows = (
-            [_text(entry) for entry in row.children if isinstance(entry, nodes.Element)]
-            for row in node.findall(nodes.row)
-        )
-        self.outline.add(table(rows), "table")
+            self.builder.add_text(_render_inline(title))
+        rows: list[list[str]] = []
+        for row in node.findall(nodes.row):
+            rows.append([_render_text(entry) for entry in row.children if isinstance(entry, nodes.Element)])
+        self.builder.add_text(render_table(rows), "table")
 
     def _list(self, node: nodes.Element, depth: int) -> None:
-        self.outline.add("\n".join(_items(node, depth)), "list")
+        self.builder.add_text("\n".join(_render_items(node, depth)), "list")
 
     def _unknown(self, node: nodes.system_message) -> None:
-        """A directive that only another program knows: what it says is kept, without its options."""
+        """Reads a directive that only another program knows, without its options."""
         for block in node.findall(nodes.literal_block):
             directive = _DIRECTIVE.match(block.astext())
             if directive and directive[1] not in _NOT_FOR_READERS:
-                first = f"{directive[1].capitalize()}: {directive[2]}"
-                body = (line.strip() for line in block.astext().split("\n")[1:])
-                self.outline.add(
-                    _without_roles(
-                        "\n".join((first, *(line for line in body if line and not _OPTION.match(line))))
-                    )
-                )
+                lines = [f"{directive[1].capitalize()}: {directive[2]}"]
+                for line in block.astext().split("\n")[1:]:
+                    line = line.strip()
+                    if line and not _OPTION.match(line):
+                        lines.append(line)
+                self.builder.add_text(_strip_roles("\n".join(lines)))
 
 
-def _items(node: nodes.Element, depth: int) -> Iterable[str]:
-    ordered = isinstance(node, nodes.enumerated_list)
-    for number, item in enumerate(
-        (child for child in node.children if isinstance(child, nodes.list_item)), start=1
-    ):
-        mark = f"{number}. " if ordered else "- "
-        inner: list[str] = []
+def _render_items(node: nodes.Element, depth: int) -> Iterable[str]:
+    items = (child for child in node.children if isinstance(child, nodes.list_item))
+    for number, item in enumerate(items, start=1):
+        mark = "- "
+        if isinstance(node, nodes.enumerated_list):
+            mark = f"{number}. "
+        texts: list[str] = []
         for child in item.children:
-            if isinstance(child, nodes.bullet_list | nodes.enumerated_list) and depth < DEEPEST:
-                inner.extend(line for part in _items(child, depth + 1) for line in part.split("\n"))
+            if isinstance(child, nodes.bullet_list | nodes.enumerated_list) and depth < MAX_DEPTH:
+                texts += _render_items(child, depth + 1)
             else:
-                inner.extend(_text(child).split("\n"))
-        yield mark + ("\n" + " " * len(mark)).join(inner or [""])
+                texts.append(_render_text(child))
+        yield mark + "\n".join(texts).replace("\n", "\n" + " " * len(mark))
 
 
 def _has_blocks(node: nodes.Element) -> bool:
@@ -140,20 +150,18 @@ def _has_blocks(node: nodes.Element) -> bool:
     )
 
 
-def _text(node: nodes.Node) -> str:
+def _render_text(node: nodes.Node) -> str:
     """All paragraphs of a node, a line each."""
-    parts = [
-        _inline(part)
-        for part in node.findall(
-            lambda inner: isinstance(inner, nodes.TextElement) and not _in_text(inner, node)
-        )
-    ]
+    paragraphs = node.findall(
+        lambda inner: isinstance(inner, nodes.TextElement) and not _is_in_text(inner, node)
+    )
+    parts = [_render_inline(paragraph) for paragraph in paragraphs]
     if parts:
         return "\n".join(filter(None, parts))
-    return _without_roles(node.astext())
+    return _strip_roles(node.astext())
 
 
-def _in_text(node: nodes.Node, root: nodes.Node) -> bool:
+def _is_in_text(node: nodes.Node, root: nodes.Node) -> bool:
     parent = node.parent
     while parent is not None and parent is not root.parent:
         if isinstance(parent, nodes.TextElement):
@@ -162,15 +170,18 @@ def _in_text(node: nodes.Node, root: nodes.Node) -> bool:
     return False
 
 
-def _inline(node: Any) -> str:
+def _render_inline(node: Any) -> str:
     """The text of a paragraph or heading: links with their targets, literals in back-quotes."""
     parts: list[str] = []
     for child in node.children:
         if isinstance(child, nodes.reference) and str(child.get("refuri", "")).startswith(
             ("http://", "https://")
         ):
-            text, target = child.astext(), child["refuri"]
-            parts.append(text if text == target else f"[{text}]({target})")
+            text = child.astext()
+            target = child["refuri"]
+            if text != target:
+                text = f"[{text}]({target})"
+            parts.append(text)
         elif isinstance(child, nodes.literal):
             parts.append(f"`{child.astext()}`")
         elif isinstance(child, nodes.image):
@@ -178,10 +189,12 @@ def _inline(node: Any) -> str:
         elif not isinstance(child, nodes.raw | nodes.comment):
             parts.append(child.astext())
     text = "".join(parts)
-    return _without_roles(text if isinstance(node, nodes.FixedTextElement) else " ".join(text.split()))
+    if not isinstance(node, nodes.FixedTextElement):
+        text = " ".join(text.split())
+    return _strip_roles(text)
 
 
-def _without_roles(text: str) -> str:
+def _strip_roles(text: str) -> str:
     if ":`" in text:
         return _ROLE.sub(r"\1", text)
     return text

@@ -1,4 +1,4 @@
-"""How well a search finds: judged questions, nDCG, recall and latency, for lexical, vector and hybrid search side by side."""
+"""Evaluation of search on judged questions: nDCG, recall and latency of lexical, vector and hybrid search."""
 
 import math
 import time
@@ -9,13 +9,13 @@ from statistics import fmean
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.indexing.embeddings import Embedder
-from ai_platform_engineering.knowledge_bases.stores.store import KnowledgeStore, SearchMode
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore, SearchMode
 
 Grades = Mapping[str, int]  # by document, as the judgements name it; above 0 is relevant
-Ranked = Callable[[str, SearchMode], Awaitable[Sequence[str]]]
+Ranker = Callable[[str, SearchMode], Awaitable[Sequence[str]]]
 
 DEPTH = 10
-_WIDER = 5  # chunks for each document that is looked at
+_CHUNKS_PER_DOCUMENT = 5  # that are searched for each document of a ranking
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,79 +31,85 @@ class SearchMetrics:
 
 
 def read_qrels(path: Path) -> dict[str, dict[str, int]]:
-    """TREC judgements: question, an unused column, document, grade; by question."""
-    found: dict[str, dict[str, int]] = {}
-    for number, line in enumerate(_lines(path), 1):
+    """TREC judgements by question; on each line a question, an unused column, a document and a grade."""
+    grades_by_question: dict[str, dict[str, int]] = {}
+    for number, line in enumerate(_read_lines(path), 1):
         columns = line.split()
         if not columns:
             continue
         try:
             question, _, document, grade = columns
-            found.setdefault(question, {})[document] = int(grade)
+            grades_by_question.setdefault(question, {})[document] = int(grade)
         except ValueError:
             raise Refused(f"{path.name}, line {number}: expected `question 0 document grade`.") from None
-    return found
+    return grades_by_question
 
 
 def read_queries(path: Path) -> dict[str, str]:
-    """A question for each line: its id, a tab, its text."""
-    found: dict[str, str] = {}
-    for number, line in enumerate(_lines(path), 1):
+    """Questions by id; on each line an id, a tab and the text."""
+    queries: dict[str, str] = {}
+    for number, line in enumerate(_read_lines(path), 1):
         if not line.strip():
             continue
         question, tab, text = line.partition("\t")
         if not tab or not text.strip():
             raise Refused(f"{path.name}, line {number}: expected an id, a tab and the question.")
-        found[question.strip()] = text.strip()
-    return found
+        queries[question.strip()] = text.strip()
+    return queries
 
 
 def ndcg(ranked: Sequence[str], grades: Grades, depth: int = DEPTH) -> float:
     """Normalised discounted cumulative gain; the gain of a grade is the grade itself, as trec_eval has it."""
-    ideal = _gain(sorted((grade for grade in grades.values() if grade > 0), reverse=True)[:depth])
-    if ideal:
-        return _gain([max(0, grades.get(document, 0)) for document in ranked[:depth]]) / ideal
-    return 0.0
+    relevant_grades = sorted((grade for grade in grades.values() if grade > 0), reverse=True)
+    ideal_gain = _discounted_gain(relevant_grades[:depth])
+    if not ideal_gain:
+        return 0.0
+    return _discounted_gain([max(0, grades.get(document, 0)) for document in ranked[:depth]]) / ideal_gain
 
 
 def recall(ranked: Sequence[str], grades: Grades, depth: int = DEPTH) -> float:
+    """The share of the relevant documents that the first places hold."""
     relevant = {document for document, grade in grades.items() if grade > 0}
-    if relevant:
-        return len(relevant.intersection(ranked[:depth])) / len(relevant)
-    return 0.0
+    if not relevant:
+        return 0.0
+    return len(relevant.intersection(ranked[:depth])) / len(relevant)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least this share of the values does not pass."""
-    if values:
-        return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
-    return 0.0
+    if not values:
+        return 0.0
+    index = max(0, math.ceil(share * len(values)) - 1)
+    return sorted(values)[index]
 
 
-async def evaluated(
-    mode: SearchMode, queries: Mapping[str, str], qrels: Mapping[str, Grades], ranked: Ranked
+async def evaluate_mode(
+    mode: SearchMode, queries: Mapping[str, str], qrels: Mapping[str, Grades], ranker: Ranker
 ) -> SearchMetrics:
-    """One pass over the questions that were judged."""
-    judged = [
-        question
-        for question in sorted(queries)
-        if any(grade > 0 for grade in qrels.get(question, {}).values())
-    ]
-    gains = list[float]()
-    recalls = list[float]()
-    times = list[float]()
-    for question in judged:
-        began = time.perf_counter()
-        found = await ranked(queries[question], mode)
-        times.append(time.perf_counter() - began)
-        gains.append(ndcg(found, qrels[question]))
-        recalls.append(recall(found, qrels[question]))
-    if not judged:
+    """Searches for every question that has a relevant document."""
+    gains: list[float] = []
+    recalls: list[float] = []
+    latencies: list[float] = []
+    for question in sorted(queries):
+        grades = qrels.get(question, {})
+        if max(grades.values(), default=0) <= 0:
+            continue
+        start = time.perf_counter()
+        documents = await ranker(queries[question], mode)
+        latencies.append(time.perf_counter() - start)
+        gains.append(ndcg(documents, grades))
+        recalls.append(recall(documents, grades))
+    if not gains:
         raise Refused(
             "No question has a relevant document: the ids of the questions and of the judgements differ."
         )
     return SearchMetrics(
-        mode, len(judged), fmean(gains), fmean(recalls), percentile(times, 0.5), percentile(times, 0.95)
+        mode=mode,
+        questions=len(gains),
+        ndcg=fmean(gains),
+        recall=fmean(recalls),
+        p50=percentile(latencies, 0.5),
+        p95=percentile(latencies, 0.95),
     )
 
 
@@ -112,33 +118,40 @@ def create_ranker(
     embedder: Embedder | None,
     names: Mapping[str, str],
     datasources: Sequence[str] = (),
-) -> Ranked:
-    """Documents in the order of their best chunk. `names`: how the judgements call a document id. With the time of embedding."""
+) -> Ranker:
+    """Ranks documents by their best chunk; the query is embedded each time, as in a real search.
 
-    async def ranked(query: str, mode: SearchMode) -> Sequence[str]:
-        vector = (await embedder.embed([query]))[0] if embedder is not None and mode != "lexical" else None
-        model = embedder.name if embedder is not None else ""
+    `names`: what the judgements call a document id."""
+
+    async def rank(query: str, mode: SearchMode) -> Sequence[str]:
+        vector = None
+        model = ""
+        if embedder is not None and mode != "lexical":
+            model = embedder.name
+            (vector,) = await embedder.embed([query])
         hits = await store.search(
-            query, vector, model=model, datasources=datasources, limit=_WIDER * DEPTH, mode=mode
+            query, vector, model=model, datasources=datasources, limit=_CHUNKS_PER_DOCUMENT * DEPTH, mode=mode
         )
         return list(dict.fromkeys(names.get(hit.document_id, hit.document_id) for hit in hits))
 
-    return ranked
+    return rank
 
 
 async def compare_modes(
-    queries: Mapping[str, str], qrels: Mapping[str, Grades], ranked: Ranked, *, vectors: bool
+    queries: Mapping[str, str], qrels: Mapping[str, Grades], ranker: Ranker, *, vectors: bool
 ) -> list[SearchMetrics]:
-    """One line for each way of searching."""
-    modes: tuple[SearchMode, ...] = ("lexical", "vectors", "hybrid") if vectors else ("lexical",)
-    return [await evaluated(mode, queries, qrels, ranked) for mode in modes]
+    """The metrics of each search mode; only of the lexical one without vectors."""
+    modes: tuple[SearchMode, ...] = ("lexical",)
+    if vectors:
+        modes = ("lexical", "vectors", "hybrid")
+    return [await evaluate_mode(mode, queries, qrels, ranker) for mode in modes]
 
 
-def _gain(grades: Sequence[int]) -> float:
-    return math.fsum(grade / math.log2(place + 1) for place, grade in enumerate(grades, 1))
+def _discounted_gain(grades: Sequence[int]) -> float:
+    return math.fsum(grade / math.log2(rank + 1) for rank, grade in enumerate(grades, 1))
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:

@@ -1,49 +1,58 @@
-"""The part of a text that shows why it was found."""
+"""Snippets: the part of a text that shows why a search found it."""
 
 import re
 
 from ai_platform_engineering.knowledge_bases.search.tokens import parse_query
 
-LONGEST = 600
+MAX_SNIPPET_CHARS = 600
 
 _WORD = re.compile(r"\w+")
-_STEM = 5  # letters that two forms of a word share
+_STEM_CHARS = 5  # that two forms of a word share
+_MAX_WORDS_IN_WINDOW = 200
 
 
-def snippet(text: str, query: str, longest: int = LONGEST) -> str:
-    """The text, or its stretch with the most words of the query, cut at words."""
+def extract_snippet(text: str, query: str, max_chars: int = MAX_SNIPPET_CHARS) -> str:
+    """The text, or its part with the most words of the query, cut between words."""
     text = text.strip()
-    if len(text) <= longest:
+    if len(text) <= max_chars:
         return text
-    begin = _best_place(text, query, longest - 2)
-    begin = _word_start(text, begin)
-    end = min(len(text), begin + longest - 2)
-    if (
-        end < len(text)
-        and (space := max(text.rfind(" ", begin, end), text.rfind("\n", begin, end))) > begin + longest // 2
-    ):
+    length = max_chars - 2  # without the two ellipses
+    begin = _find_word_start(text, _find_best_window(text, query, length))
+    end = min(len(text), begin + length)
+    prefix = ""
+    if begin:
+        prefix = "…"
+    if end == len(text):
+        return prefix + text[begin:].strip()
+    space = max(text.rfind(" ", begin, end), text.rfind("\n", begin, end))
+    if space > begin + max_chars // 2:
         end = space
-    return f"{'…' if begin else ''}{text[begin:end].strip()}{'…' if end < len(text) else ''}"
+    return f"{prefix}{text[begin:end].strip()}…"
 
 
-def _best_place(text: str, query: str, length: int) -> int:
-    """Where a window begins that holds the most different words of the query; the first of equals, with a little room before it."""
-    wanted = {word[:_STEM] for word in parse_query(query)[0]}
-    places = [
-        (match.start(), stem)
-        for match in _WORD.finditer(text)
-        if (stem := match[0].lower()[:_STEM]) in wanted
-    ]
-    best, most = 0, 0
-    for index, (place, _) in enumerate(places):
-        inside = {stem for at, stem in places[index : index + 200] if at < place + length}
-        if len(inside) > most:
-            best, most = place, len(inside)
-    return max(0, min(best - length // 6, len(text) - length))
+def _find_best_window(text: str, query: str, length: int) -> int:
+    """Where a window begins that has the most different words of the query; the first of equals, with a
+    little text before it."""
+    words, _ = parse_query(query)
+    query_stems = {word[:_STEM_CHARS] for word in words}
+    matches: list[tuple[int, str]] = []
+    for match in _WORD.finditer(text):
+        stem = match[0].lower()[:_STEM_CHARS]
+        if stem in query_stems:
+            matches.append((match.start(), stem))
+    best_start = 0
+    most_stems = 0
+    for index, (start, _) in enumerate(matches):
+        window = matches[index : index + _MAX_WORDS_IN_WINDOW]
+        stems = {stem for position, stem in window if position < start + length}
+        if len(stems) > most_stems:
+            best_start = start
+            most_stems = len(stems)
+    return max(0, min(best_start - length // 6, len(text) - length))
 
 
-def _word_start(text: str, begin: int) -> int:
-    """The beginning of a line or a word near the place."""
+def _find_word_start(text: str, begin: int) -> int:
+    """The start of a line or a word shortly before the position."""
     if not begin:
         return 0
     line = text.rfind("\n", max(0, begin - 80), begin)

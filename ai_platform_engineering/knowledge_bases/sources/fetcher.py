@@ -1,4 +1,5 @@
-"""The one way out to the web: addresses are checked where they are connected to, and size, time and type are limited."""
+"""The one way out to the web: addresses are checked where they are connected to, and size, time and type are
+limited."""
 
 import asyncio
 import ssl
@@ -21,10 +22,16 @@ from ai_platform_engineering.net.connections import (
 from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, IPAddress, ParsedUrl
 
 USER_AGENT = "caipe"
+_ACCEPT = (
+    "text/html, text/markdown, text/plain, application/json, application/yaml, application/xml, "
+    "application/pdf, */*;q=0.1"
+)
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_MARKUP = ("json", "xml", "yaml", "x-yaml", "toml", "pdf", "markdown", "openapi", "rtf", "x-ndjson")
-_UNNAMED = frozenset({"", "application/octet-stream", "binary/octet-stream"})  # the name decides
-_SUFFIXES = (
+_TEXT_SUBTYPES = ("json", "xml", "yaml", "x-yaml", "toml", "pdf", "markdown", "openapi", "rtf", "x-ndjson")
+_UNSPECIFIC_TYPES = frozenset(
+    {"", "application/octet-stream", "binary/octet-stream"}
+)  # the file name decides
+_TEXT_SUFFIXES = (
     ".md",
     ".markdown",
     ".txt",
@@ -44,17 +51,18 @@ _SUFFIXES = (
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """`size` is counted after decompression, `seconds` over all redirects."""
+    """`max_bytes` is counted after decompression, `seconds` over all redirects."""
 
-    size: int = 10 * 1024 * 1024
+    max_bytes: int = 10 * 1024 * 1024
     seconds: float = 30.0
-    redirects: int = 5
-    headers: int = 100
+    max_redirects: int = 5
+    max_headers: int = 100
 
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """What an address gave. With status 304 there is no content: it is as it was."""
+    """A response with text that can be read. With status 304 there is no content: the page has not
+    changed."""
 
     url: str  # after redirects
     status: int
@@ -72,12 +80,12 @@ async def fetch(
     allow_private: bool = False,
     connector: Connector | None = None,
 ) -> FetchResponse:
-    """One page. Raises FetchRefused and FetchFailed."""
+    """Fetches one page. Raises FetchRefused and FetchFailed."""
     return await Fetcher(limits, allow_private=allow_private, connector=connector).fetch(url)
 
 
 class Fetcher:
-    """Fetches under the same rules again and again. No cookies, no credentials, a connection per request."""
+    """Fetches pages under the same limits. No cookies, no credentials, a connection per request."""
 
     def __init__(
         self,
@@ -88,57 +96,70 @@ class Fetcher:
     ) -> None:
         self.limits = limits or FetchLimits()
         self._connector = connector or SystemConnector()
-        self._gate = UrlChecker(allow_private=allow_private, connector=self._connector)
-        self._tls: ssl.SSLContext | None = None
+        self._url_checker = UrlChecker(allow_private=allow_private, connector=self._connector)
+        self._tls_context: ssl.SSLContext | None = None
 
     async def fetch(
-        self, url: str, *, etag: str = "", modified: str = "", size: int | None = None
+        self, url: str, *, etag: str = "", modified: str = "", max_bytes: int | None = None
     ) -> FetchResponse:
-        """A page, or that it is as `etag` or `modified` remember it. Raises FetchRefused and FetchFailed."""
-        conditions = {
-            name: value for name, value in (("If-None-Match", etag), ("If-Modified-Since", modified)) if value
-        }
+        """Fetches a page; one that `etag` or `modified` show as unchanged has status 304. Raises FetchRefused
+        and FetchFailed."""
+        conditions: dict[str, str] = {}
+        if etag:
+            conditions["If-None-Match"] = etag
+        if modified:
+            conditions["If-Modified-Since"] = modified
         try:
             async with asyncio.timeout(self.limits.seconds):
-                return await self._follow(url, conditions, size or self.limits.size)
+                return await self._follow(url, conditions, max_bytes or self.limits.max_bytes)
         except TimeoutError:
             raise FetchFailed(f"The page did not arrive within {self.limits.seconds:g} seconds.") from None
 
-    async def checked(self, url: str) -> tuple[ParsedUrl, tuple[IPAddress, ...]]:
-        """An address that may be reached, and where. Raises FetchRefused and FetchFailed."""
-        return await self._gate.check(url)
+    async def check_url(self, url: str) -> tuple[ParsedUrl, tuple[IPAddress, ...]]:
+        """The URL and its IP addresses, if it may be fetched. Raises FetchRefused and FetchFailed."""
+        return await self._url_checker.check(url)
 
-    async def _follow(self, url: str, conditions: Mapping[str, str], size: int) -> FetchResponse:
-        target, addresses = await self.checked(url)
-        for _ in range(self.limits.redirects + 1):
-            answer = await self._get(target, addresses, conditions, size)
-            if isinstance(answer, FetchResponse):
-                return answer
-            before = target
+    async def _follow(self, url: str, conditions: Mapping[str, str], max_bytes: int) -> FetchResponse:
+        target, addresses = await self.check_url(url)
+        for _ in range(self.limits.max_redirects + 1):
+            result = await self._get(target, addresses, conditions, max_bytes)
+            if isinstance(result, FetchResponse):
+                return result
+            previous = target
             try:
-                target, addresses = await self.checked(urljoin(before.url, answer))
-            except (
-                FetchRefused,
-                FetchFailed,
-                ValueError,
-            ):  # without its words: they would name where it leads
+                target, addresses = await self.check_url(urljoin(previous.url, result))
+            except (FetchRefused, FetchFailed, ValueError):
+                # Without the error's message: it would name where the redirect leads.
                 raise FetchRefused("The page redirects to an address that is not fetched.") from None
-            if before.scheme == "https" and target.scheme == "http":
+            if previous.scheme == "https" and target.scheme == "http":
                 raise FetchRefused("The page redirects from https to http, which is not followed.")
-        raise FetchFailed(f"The page redirects more than {self.limits.redirects} times.")
+        raise FetchFailed(f"The page redirects more than {self.limits.max_redirects} times.")
 
     async def _get(
-        self, target: ParsedUrl, addresses: tuple[IPAddress, ...], more: Mapping[str, str], size: int
+        self,
+        target: ParsedUrl,
+        addresses: tuple[IPAddress, ...],
+        conditions: Mapping[str, str],
+        max_bytes: int,
     ) -> FetchResponse | str:
-        """One request: what the server has, or where it sends us."""
+        """One request: the response, or the location of a redirect."""
         try:
-            pool = await open_pool(target, addresses, self._connector, self._context, self.limits.seconds)
-            async with pool, pool.stream("GET", _url(target), headers=_headers(target, more)) as response:
-                return await self._read(target, response, conditional=bool(more), size=size)
+            pool = await open_pool(
+                target, addresses, self._connector, self._create_tls_context, self.limits.seconds
+            )
+            async with (
+                pool,
+                pool.stream(
+                    "GET", _build_url(target), headers=_build_headers(target, conditions)
+                ) as response,
+            ):
+                return await self._read_response(
+                    target, response, conditional=bool(conditions), max_bytes=max_bytes
+                )
         except httpcore.ProxyError:
             raise FetchFailed(f"The proxy does not connect to {target.host}.") from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout, OSError) as error:
-            raise FetchFailed(_unconnected(target, error)) from None
+            raise FetchFailed(_describe_connect_error(target, error)) from None
         except (
             httpcore.NetworkError,
             httpcore.ProtocolError,
@@ -147,35 +168,38 @@ class Fetcher:
         ):
             raise FetchFailed(f"{target.host} broke off, or did not answer as a web server does.") from None
 
-    async def _read(
-        self, target: ParsedUrl, response: httpcore.Response, *, conditional: bool, size: int
+    async def _read_response(
+        self, target: ParsedUrl, response: httpcore.Response, *, conditional: bool, max_bytes: int
     ) -> FetchResponse | str:
-        if len(response.headers) > self.limits.headers:
-            raise FetchRefused(f"The server sent more than {self.limits.headers} headers.")
-        headers = _joined(response.headers)
+        if len(response.headers) > self.limits.max_headers:
+            raise FetchRefused(f"The server sent more than {self.limits.max_headers} headers.")
+        headers = _join_headers(response.headers)
         if response.status in _REDIRECTS:
             if location := headers.get("location"):
                 return location
             raise FetchFailed("The page redirects without saying where to.", status=response.status)
-        unchanged = conditional and response.status == HTTPStatus.NOT_MODIFIED
-        if not unchanged and not 200 <= response.status < 300:
-            raise _no_success(response.status, headers)
-        kind = headers.get("content-type", "")
-        if not unchanged and not _wanted(kind, target):
-            raise FetchRefused(
-                f"The page is {kind.partition(';')[0].strip()[:80]}, which holds no text that can be read."
-            )
-        content = b"" if unchanged else await _body(response, headers, size)
-        marks = headers.get("etag", ""), headers.get("last-modified", ""), headers.get("x-robots-tag", "")
-        return FetchResponse(target.url, response.status, kind, content, *marks)
+        content_type = headers.get("content-type", "")
+        content = b""
+        if not conditional or response.status != HTTPStatus.NOT_MODIFIED:
+            _check_response(response.status, headers, target)
+            content = await _read_body(response, headers, max_bytes)
+        return FetchResponse(
+            url=target.url,
+            status=response.status,
+            media_type=content_type,
+            content=content,
+            etag=headers.get("etag", ""),
+            modified=headers.get("last-modified", ""),
+            robots=headers.get("x-robots-tag", ""),
+        )
 
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = httpx.create_ssl_context()  # with the CA of SSL_CERT_FILE, as everywhere
-        return self._tls
+    def _create_tls_context(self) -> ssl.SSLContext:
+        if self._tls_context is None:
+            self._tls_context = httpx.create_ssl_context()  # with the CA of SSL_CERT_FILE, as everywhere
+        return self._tls_context
 
 
-def _url(target: ParsedUrl) -> httpcore.URL:
+def _build_url(target: ParsedUrl) -> httpcore.URL:
     return httpcore.URL(
         scheme=target.scheme.encode(),
         host=target.host.encode(),
@@ -184,112 +208,137 @@ def _url(target: ParsedUrl) -> httpcore.URL:
     )
 
 
-def _headers(target: ParsedUrl, more: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    accept = "text/html, text/markdown, text/plain, application/json, application/yaml, application/xml, application/pdf, */*;q=0.1"
-    given = {
+def _build_headers(target: ParsedUrl, conditions: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    headers = {
         "Host": target.authority,
         "User-Agent": USER_AGENT,
-        "Accept": accept,
+        "Accept": _ACCEPT,
         "Accept-Encoding": "gzip, deflate",
-        **more,
+        **conditions,
     }
-    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in given.items()]
+    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 
-def _joined(given: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+def _join_headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     """Headers by name; one that was sent twice has both values."""
     headers: dict[str, str] = {}
-    for name, value in given:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    for raw_name, raw_value in pairs:
+        name = raw_name.decode("latin-1").lower()
+        value = raw_value.decode("latin-1").strip()
+        if name in headers:
+            value = f"{headers[name]}, {value}"
+        headers[name] = value
     return headers
 
 
-def _wanted(content_type: str, target: ParsedUrl) -> bool:
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind in _UNNAMED:
-        return not kind or target.path.partition("?")[0].lower().endswith(_SUFFIXES)
-    family, _, name = kind.partition("/")
-    return family == "text" or (
-        family == "application" and any(part in _MARKUP for part in (name, *name.rsplit("+", 1)[1:]))
-    )
+def _check_response(status: int, headers: Mapping[str, str], target: ParsedUrl) -> None:
+    """Raises FetchFailed for a status without success, and FetchRefused for what holds no text."""
+    if not 200 <= status < 300:
+        raise _create_status_error(status, headers)
+    media_type = headers.get("content-type", "").partition(";")[0].strip()
+    if not _is_text_type(media_type.lower(), target):
+        raise FetchRefused(f"The page is {media_type[:80]}, which holds no text that can be read.")
 
 
-async def _body(response: httpcore.Response, headers: Mapping[str, str], size: int) -> bytes:
-    if (announced := headers.get("content-length", "")).isdecimal() and int(announced) > size:
-        raise _too_large(size)
-    pieces, length = [], 0
-    async for piece in _unpacked(response.aiter_stream(), headers.get("content-encoding", "").lower(), size):
+def _is_text_type(media_type: str, target: ParsedUrl) -> bool:
+    if not media_type:
+        return True
+    if media_type in _UNSPECIFIC_TYPES:
+        return target.path.partition("?")[0].lower().endswith(_TEXT_SUFFIXES)
+    main_type, _, subtype = media_type.partition("/")
+    if main_type == "text":
+        return True
+    suffix = subtype.rpartition("+")[2]
+    return main_type == "application" and (subtype in _TEXT_SUBTYPES or suffix in _TEXT_SUBTYPES)
+
+
+async def _read_body(response: httpcore.Response, headers: Mapping[str, str], max_bytes: int) -> bytes:
+    content_length = headers.get("content-length", "")
+    if content_length.isdecimal() and int(content_length) > max_bytes:
+        raise _create_size_error(max_bytes)
+    encoding = headers.get("content-encoding", "").lower()
+    pieces: list[bytes] = []
+    length = 0
+    async for piece in _decompress(response.aiter_stream(), encoding, max_bytes):
         length += len(piece)
-        if length > size:
-            raise _too_large(size)
+        if length > max_bytes:
+            raise _create_size_error(max_bytes)
         pieces.append(piece)
     return b"".join(pieces)
 
 
-async def _unpacked(stream: AsyncIterator[bytes], encoding: str, size: int) -> AsyncIterator[bytes]:
+async def _decompress(stream: AsyncIterator[bytes], encoding: str, max_bytes: int) -> AsyncIterator[bytes]:
     if encoding in ("", "identity"):
         async for piece in stream:
             yield piece
         return
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise FetchFailed("The server packed the page in a way that was not asked for.")
-    packed = _Packed(encoding)
+    decompressor = _Decompressor(gzip=encoding != "deflate")
     try:
         async for piece in stream:
-            for part in packed.feed(piece, size):
+            for part in decompressor.feed(piece, max_bytes):
                 yield part
     except zlib.error:
         raise FetchFailed("The page arrived damaged.") from None
-    if not packed.complete:
+    if not decompressor.is_complete:
         raise FetchFailed("The page broke off before its end.")
 
 
-class _Packed:
-    """Decompresses in steps of a bounded size: a few kilobytes can stand for gigabytes."""
+class _Decompressor:
+    """Decompresses gzip or deflate in steps of a bounded size: a few kilobytes can stand for gigabytes."""
 
-    def __init__(self, encoding: str) -> None:
-        self._gzip = encoding != "deflate"
-        self._inner = zlib.decompressobj(zlib.MAX_WBITS | 16) if self._gzip else None
-        self._began = False
+    def __init__(self, *, gzip: bool) -> None:
+        self._gzip = gzip
+        self._member: zlib._Decompress | None = None
 
     @property
-    def complete(self) -> bool:
-        return not self._began or (self._inner is not None and self._inner.eof)
+    def is_complete(self) -> bool:
+        return self._member is None or self._member.eof
 
     def feed(self, data: bytes, step: int) -> Iterator[bytes]:
         while data:
-            if self._inner is None or (self._gzip and self._inner.eof):
-                # Servers send "deflate" with and without the header of zlib; gzip may come in several members.
-                raw = not self._gzip and data[0] & 0x0F != 8
-                self._inner = zlib.decompressobj(
-                    zlib.MAX_WBITS | 16 if self._gzip else -zlib.MAX_WBITS if raw else zlib.MAX_WBITS
-                )
-            self._began = True
-            yield self._inner.decompress(data, step + 1)
-            data = self._inner.unconsumed_tail or (self._inner.unused_data if self._gzip else b"")
+            member = self._member
+            if member is None or (self._gzip and member.eof):  # gzip may come in several members
+                member = zlib.decompressobj(self._window_bits(data))
+                self._member = member
+            yield member.decompress(data, step + 1)
+            data = member.unconsumed_tail
+            if not data and self._gzip:
+                data = member.unused_data
+
+    def _window_bits(self, data: bytes) -> int:
+        if self._gzip:
+            return zlib.MAX_WBITS | 16
+        has_zlib_header = data[0] & 0x0F == 8
+        if has_zlib_header:
+            return zlib.MAX_WBITS
+        return -zlib.MAX_WBITS  # servers send "deflate" with and without the header
 
 
-def _too_large(size: int) -> FetchRefused:
-    return FetchRefused(f"The page is larger than {size / 1024 / 1024:g} MB.")
+def _create_size_error(max_bytes: int) -> FetchRefused:
+    return FetchRefused(f"The page is larger than {max_bytes / 1024 / 1024:g} MB.")
 
 
-def _no_success(status: int, headers: Mapping[str, str]) -> FetchFailed:
-    known = {entry.value: entry.phrase for entry in HTTPStatus}
-    phrase = f" ({known[status]})" if status in known else ""
-    wait = headers.get("retry-after", "")
-    return FetchFailed(
-        f"The server answered {status}{phrase}.",
-        status=status,
-        retry_after=float(wait) if wait.isdecimal() else None,
-    )
+def _create_status_error(status: int, headers: Mapping[str, str]) -> FetchFailed:
+    phrases = {entry.value: entry.phrase for entry in HTTPStatus}
+    phrase = ""
+    if status in phrases:
+        phrase = f" ({phrases[status]})"
+    seconds = headers.get("retry-after", "")
+    retry_after: float | None = None
+    if seconds.isdecimal():
+        retry_after = float(seconds)
+    return FetchFailed(f"The server answered {status}{phrase}.", status=status, retry_after=retry_after)
 
 
-def _unconnected(target: ParsedUrl, error: BaseException) -> str:
+def _describe_connect_error(target: ParsedUrl, error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
             return f"{target.host} has no certificate that is trusted here, or speaks no TLS that is."
         cause = cause.__cause__ or cause.__context__
-    where = target.host if find_proxy(target) is None else f"{target.host}, or the proxy on the way,"
+    where = target.host
+    if find_proxy(target) is not None:
+        where = f"{target.host}, or the proxy on the way,"
     return f"{where} does not take connections."

@@ -1,9 +1,9 @@
-"""Documents from a folder or a file of this machine."""
+"""The source of documents in a folder or a file of this machine."""
 
 import asyncio
 import os
 import stat
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,29 +20,31 @@ from ai_platform_engineering.knowledge_bases.sources.source_items import (
     UnchangedItem,
 )
 
-MAX_FILE = 20 * 1024 * 1024
-_NEVER = frozenset({"node_modules", "__pycache__"})  # what programs make, also where no .gitignore says so
-_LOOKED_AT = 8192
+MAX_FILE_BYTES = 20 * 1024 * 1024
+_GENERATED_FOLDERS = frozenset({"node_modules", "__pycache__"})  # skipped even without a .gitignore
+_BINARY_CHECK_BYTES = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    path: Path  # where it is read from, links resolved
+    """A file to read if its mark, modification time and size, has changed."""
+
+    path: Path  # with symbolic links resolved
     address: str
     mark: str
     changed: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class _Failed:
-    """A place that could not be looked into: what is known below it stays."""
+class _UnreadablePath:
+    """A folder or file that cannot be read: documents below it that are stored stay."""
 
     address: str
     reason: str
 
 
 class FolderSource:
-    """A folder with all that is below it, or one file. Addresses are paths below the folder."""
+    """The files below a folder, or one file. Addresses are paths relative to the folder."""
 
     kind = "folder"
     revision = None
@@ -54,78 +56,80 @@ class FolderSource:
     async def count(self) -> int | None:
         return await asyncio.to_thread(lambda: sum(isinstance(entry, _File) for entry in self._walk()))
 
-    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
+    async def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
         entries = await asyncio.to_thread(lambda: list(self._walk()))
-        there: set[str] = set()
-        failed: list[str] = []
+        readable: set[str] = set()
+        unreadable: list[str] = []
         for entry in entries:
-            item = await asyncio.to_thread(_read, entry, known) if isinstance(entry, _File) else entry
-            if isinstance(item, _Failed):
-                failed.append(item.address)
+            item: SourceItem | _UnreadablePath
+            if isinstance(entry, _File):
+                item = await asyncio.to_thread(_read_file, entry, known_marks)
+            else:
+                item = entry
+            if isinstance(item, _UnreadablePath):
+                unreadable.append(item.address)
                 item = SkippedItem(item.address, item.reason)
             elif not isinstance(item, SkippedItem):
-                there.add(item.address)
+                readable.add(item.address)
             yield item
-        for address in known:
-            if address not in there and not any(
-                address == place or address.startswith(f"{place}/") for place in failed
-            ):
+        for address in known_marks:
+            if address not in readable and not _is_below(address, unreadable):
                 yield RemovedItem(address)
 
-    def _walk(self) -> Iterator[_File | SkippedItem | _Failed]:
+    def _walk(self) -> Iterator[_File | SkippedItem | _UnreadablePath]:
         try:
-            single = stat.S_ISREG(self._root.stat().st_mode)
-            if not single:
+            is_file = stat.S_ISREG(self._root.stat().st_mode)
+            if not is_file:
                 os.scandir(self._root).close()
         except OSError as error:
-            raise SourceUnavailable(f"{self.location} cannot be read: {_reason(error)}.") from None
-        if single:
-            yield self._file(self._root, self._root.name)
+            raise SourceUnavailable(f"{self.location} cannot be read: {_describe_error(error)}.") from None
+        if is_file:
+            yield self._check_file(self._root, self._root.name)
         else:
-            yield from self._below(self._root, "", ())
+            yield from self._walk_folder(self._root, "", ())
 
-    def _below(
-        self, folder: Path, prefix: str, ignored: "tuple[_Ignored, ...]"
-    ) -> Iterator[_File | SkippedItem | _Failed]:
+    def _walk_folder(
+        self, folder: Path, prefix: str, ignore_files: "tuple[_IgnoreFile, ...]"
+    ) -> Iterator[_File | SkippedItem | _UnreadablePath]:
         try:
-            ignored = (*ignored, *_ignored_by(folder / ".gitignore", prefix))
+            ignore_files = (*ignore_files, *_read_ignore_file(folder / ".gitignore", prefix))
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
-            yield _Failed(prefix.rstrip("/"), f"The folder cannot be read: {_reason(error)}.")
+            yield _UnreadablePath(prefix.rstrip("/"), f"The folder cannot be read: {_describe_error(error)}.")
             return
         for entry in entries:
             address = prefix + entry.name
-            folder_like = entry.is_dir(follow_symlinks=False)
-            if entry.name == ".git" or _ignores(ignored, address, folder_like):
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name == ".git" or _is_ignored(ignore_files, address, is_folder):
                 continue
             if entry.name.startswith("."):
                 yield SkippedItem(address, "It is hidden.")
-            elif entry.name in _NEVER:
+            elif entry.name in _GENERATED_FOLDERS:
                 yield SkippedItem(address, "Such folders are left out.")
-            elif folder_like:
-                yield from self._below(Path(entry.path), f"{address}/", ignored)
+            elif is_folder:
+                yield from self._walk_folder(Path(entry.path), f"{address}/", ignore_files)
             else:
-                yield self._file(Path(entry.path), address)
+                yield self._check_file(Path(entry.path), address)
 
-    def _file(self, path: Path, address: str) -> _File | SkippedItem | _Failed:
+    def _check_file(self, path: Path, address: str) -> _File | SkippedItem | _UnreadablePath:
         try:
             address.encode()
-            real = path.resolve(strict=True)
-            status = real.stat()
+            resolved = path.resolve(strict=True)
+            status = resolved.stat()
         except UnicodeEncodeError:
             return SkippedItem(address.encode(errors="replace").decode(), "Its name is not text.")
         except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
-            return _Failed(address, f"It cannot be read: {_reason(error)}.")
-        if real != self._root and not real.is_relative_to(self._root):
+            return _UnreadablePath(address, f"It cannot be read: {_describe_error(error)}.")
+        if resolved != self._root and not resolved.is_relative_to(self._root):
             return SkippedItem(address, "It is a link to a place outside of the folder.")
+        if stat.S_ISDIR(status.st_mode):
+            return SkippedItem(address, "It is a link to a folder.")
         if not stat.S_ISREG(status.st_mode):
-            return SkippedItem(
-                address, "It is a link to a folder." if stat.S_ISDIR(status.st_mode) else "It is not a file."
-            )
-        if status.st_size > MAX_FILE:
-            return SkippedItem(address, too_large())
+            return SkippedItem(address, "It is not a file.")
+        if status.st_size > MAX_FILE_BYTES:
+            return SkippedItem(address, describe_size_limit())
         return _File(
-            real,
+            resolved,
             address,
             f"{status.st_mtime_ns}-{status.st_size}",
             datetime.fromtimestamp(status.st_mtime, UTC),
@@ -136,40 +140,44 @@ def looks_binary(content: bytes) -> bool:
     """Whether bytes are neither text nor a document that can be read."""
     if content.startswith((b"%PDF-", b"\xff\xfe", b"\xfe\xff")):
         return False
-    return b"\0" in content[:_LOOKED_AT]
+    return b"\0" in content[:_BINARY_CHECK_BYTES]
 
 
-def too_large() -> str:
-    return f"It is larger than {MAX_FILE // 1024 // 1024} MB."
+def describe_size_limit() -> str:
+    return f"It is larger than {MAX_FILE_BYTES // 1024 // 1024} MB."
 
 
-def _read(file: _File, known: Mapping[str, str]) -> ChangedItem | UnchangedItem | SkippedItem | _Failed:
-    if known.get(file.address) == file.mark:
+def _read_file(
+    file: _File, known_marks: Mapping[str, str]
+) -> ChangedItem | UnchangedItem | SkippedItem | _UnreadablePath:
+    if known_marks.get(file.address) == file.mark:
         return UnchangedItem(file.address, file.mark)
     try:
-        # A pipe put in the file's place since it was looked at would block for ever.
-        with open(os.open(file.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
-            content = opened.read(MAX_FILE + 1)
+        # Without O_NONBLOCK a pipe that has replaced the file since the walk would block for ever.
+        with open(os.open(file.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        return _Failed(file.address, f"It cannot be read: {_reason(error)}.")
-    if len(content) > MAX_FILE:
-        return SkippedItem(file.address, too_large())
+        return _UnreadablePath(file.address, f"It cannot be read: {_describe_error(error)}.")
+    if len(content) > MAX_FILE_BYTES:
+        return SkippedItem(file.address, describe_size_limit())
     if looks_binary(content):
         return SkippedItem(file.address, "It is binary.")
     return ChangedItem(RawDocument(file.address, content, changed=file.changed), file.mark)
 
 
 @dataclass(frozen=True, slots=True)
-class _Ignored:
+class _IgnoreFile:
+    """The patterns of a .gitignore, and the address of its folder."""
+
     prefix: str
     spec: GitIgnoreSpec
 
 
-def _ignored_by(path: Path, prefix: str) -> list[_Ignored]:
+def _read_ignore_file(path: Path, prefix: str) -> list[_IgnoreFile]:
     if not path.is_file():
         return []
     lines = path.read_bytes()[:1_000_000].decode("utf-8", "replace").splitlines()
-    return [_Ignored(prefix, GitIgnoreSpec.from_lines(line for line in lines if _is_pattern(line)))]
+    return [_IgnoreFile(prefix, GitIgnoreSpec.from_lines(line for line in lines if _is_pattern(line)))]
 
 
 def _is_pattern(line: str) -> bool:
@@ -180,16 +188,22 @@ def _is_pattern(line: str) -> bool:
     return True
 
 
-def _ignores(specs: tuple[_Ignored, ...], address: str, folder: bool) -> bool:
-    """What the innermost .gitignore that speaks of it says."""
-    for ignored in reversed(specs):
-        said = ignored.spec.check_file(address.removeprefix(ignored.prefix) + ("/" if folder else "")).include
-        if said is not None:
-            return said
+def _is_ignored(ignore_files: tuple[_IgnoreFile, ...], address: str, is_folder: bool) -> bool:
+    """Whether a path is ignored, as the innermost .gitignore with a matching pattern says."""
+    if is_folder:
+        address += "/"
+    for ignore_file in reversed(ignore_files):
+        include = ignore_file.spec.check_file(address.removeprefix(ignore_file.prefix)).include
+        if include is not None:
+            return include
     return False
 
 
-def _reason(error: Exception) -> str:
+def _is_below(address: str, paths: Iterable[str]) -> bool:
+    return any(address == path or address.startswith(f"{path}/") for path in paths)
+
+
+def _describe_error(error: Exception) -> str:
     if isinstance(error, OSError):
         return (error.strerror or type(error).__name__).lower()
     return "its links lead in a circle"

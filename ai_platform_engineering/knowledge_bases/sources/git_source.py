@@ -1,4 +1,4 @@
-"""Documents from a git repository: the files of its newest commit."""
+"""The source of documents in a git repository: the files of its newest commit."""
 
 import hashlib
 from collections.abc import AsyncGenerator, Mapping
@@ -7,7 +7,11 @@ from pathlib import Path
 from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.knowledge_bases.documents import RawDocument
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
-from ai_platform_engineering.knowledge_bases.sources.folder_source import MAX_FILE, looks_binary, too_large
+from ai_platform_engineering.knowledge_bases.sources.folder_source import (
+    MAX_FILE_BYTES,
+    describe_size_limit,
+    looks_binary,
+)
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
     RemovedItem,
@@ -22,7 +26,8 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 
 
 class GitSource:
-    """The text files of a repository's newest commit. Addresses are paths; a file's mark is the id of its content."""
+    """The text files of a repository's newest commit. Addresses are paths; a file's mark is the id of its
+    blob."""
 
     kind = "git"
 
@@ -44,33 +49,33 @@ class GitSource:
             entry.kind == "blob" for entry in await self._git.entries(self.revision, self._remote.folder)
         )
 
-    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
+    async def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
         remote = self._remote
-        settings = await check_remote(remote, self._fetcher.checked)
+        settings = await check_remote(remote, self._fetcher.check_url)
         commit = await self._git.fetch(remote.url, remote.ref, protocol=remote.protocol, settings=settings)
         self.revision = commit
         entries = await self._git.entries(commit, remote.folder)
         if remote.folder and not entries:
             raise SourceUnavailable(f"The repository has no {remote.folder}.")
-        there: set[str] = set()
-        told: set[str] = set()
+        readable: set[str] = set()
+        listed: set[str] = set()
         async with self._git.reader() as blobs:
             for entry in entries:
-                item = _unwanted(entry) or await self._read(entry, commit, blobs, known)
+                item = _skip_entry(entry) or await self._read_blob(entry, commit, blobs, known_marks)
                 if not isinstance(item, SkippedItem):
-                    there.add(item.address)
-                elif item.address in told:
+                    readable.add(item.address)
+                elif item.address in listed:
                     continue
-                told.add(item.address)
+                listed.add(item.address)
                 yield item
-        for address in known:
-            if address not in there:
+        for address in known_marks:
+            if address not in readable:
                 yield RemovedItem(address)
 
-    async def _read(
-        self, entry: GitTreeEntry, commit: str, blobs: GitBlobReader, known: Mapping[str, str]
+    async def _read_blob(
+        self, entry: GitTreeEntry, commit: str, blobs: GitBlobReader, known_marks: Mapping[str, str]
     ) -> ChangedItem | UnchangedItem | SkippedItem:
-        if known.get(entry.path) == entry.object_id:
+        if known_marks.get(entry.path) == entry.object_id:
             return UnchangedItem(entry.path, entry.object_id)
         content = await blobs.read(entry.object_id)
         if content.startswith(_LFS):
@@ -82,13 +87,13 @@ class GitSource:
         )
 
 
-def _unwanted(entry: GitTreeEntry) -> SkippedItem | None:
+def _skip_entry(entry: GitTreeEntry) -> SkippedItem | None:
     parts = entry.path.split("/")
     for depth, part in enumerate(parts):
         if part.startswith("."):
             return SkippedItem("/".join(parts[: depth + 1]), "It is hidden.")
     if entry.kind != "blob":
         return SkippedItem(entry.path, f"It is a {entry.kind}.")
-    if entry.size > MAX_FILE:
-        return SkippedItem(entry.path, too_large())
+    if entry.size > MAX_FILE_BYTES:
+        return SkippedItem(entry.path, describe_size_limit())
     return None

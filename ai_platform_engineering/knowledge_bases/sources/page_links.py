@@ -1,4 +1,4 @@
-"""What a crawler reads from a page: where it leads, its canonical address, and what it asks of crawlers."""
+"""The links of a page for a crawler, its canonical URL, and its robots directives."""
 
 import codecs
 import re
@@ -19,23 +19,26 @@ _TRACKING = re.compile(
 _SESSION = re.compile(r";jsessionid=[^/?]*", re.IGNORECASE)
 # What no document is behind; asking would only cost the site.
 _NO_DOCUMENT = tuple(
-    ".png .jpg .jpeg .gif .svg .ico .webp .avif .bmp .tif .tiff .mp3 .mp4 .webm .ogg .wav .mov .avi .zip .gz .tgz .bz2 .xz .zst .7z "
-    ".rar .tar .whl .jar .war .deb .rpm .dmg .iso .exe .msi .bin .css .js .mjs .map .wasm .woff .woff2 .ttf .eot .otf .doc .docx .xls "
+    ".png .jpg .jpeg .gif .svg .ico .webp .avif .bmp .tif .tiff .mp3 .mp4 .webm .ogg .wav .mov .avi .zip "
+    ".gz .tgz .bz2 .xz .zst .7z "
+    ".rar .tar .whl .jar .war .deb .rpm .dmg .iso .exe .msi .bin .css .js .mjs .map .wasm .woff .woff2 .ttf "
+    ".eot .otf .doc .docx .xls "
     ".xlsx .ppt .pptx".split()
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PageLinks:
-    """What a page says to a crawler; addresses are normalised."""
+    """What a crawler needs of a page; URLs are normalised."""
 
     links: tuple[str, ...] = ()
     canonical: str | None = None
-    index: bool = True
+    may_index: bool = True
 
 
-def normalised(url: str, base: str = "") -> str | None:
-    """One form for the same page: without fragment, tracking and sessions. None for what cannot be fetched."""
+def normalise_url(url: str, base: str = "") -> str | None:
+    """One form of a URL for the same page, without fragment, tracking and sessions; None for what cannot be
+    fetched."""
     try:
         target = parse_url(urljoin(base, url.strip()).replace(" ", "%20"))
         if "/." in target.path:
@@ -43,49 +46,62 @@ def normalised(url: str, base: str = "") -> str | None:
     except (FetchRefused, ValueError):
         return None
     path, _, query = target.path.partition("?")
-    kept = [pair for pair in query.split("&") if pair and not _TRACKING.fullmatch(pair.partition("=")[0])]
     path = _SESSION.sub("", path)
     if path.lower().endswith(_NO_DOCUMENT):
         return None
-    return target.origin + path + (f"?{'&'.join(kept)}" if kept else "")
+    query = "&".join(pair for pair in query.split("&") if _is_significant(pair))
+    if query:
+        query = f"?{query}"
+    return target.origin + path + query
 
 
-def outline_of(fetched: FetchResponse) -> PageLinks:
-    """Reads an HTML page; of anything else only the header counts."""
-    asked = _wishes(_for_us(fetched.robots))
-    root = _tree(fetched) if "html" in fetched.media_type.lower() else None
+def _is_significant(query_pair: str) -> bool:
+    """Whether a pair of the query may select another page."""
+    name = query_pair.partition("=")[0]
+    return bool(query_pair) and not _TRACKING.fullmatch(name)
+
+
+def read_page_links(response: FetchResponse) -> PageLinks:
+    """Reads an HTML page; of anything else only the header X-Robots-Tag counts."""
+    directives = _parse_directives(_select_own_directives(response.robots))
+    root = None
+    if "html" in response.media_type.lower():
+        root = _parse_html(response)
     if root is None:
-        return PageLinks(index="noindex" not in asked)
-    base = fetched.url
+        return PageLinks(may_index="noindex" not in directives)
+    base = response.url
     canonical = None
     links = dict[str, None]()
     for element in root.iter("base", "link", "meta", "a"):
-        given = {str(name).lower(): str(value) for name, value in element.attrib.items()}
-        rel = given.get("rel", "").lower().split()
+        attributes = {str(name).lower(): str(value) for name, value in element.attrib.items()}
+        rel = attributes.get("rel", "").lower().split()
         match element.tag:
-            case "base" if given.get("href"):
-                base = normalised(given["href"], fetched.url) or base
+            case "base" if attributes.get("href"):
+                base = normalise_url(attributes["href"], response.url) or base
             case "link" if "canonical" in rel:
-                canonical = canonical or normalised(given.get("href", ""), base)
-            case "meta" if given.get("name", "").lower() in ("robots", USER_AGENT):
-                asked |= _wishes(given.get("content", ""))
-            case "a" if given.get("href") and "nofollow" not in rel and len(links) < MAX_LINKS:
-                if (link := normalised(given["href"], base)) is not None:
+                canonical = canonical or normalise_url(attributes.get("href", ""), base)
+            case "meta" if attributes.get("name", "").lower() in ("robots", USER_AGENT):
+                directives |= _parse_directives(attributes.get("content", ""))
+            case "a" if attributes.get("href") and "nofollow" not in rel and len(links) < MAX_LINKS:
+                link = normalise_url(attributes["href"], base)
+                if link is not None:
                     links[link] = None
-    return PageLinks(() if "nofollow" in asked else tuple(links), canonical, "noindex" not in asked)
+    if "nofollow" in directives:
+        links.clear()
+    return PageLinks(tuple(links), canonical, "noindex" not in directives)
 
 
-def _tree(fetched: FetchResponse) -> etree._Element | None:
+def _parse_html(response: FetchResponse) -> etree._Element | None:
     parser = etree.HTMLParser(
-        encoding=_charset(fetched.media_type), no_network=True, recover=True, remove_comments=True
+        encoding=_find_charset(response.media_type), no_network=True, recover=True, remove_comments=True
     )
     try:
-        return etree.fromstring(fetched.content, parser)
+        return etree.fromstring(response.content, parser)
     except (etree.LxmlError, ValueError):
         return None
 
 
-def _charset(media_type: str) -> str:
+def _find_charset(media_type: str) -> str:
     header = Message()
     header["Content-Type"] = media_type
     try:
@@ -94,9 +110,11 @@ def _charset(media_type: str) -> str:
         return "utf-8"
 
 
-def _for_us(header: str) -> str:
-    """X-Robots-Tag without what is said to other crawlers: a name with a colon speaks to one, up to the next name."""
-    kept, ours = [], True
+def _select_own_directives(header: str) -> str:
+    """X-Robots-Tag without the directives for other crawlers: a name with a colon addresses one, up to the
+    next name."""
+    selected: list[str] = []
+    is_for_us = True
     for part in header.split(","):
         name, colon, rest = part.strip().partition(":")
         if colon and name.strip().lower() not in (
@@ -105,14 +123,15 @@ def _for_us(header: str) -> str:
             "max-image-preview",
             "max-video-preview",
         ):
-            ours, part = name.strip().lower() == USER_AGENT, rest
-        if ours:
-            kept.append(part)
-    return ",".join(kept)
+            is_for_us = name.strip().lower() == USER_AGENT
+            part = rest
+        if is_for_us:
+            selected.append(part)
+    return ",".join(selected)
 
 
-def _wishes(content: str) -> set[str]:
-    said = {word.strip() for word in content.lower().split(",")}
-    if "none" in said:
-        return said | {"noindex", "nofollow"}
-    return said
+def _parse_directives(content: str) -> set[str]:
+    directives = {directive.strip() for directive in content.lower().split(",")}
+    if "none" in directives:
+        return directives | {"noindex", "nofollow"}
+    return directives

@@ -1,4 +1,4 @@
-"""What a site asks of crawlers: its robots.txt, and the sitemaps that it names."""
+"""The robots.txt of sites, and the sitemaps that it names."""
 
 import asyncio
 import contextlib
@@ -11,25 +11,29 @@ from protego import Protego
 from ai_platform_engineering.knowledge_bases.sources.fetcher import USER_AGENT, Fetcher
 from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, parse_url
 
-MAX_ROBOTS = 512 * 1024
+MAX_ROBOTS_BYTES = 512 * 1024
 MAX_DELAY = 10.0  # a longer wait would not end the crawl in reasonable time
 MAX_SITEMAPS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules of one origin. Without a parser all is allowed, or nothing when `silent` says why the server could not tell."""
+class RobotsRules:
+    """The robots.txt of one origin. Without a parser all is allowed, or nothing when `failure` says why it
+    could not be read."""
 
     parser: Protego | None
-    silent: str = ""
+    failure: str = ""
 
     def allows(self, url: str) -> bool:
-        return not self.silent and (self.parser is None or self.parser.can_fetch(url, USER_AGENT))
+        return not self.failure and (self.parser is None or self.parser.can_fetch(url, USER_AGENT))
 
     @property
     def delay(self) -> float:
-        asked = self.parser.crawl_delay(USER_AGENT) if self.parser is not None else None
-        return min(max(asked or 0.0, 0.0), MAX_DELAY)
+        """Seconds between requests, within reason."""
+        if self.parser is None:
+            return 0.0
+        crawl_delay = self.parser.crawl_delay(USER_AGENT) or 0.0
+        return min(max(crawl_delay, 0.0), MAX_DELAY)
 
     @property
     def sitemaps(self) -> tuple[str, ...]:
@@ -39,80 +43,86 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Robots:
-    """The rules of every origin that is met, each asked for once."""
+class RobotsCache:
+    """The robots.txt of every origin of a crawl, each fetched once."""
 
     fetcher: Fetcher
-    _known: dict[str, Rules] = field(default_factory=dict)
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _rules_by_origin: dict[str, RobotsRules] = field(default_factory=dict)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def rules(self, url: str) -> Rules:
+    async def fetch_rules(self, url: str) -> RobotsRules:
         origin = parse_url(url).origin
-        async with self._asking:
-            if origin not in self._known:
-                self._known[origin] = await self._ask(f"{origin}/robots.txt")
-            return self._known[origin]
+        async with self._lock:
+            if origin not in self._rules_by_origin:
+                self._rules_by_origin[origin] = await self._read_robots(f"{origin}/robots.txt")
+            return self._rules_by_origin[origin]
 
-    async def _ask(self, url: str) -> Rules:
+    async def _read_robots(self, url: str) -> RobotsRules:
         try:
-            fetched = await self.fetcher.fetch(url, size=MAX_ROBOTS)
-        except FetchFailed as failed:
-            # RFC 9309: a site without the file has no wishes; one that cannot say is left alone.
-            return Rules(None, str(failed) if failed.status is None or failed.status >= 500 else "")
+            response = await self.fetcher.fetch(url, max_bytes=MAX_ROBOTS_BYTES)
+        except FetchFailed as error:
+            # RFC 9309: a site without the file allows all; one that cannot be reached is left alone.
+            if error.status is None or error.status >= 500:
+                return RobotsRules(None, str(error))
+            return RobotsRules(None)
         except FetchRefused:
-            return Rules(None)
-        return Rules(Protego.parse(fetched.content.decode("utf-8", "replace")))
+            return RobotsRules(None)
+        return RobotsRules(Protego.parse(response.content.decode("utf-8", "replace")))
 
-    async def sitemap(self, start: str, limit: int) -> list[str]:
-        """The pages that the site lists, where it does."""
-        waiting = list((await self.rules(start)).sitemaps) or ["/sitemap.xml"]
+    async def list_sitemap_pages(self, start: str, limit: int) -> list[str]:
+        """The pages of the site's sitemaps, if it has any."""
+        sitemaps = list((await self.fetch_rules(start)).sitemaps) or ["/sitemap.xml"]
         pages: dict[str, None] = {}
         for _ in range(MAX_SITEMAPS):
-            if not waiting or len(pages) >= limit:
+            if not sitemaps or len(pages) >= limit:
                 break
-            more, listed = await self._listed(urljoin(start, waiting.pop(0)), limit)
-            waiting += more
-            pages.update(dict.fromkeys(listed))
+            nested, urls = await self._fetch_sitemap(urljoin(start, sitemaps.pop(0)), limit)
+            sitemaps += nested
+            pages.update(dict.fromkeys(urls))
         return list(pages)[:limit]
 
-    async def _listed(self, url: str, limit: int) -> tuple[list[str], list[str]]:
+    async def _fetch_sitemap(self, url: str, limit: int) -> tuple[list[str], list[str]]:
+        """The nested sitemaps and the pages of a sitemap; nothing for one that cannot be fetched."""
         try:
-            if not (await self.rules(url)).allows(url):
+            rules = await self.fetch_rules(url)
+            if not rules.allows(url):
                 return [], []
-            content = (await self.fetcher.fetch(url)).content
+            response = await self.fetcher.fetch(url)
         except (FetchRefused, FetchFailed):
             return [], []
-        return await asyncio.to_thread(read_sitemap, content, limit)
+        return await asyncio.to_thread(parse_sitemap, response.content, limit)
 
 
-class _Enough(Exception):
-    """Stops the parser."""
+class _StopParsing(Exception):
+    """Raised in a handler to stop the parser."""
 
 
-def read_sitemap(content: bytes, limit: int) -> tuple[list[str], list[str]]:
+def parse_sitemap(content: bytes, limit: int) -> tuple[list[str], list[str]]:
     """The sitemaps and the pages that a sitemap names, as far as it can be read."""
     path: list[str] = []
     text: list[str] = []
-    found: dict[str, list[str]] = {"sitemap": [], "url": []}
+    locations: dict[str, list[str]] = {"sitemap": [], "url": []}
 
-    def opened(name: str, _: object) -> None:
+    def start_element(name: str, _: object) -> None:
         path.append(name.rpartition(":")[2])
         text.clear()
 
-    def closed(_: str) -> None:
-        if path.pop() == "loc" and path and path[-1] in found:
-            found[path[-1]].append("".join(text).strip())
-            if len(found[path[-1]]) >= limit:
-                raise _Enough
+    def end_element(_: str) -> None:
+        if path.pop() != "loc" or not path or path[-1] not in locations:
+            return
+        urls = locations[path[-1]]
+        urls.append("".join(text).strip())
+        if len(urls) >= limit:
+            raise _StopParsing
 
-    def refuse(*_: object) -> None:
-        raise _Enough  # entities: a few lines of them can stand for gigabytes
+    def refuse_entity(*_: object) -> None:
+        raise _StopParsing  # entities: a few lines of them can stand for gigabytes
 
     parser = expat.ParserCreate()
-    parser.StartElementHandler = opened
-    parser.EndElementHandler = closed
+    parser.StartElementHandler = start_element
+    parser.EndElementHandler = end_element
     parser.CharacterDataHandler = text.append
-    parser.EntityDeclHandler = refuse
-    with contextlib.suppress(_Enough, expat.ExpatError):
+    parser.EntityDeclHandler = refuse_entity
+    with contextlib.suppress(_StopParsing, expat.ExpatError):
         parser.Parse(content, True)
-    return found["sitemap"], found["url"]
+    return locations["sitemap"], locations["url"]

@@ -1,4 +1,4 @@
-"""The documentation of this product as a datasource: a fresh installation answers questions about itself."""
+"""The source of this product's own documentation: a fresh installation answers questions about itself."""
 
 import asyncio
 import hashlib
@@ -13,50 +13,56 @@ from ai_platform_engineering.knowledge_bases.sources.source_items import (
     SourceItem,
     UnchangedItem,
 )
-from ai_platform_engineering.knowledge_bases.stores.store import Datasource
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource
 
-OWN_DOCS = Datasource("caipe-docs", "built-in", "built-in", "The documentation of this product")
+SHIPPED_DOCS = Datasource("caipe-docs", "built-in", "built-in", "The documentation of this product")
 
-_PACKAGED = Path(__file__).parents[1] / "documentation"  # in a wheel
-_CHECKOUT = Path(__file__).parents[3]
+_WHEEL_FOLDER = Path(__file__).parents[1] / "documentation"  # in a wheel
+_CHECKOUT_FOLDER = Path(__file__).parents[3]
 
 
 class ShippedDocsSource:
-    """README.md and docs/: of the wheel, or of the checkout."""
+    """README.md and docs/ of the wheel, or of the checkout."""
 
-    kind = OWN_DOCS.kind
-    location = OWN_DOCS.location
+    kind = SHIPPED_DOCS.kind
+    location = SHIPPED_DOCS.location
     revision = None
 
     def __init__(self, root: Path | None = None) -> None:
-        self._root = root or (_PACKAGED if _PACKAGED.is_dir() else _CHECKOUT)
+        if root is None:
+            root = _CHECKOUT_FOLDER
+            if _WHEEL_FOLDER.is_dir():
+                root = _WHEEL_FOLDER
+        self._root = root
 
-    def revised(self) -> str:
-        """Another one when a document differs; reads them all."""
-        told = hashlib.sha256()
-        for path in self._files():
-            told.update(f"{self._address(path)}\0{_digest(path.read_bytes())}\0".encode())
-        return told.hexdigest()[:16]
+    def compute_revision(self) -> str:
+        """A digest of all documents; blocks, since it reads them."""
+        digest = hashlib.sha256()
+        for path in self._list_files():
+            digest.update(f"{self._address(path)}\0{_digest(path.read_bytes())}\0".encode())
+        return digest.hexdigest()[:16]
 
     async def count(self) -> int:
-        return len(list(self._files()))
+        return len(list(self._list_files()))
 
-    async def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
-        there = {self._address(path): path for path in self._files()}
-        if not there:
+    async def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
+        paths = {self._address(path): path for path in self._list_files()}
+        if not paths:
             raise SourceUnavailable("This installation has no documentation.")
-        for address, path in there.items():
+        for address, path in paths.items():
             content = await asyncio.to_thread(path.read_bytes)
             mark = _digest(content)
-            if known.get(address) == mark:
+            if known_marks.get(address) == mark:
                 yield UnchangedItem(address, mark)
             else:
                 yield ChangedItem(RawDocument(address, content, "text/markdown"), mark)
-        for address in known.keys() - there.keys():
+        for address in known_marks.keys() - paths.keys():
             yield RemovedItem(address)
 
-    def _files(self) -> Iterator[Path]:
-        yield from (path for path in (self._root / "README.md",) if path.is_file())
+    def _list_files(self) -> Iterator[Path]:
+        readme = self._root / "README.md"
+        if readme.is_file():
+            yield readme
         yield from sorted((self._root / "docs").rglob("*.md"))
 
     def _address(self, path: Path) -> str:

@@ -1,4 +1,4 @@
-"""From what a person writes to where the documents are: a folder or file, a web site, a git repository."""
+"""Creates the source of a location: a folder or file, a web site, or a git repository."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ SourceKind = Literal["folder", "web", "git"]
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What sources need: the way out, a folder for fetched repositories, the variables for git, and whether this machine may be read."""
+    """What sources need: the HTTP fetcher, a folder for fetched repositories, environment variables for git,
+    and whether files of this machine may be read."""
 
     fetcher: Fetcher
     cache: Path
@@ -28,57 +29,71 @@ class SourceContext:
 
 
 class WebSource:
-    """A web site from a page on."""
+    """The pages of a web site, crawled from a start page."""
 
     kind = "web"
     revision = None
 
-    def __init__(self, start: str, fetcher: Fetcher, bounds: CrawlLimits | None = None) -> None:
-        self.location = Crawl(start, fetcher, bounds).start
-        self._fetcher, self._bounds = fetcher, bounds
+    def __init__(self, start: str, fetcher: Fetcher, limits: CrawlLimits | None = None) -> None:
+        self.location = Crawl(start, fetcher, limits).start
+        self._fetcher = fetcher
+        self._limits = limits
 
     async def count(self) -> int | None:
         return None
 
-    def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
-        return Crawl(self.location, self._fetcher, self._bounds).items(known)
+    def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
+        return Crawl(self.location, self._fetcher, self._limits).items(known_marks)
 
 
-def source_of(
-    location: str, around: SourceContext, *, kind: SourceKind | None = None, bounds: CrawlLimits | None = None
+def create_source(
+    location: str,
+    context: SourceContext,
+    *,
+    kind: SourceKind | None = None,
+    limits: CrawlLimits | None = None,
 ) -> DocumentSource:
-    """Where the documents of a location come from; `kind` decides where it could mean two things. Raises CaipeError."""
-    if (path := local_path(location, kind)) is not None:
-        return _local(path, around, kind)
-    remote = None if kind == "web" else parse_remote(location)
+    """The source of a location; `kind` decides where a location could mean two things. Raises CaipeError."""
+    path = resolve_local_path(location, kind)
+    if path is not None:
+        return _create_local_source(path, context, kind)
+    remote = None
+    if kind != "web":
+        remote = parse_remote(location)
     if remote is None:
-        return WebSource(location.strip(), around.fetcher, bounds)
-    return GitSource(remote, location.strip(), around.cache, around.variables, around.fetcher)
+        return WebSource(location.strip(), context.fetcher, limits)
+    return GitSource(remote, location.strip(), context.cache, context.variables, context.fetcher)
 
 
-def local_path(location: str, kind: SourceKind | None = None) -> Path | None:
-    """The place on this machine that a location means, with links resolved: what may be read is decided on it, and it is what will be
-    read. None for what is elsewhere. Raises CaipeError."""
+def resolve_local_path(location: str, kind: SourceKind | None = None) -> Path | None:
+    """The path on this machine that a location means, or None for a remote one. Raises CaipeError.
+
+    Symbolic links are resolved: permission is checked on this path, and this path is read."""
     text = location.strip()
     if not text or text.startswith("-") or "\0" in text:
         raise SourceUnavailable("Give a folder, a file, a web address or a git repository.")
     if kind == "web":
         return None
-    remote = parse_remote(text) if kind != "folder" or text.startswith("file:") else None
+    remote = None
+    if kind != "folder" or text.startswith("file:"):
+        remote = parse_remote(text)
     if remote is not None and remote.protocol != "file":
         return None
     if remote is None and kind is None and text.lower().startswith(("http:", "https:")):
         return None
     if remote is None and "://" in text:
         raise FetchRefused("Only http, https, ssh and file addresses can be read.")
+    path = text
+    if remote is not None:
+        path = remote.url
     try:
-        return Path(text if remote is None else remote.url).expanduser().resolve()
+        return Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):  # RuntimeError: no such user, or links in a circle
         raise SourceUnavailable("The path cannot be read.") from None
 
 
-def _local(path: Path, around: SourceContext, kind: SourceKind | None) -> DocumentSource:
-    if not around.allow_local:
+def _create_local_source(path: Path, context: SourceContext, kind: SourceKind | None) -> DocumentSource:
+    if not context.allow_local:
         raise SourceUnavailable(
             "Folders and files of the server are not read from here. Give a web address or a git repository."
         )
@@ -88,7 +103,7 @@ def _local(path: Path, around: SourceContext, kind: SourceKind | None) -> Docume
         raise SourceUnavailable(f"There is nothing that can be read at {path}.") from None
     if kind == "git" or (kind is None and _is_repository(path)):
         return GitSource(
-            GitRemote(str(path), "file"), str(path), around.cache, around.variables, around.fetcher
+            GitRemote(str(path), "file"), str(path), context.cache, context.variables, context.fetcher
         )
     return FolderSource(path)
 

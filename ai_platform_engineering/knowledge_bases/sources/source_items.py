@@ -1,4 +1,5 @@
-"""What a source tells about its documents, one by one."""
+"""Sources of documents, and the items that they list: a document that changed or not, was skipped or
+removed."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from ai_platform_engineering.knowledge_bases.documents import RawDocument
 
 @dataclass(frozen=True, slots=True)
 class ChangedItem:
-    """A document that is new or has changed. `mark` is the source's own: given back, it tells whether the document changed."""
+    """A document that is new or has changed. `mark`: the source's change mark, like an ETag; given back at
+    the next pass, it tells whether the document changed again."""
 
     raw: RawDocument
     mark: str
@@ -21,7 +23,7 @@ class ChangedItem:
 
 @dataclass(frozen=True, slots=True)
 class UnchangedItem:
-    """A document as it was when its mark was made; the new mark replaces that."""
+    """A document that has not changed since its mark; the new mark replaces that one."""
 
     address: str
     mark: str
@@ -29,7 +31,7 @@ class UnchangedItem:
 
 @dataclass(frozen=True, slots=True)
 class SkippedItem:
-    """Something that gives no document, and why, for a person. What is known of it stays."""
+    """Something that gives no document, and why, for a person. A stored document with this address stays."""
 
     address: str
     reason: str
@@ -37,7 +39,7 @@ class SkippedItem:
 
 @dataclass(frozen=True, slots=True)
 class RemovedItem:
-    """A known document that the source no longer has. What merely failed is not gone."""
+    """A stored document that the source no longer has. One that merely cannot be read is not removed."""
 
     address: str
 
@@ -46,7 +48,7 @@ SourceItem = ChangedItem | UnchangedItem | SkippedItem | RemovedItem
 
 
 class DocumentSource(Protocol):
-    """Where documents come from."""
+    """Lists and fetches the documents of a location."""
 
     @property
     def kind(self) -> str:
@@ -54,14 +56,15 @@ class DocumentSource(Protocol):
 
     @property
     def location(self) -> str:
-        """As it can be given again."""
+        """The location from which the same source can be created again."""
 
     @property
     def revision(self) -> str | None:
-        """Which state was read, where the source has a name for it: a commit."""
+        """The version that was read, where the source has one: a commit."""
 
     async def count(self) -> int | None:
-        """About how many documents there are, when that is cheap to know. Raises SourceUnavailable."""
+        """About how many documents there are, if that is cheap to know. Raises SourceUnavailable."""
 
-    def items(self, known: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
-        """Each document once, read when it is asked for; `known` has the mark of each address. Raises SourceUnavailable."""
+    def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
+        """Each document once, fetched when the iterator reaches it. `known_marks`: the change marks of stored
+        documents, by address. Raises SourceUnavailable."""

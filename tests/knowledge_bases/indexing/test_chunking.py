@@ -1,4 +1,5 @@
-"""Chunks: all of a document's text, in order, along its structure, none longer than the embedding model reads."""
+"""Chunks: all of a document's text, in order, along its structure, none longer than the embedding model
+reads."""
 
 from itertools import pairwise
 
@@ -8,11 +9,10 @@ from hypothesis import strategies as st
 
 from ai_platform_engineering.knowledge_bases.documents import Chunk, ParsedDocument, Section
 from ai_platform_engineering.knowledge_bases.indexing.chunking import (
-    LIMIT,
-    TARGET,
+    MAX_WORDS,
+    TARGET_WORDS,
     chunk_document,
-    trail,
-    word_count,
+    count_words,
 )
 
 
@@ -34,7 +34,7 @@ def rows(count: int) -> str:
     )
 
 
-# --- along the structure --------------------------------------------------------------------------------------------------
+# --- along the structure
 
 
 def test_what_fits_under_one_heading_is_one_chunk_that_begins_with_the_heading() -> None:
@@ -87,7 +87,7 @@ def test_long_prose_is_cut_between_sentences_and_says_the_last_one_again() -> No
         assert before.text.endswith(again)
         assert again.endswith(".")
         assert again.count(".") == 1
-        assert word_count(before.text) > TARGET - 20
+        assert count_words(before.text) > TARGET_WORDS - 20
     assert all(chunk.text == text[chunk.start : chunk.end] for chunk in chunks)
 
 
@@ -102,7 +102,7 @@ def test_nothing_is_said_again_under_another_heading_or_in_code() -> None:
 def test_a_small_rest_goes_with_what_is_before_it() -> None:
     _, chunks = of(Section(sentences(18)), Section("Three more words."), Section("And three more."))
     assert len(chunks) == 1
-    assert TARGET < word_count(chunks[0].text) <= LIMIT
+    assert TARGET_WORDS < count_words(chunks[0].text) <= MAX_WORDS
 
 
 def test_code_is_cut_at_lines_and_keeps_its_indentation() -> None:
@@ -134,13 +134,13 @@ def test_a_table_is_cut_between_rows_and_says_its_header_again() -> None:
     for chunk in chunks[1:]:
         assert chunk.text == header + text[chunk.start : chunk.end]
         assert text[chunk.start - 1] == "\n"
-        assert word_count(chunk.text) <= LIMIT
+        assert count_words(chunk.text) <= MAX_WORDS
 
 
 def test_a_row_and_the_header_said_again_are_within_the_limit() -> None:
     long_rows = (f"| {'word ' * 180}|" for _ in range(4))
     _, chunks = of(Section("\n".join([f"| {'name ' * 48}|", "| --- |", *long_rows]), kind="table"))
-    assert max(word_count(chunk.text) for chunk in chunks) <= LIMIT
+    assert max(count_words(chunk.text) for chunk in chunks) <= MAX_WORDS
     assert all(chunk.text.startswith("| name name") for chunk in chunks)
 
 
@@ -164,20 +164,15 @@ def test_a_small_paragraph_before_something_large_does_not_stand_alone() -> None
 )
 def test_text_without_anything_to_cut_by_is_cut_all_the_same(text: str) -> None:
     whole, chunks = of(Section(text))
-    assert max(word_count(chunk.text) for chunk in chunks) <= LIMIT
-    assert min(word_count(chunk.text) for chunk in chunks[:-1]) >= TARGET - 60
+    assert max(count_words(chunk.text) for chunk in chunks) <= MAX_WORDS
+    assert min(count_words(chunk.text) for chunk in chunks[:-1]) >= TARGET_WORDS - 60
     assert_all_there(whole, chunks)
 
 
 def test_words_are_counted_as_a_model_reads_them() -> None:
-    assert word_count("two words") == 2
-    assert word_count("漢字漢字") == 2
-    assert word_count("x" * 240) == 10
-
-
-def test_the_way_to_a_chunk_says_nothing_twice() -> None:
-    assert trail("Guide", ("Guide", "Start")) == "Guide > Start"
-    assert trail("", ()) == ""
+    assert count_words("two words") == 2
+    assert count_words("漢字漢字") == 2
+    assert count_words("x" * 240) == 10
 
 
 def test_no_sections_are_no_chunks() -> None:
@@ -185,7 +180,7 @@ def test_no_sections_are_no_chunks() -> None:
     assert of(Section(" \n ")) == (" \n ", ())
 
 
-# --- whatever the document ------------------------------------------------------------------------------------------------
+# --- whatever the document
 
 WORDS = st.sampled_from(
     [
@@ -255,7 +250,7 @@ def test_every_document_is_covered_in_order_within_the_limit(sections: list[Sect
         assert before.end < after.end
     for chunk in chunks:
         assert chunk.text.strip()
-        assert word_count(chunk.text) <= LIMIT
+        assert count_words(chunk.text) <= MAX_WORDS
         assert chunk.text.endswith(text[chunk.start : chunk.end])
         said_again = chunk.text.removesuffix(text[chunk.start : chunk.end])
         assert not said_again or said_again.split("\n")[1] == "| --- |"

@@ -38,7 +38,8 @@ def vectors(asked: dict[str, Any]) -> Response:
 
 @contextlib.asynccontextmanager
 async def serving(*answers: Answer) -> AsyncIterator[tuple[str, list[tuple[dict[str, Any], str]]]]:
-    """The address of a server that gives one answer after the other, then the last one; and what it was asked."""
+    """The address of a server that gives one answer after the other, then the last one; and what it was
+    asked."""
     asked: list[tuple[dict[str, Any], str]] = []
 
     async def embeddings(request: Request) -> Response:
@@ -56,7 +57,7 @@ def status(code: int, **headers: str) -> Answer:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    need("the embedding model", minilm.installed(), "its packages are not installed")
+    need("the embedding model", minilm.is_installed(), "its packages are not installed")
     return tmp_path_factory.mktemp("cache")
 
 
@@ -146,13 +147,13 @@ async def test_vectors_of_another_length_than_before_are_refused() -> None:
             {"RAG_EMBEDDINGS": "endpoint", "EMBEDDINGS_BASE_URL": "http://localhost/v1"},
             "text-embedding-3-small",
         ),
-        ({"RAG_EMBEDDINGS": "embedded", "EMBEDDINGS_BASE_URL": "http://localhost/v1"}, minilm.NAME),
-        ({}, minilm.NAME),
+        ({"RAG_EMBEDDINGS": "embedded", "EMBEDDINGS_BASE_URL": "http://localhost/v1"}, minilm.MODEL_NAME),
+        ({}, minilm.MODEL_NAME),
     ],
 )
 async def test_settings_choose(env: dict[str, str], expected: str, tmp_path: Path) -> None:
-    if expected == minilm.NAME:
-        need("the embedding model", minilm.installed(), "its packages are not installed")
+    if expected == minilm.MODEL_NAME:
+        need("the embedding model", minilm.is_installed(), "its packages are not installed")
     chosen = create_embedder(Settings.from_variables(env).knowledge, tmp_path)
     assert (chosen.name if chosen else "none") == expected
     if chosen is not None:
@@ -214,7 +215,7 @@ async def test_what_is_built_once_is_used_again(cache: Path, monkeypatch: pytest
     built = next(cache.glob("*.onnx"))
     before = built.stat().st_mtime_ns
     monkeypatch.setattr(
-        minilm, "WEIGHTS", minilm.WEIGHTS[:12] + "0" * 52
+        minilm, "WEIGHTS_SHA256", minilm.WEIGHTS_SHA256[:12] + "0" * 52
     )  # would be refused if it were built again
     second = MiniLM(cache)
     assert await second.embed(["x"])
@@ -225,7 +226,7 @@ async def test_what_is_built_once_is_used_again(cache: Path, monkeypatch: pytest
 async def test_other_weights_are_refused(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(minilm, "WEIGHTS", "0" * 64)
+    monkeypatch.setattr(minilm, "WEIGHTS_SHA256", "0" * 64)
     model = MiniLM(tmp_path / "other")
     with pytest.raises(ConfigurationError, match="not the published ones"):
         await model.embed(["x"])

@@ -1,4 +1,5 @@
-"""Documents come in, stay as they are while nothing changes, and leave when their source no longer has them; whatever breaks meanwhile."""
+"""Documents come in, stay as they are while nothing changes, and leave when their source no longer has them;
+whatever breaks meanwhile."""
 
 import asyncio
 import os
@@ -43,7 +44,7 @@ async def only_job(kb: KnowledgeBase) -> str:
     return job.job_id
 
 
-# --- what has changed, and nothing else -------------------------------------------------------------------------------
+# --- what has changed, and nothing else
 
 
 async def test_a_folder_is_brought_in_and_found(tmp_path: Path, docs: Path) -> None:
@@ -139,7 +140,7 @@ async def test_a_source_that_fails_deletes_nothing(tmp_path: Path, docs: Path) -
         assert job_counts(await refresh_datasource(kb, "docs")) == ("done", 0, 3, 0, 0)
 
 
-# --- stopped, killed, slow --------------------------------------------------------------------------------------------
+# --- stopped, killed, slow
 
 HANGS = Page(endless=True)
 PAGES = {f"/{name}": Page(text, "text/markdown") for name, text in DOCS.items()}
@@ -257,7 +258,7 @@ async def test_one_datasource_has_one_job_at_a_time(tmp_path: Path, docs: Path) 
         assert (await kb.find_job(first.job_id)).state == "stopped"
 
 
-# --- vectors in the background ----------------------------------------------------------------------------------------
+# --- vectors in the background
 
 
 async def test_documents_are_found_by_words_before_they_have_vectors(tmp_path: Path, docs: Path) -> None:
@@ -314,7 +315,7 @@ async def _embedded(kb: KnowledgeBase, count: int) -> bool:
     return [one.embedded for one in await kb.list_datasources()] == [count]
 
 
-# --- this product's documentation -------------------------------------------------------------------------------------
+# --- this product's documentation
 
 
 async def test_a_fresh_installation_answers_questions_about_itself(tmp_path: Path) -> None:
@@ -364,7 +365,7 @@ async def test_own_documentation_that_was_removed_does_not_come_back_by_itself(t
         assert await search_titles(kb, "goats") == ["Product"]
 
 
-# --- names, options, and who may write --------------------------------------------------------------------------------
+# --- names, options, and who may write
 
 
 async def test_a_datasource_is_named_after_its_place_and_keeps_its_name(tmp_path: Path, docs: Path) -> None:

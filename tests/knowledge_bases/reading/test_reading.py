@@ -19,7 +19,7 @@ from ai_platform_engineering.knowledge_bases.documents import (
 from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
 from ai_platform_engineering.knowledge_bases.reading import reader_process
 from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
-from ai_platform_engineering.knowledge_bases.reading.readers import read_here
+from ai_platform_engineering.knowledge_bases.reading.readers import read_in_process
 from tests.conftest import ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures" / "kb"
@@ -37,7 +37,7 @@ def whole(parsed: ParsedDocument) -> str:
     return chunk_document(parsed)[0]
 
 
-# --- PDF files, written here ----------------------------------------------------------------------------------------------
+# --- PDF files, written here
 
 
 def pdf(
@@ -46,7 +46,8 @@ def pdf(
     title: str = "",
     encrypted: bool = False,
 ) -> bytes:
-    """A PDF file with these lines (or packed drawing commands) on its pages, and outline entries that point at pages."""
+    """A PDF file with these lines (or packed drawing commands) on its pages, and outline entries that point
+    at pages."""
     first_page, first_entry = 6, 6 + 2 * len(pages)
     kids = " ".join(f"{first_page + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
@@ -95,7 +96,7 @@ def _file(objects: list[bytes], trailer: str) -> bytes:
     )
 
 
-# --- each format ----------------------------------------------------------------------------------------------------------
+# --- each format
 
 
 def test_markdown_is_kept_as_written_under_its_headings() -> None:
@@ -152,7 +153,8 @@ def test_a_web_page_is_its_main_content() -> None:
     assert (kind, parsed.title) == ("html", "Rotating certificates | Platform handbook")
     assert parsed.sections == (
         Section(
-            "Certificates live for ninety days; see [the policy](https://handbook.example.com/docs/policy.html).\nRotate them early.",
+            "Certificates live for ninety days; see [the "
+            "policy](https://handbook.example.com/docs/policy.html).\nRotate them early.",
             (top,),
         ),
         Section(
@@ -281,7 +283,8 @@ def test_an_interface_description_has_a_section_for_each_operation() -> None:
         Section("Everything about pets", ("pets",)),
         Section("`GET /pets/{petId}`, operation `getPet`", get),
         Section(
-            "Parameters:\n- petId (path, string (uuid), required)\n- verbose (query, boolean): With its history",
+            "Parameters:\n- petId (path, string (uuid), required)\n- verbose (query, boolean): With its "
+            "history",
             get,
             "list",
         ),
@@ -409,12 +412,12 @@ def test_tables(address: str, text: str, expected: str) -> None:
 
 
 def test_a_long_table_ends_with_a_word_about_the_rest() -> None:
-    _, parsed = read_here(RawDocument("a.csv", b"n\n" + b"1\n" * 20_100))
+    _, parsed = read_in_process(RawDocument("a.csv", b"n\n" + b"1\n" * 20_100))
     lines = parsed.sections[0].text.split("\n")
     assert (len(lines), lines[-1]) == (20_003, "| [more rows are left out] |")
 
 
-# --- what it is -----------------------------------------------------------------------------------------------------------
+# --- what it is
 
 
 @pytest.mark.parametrize(
@@ -499,7 +502,7 @@ def test_what_holds_no_text_says_so(content: bytes, words: str) -> None:
         read_document(RawDocument("a.txt", content))
 
 
-# --- whatever comes -------------------------------------------------------------------------------------------------------
+# --- whatever comes
 
 ADDRESSES = [f"a.{extension}" for extension in "md rst html txt py go yaml json toml csv tsv tf js".split()]
 SNIPPETS = st.sampled_from(
@@ -520,7 +523,7 @@ SNIPPETS = st.sampled_from(
 )  # fmt: skip
 def test_any_bytes_are_text_or_unreadable(address: str, content: bytes, media_type: str) -> None:
     try:
-        _, parsed = read_here(RawDocument(address, content, media_type))
+        _, parsed = read_in_process(RawDocument(address, content, media_type))
     except UnreadableDocument:
         return
     assert parsed.title
@@ -536,14 +539,14 @@ def test_any_bytes_are_text_or_unreadable(address: str, content: bytes, media_ty
     chunk_document(parsed)
 
 
-# --- apart ----------------------------------------------------------------------------------------------------------------
+# --- apart
 
 
 def test_a_large_document_is_read_in_another_process_to_the_same_result() -> None:
     raw = RawDocument(
         "a.md", ("# Title\n\nSome text with ümläuts.\n\n" * 2_500).encode(), link="https://example.com/a"
     )
-    assert read_document(raw) == read_here(raw)
+    assert read_document(raw) == read_in_process(raw)
 
 
 def test_a_document_that_takes_too_long_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -553,7 +556,7 @@ def test_a_document_that_takes_too_long_is_unreadable(monkeypatch: pytest.Monkey
 
 
 def test_a_text_that_is_too_long_ends_with_a_word_about_the_rest() -> None:
-    _, parsed = read_here(RawDocument("a.md", b"# Title\n\n" + b"text, " * 340_000))
+    _, parsed = read_in_process(RawDocument("a.md", b"# Title\n\n" + b"text, " * 340_000))
     assert parsed.sections[-1].text == "[The rest of the document is left out: it is too long.]"
     assert sum(len(section.text) for section in parsed.sections) <= 2_000_100
 

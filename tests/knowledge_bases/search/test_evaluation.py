@@ -14,17 +14,25 @@ from ai_platform_engineering.knowledge_bases.reading.document_reader import read
 from ai_platform_engineering.knowledge_bases.search.evaluation import (
     compare_modes,
     create_ranker,
-    evaluated,
+    evaluate_mode,
     ndcg,
     percentile,
     read_qrels,
     read_queries,
     recall,
 )
-from ai_platform_engineering.knowledge_bases.search.fusion import best, depth, fuse_rankings
-from ai_platform_engineering.knowledge_bases.search.tokens import names, parse_query, parts
-from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.store import Hit, SearchMode
+from ai_platform_engineering.knowledge_bases.search.rank_fusion import (
+    choose_depth,
+    fuse_rankings,
+    select_best,
+)
+from ai_platform_engineering.knowledge_bases.search.tokens import (
+    extract_identifiers,
+    parse_query,
+    split_camel_case,
+)
+from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Hit, SearchMode
 from tests.conftest import ROOT, need
 
 JUDGED = ROOT / "tests" / "fixtures" / "kb" / "platform"
@@ -70,12 +78,14 @@ async def test_means_are_over_questions_that_have_an_answer() -> None:
         return found[query]
 
     queries = {"q1": "first", "q2": "second", "q3": "unjudged", "q4": "irrelevant"}
-    figures = await evaluated("lexical", queries, {"q1": {"a": 1}, "q2": {"b": 1}, "q4": {"z": 0}}, ranked)
+    figures = await evaluate_mode(
+        "lexical", queries, {"q1": {"a": 1}, "q2": {"b": 1}, "q4": {"z": 0}}, ranked
+    )
     assert (figures.mode, figures.questions, figures.recall) == ("lexical", 2, 1.0)
     assert figures.ndcg == pytest.approx((1 + 1 / math.log2(3)) / 2)
     assert 0 <= figures.p50 <= figures.p95
     with pytest.raises(Refused, match="No question"):
-        await evaluated("lexical", queries, {"other": {"a": 1}}, ranked)
+        await evaluate_mode("lexical", queries, {"other": {"a": 1}}, ranked)
 
 
 # --- files
@@ -120,12 +130,12 @@ def test_places_below_the_depth_fill_up_and_overtake_nobody() -> None:
 
 
 def test_the_depth_is_a_tenth_of_what_is_searched() -> None:
-    assert [depth(count) for count in (0, 64, 500, 1_000, 100_000)] == [10, 10, 50, 100, 100]
+    assert [choose_depth(count) for count in (0, 64, 500, 1_000, 100_000)] == [10, 10, 50, 100, 100]
 
 
 def test_the_best_hits_are_not_all_of_one_document() -> None:
     hits = [Hit("a", ordinal, 9.0 - ordinal) for ordinal in range(4)] + [Hit("b", 0, 1.0), Hit("b", 1, 1.0)]
-    assert [(hit.document_id, hit.ordinal) for hit in best(hits, 5)] == [
+    assert [(hit.document_id, hit.ordinal) for hit in select_best(hits, 5)] == [
         ("a", 0),
         ("a", 1),
         ("b", 0),
@@ -145,11 +155,14 @@ def test_the_best_hits_are_not_all_of_one_document() -> None:
     ],
 )
 def test_identifiers_are_kept_whole(text: str, expected: str) -> None:
-    assert names(text) == expected
+    assert extract_identifiers(text) == expected
 
 
 def test_joined_words_are_taken_apart() -> None:
-    assert parts("CrashLoopBackOff and HTTPServer, not ec2 or AWS") == "Crash Loop Back Off HTTP Server"
+    assert (
+        split_camel_case("CrashLoopBackOff and HTTPServer, not ec2 or AWS")
+        == "Crash Loop Back Off HTTP Server"
+    )
 
 
 def test_words_that_say_nothing_are_dropped_unless_there_are_no_others() -> None:
@@ -162,7 +175,7 @@ def test_words_that_say_nothing_are_dropped_unless_there_are_no_others() -> None
 
 
 async def test_hybrid_search_beats_both_of_its_halves(tmp_path: Path) -> None:
-    need("the embedding model", minilm.installed(), "its packages are not installed")
+    need("the embedding model", minilm.is_installed(), "its packages are not installed")
     queries, qrels = read_queries(JUDGED / "queries.tsv"), read_qrels(JUDGED / "qrels.txt")
     store, model = EmbeddedStore(tmp_path / "kb"), MiniLM(tmp_path / "cache")
     await store.open()

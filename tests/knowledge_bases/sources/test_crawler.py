@@ -1,4 +1,5 @@
-"""Crawling a site: within its bounds, as the site asks, each page once, and only what has changed the second time."""
+"""Crawling a site: within its bounds, as the site asks, each page once, and only what has changed the second
+time."""
 
 import asyncio
 import contextlib
@@ -10,8 +11,8 @@ import pytest
 
 from ai_platform_engineering.knowledge_bases.sources.crawler import Crawl, CrawlLimits
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits
-from ai_platform_engineering.knowledge_bases.sources.page_links import normalised
-from ai_platform_engineering.knowledge_bases.sources.robots import read_sitemap
+from ai_platform_engineering.knowledge_bases.sources.page_links import normalise_url
+from ai_platform_engineering.knowledge_bases.sources.robots import parse_sitemap
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
     RemovedItem,
@@ -138,7 +139,7 @@ async def test_the_count_ends_an_endless_site() -> None:
 
     async with serve_site() as served:
         served.pages = Endless()
-        walk = await crawled(served, CrawlLimits(depth=50, pages=7))
+        walk = await crawled(served, CrawlLimits(depth=50, max_pages=7))
         assert len(walk.found) == 7
         assert "limit of 7 pages" in walk.skipped["/"]
         assert len(served.requests) == 9
@@ -148,7 +149,7 @@ async def test_broken_links_do_not_use_up_the_count_and_do_not_go_on_for_ever() 
     async with serve_site(
         {"/": page(*(f"/gone{n}" for n in range(100)), "/last"), "/last": page(text="last")}
     ) as served:
-        walk = await crawled(served, CrawlLimits(pages=5))
+        walk = await crawled(served, CrawlLimits(max_pages=5))
         assert len(served.requests) == 2 + 20
     assert set(walk.found) == {"/"}
 
@@ -266,16 +267,16 @@ async def test_sitemaps_are_seeds() -> None:
 
 def test_a_sitemap_that_is_a_trap_ends() -> None:
     bomb = b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><urlset><url><loc>http://h/&b;</loc></url></urlset>'
-    assert read_sitemap(bomb, 10) == ([], [])
-    assert read_sitemap(b"<urlset><url><loc>http://h/1</loc></url><url><loc>http://h/2</loc>", 10) == (
+    assert parse_sitemap(bomb, 10) == ([], [])
+    assert parse_sitemap(b"<urlset><url><loc>http://h/1</loc></url><url><loc>http://h/2</loc>", 10) == (
         [],
         ["http://h/1", "http://h/2"],
     )
-    assert read_sitemap(b"<urlset>" + b"<url><loc>http://h/</loc></url>" * 50 + b"</urlset>", 10) == (
+    assert parse_sitemap(b"<urlset>" + b"<url><loc>http://h/</loc></url>" * 50 + b"</urlset>", 10) == (
         [],
         ["http://h/"] * 10,
     )
-    assert read_sitemap(b"\x1f\x8b nothing", 10) == ([], [])
+    assert parse_sitemap(b"\x1f\x8b nothing", 10) == ([], [])
 
 
 def tagged(tag: str, body: Page) -> Answer:
@@ -439,7 +440,7 @@ async def test_broken_pages_do_not_stop_the_crawl() -> None:
     ],
 )  # fmt: skip
 def test_addresses_have_one_form(url: str, meant: str | None) -> None:
-    assert normalised(url, "http://h.test/d/e") == meant
+    assert normalise_url(url, "http://h.test/d/e") == meant
 
 
 def test_what_is_no_web_address_is_no_start() -> None:

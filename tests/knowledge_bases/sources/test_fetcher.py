@@ -298,12 +298,12 @@ def bomb(times: int) -> bytes:
 @pytest.mark.parametrize(
     ("page", "limits", "said"),
     [
-        (Page(b"x" * 2000), FetchLimits(size=1000), "larger"),
-        (Page(b"x" * 10, length=2000), FetchLimits(size=1000), "larger"),
-        (Page(b"x" * 900, length=2000), FetchLimits(size=3000), "broke off"),
-        (Page(bomb(64), headers={"Content-Encoding": "gzip"}), FetchLimits(size=1024 * 1024), "larger than 1 MB"),
-        (Page(gzip.compress(b"x" * 500) * 3, headers={"Content-Encoding": "gzip"}), FetchLimits(size=1000), "larger"),
-        (Page(zlib.compress(b"x" * 2000), headers={"Content-Encoding": "deflate"}), FetchLimits(size=1000), "larger"),
+        (Page(b"x" * 2000), FetchLimits(max_bytes=1000), "larger"),
+        (Page(b"x" * 10, length=2000), FetchLimits(max_bytes=1000), "larger"),
+        (Page(b"x" * 900, length=2000), FetchLimits(max_bytes=3000), "broke off"),
+        (Page(bomb(64), headers={"Content-Encoding": "gzip"}), FetchLimits(max_bytes=1024 * 1024), "larger than 1 MB"),
+        (Page(gzip.compress(b"x" * 500) * 3, headers={"Content-Encoding": "gzip"}), FetchLimits(max_bytes=1000), "larger"),
+        (Page(zlib.compress(b"x" * 2000), headers={"Content-Encoding": "deflate"}), FetchLimits(max_bytes=1000), "larger"),
         (Page(gzip.compress(b"x" * 9000)[:-9], headers={"Content-Encoding": "gzip"}), FetchLimits(), "broke off"),
         (Page(b"not packed", headers={"Content-Encoding": "gzip"}), FetchLimits(), "damaged"),
         (Page(b"x", headers={"Content-Encoding": "br"}), FetchLimits(), "not asked for"),
@@ -361,7 +361,7 @@ async def test_a_small_page_does_not_become_a_large_one_in_memory() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(FetchRefused):
-            await fetched(page, FetchLimits(size=1024 * 1024))
+            await fetched(page, FetchLimits(max_bytes=1024 * 1024))
         assert tracemalloc.get_traced_memory()[1] < 16 * 1024 * 1024
     finally:
         tracemalloc.stop()

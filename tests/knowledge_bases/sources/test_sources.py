@@ -1,4 +1,5 @@
-"""Where documents come from: folders, git repositories and web sites, read lazily, and only what changed the second time."""
+"""Where documents come from: folders, git repositories and web sites, read lazily, and only what changed the
+second time."""
 
 import contextlib
 import os
@@ -11,13 +12,13 @@ import pytest
 from ai_platform_engineering.core.errors import CaipeError, SourceUnavailable
 from ai_platform_engineering.knowledge_bases.sources.crawler import CrawlLimits
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
-from ai_platform_engineering.knowledge_bases.sources.folder_source import MAX_FILE, FolderSource
+from ai_platform_engineering.knowledge_bases.sources.folder_source import MAX_FILE_BYTES, FolderSource
 from ai_platform_engineering.knowledge_bases.sources.git_source import GitSource
 from ai_platform_engineering.knowledge_bases.sources.source_factory import (
     SourceContext,
     SourceKind,
-    local_path,
-    source_of,
+    create_source,
+    resolve_local_path,
 )
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
@@ -103,7 +104,7 @@ async def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
         },
     )
     (root / "big.txt").touch()
-    os.truncate(root / "big.txt", MAX_FILE + 1)
+    os.truncate(root / "big.txt", MAX_FILE_BYTES + 1)
     links = {
         "out.md": outside / "secret.md",
         "up": outside,
@@ -114,7 +115,7 @@ async def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
     for name, target in links.items():
         (root / name).symlink_to(target)
     os.mkfifo(root / "pipe")
-    source = source_of(str(root), around(tmp_path), kind="folder")
+    source = create_source(str(root), around(tmp_path), kind="folder")
     seen = await told(source)
     assert set(seen.found) == {
         "index.md",
@@ -203,7 +204,7 @@ async def test_a_broken_link_is_not_gone(tmp_path: Path) -> None:
 
 async def test_a_file_and_a_folder_that_went_away(tmp_path: Path) -> None:
     write(tmp_path, {"one.md": "one"})
-    source = source_of(str(tmp_path / "one.md"), around(tmp_path))
+    source = create_source(str(tmp_path / "one.md"), around(tmp_path))
     assert (set((await told(source)).found), await source.count()) == ({"one.md"}, 1)
     (tmp_path / "one.md").unlink()
     with pytest.raises(SourceUnavailable):  # not: all documents are gone
@@ -229,7 +230,7 @@ async def test_a_repository_is_fetched_and_refreshed(tmp_path: Path) -> None:
     (origin / "passwd").symlink_to("/etc/passwd")
     head = commit(origin, {})
     (origin / "uncommitted.md").write_text("not yet")
-    source = source_of(str(origin), around(tmp_path))
+    source = create_source(str(origin), around(tmp_path))
     assert (source.kind, source.revision, await source.count()) == ("git", None, None)
     first = await told(source)
     assert {address: found.raw.content for address, found in first.found.items()} == {
@@ -252,7 +253,7 @@ async def test_a_repository_is_fetched_and_refreshed(tmp_path: Path) -> None:
     assert source.revision == newer
 
     git(origin, "commit", "--quiet", "--amend", "--message", "Another history.")
-    third = await told(source_of(f"file://{origin}", around(tmp_path)), second.marks)
+    third = await told(create_source(f"file://{origin}", around(tmp_path)), second.marks)
     assert (third.found, third.gone, third.unchanged) == ({}, set(), {"README.md", "docs/a.md", "new.md"})
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
@@ -283,7 +284,7 @@ async def test_nothing_of_a_repository_is_run(tmp_path: Path) -> None:
         },
     )
     template.chmod(0o755)
-    seen = await told(source_of(str(origin), around(tmp_path)))
+    seen = await told(create_source(str(origin), around(tmp_path)))
     assert set(seen.found) == {"a.md"}
     assert not (tmp_path / "sprung").exists()
 
@@ -296,14 +297,14 @@ async def test_a_repository_over_http_is_pinned_to_the_checked_address(tmp_path:
         write(
             tmp_path / "home", {".gitconfig": '[url "http://127.0.0.1:1/"]\ninsteadOf = http://code.test\n'}
         )  # nobody's configuration counts
-        assert set((await told(source_of(place, around(tmp_path, connector=world)))).found) == {
+        assert set((await told(create_source(place, around(tmp_path, connector=world)))).found) == {
             "a.md",
             "docs/b.md",
         }
         assert world.asked == ["code.test"]
         asked = len(served.requests)
         with pytest.raises(SourceUnavailable, match="private, local or reserved"):
-            await told(source_of(place, around(tmp_path, connector=world, private=False)))
+            await told(create_source(place, around(tmp_path, connector=world, private=False)))
         for wrong in (
             "https://inner.test/x.git",
             "https://169.254.169.254/x.git",
@@ -311,7 +312,7 @@ async def test_a_repository_over_http_is_pinned_to_the_checked_address(tmp_path:
             "ssh://git@127.1/x.git",
         ):
             with pytest.raises(SourceUnavailable, match="private, local or reserved"):
-                await told(source_of(wrong, around(tmp_path, connector=world, private=False)))
+                await told(create_source(wrong, around(tmp_path, connector=world, private=False)))
         assert len(served.requests) == asked
 
 
@@ -331,7 +332,7 @@ async def test_a_repository_that_refuses(tmp_path: Path, status: str, said: str)
     async with git_server(tmp_path) as served:
         served.refuse = status
         with pytest.raises(SourceUnavailable, match=said):
-            await told(source_of(f"git+http://127.0.0.1:{served.port}/repo", around(tmp_path)))
+            await told(create_source(f"git+http://127.0.0.1:{served.port}/repo", around(tmp_path)))
         assert len(served.requests) == 1
         assert "authorization:" not in served.requests[0].lower()
     assert not (tmp_path / "sprung").exists()
@@ -346,7 +347,7 @@ async def test_a_repository_over_ssh(tmp_path: Path) -> None:
     (tmp_path / "bin" / "ssh").chmod(0o755)
     given = around(tmp_path, connector=FakeNetwork({"git.test": ("10.0.0.1",)}))
     variables = {**given.variables, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "MY_TOKEN": "secret"}
-    source = source_of("git@git.test:team/repo.git", SourceContext(given.fetcher, given.cache, variables))
+    source = create_source("git@git.test:team/repo.git", SourceContext(given.fetcher, given.cache, variables))
     assert set((await told(source)).found) == {"a.md"}
     asked = (tmp_path / "asked").read_text().splitlines()
     assert "BatchMode=yes" in asked
@@ -358,20 +359,20 @@ async def test_a_repository_that_is_not_there(tmp_path: Path) -> None:
     empty.mkdir()
     git(empty, "init", "--quiet")
     with pytest.raises(SourceUnavailable, match="no such branch"):
-        await told(source_of(str(empty), around(tmp_path)))
+        await told(create_source(str(empty), around(tmp_path)))
     (tmp_path / "plain").mkdir()
     with pytest.raises(SourceUnavailable, match="no repository"):
-        await told(source_of(str(tmp_path / "plain"), around(tmp_path), kind="git"))
+        await told(create_source(str(tmp_path / "plain"), around(tmp_path), kind="git"))
     given = around(tmp_path)
     with pytest.raises(SourceUnavailable, match="not installed"):
-        await told(source_of(str(empty), SourceContext(given.fetcher, given.cache, {"PATH": str(empty)})))
+        await told(create_source(str(empty), SourceContext(given.fetcher, given.cache, {"PATH": str(empty)})))
 
 
 async def test_a_reader_may_leave_early(tmp_path: Path) -> None:
     origin = repository(tmp_path / "origin", {f"{n}.md": "x" * 100_000 for n in range(20)})
-    async with contextlib.aclosing(source_of(str(origin), around(tmp_path)).items({})) as items:
+    async with contextlib.aclosing(create_source(str(origin), around(tmp_path)).items({})) as items:
         assert isinstance(await anext(items), ChangedItem)
-    assert len((await told(source_of(str(origin), around(tmp_path)))).found) == 20
+    assert len((await told(create_source(str(origin), around(tmp_path)))).found) == 20
 
 
 @pytest.mark.parametrize(
@@ -465,7 +466,7 @@ async def test_a_folder_and_a_file_of_a_repository(tmp_path: Path) -> None:
 
 async def test_a_web_site_is_crawled(tmp_path: Path) -> None:
     async with serve_site({"/": Page('<a href="/a">a</a>'), "/a": Page("a", "text/plain")}) as served:
-        source = source_of(f"{served.url}/", around(tmp_path), bounds=CrawlLimits(depth=1))
+        source = create_source(f"{served.url}/", around(tmp_path), limits=CrawlLimits(depth=1))
         assert (source.kind, source.location, await source.count()) == ("web", f"{served.url}/", None)
         first = await told(source)
         assert set(first.found) == {f"{served.url}/", f"{served.url}/a"}
@@ -479,7 +480,7 @@ async def test_a_web_site_is_crawled(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_locations_that_mean_nothing(location: str, tmp_path: Path) -> None:
     with pytest.raises(CaipeError) as refused:
-        source_of(location, around(tmp_path))
+        create_source(location, around(tmp_path))
     assert "secret" not in str(refused.value)
 
 
@@ -487,7 +488,7 @@ def test_locations_that_mean_nothing(location: str, tmp_path: Path) -> None:
 def test_this_machine_may_be_closed(kind: SourceKind | None, tmp_path: Path) -> None:
     for location in (str(tmp_path), f"file://{tmp_path}", ".", "~"):
         with pytest.raises(SourceUnavailable, match="not read from here"):
-            source_of(location, around(tmp_path, allow_local=False), kind=kind)
+            create_source(location, around(tmp_path, allow_local=False), kind=kind)
 
 
 def test_what_of_this_machine_a_location_means(tmp_path: Path) -> None:
@@ -510,7 +511,7 @@ def test_what_of_this_machine_a_location_means(tmp_path: Path) -> None:
         "/tmp/../etc",
     ]
     for location in inside:
-        assert local_path(location) == Path("/etc"), location
+        assert resolve_local_path(location) == Path("/etc"), location
     for location in (
         "https://docs.test/",
         "git@git.test:x/y.git",
@@ -518,6 +519,6 @@ def test_what_of_this_machine_a_location_means(tmp_path: Path) -> None:
         "https://github.com/o/r",
         "git+http://docs.test/",
     ):
-        assert local_path(location) is None
-    assert local_path("docs") == tmp_path.resolve() / "docs"
-    assert local_path("git@git.test:x", "folder") == tmp_path.resolve() / "git@git.test:x"
+        assert resolve_local_path(location) is None
+    assert resolve_local_path("docs") == tmp_path.resolve() / "docs"
+    assert resolve_local_path("git@git.test:x", "folder") == tmp_path.resolve() / "git@git.test:x"

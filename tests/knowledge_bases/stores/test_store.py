@@ -15,8 +15,8 @@ import pytest
 
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
-from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.store import (
+from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
     Hit,
@@ -49,7 +49,7 @@ async def opened(
         await asyncio.to_thread(_emptied, servers.postgres_with_vectors)
 
     async def opened() -> KnowledgeStore:
-        from ai_platform_engineering.knowledge_bases.stores.postgres.store import PostgresStore
+        from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_store import PostgresStore
 
         new: KnowledgeStore = (
             EmbeddedStore(tmp_path / "kb")
@@ -132,8 +132,8 @@ async def test_a_document_comes_back_as_it_was_put(store: KnowledgeStore) -> Non
         "d1", "docs", "Guide", "a/b.md", text, "digest", "https://example.org/b", "markdown", NOON, chunks
     )
     await filled(store, document)
-    assert await store.document("d1") == document
-    assert await store.document("d2") is None
+    assert await store.find_document("d1") == document
+    assert await store.find_document("d2") is None
 
 
 async def test_putting_again_replaces_text_and_chunks(store: KnowledgeStore) -> None:
@@ -142,18 +142,18 @@ async def test_putting_again_replaces_text_and_chunks(store: KnowledgeStore) -> 
     assert await found(store, "volumes") == []
     assert await found(store, "quotas") == []
     assert await found(store, "ingress") == ["one"]
-    again = await store.document("one")
+    again = await store.find_document("one")
     assert again is not None
     assert [chunk.text for chunk in again.chunks] == ["about ingress"]
 
 
 async def test_what_is_deleted_is_not_found(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "about volumes"), a_document("two", "volumes as well"))
-    await store.delete(["one", "unknown"])
+    await store.delete_documents(["one", "unknown"])
     await store.commit()
     assert await found(store, "volumes") == ["two"]
-    assert await store.document("one") is None
-    assert list(await store.marks("docs")) == ["guides/two.md"]
+    assert await store.find_document("one") is None
+    assert list(await store.list_versions("docs")) == ["guides/two.md"]
 
 
 async def test_what_cannot_be_stored_leaves_everything_as_it_was(store: KnowledgeStore) -> None:
@@ -163,7 +163,7 @@ async def test_what_cannot_be_stored_leaves_everything_as_it_was(store: Knowledg
         with pytest.raises(UnicodeEncodeError):
             await store.put_document(a_document(name, "fine", "half a \ud83d sign"))
     await store.commit()
-    assert await store.document("new") is None
+    assert await store.find_document("new") is None
     assert await found(store, "volumes") == ["one"]
     assert await found(store, "quotas") == ["two"]
     assert await found(store, "fine") == []
@@ -171,13 +171,13 @@ async def test_what_cannot_be_stored_leaves_everything_as_it_was(store: Knowledg
 
 async def test_marks_tell_what_is_there(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "x", digest="d1"), a_document("two", "y", datasource="other"))
-    await store.touch("one", "newer")
+    await store.update_mark("one", "newer")
     await store.commit()
-    marks = await store.marks("docs")
+    marks = await store.list_versions("docs")
     assert {address: (mark.document_id, mark.digest, mark.mark) for address, mark in marks.items()} == {
         "guides/one.md": ("one", "d1", "newer")
     }
-    assert (await store.marks("other"))["guides/two.md"].mark == "mark of two"
+    assert (await store.list_versions("other"))["guides/two.md"].mark == "mark of two"
     assert await found(store, "x") == ["one"]
 
 
@@ -187,10 +187,10 @@ async def test_documents_are_listed_by_address_in_pages(store: KnowledgeStore) -
         *(a_document(name, "text") for name in ("b", "a", "B", "c")),
         a_document("z", "text", datasource="other"),
     )
-    first = await store.documents("docs", limit=2)
+    first = await store.list_documents("docs", limit=2)
     assert [one.address for one in first] == ["guides/B.md", "guides/a.md"]
     assert (first[0].text, tuple(first[0].chunks)) == ("", ())
-    rest = await store.documents("docs", after=first[-1].address)
+    rest = await store.list_documents("docs", after=first[-1].address)
     assert [one.document_id for one in rest] == ["b", "c"]
 
 
@@ -205,7 +205,7 @@ async def test_datasources_have_their_counts(store: KnowledgeStore) -> None:
     await filled(store, a_document("one", "a", "b"), a_document("two", "c"))
     waiting = await store.list_chunks_without_vector(MODEL, 2)
     await store.put_vectors(MODEL, [(ref, [1.0, 0.0, 0.0]) for ref in waiting])
-    assert await store.datasources() == [
+    assert await store.list_datasources() == [
         Datasource("aws", "https://example.org", "web"),
         Datasource(
             "docs",
@@ -232,7 +232,7 @@ async def test_a_datasource_leaves_with_its_documents(store: KnowledgeStore) -> 
     assert [
         hit.document_id for hit in await store.search("", [1.0, 0.0, 0.0], model=MODEL, mode="vectors")
     ] == ["two"]
-    assert [one.name for one in await store.datasources()] == ["other"]
+    assert [one.name for one in await store.list_datasources()] == ["other"]
 
 
 async def test_jobs_are_kept_newest_first(store: KnowledgeStore) -> None:
@@ -240,8 +240,8 @@ async def test_jobs_are_kept_newest_first(store: KnowledgeStore) -> None:
     await store.put_job(IngestJob("j1", "docs", "running", created=NOON))
     await store.put_job(IngestJob("j2", "docs", "waiting", created=NOON))
     await store.put_job(done)
-    assert await store.jobs() == [IngestJob("j2", "docs", "waiting", created=NOON), done]
-    assert [job.job_id for job in await store.jobs(unfinished=True)] == ["j2"]
+    assert await store.list_jobs() == [IngestJob("j2", "docs", "waiting", created=NOON), done]
+    assert [job.job_id for job in await store.list_jobs(unfinished=True)] == ["j2"]
 
 
 # --- search by words
@@ -291,7 +291,7 @@ async def test_a_rare_word_counts_more_than_a_frequent_one(store: KnowledgeStore
     """Frequent is what the documents say now, not what some have said."""
     earlier = [a_document(f"e{number:02}", "cordoning here, cordoning there") for number in range(30)]
     await filled(store, *earlier)
-    await store.delete([document.document_id for document in earlier[:20]])
+    await store.delete_documents([document.document_id for document in earlier[:20]])
     await filled(store, *(a_document(document.document_id, "nothing of it") for document in earlier[20:]))
     common = [a_document(f"d{number:02}", "the cluster and the cluster") for number in range(30)]
     await filled(
@@ -461,7 +461,7 @@ async def test_a_vector_for_a_text_that_changed_meanwhile_is_dropped(store: Know
     await filled(store, a_document("one", "old text"), a_document("two", "gone soon"))
     waiting = await store.list_chunks_without_vector(MODEL, 9)
     await filled(store, a_document("one", "new text"))
-    await store.delete(["two"])
+    await store.delete_documents(["two"])
     await store.put_vectors(MODEL, [(ref, turned(0)) for ref in waiting])
     assert await store.search("", turned(0), model=MODEL, mode="vectors") == []
     assert [ref.text for ref in await store.list_chunks_without_vector(MODEL, 9)] == ["One\nnew text"]
@@ -484,7 +484,7 @@ async def test_everything_is_there_when_it_is_opened_again(opened: Opened) -> No
     await store.put_datasource(Datasource("docs", "/x", "folder"))
     await filled(store, *(a_document(f"d{n}", f"about topic{n}") for n in range(5)))
     await embedded(store, lambda ref: turned(20.0 * int(ref.document_id[1:])))
-    await store.delete(["d4"])
+    await store.delete_documents(["d4"])
     await store.commit()
     before = await store.search("topic3", turned(21), model=MODEL)
     await store.close()
@@ -492,7 +492,7 @@ async def test_everything_is_there_when_it_is_opened_again(opened: Opened) -> No
     assert await store.search("topic3", turned(21), model=MODEL) == before
     assert {hit.document_id for hit in before} == {"d0", "d1", "d2", "d3"}
     assert await store.list_chunks_without_vector(MODEL, 9) == []
-    assert (await store.datasources())[0].embedded == 4
+    assert (await store.list_datasources())[0].embedded == 4
 
 
 async def test_a_closed_storage_says_so(store: KnowledgeStore) -> None:
@@ -518,7 +518,7 @@ async def test_searching_while_more_is_written(store: KnowledgeStore) -> None:
         if number % 20 == 19:
             await store.commit()
             await embedded(store, lambda ref: turned(80.0))
-            await store.delete([f"new{number % 30}"])
+            await store.delete_documents([f"new{number % 30}"])
     stop.set()
     await asyncio.gather(*searching)
     assert len(seen) >= 3
@@ -535,7 +535,7 @@ async def test_two_who_have_it_open_see_the_same(opened: Opened) -> None:
     await embedded(first, lambda ref: turned(10))
     assert await found(second, "quotas") == ["two"]
     assert (await second.search("", turned(10), model=MODEL, mode="vectors"))[0].document_id == "two"
-    await first.delete(["two"])
+    await first.delete_documents(["two"])
     await first.commit()
     assert await found(second, "quotas") == []
     assert [hit.document_id for hit in await second.search("", turned(10), model=MODEL, mode="vectors")] == [
@@ -549,8 +549,8 @@ KILLED = """
 import asyncio, os, sys
 from pathlib import Path
 from tests.knowledge_bases.stores.test_store import MODEL, a_document, embedded, filled, turned
-from ai_platform_engineering.knowledge_bases.stores.embedded.store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import IngestJob
 
 async def main():
     store = EmbeddedStore(Path(sys.argv[1]))
@@ -559,7 +559,7 @@ async def main():
     await embedded(store, lambda ref: turned(10))
     await store.put_document(a_document("late", "about ingress"))
     await store.put_document(a_document("replaced", "newer words"))
-    await store.delete(["removed"])
+    await store.delete_documents(["removed"])
     await store.put_job(IngestJob("j", "docs", "running"))
     await embedded(store, lambda ref: turned(70))
     os.kill(os.getpid(), 9)
@@ -590,7 +590,7 @@ async def test_after_a_kill_the_indexes_are_mended_from_the_rows(tmp_path: Path)
         assert await found(store, "quotas") == []
         near = await store.search("", turned(70), model=MODEL, mode="vectors")
         assert [hit.document_id for hit in near] == ["late", "replaced", "kept"]
-        assert [job.job_id for job in await store.jobs(unfinished=True)] == ["j"]
+        assert [job.job_id for job in await store.list_jobs(unfinished=True)] == ["j"]
 
 
 @pytest.mark.parametrize("lost", ["lexical", "meta", "vectors", "broken vectors"])
@@ -638,7 +638,7 @@ async def test_indexes_that_fit_are_not_built_again_and_nothing_is_left_behind(
         await filled(store, a_document("one", "a", "b"), a_document("two", "c"))
         await embedded(store, lambda ref: turned(10))
         await filled(store, a_document("one", "a", "changed"))
-        await store.delete(["two"])
+        await store.delete_documents(["two"])
     async with embedded_store(tmp_path / "kb") as store:
         assert len(await store.search("", turned(10), model=MODEL, mode="vectors")) == 1
     assert caplog.messages == []
@@ -652,11 +652,11 @@ async def test_indexes_that_fit_are_not_built_again_and_nothing_is_left_behind(
 
 async def test_a_second_process_only_reads(tmp_path: Path) -> None:
     async with embedded_store(tmp_path / "kb") as first, embedded_store(tmp_path / "kb") as second:
-        assert (first.writes, second.writes) == (True, False)
+        assert (first.is_writable, second.is_writable) == (True, False)
         with pytest.raises(StorageInUse, match="only read"):
             await second.put_document(a_document("one", "x"))
     async with embedded_store(tmp_path / "kb") as third:
-        assert third.writes
+        assert third.is_writable
 
 
 async def test_many_vectors_are_searched_in_the_graph_and_filtered_exactly(tmp_path: Path) -> None:
@@ -689,10 +689,11 @@ async def test_many_vectors_are_searched_in_the_graph_and_filtered_exactly(tmp_p
 
 def test_engines_are_imported_when_the_knowledge_base_is_opened() -> None:
     code = (
-        "import sys, ai_platform_engineering.knowledge_bases.stores.embedded.store, "
-        "ai_platform_engineering.knowledge_bases.stores.postgres.store, "
+        "import sys, ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store, "
+        "ai_platform_engineering.knowledge_bases.stores.postgres.postgres_store, "
         "ai_platform_engineering.knowledge_bases.indexing.embeddings; "
-        "print([name for name in ('tantivy', 'numpy', 'usearch', 'onnxruntime', 'psycopg') if name in sys.modules])"
+        "print([name for name in ('tantivy', 'numpy', 'usearch', 'onnxruntime', 'psycopg') if name in "
+        "sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

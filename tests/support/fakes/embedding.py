@@ -1,4 +1,5 @@
-"""An embedding model without a model: texts that share words are near each other. It can be made to wait, and to fail."""
+"""An embedding model without a model: texts that share words are near each other. It can be made to wait, and
+to fail."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,5 @@
-"""Far ends of the network on loopback: a DNS server, a web server, TLS services, and ports that are open, closed or silent."""
+"""Far ends of the network on loopback: a DNS server, a web server, TLS services, and ports that are open,
+closed or silent."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ TTL = 321
 
 @contextmanager
 def dns_server(zone: Zone) -> Iterator[str]:
-    """Serves the zone over UDP and TCP; `silent.*` gets no answer, `servfail.*` and `refused.*` the error they name."""
+    """Serves the zone over UDP and TCP; `silent.*` gets no answer, `servfail.*` and `refused.*` the error
+    they name."""
     udp, tcp = _same_port(zone)
     with _running(udp), _running(tcp):
         yield f"127.0.0.1:{udp.server_address[1]}"
@@ -244,7 +246,8 @@ def closed_port() -> Iterator[int]:
 
 @contextmanager
 def silent_port() -> Iterator[int]:
-    """A port that drops what comes, as a firewall does: its queue is full and nobody takes anything from it."""
+    """A port that drops what comes, as a firewall does: its queue is full and nobody takes anything from
+    it."""
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))

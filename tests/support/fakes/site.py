@@ -1,4 +1,5 @@
-"""A small web site on a loopback port, written down to the byte, and a network in which its names stand for chosen addresses."""
+"""A small web site on a loopback port, written down to the byte, and a network in which its names stand for
+chosen addresses."""
 
 import asyncio
 import contextlib
@@ -107,7 +108,8 @@ async def serve_site(
 
 @dataclass(slots=True)
 class FakeNetwork:
-    """A network with names of its own. Every attempt to connect is written down; only addresses with a `port` are answered."""
+    """A network with names of its own. Every attempt to connect is written down; only addresses with a `port`
+    are answered."""
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ports: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The lexical half of the embedded index: tantivy, with words by their stem and identifiers as they are."""
+"""The lexical index of the embedded store: tantivy, with words by their stem and identifiers as they are."""
 
 import logging
 import shutil
@@ -8,58 +8,63 @@ from typing import Any
 
 import tantivy
 
-from ai_platform_engineering.knowledge_bases.search.tokens import names, parse_query, parts
-from ai_platform_engineering.knowledge_bases.stores.embedded.reads import LexicalEntry
+from ai_platform_engineering.knowledge_bases.search.tokens import (
+    extract_identifiers,
+    parse_query,
+    split_camel_case,
+)
+from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import LexicalEntry
 
 log = logging.getLogger(__name__)
 
 # Raised when fields or their analysis change: an index of another version is built again.
 VERSION = 1
-_HEAP = 64_000_000  # bytes that are kept before a segment is written
+_WRITER_HEAP_BYTES = 64_000_000  # in memory before a segment is written
 _FIELDS = (("body", 1.0), ("head", 0.5))  # head: title and headings, which body holds as well
-_NAMES_WEIGHT = 1.0
+_IDENTIFIER_WEIGHT = 1.0
 
 
-class Lexical:
-    """An index in a folder. Only a writer may add, delete and commit; `reload` shows a reader what was committed."""
+class LexicalIndex:
+    """A lexical index of chunks in a folder. Only a writer may add, delete and commit; a reader sees commits
+    after `reload`."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._words = _words()
-        self._index = tantivy.Index(_schema(), str(folder))
-        self._index.register_tokenizer("words", self._words)
-        self._index.register_tokenizer("names", _names())
+        self._word_analyzer = _create_word_analyzer()
+        self._index = tantivy.Index(_create_schema(), str(folder))
+        self._index.register_tokenizer("words", self._word_analyzer)
+        self._index.register_tokenizer("names", _create_identifier_analyzer())
         self._index.config_reader("manual")
-        # One thread: documents keep their order, and memory its bound.
-        self._writer = self._index.writer(_HEAP, 1) if writes else None
+        self._writer: Any = None
+        if writes:
+            # One thread: documents keep their order, and memory its limit.
+            self._writer = self._index.writer(_WRITER_HEAP_BYTES, 1)
 
     @property
     def size(self) -> int:
-        """Chunks that a search sees."""
+        """The number of chunks that a search sees."""
         return int(self._index.searcher().num_docs)
 
     def add(self, entries: Iterable[LexicalEntry]) -> None:
         for entry in entries:
-            head = "\n".join(
-                dict.fromkeys((entry.title, *entry.headings))
-            )  # a title is often the first heading as well
+            # Each heading once: a title is often the first heading as well.
+            head = "\n".join(dict.fromkeys((entry.title, *entry.headings)))
             body = f"{head}\n{entry.text}"
             document = tantivy.Document()
             document.add_unsigned("chunk", entry.chunk)
             document.add_unsigned("document", entry.document)
             document.add_text("datasource", entry.datasource)
             document.add_text("head", head)
-            document.add_text("body", f"{body}\n{parts(body)}")
-            document.add_text("names", names(body))
+            document.add_text("body", f"{body}\n{split_camel_case(body)}")
+            document.add_text("names", extract_identifiers(body))
             self._writing.add_document(document)
 
     def delete(self, documents: Sequence[int]) -> None:
-        if (
-            documents
-        ):  # by a query: `delete_documents_by_term` takes the number for a signed one, and deletes nothing
-            self._writing.delete_documents_by_query(
-                tantivy.Query.term_set_query(self._index.schema, "document", documents)
-            )
+        """Deletes the chunks of documents, by the documents' numbers."""
+        if documents:
+            # `delete_documents_by_term` takes the number for a signed one, and deletes nothing.
+            query = tantivy.Query.term_set_query(self._index.schema, "document", documents)
+            self._writing.delete_documents_by_query(query)
 
     def commit(self) -> None:
         self._writing.commit()
@@ -84,50 +89,44 @@ class Lexical:
         datasources: Iterable[str] = (),
         documents: Sequence[int] | None = None,
     ) -> list[int]:
-        """The numbers of the best chunks. `documents`: only of these."""
-        wanted = self._wanted(query)
-        if wanted is None or (documents is not None and not documents):
+        """The numbers of the best chunks. `datasources` and `documents`: only chunks of these."""
+        terms = self._build_term_queries(query)
+        if not terms or (documents is not None and not documents):
             return []
         schema = self._index.schema
-        among = [tantivy.Query.term_query(schema, "datasource", name) for name in datasources]
-        must = [wanted]
-        if among:
-            must.append(
-                _unscored(tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in among]))
-            )
+        conditions = [_any_of(terms)]
+        datasource_queries = [tantivy.Query.term_query(schema, "datasource", name) for name in datasources]
+        if datasource_queries:
+            conditions.append(_without_score(_any_of(datasource_queries)))
         if documents is not None:
-            must.append(_unscored(tantivy.Query.term_set_query(schema, "document", documents)))
-        whole = (
-            tantivy.Query.boolean_query([(tantivy.Occur.Must, query) for query in must])
-            if len(must) > 1
-            else wanted
-        )
-        searcher = self._index.searcher()
-        found = searcher.search(whole, limit, count=False).hits
-        chunks: list[Any] = searcher.fast_field_values("chunk", [address for _, address in found])
-        # Equal scores come in the order of segments, which merging changes.
-        ranked = sorted(
-            zip((score for score, _ in found), chunks, strict=True), key=lambda one: (-one[0], one[1])
-        )
-        return [int(chunk) for _, chunk in ranked]
+            conditions.append(_without_score(tantivy.Query.term_set_query(schema, "document", documents)))
+        return self._search_chunks(_all_of(conditions), limit)
 
-    def _wanted(self, query: str) -> tantivy.Query | None:
-        """Any of the words; built from terms, so that nothing in a query is syntax."""
+    def _search_chunks(self, query: tantivy.Query, limit: int) -> list[int]:
+        searcher = self._index.searcher()
+        hits = searcher.search(query, limit, count=False).hits
+        chunks: list[Any] = searcher.fast_field_values("chunk", [address for _, address in hits])
+        scored = [(-score, int(chunk)) for (score, _), chunk in zip(hits, chunks, strict=True)]
+        # By number where scores are equal: tantivy's order is that of segments, which merging changes.
+        return [chunk for _, chunk in sorted(scored)]
+
+    def _build_term_queries(self, query: str) -> list[tantivy.Query]:
+        """A query for each term in each field; built from terms, so that nothing in a query is syntax."""
         words, identifiers = parse_query(query)
-        schema = self._index.schema
-        terms = dict.fromkeys(term for word in words for term in self._words.analyze(word))
-        any_of = [
-            tantivy.Query.boost_query(tantivy.Query.term_query(schema, field, term, "freq"), weight)
-            for term in terms
-            for field, weight in _FIELDS
-        ]
-        any_of += [
-            tantivy.Query.boost_query(tantivy.Query.term_query(schema, "names", name, "freq"), _NAMES_WEIGHT)
-            for name in identifiers
-        ]
-        if any_of:
-            return tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in any_of])
-        return None
+        stems: dict[str, None] = {}
+        for word in words:
+            stems.update(dict.fromkeys(self._word_analyzer.analyze(word)))
+        queries: list[tantivy.Query] = []
+        for stem in stems:
+            for field, weight in _FIELDS:
+                queries.append(self._build_term_query(field, stem, weight))
+        for identifier in identifiers:
+            queries.append(self._build_term_query("names", identifier, _IDENTIFIER_WEIGHT))
+        return queries
+
+    def _build_term_query(self, field: str, term: str, weight: float) -> tantivy.Query:
+        query = tantivy.Query.term_query(self._index.schema, field, term, "freq")
+        return tantivy.Query.boost_query(query, weight)
 
     @property
     def _writing(self) -> Any:
@@ -135,37 +134,47 @@ class Lexical:
         return self._writer
 
 
-def opened(folder: Path, *, writes: bool) -> Lexical:
+def open_index(folder: Path, *, writes: bool) -> LexicalIndex:
     """The index in a folder; one of another version, or one that cannot be read, starts empty."""
     versioned = folder / f"v{VERSION}"
     if not writes:
-        return Lexical(versioned, writes=False)
+        return LexicalIndex(versioned, writes=False)
     for other in folder.glob("v*"):
         if other != versioned:
             shutil.rmtree(other, ignore_errors=True)
     try:
-        return Lexical(versioned, writes=True)
+        return LexicalIndex(versioned, writes=True)
     except ValueError as error:
         log.warning("The lexical index cannot be read and is built again: %s", error)
-        return emptied(folder)
+        return create_empty_index(folder)
 
 
-def emptied(folder: Path) -> Lexical:
+def create_empty_index(folder: Path) -> LexicalIndex:
     versioned = folder / f"v{VERSION}"
     shutil.rmtree(versioned, ignore_errors=True)
-    return Lexical(versioned, writes=True)
+    return LexicalIndex(versioned, writes=True)
 
 
-def made(folder: Path) -> bool:
+def index_exists(folder: Path) -> bool:
     """Whether a reader finds an index."""
     return (folder / f"v{VERSION}" / "meta.json").exists()
 
 
-def _unscored(query: tantivy.Query) -> tantivy.Query:
+def _any_of(queries: Iterable[tantivy.Query]) -> tantivy.Query:
+    return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
+
+
+def _all_of(queries: Sequence[tantivy.Query]) -> tantivy.Query:
+    if len(queries) == 1:
+        return queries[0]
+    return tantivy.Query.boolean_query([(tantivy.Occur.Must, query) for query in queries])
+
+
+def _without_score(query: tantivy.Query) -> tantivy.Query:
     return tantivy.Query.const_score_query(query, 0.0)
 
 
-def _schema() -> tantivy.Schema:
+def _create_schema() -> tantivy.Schema:
     fields = tantivy.SchemaBuilder()
     fields.add_unsigned_field("chunk", fast=True)
     fields.add_unsigned_field("document", indexed=True)
@@ -176,7 +185,7 @@ def _schema() -> tantivy.Schema:
     return fields.build()
 
 
-def _words() -> tantivy.TextAnalyzer:
+def _create_word_analyzer() -> tantivy.TextAnalyzer:
     plain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(tantivy.Filter.remove_long(80))
     return (
         plain.filter(tantivy.Filter.lowercase())
@@ -186,7 +195,7 @@ def _words() -> tantivy.TextAnalyzer:
     )
 
 
-def _names() -> tantivy.TextAnalyzer:
+def _create_identifier_analyzer() -> tantivy.TextAnalyzer:
     return (
         tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace())
         .filter(tantivy.Filter.remove_long(130))

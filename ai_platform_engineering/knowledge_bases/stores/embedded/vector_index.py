@@ -1,4 +1,4 @@
-"""The vector half of the embedded index: usearch, one graph for each embedding model, filled from the rows of the database."""
+"""The vector index of one embedding model: usearch, filled from the rows of the database."""
 
 import contextlib
 import ctypes
@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 if sys.platform == "linux":
-    # usearch shows the C++ library that is built into it to the whole process, and onnxruntime, imported later, dies of it.
-    # Who comes first wins, so the system's comes first.
+    # usearch exports the C++ library that is built into it to the whole process, and onnxruntime, imported
+    # later, crashes with it. The first one loaded wins, so the system's is loaded first.
     with contextlib.suppress(OSError):
         ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)
 
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float16]
 
-# Below, looking at every vector is as fast as the graph, and exact.
-EXACT = 5_000
-# A search waits for one step of an addition at most.
+# Up to this size, comparing with every vector is as fast as the graph, and exact.
+EXACT_SEARCH_LIMIT = 5_000
+# Vectors added under one lock: a search waits for one such step at most.
 _STEP = 16
 
 
@@ -36,7 +36,7 @@ class VectorIndex:
 
     def __init__(self, index: "Index") -> None:
         self._index: Any = index
-        self._lock = threading.Lock()  # the graph must not be read while it changes
+        self._lock = threading.Lock()  # usearch must not be read while it changes
 
     def __len__(self) -> int:
         return len(self._index)
@@ -58,66 +58,68 @@ class VectorIndex:
                 self._index.remove(number)
 
     def search(self, vector: Sequence[float], limit: int) -> list[int]:
-        """The nearest, nearest first."""
+        """The numbers of the nearest vectors, nearest first."""
         with self._lock:
             if not len(self._index):
                 return []
-            found = self._index.search(
-                np.array(vector, np.float32), limit, exact=len(self._index) <= EXACT, threads=1
+            matches = self._index.search(
+                np.array(vector, np.float32), limit, exact=len(self._index) <= EXACT_SEARCH_LIMIT, threads=1
             )
-        return _ranked(found.keys, found.distances)
+        return _sort_by_distance(matches.keys, matches.distances)
 
     def search_among(self, vector: Sequence[float], numbers: Sequence[int], limit: int) -> list[int]:
-        """The nearest of some, by looking at each of them."""
+        """The nearest of some vectors, by comparing with each of them."""
         keys = np.array(numbers, dtype=np.uint64)
         with self._lock:
-            keys = keys[self._index.contains(keys)] if len(keys) and len(self._index) else keys[:0]
+            if not len(keys) or not len(self._index):
+                return []
+            keys = keys[self._index.contains(keys)]
             if not len(keys):
                 return []
             rows = self._index.get(keys, dtype="f32")
-        wanted = np.array(vector, np.float32)
-        lengths = np.linalg.norm(rows, axis=1) * (np.linalg.norm(wanted) or 1.0)
-        distances = 1 - rows @ wanted / np.where(lengths > 0, lengths, 1.0)
-        return _ranked(keys, distances)[:limit]
+        query = np.array(vector, np.float32)
+        lengths = np.linalg.norm(rows, axis=1) * (np.linalg.norm(query) or 1.0)
+        distances = 1 - rows @ query / np.where(lengths > 0, lengths, 1.0)
+        return _sort_by_distance(keys, distances)[:limit]
 
     def save(self, path: Path) -> None:
-        """Whole or not at all."""
-        beside = path.with_suffix(".new")
+        """Replaces the file as a whole or not at all."""
+        new_path = path.with_suffix(".new")
         with self._lock:
-            self._index.save(str(beside))
-        with beside.open("rb") as written:
+            self._index.save(str(new_path))
+        with new_path.open("rb") as written:
             os.fsync(written.fileno())
-        beside.replace(path)
+        new_path.replace(path)
 
 
-def load(dimensions: int, saved: Path) -> VectorIndex:
-    """What was saved; empty when that is nothing, or cannot be read."""
-    index = _empty(dimensions)
+def load_index(dimensions: int, saved: Path) -> VectorIndex:
+    """The saved index; an empty one when there is none, or when it cannot be read."""
+    index = _create_empty(dimensions)
     if saved.exists():
         try:
             index.load(str(saved))
         except RuntimeError as error:
             log.warning("The saved vectors %s cannot be read and are made again: %s", saved.name, error)
-            index = _empty(dimensions)
+            index = _create_empty(dimensions)
         if index.ndim != dimensions:
-            index = _empty(dimensions)
+            index = _create_empty(dimensions)
     return VectorIndex(index)
 
 
-def _empty(dimensions: int) -> Index:
+def _create_empty(dimensions: int) -> Index:
     return Index(
         ndim=dimensions, metric="cos", dtype="f16", connectivity=16, expansion_add=96, expansion_search=96
     )
 
 
-def as_bytes(vector: Sequence[float]) -> bytes:
+def encode_vector(vector: Sequence[float]) -> bytes:
     return np.array(vector, np.float16).tobytes()
 
 
-def from_bytes(rows: Sequence[bytes]) -> Floats:
+def decode_vectors(rows: Sequence[bytes]) -> Floats:
     return np.frombuffer(b"".join(rows), np.float16).reshape(len(rows), -1)
 
 
-def _ranked(keys: npt.NDArray[np.uint64], distances: npt.NDArray[np.float32]) -> list[int]:
+def _sort_by_distance(keys: npt.NDArray[np.uint64], distances: npt.NDArray[np.float32]) -> list[int]:
     order = np.lexsort((keys, distances))
     return [int(key) for key in keys[order]]

@@ -1,13 +1,13 @@
-"""The graphs of vectors of all embedding models, kept in step with the database."""
+"""The vector indexes of all embedding models, kept in step with the database."""
 
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ai_platform_engineering.knowledge_bases.stores.embedded import reads
+from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_reads
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import VectorIndex
@@ -16,93 +16,110 @@ log = logging.getLogger(__name__)
 
 # A crash costs at most the time to add this many again.
 SAVE_AFTER = 2_000
-_ROWS = 5_000
+_ROWS = 5_000  # read at once
 
 
 class VectorIndexes:
-    """Made when the first vector is written or looked for. What is in no row any more is dropped where rows are looked up."""
+    """Vector indexes by model, each loaded when it is first needed. A vector without a row is ignored where
+    rows are looked up."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
-        self._folder, self._writes = folder, writes
-        self._graphs: dict[int, VectorIndex] = {}
-        self._seen: dict[int, int] = {}  # by model: up to which number of a vector it is complete
-        self._unsaved: dict[int, int] = {}
-        self._opening = threading.Lock()
+        self._folder = folder
+        self._writes = writes
+        self._indexes: dict[int, VectorIndex] = {}
+        self._complete_up_to: dict[int, int] = {}  # by model: the number of a vector
+        self._unsaved: dict[int, int] = {}  # by model: changes since it was saved
+        self._lock = threading.Lock()
 
-    def graph(self, db: sqlite3.Connection, model: int, dimensions: int) -> "VectorIndex":
-        """With every vector that `db` sees."""
-        with self._opening:
-            found = self._graphs.get(model)
-            if found is None:
-                found = self._graphs[model] = self._opened(db, model, dimensions)
+    def get_index(self, db: sqlite3.Connection, model: int, dimensions: int) -> "VectorIndex":
+        """The index of a model, with every vector that `db` sees."""
+        with self._lock:
+            index = self._indexes.get(model)
+            if index is None:
+                index = self._load(db, model, dimensions)
+                self._indexes[model] = index
             if not self._writes:  # another process does: this one follows
-                self._catch_up(db, model, found)
-            return found
+                self._add_new_rows(db, model, index)
+            return index
 
     def add(
         self, db: sqlite3.Connection, model: int, dimensions: int, rows: Sequence[tuple[int, bytes]]
     ) -> None:
-        """Vectors that were just written to `db`."""
-        graph = self.graph(db, model, dimensions)
-        _add(graph, [row for row in rows if row[0] > self._seen[model]])
-        self._seen[model] = max([self._seen[model], *(number for number, _ in rows)])
-        self._changed(model, len(rows))
+        """Adds vectors that were just written to `db`."""
+        index = self.get_index(db, model, dimensions)
+        complete_up_to = self._complete_up_to[model]
+        _add_rows(index, [row for row in rows if row[0] > complete_up_to])
+        self._complete_up_to[model] = max([complete_up_to, *(number for number, _ in rows)])
+        self._count_changes(model, len(rows))
 
     def remove(self, numbers: Sequence[int]) -> None:
-        for model, graph in list(self._graphs.items()):  # a reader may open another
-            graph.remove(numbers)
-            self._changed(model, len(numbers))
+        for model, index in list(self._indexes.items()):  # a reader may load another meanwhile
+            index.remove(numbers)
+            self._count_changes(model, len(numbers))
 
-    def forget(self) -> None:
-        """They are read again when they are needed."""
-        self._graphs.clear()
+    def clear(self) -> None:
+        """Forgets all indexes; each is loaded again when it is needed."""
+        self._indexes.clear()
         self._unsaved.clear()
 
     def save(self, *, all_of_them: bool = False) -> None:
+        """Saves the indexes with enough changes, or all that have any."""
+        least = SAVE_AFTER
+        if all_of_them:
+            least = 1
         for model, count in list(self._unsaved.items()):
-            if count >= (1 if all_of_them else SAVE_AFTER):
-                self._graphs[model].save(self._path(model))
+            if count >= least:
+                self._indexes[model].save(self._path(model))
                 self._unsaved[model] = 0
 
-    def _opened(self, db: sqlite3.Connection, model: int, dimensions: int) -> "VectorIndex":
-        from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import load
+    def _load(self, db: sqlite3.Connection, model: int, dimensions: int) -> "VectorIndex":
+        from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import load_index
 
-        graph = load(dimensions, self._path(model))
-        known = set(graph.numbers().tolist())
+        index = load_index(dimensions, self._path(model))
+        indexed = set(index.numbers().tolist())
         if self._writes:
-            rows = {row[0] for row in db.execute("SELECT number FROM vectors WHERE model = ?", (model,))}
-            self._mend(db, model, graph, known - rows, sorted(rows - known))
-        self._seen[model] = reads.last_vector(db) if self._writes else max(known, default=0)
-        return graph
+            stored = {row[0] for row in db.execute("SELECT number FROM vectors WHERE model = ?", (model,))}
+            self._repair(db, model, index, deleted=indexed - stored, missing=sorted(stored - indexed))
+            self._complete_up_to[model] = sqlite_reads.find_last_vector_number(db)
+        else:
+            self._complete_up_to[model] = max(indexed, default=0)
+        return index
 
-    def _mend(
-        self, db: sqlite3.Connection, model: int, graph: "VectorIndex", gone: set[int], missing: Sequence[int]
+    def _repair(
+        self,
+        db: sqlite3.Connection,
+        model: int,
+        index: "VectorIndex",
+        *,
+        deleted: set[int],
+        missing: Sequence[int],
     ) -> None:
-        if (gone or missing) and self._path(model).exists():
+        """Removes vectors without a row, and adds those that were not saved before a crash."""
+        if (deleted or missing) and self._path(model).exists():
             log.info(
                 "vectors of model %d: %d to add and %d to remove since they were saved",
                 model,
                 len(missing),
-                len(gone),
+                len(deleted),
             )
-        graph.remove(gone)
+        index.remove(deleted)
         for start in range(0, len(missing), _ROWS):
-            part = missing[start : start + _ROWS]
-            wanted = set(part)
-            _add(
-                graph,
-                [row for row in reads.vectors_between(db, model, part[0], part[-1]) if row[0] in wanted],
-            )
-        self._unsaved[model] = len(gone) + len(missing)
+            batch = missing[start : start + _ROWS]
+            numbers = set(batch)
+            rows = sqlite_reads.select_vectors_between(db, model, batch[0], batch[-1])
+            _add_rows(index, [row for row in rows if row[0] in numbers])
+        self._unsaved[model] = len(deleted) + len(missing)
 
-    def _catch_up(self, db: sqlite3.Connection, model: int, graph: "VectorIndex") -> None:
-        last = reads.last_vector(db)
-        while self._seen[model] < last:
-            end = min(last, self._seen[model] + _ROWS)
-            _add(graph, reads.vectors_between(db, model, self._seen[model] + 1, end))
-            self._seen[model] = end
+    def _add_new_rows(self, db: sqlite3.Connection, model: int, index: "VectorIndex") -> None:
+        """Adds what another process has written."""
+        last = sqlite_reads.find_last_vector_number(db)
+        while self._complete_up_to[model] < last:
+            first = self._complete_up_to[model] + 1
+            end = min(last, self._complete_up_to[model] + _ROWS)
+            _add_rows(index, sqlite_reads.select_vectors_between(db, model, first, end))
+            self._complete_up_to[model] = end
 
-    def _changed(self, model: int, count: int) -> None:
+    def _count_changes(self, model: int, count: int) -> None:
         self._unsaved[model] = self._unsaved.get(model, 0) + count
         self.save()
 
@@ -110,8 +127,9 @@ class VectorIndexes:
         return self._folder / f"vectors-{model}.usearch"
 
 
-def _add(graph: "VectorIndex", rows: Iterable[tuple[int, bytes]]) -> None:
-    from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import from_bytes
+def _add_rows(index: "VectorIndex", rows: Sequence[tuple[int, bytes]]) -> None:
+    from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import decode_vectors
 
-    if found := list(rows):
-        graph.add([number for number, _ in found], from_bytes([vector for _, vector in found]))
+    if rows:
+        numbers, vectors = zip(*rows, strict=True)
+        index.add(numbers, decode_vectors(vectors))

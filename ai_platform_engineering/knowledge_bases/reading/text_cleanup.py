@@ -1,4 +1,4 @@
-"""Bytes to text, and text without what nobody can read."""
+"""Decodes bytes to text, and normalises text: no control characters, plain line ends, tidy blank lines."""
 
 import codecs
 import re
@@ -17,9 +17,9 @@ _BOMS = (
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s{0,4}=\s{0,4}["']?([A-Za-z0-9._-]{1,40})""", re.IGNORECASE)
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 # C0 and C1 but tab and newline, marks that turn the direction of text, the byte order mark, noncharacters
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
-_COLOURS = re.compile("\x1b\\[[0-9;]{0,20}[A-Za-z]")
-_UNTIDY = re.compile(r"[ \t]\n|\n\n\n")
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
+_ANSI_COLOURS = re.compile("\x1b\\[[0-9;]{0,20}[A-Za-z]")
+_NEEDS_TIDYING = re.compile(r"[ \t]\n|\n\n\n")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _LONGEST_LINE = 300
 _CONTROLS = bytes(
@@ -27,21 +27,22 @@ _CONTROLS = bytes(
 )  # backspace and escape stand in logs and manual pages
 
 
-def decoded(content: bytes, media_type: str) -> str:
-    """The text: by its byte order mark, by what is declared, as UTF-8, else as Latin text. Raises Unreadable for what is no text."""
+def decode_text(content: bytes, media_type: str) -> str:
+    """Decodes by byte order mark, declared charset, as UTF-8, or else as Latin text. Raises
+    UnreadableDocument for what is no text."""
     for mark, encoding in _BOMS:
         if content.startswith(mark):
-            return clean(
-                content.removeprefix(mark if encoding == "utf-8" else b"").decode(encoding, "replace")
-            )
+            if encoding == "utf-8":  # the other decoders remove the mark themselves
+                content = content.removeprefix(mark)
+            return normalise_text(content.decode(encoding, "replace"))
     if _is_binary(content):
         raise UnreadableDocument("The document is not text.")
-    for encoding in (*_declared(content, media_type), "utf-8", "cp1252"):
+    for encoding in (*_find_declared_encodings(content, media_type), "utf-8", "cp1252"):
         try:
-            return clean(content.decode(encoding))
+            return normalise_text(content.decode(encoding))
         except (UnicodeDecodeError, LookupError):
             continue
-    return clean(content.decode("latin-1"))
+    return normalise_text(content.decode("latin-1"))
 
 
 def _is_binary(content: bytes) -> bool:
@@ -50,7 +51,7 @@ def _is_binary(content: bytes) -> bool:
     return b"\0" in sample or controls > 4 + len(sample) // 50
 
 
-def _declared(content: bytes, media_type: str) -> list[str]:
+def _find_declared_encodings(content: bytes, media_type: str) -> list[str]:
     """Encodings of text that the source or the document itself names."""
     names = _DECLARED.findall(media_type.encode("ascii", "replace"))
     if content[:1024].lstrip().startswith(b"<"):
@@ -72,25 +73,26 @@ def _decodes_text(name: str) -> bool:
         return False
 
 
-def clean(text: str) -> str:
-    """Composed characters, plain line ends, nothing unseen, no spaces at line ends, no runs of blank lines."""
+def normalise_text(text: str) -> str:
+    """Composed characters, plain line ends, nothing unseen, no spaces at line ends, no runs of blank
+    lines."""
     text = _BREAKS.sub("\n", clean_text(text.replace("\x00", "")))
     if "\x1b" in text:
-        text = _COLOURS.sub("", text)
-    if _UNSEEN.search(text):
-        text = _UNSEEN.sub("", text)
+        text = _ANSI_COLOURS.sub("", text)
+    if _INVISIBLE.search(text):
+        text = _INVISIBLE.sub("", text)
     if not unicodedata.is_normalized("NFC", text):
         text = unicodedata.normalize("NFC", text)
-    if _UNTIDY.search(text):
+    if _NEEDS_TIDYING.search(text):
         text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
         text = _BLANK_LINES.sub("\n\n", text)
     return text
 
 
-def one_line(text: str) -> str:
+def to_single_line(text: str) -> str:
     """For headings and titles."""
-    return " ".join(clean(text[: _LONGEST_LINE * 4]).split())[:_LONGEST_LINE]
+    return " ".join(normalise_text(text[: _LONGEST_LINE * 4]).split())[:_LONGEST_LINE]
 
 
-def paragraphs(text: str) -> list[str]:
+def split_paragraphs(text: str) -> list[str]:
     return [stripped for part in text.split("\n\n") if (stripped := part.strip("\n").rstrip())]

@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded knowledge base: its tables, who may write, and the connections."""
+"""The SQLite file of the embedded store: its tables, the lock of its writer, and its connections."""
 
 import fcntl
 import os
@@ -11,44 +11,52 @@ from pathlib import Path
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.runtime.log.sqlite_schema import Migration, migrate
 
-# Times are microseconds since 1970. The numbers of documents, chunks and vectors are never used twice, so that an index beside this
-# file that is older or newer never takes one thing for another. A chunk's text is empty (NULL) where it is what the document has
-# from `start` to `stop`.
+# Times are microseconds since 1970. The numbers of documents, chunks and vectors are never used twice, so
+# that an index beside this file that is older or newer never takes one thing for another. A chunk's text is
+# empty (NULL) where it is what the document has from `start` to `stop`.
 _FIRST: Migration = (
     """CREATE TABLE datasources(
-        name TEXT PRIMARY KEY, location TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL, options TEXT NOT NULL,
+        name TEXT PRIMARY KEY, location TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL,
+        options TEXT NOT NULL,
         refreshed INTEGER) WITHOUT ROWID""",
     """CREATE TABLE jobs(
-        number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, datasource TEXT NOT NULL, state TEXT NOT NULL,
-        total INTEGER, done INTEGER NOT NULL, skipped INTEGER NOT NULL, removed INTEGER NOT NULL, failed TEXT NOT NULL,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, datasource TEXT NOT NULL,
+        state TEXT NOT NULL,
+        total INTEGER, done INTEGER NOT NULL, skipped INTEGER NOT NULL, removed INTEGER NOT NULL,
+        failed TEXT NOT NULL,
         problem TEXT NOT NULL, created INTEGER, ended INTEGER)""",
     """CREATE TABLE documents(
-        number INTEGER PRIMARY KEY AUTOINCREMENT, document_id TEXT NOT NULL UNIQUE, datasource TEXT NOT NULL, address TEXT NOT NULL,
-        title TEXT NOT NULL, kind TEXT NOT NULL, digest TEXT NOT NULL, mark TEXT NOT NULL, link TEXT, changed INTEGER,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, document_id TEXT NOT NULL UNIQUE,
+        datasource TEXT NOT NULL, address TEXT NOT NULL,
+        title TEXT NOT NULL, kind TEXT NOT NULL, digest TEXT NOT NULL, mark TEXT NOT NULL, link TEXT,
+        changed INTEGER,
         generation INTEGER NOT NULL, text TEXT NOT NULL)""",
     "CREATE INDEX documents_of_datasource ON documents(datasource, address)",
     "CREATE INDEX documents_of_generation ON documents(generation)",
     """CREATE TABLE chunks(
-        number INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, ordinal INTEGER NOT NULL, headings TEXT NOT NULL,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+        headings TEXT NOT NULL,
         start INTEGER NOT NULL, stop INTEGER NOT NULL, text TEXT)""",
     "CREATE UNIQUE INDEX chunks_of_document ON chunks(document, ordinal)",
     "CREATE TABLE models(model INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, dimensions INTEGER NOT NULL)",
     """CREATE TABLE vectors(
-        number INTEGER PRIMARY KEY AUTOINCREMENT, model INTEGER NOT NULL, chunk INTEGER NOT NULL, vector BLOB NOT NULL)""",
+        number INTEGER PRIMARY KEY AUTOINCREMENT, model INTEGER NOT NULL, chunk INTEGER NOT NULL,
+        vector BLOB NOT NULL)""",
     "CREATE UNIQUE INDEX vectors_of_chunk ON vectors(chunk, model)",
     # Documents that are gone from here and may still be in the lexical index.
     "CREATE TABLE gone(document INTEGER PRIMARY KEY)",
-    # `writing`: the generation of what is put now. `indexed`: up to where the lexical index is known to have everything.
+    # `writing`: the generation of what is put now. `indexed`: up to where the lexical index is known to have
+    # everything.
     "CREATE TABLE state(writing INTEGER NOT NULL, indexed INTEGER NOT NULL)",
     "INSERT INTO state VALUES (1, 0)",
 )
-STEPS = (_FIRST,)
+MIGRATIONS = (_FIRST,)
 
-_BUSY = 30.0  # seconds
+_BUSY_TIMEOUT = 30.0  # seconds
 
 
-def locked(folder: Path) -> int | None:
-    """The lock of the one process that writes, held until it ends; None when another one has it."""
+def acquire_lock(folder: Path) -> int | None:
+    """The lock of the one process that writes, held until its end; None when another process has it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -64,36 +72,38 @@ def locked(folder: Path) -> int | None:
     return lock
 
 
-def writing(path: Path) -> sqlite3.Connection:
-    """The connection that writes, with the tables of today; a transaction is open from its first write to the next commit."""
+def open_writer(path: Path) -> sqlite3.Connection:
+    """The connection that writes, with the newest tables; a transaction is open from its first write to the
+    next commit."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        db = _connection(path)
+        db = _connect(path)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
-        migrate(db, STEPS)
+        migrate(db, MIGRATIONS)
     except (OSError, sqlite3.Error) as error:
         raise ConfigurationError(
-            f"The knowledge base {path} cannot be opened: {error}. Move the file away, and add the sources again."
+            f"The knowledge base {path} cannot be opened: {error}. Move the file away, and add the sources "
+            "again."
         ) from None
     return db
 
 
 class ReaderPool:
-    """Connections that only read; each belongs to one thread at a time."""
+    """Connections that only read; each is used by one thread at a time."""
 
     def __init__(self, path: Path, count: int) -> None:
         self._free: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
         self._all: list[sqlite3.Connection] = []
         for _ in range(count):
-            db = _connection(path)
+            db = _connect(path)
             db.execute("PRAGMA query_only = ON")
             self._all.append(db)
             self._free.put(db)
 
     @contextmanager
-    def one(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees one moment."""
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        """A connection with a transaction: all its queries see the same state."""
         db = self._free.get()
         try:
             db.execute("BEGIN")
@@ -103,12 +113,12 @@ class ReaderPool:
             self._free.put(db)
 
     def close(self) -> None:
-        """After the last use."""
+        """Closes all connections, after their last use."""
         for db in self._all:
             db.close()
 
 
-def _connection(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
     db.row_factory = sqlite3.Row
     return db

@@ -5,13 +5,14 @@ from typing import Any
 
 import yaml
 
-from ai_platform_engineering.knowledge_bases.reading.limits import DEEPEST
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_DEPTH
 
 _Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every value is text: no tags, no merged keys
 
 
 def load_yaml(text: str) -> Any:
-    """The first document of the text, or None. Values are text; aliases make parts of it the same object many times over."""
+    """The first document of the text, or None. Values are text; aliases make parts of it the same object many
+    times over."""
     if _too_deep(text):
         return None
     try:
@@ -34,7 +35,7 @@ def _too_deep(text: str) -> bool:
         for event in yaml.parse(text, _Loader):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
+            if depth > MAX_DEPTH:
                 return True
     except (yaml.YAMLError, ValueError):
         return True

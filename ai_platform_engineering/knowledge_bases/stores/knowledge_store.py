@@ -1,4 +1,5 @@
-"""Where documents, their chunks, vectors and datasources are kept and found: the interface that every storage implements."""
+"""The interface of a store: documents, chunks, vectors, datasources and ingest jobs, and the search for
+them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ Vector = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Datasource:
-    """Where documents come from. `location` is a path, a URL or a git repository; `options` are those of its source."""
+    """A configured origin of documents. `location`: a path, a URL or a git repository; `options`: those of
+    its source."""
 
     name: str
     location: str
@@ -29,17 +31,19 @@ class Datasource:
 
 @dataclass(frozen=True, slots=True)
 class DocumentVersion:
-    """What is known of a document without its text: enough to see that it has not changed."""
+    """A stored document without its text: enough to see whether its source has another version."""
 
     document_id: str
     address: str
     digest: str
-    mark: str = ""  # of the source: a digest, an ETag, a time; the document is not read again while it stays
+    mark: str = (
+        ""  # the source's change mark: a digest, an ETag, a time; while it stays, the document is not read
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
-    """A chunk that waits for its vector, with the text to embed: title and headings, then the chunk."""
+    """A chunk without a vector, with the text to embed: title and headings, then the chunk."""
 
     document_id: str
     ordinal: int
@@ -48,7 +52,7 @@ class ChunkRef:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk that was found. Scores compare only within one search."""
+    """A chunk that a search found. Scores compare only within one search."""
 
     document_id: str
     ordinal: int
@@ -57,7 +61,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class IngestJob:
-    """An ingest. It goes on where it was when its process dies."""
+    """An ingest job. When its process dies, the next one goes on with it."""
 
     job_id: str
     datasource: str
@@ -72,76 +76,79 @@ class IngestJob:
     ended: datetime | None = None
 
 
-def embedded_text(title: str, headings: Sequence[str], text: str) -> str:
-    """What is embedded for a chunk: its text alone does not say what it is about."""
-    above = " > ".join(one for one in dict.fromkeys((title, *headings)) if one)
-    if above:
-        return f"{above}\n{text}"
+def build_embedding_text(title: str, headings: Sequence[str], text: str) -> str:
+    """The text to embed for a chunk, with title and headings: its text alone does not say what it is
+    about."""
+    heading_path = " > ".join(filter(None, dict.fromkeys((title, *headings))))
+    if heading_path:
+        return f"{heading_path}\n{text}"
     return text
 
 
 class KnowledgeStore(Protocol):
-    """Everything that is written is found after `commit`; search works while more is written."""
+    """Stores and finds documents. What is written is found after `commit`; search works while more is
+    written."""
 
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
     @property
-    def writes(self) -> bool:
-        """Whether this process may write, known once it is open: an embedded one belongs to one process at a time."""
+    def is_writable(self) -> bool:
+        """Whether this process may write, known once it is open: an embedded store belongs to one process at
+        a time."""
         ...
 
     # --- datasources and jobs
 
     async def put_datasource(self, datasource: Datasource) -> None: ...
 
-    async def datasources(self) -> list[Datasource]:
-        """With their counts, by name."""
+    async def list_datasources(self) -> list[Datasource]:
+        """All datasources by name, with their counts."""
         ...
 
     async def is_empty(self) -> bool:
-        """Whether there is no document at all; asked at every question, so nothing is counted."""
+        """Whether there is no document at all; called for every question, so nothing is counted."""
         ...
 
     async def remove_datasource(self, name: str) -> bool:
-        """With all that came from it."""
+        """Deletes a datasource and its documents; False when there was nothing."""
         ...
 
     async def put_job(self, job: IngestJob) -> None: ...
 
-    async def jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
-        """Newest first."""
+    async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
+        """Jobs, newest first."""
         ...
 
     # --- documents
 
-    async def marks(self, datasource: str) -> dict[str, DocumentVersion]:
-        """By address."""
+    async def list_versions(self, datasource: str) -> dict[str, DocumentVersion]:
+        """The stored documents of a datasource, by address."""
         ...
 
     async def put_document(self, document: Document, mark: str = "") -> None:
-        """A new document, or one that takes the place of what had its id; its vectors go when its chunks change."""
+        """Adds a document, or replaces the one with its id; chunks that stay the same keep their vectors."""
         ...
 
-    async def touch(self, document_id: str, mark: str) -> None:
-        """It has not changed; only the source's mark has."""
+    async def update_mark(self, document_id: str, mark: str) -> None:
+        """Replaces the source's change mark of a document that has not changed."""
         ...
 
-    async def delete(self, document_ids: Collection[str]) -> None: ...
+    async def delete_documents(self, document_ids: Collection[str]) -> None: ...
 
     async def commit(self) -> None: ...
 
-    async def document(self, document_id: str) -> Document | None: ...
+    async def find_document(self, document_id: str) -> Document | None: ...
 
-    async def documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
-        """By address, without their chunks and texts."""
+    async def list_documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
+        """Documents by address, without their chunks and texts."""
         ...
 
     # --- vectors and search
 
     async def list_chunks_without_vector(self, model: str, limit: int) -> list[ChunkRef]:
-        """Chunks that have no vector of this model, in the order in which they came."""
+        """Chunks that have no vector of this model, in the order in which they were stored."""
         ...
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None: ...

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, Section
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
 from ai_platform_engineering.knowledge_bases.reading.languages import begins_definition
-from ai_platform_engineering.knowledge_bases.reading.text import one_line
+from ai_platform_engineering.knowledge_bases.reading.text_cleanup import to_single_line
 
 _LONG_CLASS = 60  # lines; a longer one is cut at its methods
 _COMMENT = re.compile(r"\s*(?:#(?!!)|//|/\*|\*|--|;|%|@|<!--)")  # @: annotations belong to what follows
@@ -23,16 +23,18 @@ _LONG_LINE = 2_000
 SectionStart = tuple[int, tuple[str, ...]]  # the line where a part begins, and its headings
 
 
-def parsed(found: DetectedDocument) -> ParsedDocument:
-    text = _spread(found.text, found.language)
+def parse(detected: DetectedDocument) -> ParsedDocument:
+    text = _indent_json(detected.text, detected.language)
     lines = text.split("\n")
     return ParsedDocument(
-        found.name, tuple(_sections(lines, _starts(text, lines, found.language))), found.language or "text"
+        detected.name,
+        tuple(_split_sections(lines, _find_starts(text, lines, detected.language))),
+        detected.language or "text",
     )
 
 
-def _spread(text: str, language: str) -> str:
-    """JSON on one line, on lines."""
+def _indent_json(text: str, language: str) -> str:
+    """JSON that is on one line, indented."""
     if language != "JSON" or len(text) < _LONG_LINE or "\n" in text.strip():
         return text
     try:
@@ -41,10 +43,10 @@ def _spread(text: str, language: str) -> str:
         return text
 
 
-def _starts(text: str, lines: list[str], language: str) -> list[SectionStart]:
+def _find_starts(text: str, lines: list[str], language: str) -> list[SectionStart]:
     if language == "Python":
         try:
-            return list(_python_starts(text, lines))
+            return list(_find_python_starts(text, lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             pass  # another version of the language, or half a file
     starts: list[SectionStart] = [
@@ -53,11 +55,11 @@ def _starts(text: str, lines: list[str], language: str) -> list[SectionStart]:
         if line[:1].strip() and begins_definition(line, language)
     ]
     if language == "YAML":
-        return _manifests(lines, starts)
+        return _name_manifests(lines, starts)
     return starts
 
 
-def _python_starts(text: str, lines: list[str]) -> Iterator[SectionStart]:
+def _find_python_starts(text: str, lines: list[str]) -> Iterator[SectionStart]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a document's own warnings are no concern of ours
         module = ast.parse(text)
@@ -67,13 +69,13 @@ def _python_starts(text: str, lines: list[str]) -> Iterator[SectionStart]:
             name = _signature(lines[node.lineno - 1])
             yield _first_line(node), (name,)
             if isinstance(node, ast.ClassDef) and (node.end_lineno or 0) - node.lineno > _LONG_CLASS:
-                yield from _methods(node, name, lines)
+                yield from _find_methods(node, name, lines)
         elif previous:
             yield node.lineno - 1, ()  # module level again
         previous = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 
-def _methods(node: ast.ClassDef, name: str, lines: list[str]) -> Iterator[SectionStart]:
+def _find_methods(node: ast.ClassDef, name: str, lines: list[str]) -> Iterator[SectionStart]:
     for inner in node.body:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield _first_line(inner), (name, _signature(lines[inner.lineno - 1]))
@@ -84,24 +86,30 @@ def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> 
 
 
 def _signature(line: str) -> str:
-    return one_line(line[:200]).rstrip(" {(:[=")[:120]
+    return to_single_line(line[:200]).rstrip(" {(:[=")[:120]
 
 
-def _manifests(lines: list[str], starts: list[SectionStart]) -> list[SectionStart]:
-    """Documents of a YAML file by what they are, for files of Kubernetes manifests."""
+def _name_manifests(lines: list[str], starts: list[SectionStart]) -> list[SectionStart]:
+    """The documents of a YAML file, each with kind and name as heading if it is a Kubernetes manifest."""
     borders = [0, *(number for number, _ in starts if number), len(lines)]
-    named: list[SectionStart] = []
+    manifests: list[SectionStart] = []
     for begin, end in itertools.pairwise(borders):
         text = "\n".join(lines[begin:end])
-        kind, name = _MANIFEST.search(text), _MANIFEST_NAME.search(text)
-        named.append((begin, (f"{kind[1]} {name[1] if name else ''}".strip(),) if kind else ()))
-    return named
+        kind = _MANIFEST.search(text)
+        name = _MANIFEST_NAME.search(text)
+        if kind is None:
+            manifests.append((begin, ()))
+        elif name is None:
+            manifests.append((begin, (kind[1],)))
+        else:
+            manifests.append((begin, (f"{kind[1]} {name[1]}",)))
+    return manifests
 
 
-def _sections(lines: list[str], starts: list[SectionStart]) -> Iterator[Section]:
+def _split_sections(lines: list[str], starts: list[SectionStart]) -> Iterator[Section]:
     borders: list[SectionStart] = [(0, ())]
     for number, headings in starts:
-        begin = _with_comment(lines, number, borders[-1][0])
+        begin = _include_comment(lines, number, borders[-1][0])
         if begin == borders[-1][0]:
             borders[-1] = (begin, headings)
         else:
@@ -109,10 +117,12 @@ def _sections(lines: list[str], starts: list[SectionStart]) -> Iterator[Section]
     borders.append((len(lines), ()))
     for (begin, headings), (end, _) in itertools.pairwise(borders):
         text = "\n".join(lines[begin:end])
-        yield Section(text + "\n" if end < len(lines) else text, headings, "code")
+        if end < len(lines):
+            text += "\n"
+        yield Section(text, headings, "code")
 
 
-def _with_comment(lines: list[str], number: int, lowest: int) -> int:
+def _include_comment(lines: list[str], number: int, lowest: int) -> int:
     while number > lowest and _COMMENT.match(lines[number - 1]):
         number -= 1
     return number

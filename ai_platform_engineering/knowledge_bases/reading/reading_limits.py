@@ -1,0 +1,15 @@
+"""How much of a document is read."""
+
+MAX_DOCUMENT_BYTES = 20_000_000  # bytes
+MAX_TEXT_CHARS = 2_000_000  # characters
+MAX_PAGES = 5_000  # of a PDF
+MAX_ROWS = 20_000  # of a table
+MAX_DEPTH = 100  # levels of nested elements or values
+
+MAX_IN_PROCESS_BYTES = (
+    64 * 1024
+)  # bytes: the worst input of this size keeps a parser busy for seconds, not for minutes
+MAX_IN_PROCESS_RST_BYTES = 12 * 1024  # the same for a slower parser
+CPU_SECONDS = 30  # for a document that is read apart
+WALL_SECONDS = 120  # the same on a machine that has other work
+MAX_MEMORY_BYTES = 1_000_000_000  # bytes of address space

@@ -1,0 +1,311 @@
+"""Queries on the SQLite tables of the embedded store."""
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ai_platform_engineering.core.errors import Refused
+from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
+    ChunkRef,
+    Datasource,
+    DocumentVersion,
+    IngestJob,
+    build_embedding_text,
+)
+from ai_platform_engineering.runtime.log.sqlite_database import moment
+
+Condition = tuple[str, list[str]]  # SQL on the documents `d`, and its values
+
+_FILTERS = {
+    "kind": "d.kind = ?",
+    "title": "instr(lower(d.title), lower(?)) > 0",
+    "path": "instr(d.address, ?) = 1",
+}
+_TEXT = "coalesce(c.text, substr(d.text, c.start + 1, c.stop - c.start))"
+_CHUNKS = "chunks c JOIN documents d ON d.number = c.document"
+_VECTORS = "vectors v JOIN chunks c ON c.number = v.chunk JOIN documents d ON d.number = c.document"
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalEntry:
+    """A chunk as the lexical index has it."""
+
+    chunk: int
+    document: int
+    datasource: str
+    title: str
+    headings: Sequence[str]
+    text: str
+
+
+def select_datasources(db: sqlite3.Connection) -> list[Datasource]:
+    """All datasources by name, with their counts."""
+    document_counts = _count_by_datasource(db, "count(*)", "documents d")
+    chunk_counts = _count_by_datasource(db, "count(*)", _CHUNKS)
+    embedded_counts = _count_by_datasource(db, "count(DISTINCT v.chunk)", _VECTORS)
+    datasources: list[Datasource] = []
+    for row in db.execute("SELECT * FROM datasources ORDER BY name"):
+        name = row["name"]
+        datasource = Datasource(
+            name=name,
+            location=row["location"],
+            kind=row["kind"],
+            title=row["title"],
+            options=json.loads(row["options"]),
+            documents=document_counts.get(name, 0),
+            chunks=chunk_counts.get(name, 0),
+            embedded=embedded_counts.get(name, 0),
+            refreshed=_read_time(row["refreshed"]),
+        )
+        datasources.append(datasource)
+    return datasources
+
+
+def _count_by_datasource(db: sqlite3.Connection, count: str, tables: str) -> dict[str, int]:
+    rows = db.execute(f"SELECT d.datasource, {count} FROM {tables} GROUP BY d.datasource")  # noqa: S608
+    return {row[0]: row[1] for row in rows}
+
+
+def select_jobs(db: sqlite3.Connection, *, unfinished: bool) -> list[IngestJob]:
+    """Jobs, newest first."""
+    where = ""
+    if unfinished:
+        where = "WHERE state IN ('waiting', 'running')"
+    rows = db.execute(f"SELECT * FROM jobs {where} ORDER BY number DESC")  # noqa: S608
+    return [_read_job(row) for row in rows]
+
+
+def _read_job(row: sqlite3.Row) -> IngestJob:
+    return IngestJob(
+        job_id=row["job_id"],
+        datasource=row["datasource"],
+        state=row["state"],
+        total=row["total"],
+        done=row["done"],
+        skipped=row["skipped"],
+        removed=row["removed"],
+        failed=tuple((address, reason) for address, reason in json.loads(row["failed"])),
+        problem=row["problem"],
+        created=_read_time(row["created"]),
+        ended=_read_time(row["ended"]),
+    )
+
+
+def select_versions(db: sqlite3.Connection, datasource: str) -> dict[str, DocumentVersion]:
+    """By address."""
+    rows = db.execute(
+        "SELECT document_id, address, digest, mark FROM documents WHERE datasource = ?", (datasource,)
+    )
+    return {row["address"]: DocumentVersion(*row) for row in rows}
+
+
+def select_document(db: sqlite3.Connection, document_id: str) -> Document | None:
+    row = db.execute("SELECT * FROM documents WHERE document_id = ?", (document_id,)).fetchone()
+    if row is None:
+        return None
+    text = row["text"]
+    chunks = db.execute("SELECT * FROM chunks WHERE document = ? ORDER BY ordinal", (row["number"],))
+    return _read_document(row, text, tuple(_read_chunk(chunk, text) for chunk in chunks))
+
+
+def select_documents(db: sqlite3.Connection, datasource: str, after: str, limit: int) -> list[Document]:
+    """Documents by address, without their texts and chunks."""
+    rows = db.execute(
+        "SELECT document_id, datasource, title, address, digest, link, kind, changed FROM documents "
+        "WHERE datasource = ? AND address > ? ORDER BY address LIMIT ?",
+        (datasource, after, limit),
+    )
+    return [_read_document(row, "", ()) for row in rows]
+
+
+def select_chunk_texts(db: sqlite3.Connection, where: str, *values: Any) -> Iterator[tuple[ChunkRef, int]]:
+    """Chunks with the text to embed, and their numbers. `where` is SQL of ours, never a user's."""
+    columns = f"c.number, c.ordinal, c.headings, d.document_id, d.title, {_TEXT} AS text"
+    query = f"SELECT {columns} FROM {_CHUNKS} WHERE {where}"  # noqa: S608
+    for row in db.execute(query, values):
+        text = build_embedding_text(row["title"], json.loads(row["headings"]), row["text"])
+        yield ChunkRef(row["document_id"], row["ordinal"], text), row["number"]
+
+
+def select_chunks_without_vector(
+    db: sqlite3.Connection, model: int, after: int, limit: int
+) -> tuple[list[ChunkRef], int]:
+    """Chunks with a higher number than `after`, and the `after` of the next call: no chunk up to it needs a
+    vector."""
+    where = (
+        "c.number > ? AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.chunk = c.number AND v.model = ?) "
+        "ORDER BY c.number LIMIT ?"
+    )
+    refs: list[ChunkRef] = []
+    numbers: list[int] = []
+    for ref, number in select_chunk_texts(db, where, after, model, limit):
+        refs.append(ref)
+        numbers.append(number)
+    if numbers:
+        return refs, numbers[0] - 1
+    last = db.execute("SELECT max(number) FROM chunks").fetchone()[0] or 0
+    return refs, max(after, last)
+
+
+def find_model(db: sqlite3.Connection, name: str) -> tuple[int, int] | None:
+    """The number of an embedding model, and the dimensions of its vectors."""
+    row = db.execute("SELECT model, dimensions FROM models WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return None
+    return row[0], row[1]
+
+
+def select_vectors_between(
+    db: sqlite3.Connection, model: int, first: int, last: int
+) -> list[tuple[int, bytes]]:
+    rows = db.execute(
+        "SELECT number, vector FROM vectors WHERE number BETWEEN ? AND ? AND model = ? ORDER BY number",
+        (first, last, model),
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def find_last_vector_number(db: sqlite3.Connection) -> int:
+    """The highest number that a vector has or had."""
+    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
+    if row is None:
+        return 0
+    return int(row[0])
+
+
+def build_condition(datasources: Collection[str], filters: Mapping[str, str]) -> Condition | None:
+    """SQL for the documents that a search is about; None is all of them."""
+    clauses: list[str] = []
+    values: list[str] = []
+    for name, value in filters.items():
+        if name not in _FILTERS:
+            raise Refused(
+                f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address "
+                "begins)."
+            )
+        clauses.append(_FILTERS[name])
+        values.append(value)
+    if datasources:
+        clauses.append("d.datasource IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(sorted(datasources)))
+    if not clauses:
+        return None
+    return " AND ".join(clauses), values
+
+
+def select_document_numbers(db: sqlite3.Connection, condition: Condition) -> list[int]:
+    where, values = condition
+    return _select_numbers(db, f"SELECT d.number FROM documents d WHERE {where}", *values)  # noqa: S608
+
+
+def count_chunks(db: sqlite3.Connection, condition: Condition, most: int) -> int:
+    """How many chunks a search is about, counted up to `most`."""
+    where, values = condition
+    query = f"SELECT count(*) FROM (SELECT 1 FROM {_CHUNKS} WHERE {where} LIMIT ?)"  # noqa: S608
+    return int(db.execute(query, (*values, most)).fetchone()[0])
+
+
+def count_all_chunks(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT count(*) FROM chunks").fetchone()[0])
+
+
+def select_chunks_of_vectors(
+    db: sqlite3.Connection, numbers: Sequence[int], condition: Condition | None = None
+) -> list[int]:
+    """The chunks in the order of the vectors, without those that were deleted or do not meet the
+    condition."""
+    where, values = condition or ("1", [])
+    rows = db.execute(
+        f"SELECT v.number, v.chunk FROM {_VECTORS} "  # noqa: S608
+        f"WHERE v.number IN (SELECT value FROM json_each(?)) AND {where}",
+        (json.dumps(list(numbers)), *values),
+    )
+    chunk_by_vector = {row[0]: row[1] for row in rows}
+    return [chunk_by_vector[number] for number in numbers if number in chunk_by_vector]
+
+
+def select_vector_numbers(db: sqlite3.Connection, model: int, condition: Condition) -> list[int]:
+    where, values = condition
+    query = f"SELECT v.number FROM {_VECTORS} WHERE v.model = ? AND {where}"  # noqa: S608
+    return _select_numbers(db, query, model, *values)
+
+
+def select_chunk_locations(db: sqlite3.Connection, chunks: Collection[int]) -> dict[int, tuple[str, int]]:
+    """The document id and ordinal of each chunk that still exists."""
+    rows = db.execute(
+        f"SELECT c.number, d.document_id, c.ordinal FROM {_CHUNKS} "  # noqa: S608
+        "WHERE c.number IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(chunks)),),
+    )
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def build_entries(number: int, chunk_numbers: Sequence[int], document: Document) -> Iterator[LexicalEntry]:
+    """The entries of a document's chunks; `number` is the document's."""
+    for chunk_number, chunk in zip(chunk_numbers, document.chunks, strict=True):
+        yield LexicalEntry(
+            chunk_number, number, document.datasource, document.title, chunk.headings, chunk.text
+        )
+
+
+def find_indexed_generation(db: sqlite3.Connection) -> int:
+    """Documents up to this generation are in the lexical index."""
+    return int(db.execute("SELECT indexed FROM state").fetchone()[0])
+
+
+def has_unindexed(db: sqlite3.Connection) -> bool:
+    """Whether the lexical index lacks a document, or has one that was deleted."""
+    row = db.execute(
+        "SELECT EXISTS (SELECT 1 FROM gone) "
+        "OR EXISTS (SELECT 1 FROM documents, state WHERE generation > indexed)"
+    ).fetchone()
+    return bool(row[0])
+
+
+def select_unindexed(db: sqlite3.Connection, generation: int) -> Iterator[tuple[int, list[LexicalEntry]]]:
+    """The numbers of the documents after a generation, each with its entries."""
+    rows = db.execute(
+        "SELECT number, document_id FROM documents WHERE generation > ? ORDER BY number", (generation,)
+    ).fetchall()
+    for number, document_id in rows:
+        query = "SELECT number FROM chunks WHERE document = ? ORDER BY ordinal"
+        chunk_numbers = _select_numbers(db, query, number)
+        document = select_document(db, document_id)
+        if document is not None:
+            yield number, list(build_entries(number, chunk_numbers, document))
+
+
+def _select_numbers(db: sqlite3.Connection, query: str, *values: Any) -> list[int]:
+    return [row[0] for row in db.execute(query, values)]
+
+
+def _read_document(row: sqlite3.Row, text: str, chunks: tuple[Chunk, ...]) -> Document:
+    return Document(
+        document_id=row["document_id"],
+        datasource=row["datasource"],
+        title=row["title"],
+        address=row["address"],
+        text=text,
+        digest=row["digest"],
+        link=row["link"],
+        kind=row["kind"],
+        changed=_read_time(row["changed"]),
+        chunks=chunks,
+    )
+
+
+def _read_chunk(row: sqlite3.Row, document_text: str) -> Chunk:
+    text = row["text"]
+    if text is None:
+        text = document_text[row["start"] : row["stop"]]
+    return Chunk(row["ordinal"], text, tuple(json.loads(row["headings"])), row["start"], row["stop"])
+
+
+def _read_time(microseconds: int | None) -> datetime | None:
+    if microseconds is None:
+        return None
+    return moment(microseconds)

@@ -1,0 +1,245 @@
+"""Writes to the SQLite tables of the embedded store."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from typing import TypeVar
+
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
+from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import select_chunk_texts
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
+    ChunkRef,
+    Datasource,
+    IngestJob,
+    build_embedding_text,
+)
+from ai_platform_engineering.runtime.log.sqlite_database import microseconds
+
+T = TypeVar("T")
+Numbers = list[int]
+
+
+def begin(db: sqlite3.Connection) -> None:
+    if not db.in_transaction:
+        db.execute("BEGIN IMMEDIATE")
+
+
+def run_in_savepoint(db: sqlite3.Connection, work: Callable[[], T]) -> T:
+    """Runs the work in the open transaction, or in a new one; an error of its own undoes the work alone."""
+    begin(db)
+    db.execute("SAVEPOINT work")
+    try:
+        result = work()
+    except sqlite3.OperationalError:
+        raise  # a full disk or the like: SQLite may have undone the whole transaction
+    except BaseException:
+        db.execute("ROLLBACK TO work")
+        db.execute("RELEASE work")
+        raise
+    db.execute("RELEASE work")
+    return result
+
+
+def put_datasource(db: sqlite3.Connection, datasource: Datasource) -> None:
+    db.execute(
+        "INSERT INTO datasources VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(name) DO UPDATE SET "
+        "location = excluded.location, kind = excluded.kind, title = excluded.title, options = "
+        "excluded.options, "
+        "refreshed = excluded.refreshed",
+        (
+            datasource.name,
+            datasource.location,
+            datasource.kind,
+            datasource.title,
+            json.dumps(dict(datasource.options)),
+            _write_time(datasource.refreshed),
+        ),
+    )
+
+
+def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
+    db.execute(
+        "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, "
+        "created, "
+        "ended) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job_id) DO UPDATE SET "
+        "datasource = excluded.datasource, state = excluded.state, total = excluded.total, done = "
+        "excluded.done, "
+        "skipped = excluded.skipped, removed = excluded.removed, failed = excluded.failed, "
+        "problem = excluded.problem, created = excluded.created, ended = excluded.ended",
+        (
+            job.job_id,
+            job.datasource,
+            job.state,
+            job.total,
+            job.done,
+            job.skipped,
+            job.removed,
+            json.dumps(list(job.failed)),
+            job.problem,
+            _write_time(job.created),
+            _write_time(job.ended),
+        ),
+    )
+
+
+def put_document(db: sqlite3.Connection, document: Document, mark: str) -> tuple[int, Numbers, Numbers]:
+    """Replaces a document; returns its number, the numbers of its chunks, and those of deleted vectors.
+
+    A chunk with the same text as before keeps its vectors."""
+    vectors_by_text = _select_vectors_by_text(db, document.document_id)
+    old_vectors = delete_documents(db, [document.document_id], keep_vectors=True)
+    number = _insert_document(db, document, mark)
+    chunk_numbers: Numbers = []
+    reused: set[int] = set()
+    for chunk in document.chunks:
+        chunk_number = _insert_chunk(db, number, document.text, chunk)
+        chunk_numbers.append(chunk_number)
+        embedding_text = build_embedding_text(document.title, chunk.headings, chunk.text)
+        for vector in vectors_by_text.pop(embedding_text, ()):
+            db.execute("UPDATE vectors SET chunk = ? WHERE number = ?", (chunk_number, vector))
+            reused.add(vector)
+    deleted = [vector for vector in old_vectors if vector not in reused]
+    db.executemany("DELETE FROM vectors WHERE number = ?", ((vector,) for vector in deleted))
+    return number, chunk_numbers, deleted
+
+
+def _insert_document(db: sqlite3.Connection, document: Document, mark: str) -> int:
+    row = db.execute(
+        "INSERT INTO documents(document_id, datasource, address, title, kind, digest, mark, link, changed, "
+        "generation, text) SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, writing, ? FROM state RETURNING number",
+        (
+            document.document_id,
+            document.datasource,
+            document.address,
+            document.title,
+            document.kind,
+            document.digest,
+            mark,
+            document.link,
+            _write_time(document.changed),
+            document.text,
+        ),
+    ).fetchone()
+    return int(row[0])
+
+
+def update_mark(db: sqlite3.Connection, document_id: str, mark: str) -> None:
+    db.execute("UPDATE documents SET mark = ? WHERE document_id = ?", (mark, document_id))
+
+
+def delete_documents(
+    db: sqlite3.Connection, document_ids: Collection[str], *, keep_vectors: bool = False
+) -> Numbers:
+    """Deletes documents; returns the numbers of their vectors, which `keep_vectors` leaves in place."""
+    vectors: Numbers = []
+    for document_id in document_ids:
+        row = db.execute("SELECT number FROM documents WHERE document_id = ?", (document_id,)).fetchone()
+        if row is None:
+            continue
+        number = row[0]
+        where = "chunk IN (SELECT number FROM chunks WHERE document = ?)"
+        for vector_row in db.execute(f"SELECT number FROM vectors WHERE {where}", (number,)):  # noqa: S608
+            vectors.append(vector_row[0])
+        if not keep_vectors:
+            db.execute(f"DELETE FROM vectors WHERE {where}", (number,))  # noqa: S608
+        db.execute("DELETE FROM chunks WHERE document = ?", (number,))
+        db.execute("DELETE FROM documents WHERE number = ?", (number,))
+        db.execute("INSERT INTO gone VALUES (?)", (number,))
+    return vectors
+
+
+def remove_datasource(db: sqlite3.Connection, name: str) -> tuple[bool, Numbers]:
+    """Deletes a datasource and its documents; returns whether there was anything, and the numbers of its
+    vectors."""
+    rows = db.execute("SELECT document_id FROM documents WHERE datasource = ?", (name,))
+    document_ids = [row[0] for row in rows]
+    vectors = delete_documents(db, document_ids)
+    existed = db.execute("DELETE FROM datasources WHERE name = ?", (name,)).rowcount > 0
+    return existed or bool(document_ids), vectors
+
+
+def _ensure_model(db: sqlite3.Connection, name: str, dimensions: int) -> int:
+    """The number of an embedding model, which is added if it is new; its vectors all have the same
+    dimensions."""
+    row = db.execute("SELECT model, dimensions FROM models WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        cursor = db.execute("INSERT INTO models(name, dimensions) VALUES (?, ?)", (name, dimensions))
+        return int(cursor.lastrowid or 0)
+    if row["dimensions"] != dimensions:
+        raise ConfigurationError(
+            f"The embedding model {name} gave vectors of {row['dimensions']} numbers before "
+            f"and of {dimensions} now. "
+            "Set EMBEDDINGS_MODEL to the model that is really served."
+        )
+    return int(row["model"])
+
+
+def put_vectors(
+    db: sqlite3.Connection, name: str, dimensions: int, vectors: Iterable[tuple[ChunkRef, bytes]]
+) -> tuple[int, list[tuple[int, bytes]], Numbers]:
+    """Stores vectors; returns the number of the model, new vectors by number, and the numbers of those they
+    replace.
+
+    A chunk that was deleted or changed meanwhile gets none."""
+    model = _ensure_model(db, name, dimensions)
+    new: list[tuple[int, bytes]] = []
+    old: Numbers = []
+    for ref, vector in vectors:
+        chunk = _find_chunk(db, ref)
+        if chunk is None:
+            continue
+        replaced = db.execute(
+            "DELETE FROM vectors WHERE chunk = ? AND model = ? RETURNING number", (chunk, model)
+        ).fetchall()
+        old += [row[0] for row in replaced]
+        number = db.execute(
+            "INSERT INTO vectors(model, chunk, vector) VALUES (?, ?, ?)", (model, chunk, vector)
+        ).lastrowid
+        new.append((int(number or 0), vector))
+    return model, new, old
+
+
+def mark_all_indexed(db: sqlite3.Connection) -> None:
+    """The lexical index has what was written so far; what comes now is of the next generation."""
+    db.execute("UPDATE state SET indexed = writing, writing = writing + 1")
+    db.execute("DELETE FROM gone")
+
+
+def _insert_chunk(db: sqlite3.Connection, document: int, text: str, chunk: Chunk) -> int:
+    """The text is stored only where it is not a slice of the document's text."""
+    own_text: str | None = chunk.text
+    if text[chunk.start : chunk.end] == chunk.text and "\0" not in text:  # SQL's substr ends at a NUL
+        own_text = None
+    values = (document, chunk.ordinal, json.dumps(list(chunk.headings)), chunk.start, chunk.end, own_text)
+    cursor = db.execute(
+        "INSERT INTO chunks(document, ordinal, headings, start, stop, text) VALUES (?, ?, ?, ?, ?, ?)", values
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def _select_vectors_by_text(db: sqlite3.Connection, document_id: str) -> dict[str, Numbers]:
+    """The numbers of a document's vectors by the text that was embedded."""
+    if db.execute("SELECT 1 FROM models LIMIT 1").fetchone() is None:
+        return {}
+    vectors: dict[str, Numbers] = {}
+    for ref, chunk in select_chunk_texts(db, "d.document_id = ?", document_id):
+        rows = db.execute("SELECT number FROM vectors WHERE chunk = ?", (chunk,)).fetchall()
+        vectors.setdefault(ref.text, [row[0] for row in rows])
+    return vectors
+
+
+def _find_chunk(db: sqlite3.Connection, ref: ChunkRef) -> int | None:
+    """The number of a chunk, if its text has not changed."""
+    where = "d.document_id = ? AND c.ordinal = ?"
+    for stored, number in select_chunk_texts(db, where, ref.document_id, ref.ordinal):
+        if stored.text == ref.text:
+            return number
+    return None
+
+
+def _write_time(time: datetime | None) -> int | None:
+    if time is None:
+        return None
+    return microseconds(time)

@@ -1,0 +1,168 @@
+"""The tables of the knowledge base in PostgreSQL, in a schema of their own."""
+
+from psycopg import AsyncConnection, Error
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import DictRow, dict_row
+from psycopg.sql import SQL, Identifier, Literal
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from ai_platform_engineering.core.errors import ConfigurationError
+
+Connection = AsyncConnection[DictRow]
+Pool = AsyncConnectionPool[Connection]
+
+SCHEMA = "caipe_kb"
+_MAX_CONNECTIONS = 6
+_CONNECT_SECONDS = 10.0
+_SETUP_LOCK = 0x_CA1_9E_06
+
+# `lexemes` has the number of chunks of each word, `totals` the number of all chunks; both without those that
+# are `uncounted`.
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS datasources(
+        name text PRIMARY KEY, location text NOT NULL, kind text NOT NULL, title text NOT NULL,
+        options jsonb NOT NULL,
+        refreshed timestamptz)""",
+    """CREATE TABLE IF NOT EXISTS jobs(
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, job_id text NOT NULL UNIQUE,
+        datasource text NOT NULL, state text NOT NULL,
+        total integer, done integer NOT NULL, skipped integer NOT NULL, removed integer NOT NULL,
+        failed jsonb NOT NULL,
+        problem text NOT NULL, created timestamptz, ended timestamptz)""",
+    """CREATE TABLE IF NOT EXISTS documents(
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, document_id text NOT NULL UNIQUE,
+        datasource text NOT NULL,
+        address text NOT NULL COLLATE "C", title text NOT NULL, kind text NOT NULL, digest text NOT NULL,
+        mark text NOT NULL, link text,
+        changed timestamptz, text text NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS documents_of_datasource ON documents(datasource, address)",
+    """CREATE TABLE IF NOT EXISTS chunks(
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        document bigint NOT NULL REFERENCES documents ON DELETE CASCADE,
+        ordinal integer NOT NULL, headings jsonb NOT NULL, start integer NOT NULL, stop integer NOT NULL,
+        text text NOT NULL,
+        words tsvector NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS chunks_of_document ON chunks(document, ordinal)",
+    "CREATE INDEX IF NOT EXISTS chunks_by_word ON chunks USING gin(words) WITH (fastupdate = off)",
+    "CREATE TABLE IF NOT EXISTS uncounted(chunk bigint PRIMARY KEY REFERENCES chunks ON DELETE CASCADE)",
+    """CREATE TABLE IF NOT EXISTS lexemes(word text COLLATE "C" PRIMARY KEY, chunks bigint NOT NULL)
+        WITH (fillfactor = 70)""",
+    "CREATE TABLE IF NOT EXISTS totals(one boolean PRIMARY KEY DEFAULT true CHECK (one), chunks bigint NOT "
+    "NULL)",
+    "INSERT INTO totals(chunks) VALUES (0) ON CONFLICT DO NOTHING",
+    """CREATE TABLE IF NOT EXISTS models(
+        model integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE,
+        dimensions integer NOT NULL)""",
+)
+
+
+async def open_pool(address: str) -> Pool:
+    """A pool of connections to a database that has the tables."""
+    try:
+        conninfo_to_dict(address)
+    except Error:
+        # Without the cause: its text quotes the address.
+        raise ConfigurationError("RAG_DATABASE_URL is not an address of a PostgreSQL database.") from None
+    pool: Pool = AsyncConnectionPool(
+        address,
+        min_size=1,
+        max_size=_MAX_CONNECTIONS,
+        open=False,
+        name="knowledge",
+        check=AsyncConnectionPool.check_connection,
+        configure=_set_search_path,
+        kwargs={"autocommit": True, "row_factory": dict_row, "connect_timeout": round(_CONNECT_SECONDS)},
+    )
+    try:
+        await pool.open(wait=True, timeout=_CONNECT_SECONDS)
+        async with pool.connection() as connection, connection.transaction():
+            await _create_tables(connection)
+    except PoolTimeout:
+        await pool.close()
+        raise ConfigurationError("The database of RAG_DATABASE_URL cannot be reached.") from None
+    except BaseException:
+        await pool.close()
+        raise
+    return pool
+
+
+async def ensure_vector_table(connection: Connection, model: str, dimensions: int) -> Identifier:
+    """The table of a model's vectors, created if it is new; they all have the same dimensions."""
+    insert = (
+        "INSERT INTO models(name, dimensions) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING RETURNING model"
+    )
+    row = await (await connection.execute(insert, (model, dimensions))).fetchone()
+    if row is not None:
+        await _create_vector_table(connection, row["model"], dimensions)
+    vector_table = await find_vector_table(connection, model)
+    assert vector_table is not None, "it was just inserted"
+    table, table_dimensions = vector_table
+    if table_dimensions != dimensions:
+        raise ConfigurationError(
+            f"The embedding model {model} gave vectors of {table_dimensions} numbers before "
+            f"and of {dimensions} now. "
+            "Set EMBEDDINGS_MODEL to the model that is really served."
+        )
+    return table
+
+
+async def find_vector_table(connection: Connection, model: str) -> tuple[Identifier, int] | None:
+    """The table of a model's vectors, and their dimensions."""
+    row = await (
+        await connection.execute("SELECT model, dimensions FROM models WHERE name = %s", (model,))
+    ).fetchone()
+    if row is None:
+        return None
+    return _table_name(row["model"]), row["dimensions"]
+
+
+async def list_vector_tables(connection: Connection) -> list[Identifier]:
+    rows = await (await connection.execute("SELECT model FROM models ORDER BY model")).fetchall()
+    return [_table_name(row["model"]) for row in rows]
+
+
+def _table_name(model: int) -> Identifier:
+    return Identifier(f"vectors_{model}")
+
+
+async def _create_vector_table(connection: Connection, model: int, dimensions: int) -> None:
+    table = _table_name(model)
+    index = Identifier(f"vectors_{model}_near")
+    columns = SQL(
+        "chunk bigint PRIMARY KEY REFERENCES chunks ON DELETE CASCADE, vector halfvec({}) NOT NULL"
+    ).format(Literal(dimensions))
+    await connection.execute(SQL("CREATE TABLE {}({})").format(table, columns))
+    await connection.execute(
+        SQL("CREATE INDEX {} ON {} USING hnsw(vector halfvec_cosine_ops)").format(index, table)
+    )
+
+
+async def _set_search_path(connection: Connection) -> None:
+    """Finds our tables, and the vector type in whatever schema the extension is."""
+    row = await (
+        await connection.execute(
+            "SELECT nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
+            "WHERE extname = 'vector'"
+        )
+    ).fetchone()
+    extension_schema = "public"
+    if row is not None:
+        extension_schema = row["nspname"]
+    search_path = SQL("SET search_path = {}, {}").format(Identifier(SCHEMA), Identifier(extension_schema))
+    await connection.execute(search_path)
+
+
+async def _create_tables(connection: Connection) -> None:
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+    await connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(SCHEMA)))
+    try:
+        async with connection.transaction():
+            await connection.execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
+    except Error:
+        raise ConfigurationError(
+            "The database of RAG_DATABASE_URL needs the extension pgvector (0.8 or newer). "
+            "Install it on the server, and run `CREATE EXTENSION vector` as a user who may."
+        ) from None
+    await _set_search_path(connection)
+    for statement in _TABLES:
+        await connection.execute(SQL(statement))
