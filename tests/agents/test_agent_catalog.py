@@ -1,4 +1,5 @@
-"""Agents as data: what may be written, where it may stand, and that every mistake is told with its file and line."""
+"""Agents as data: what may be written, where it may stand, and that every mistake is told with its file and
+line."""
 
 import json
 import logging
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_platform_engineering.agents.definition_reader import agent_name
+from ai_platform_engineering.agents.definition_reader import derive_agent_name
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from tests.support.agent_files import GOOD, load, problems
 
@@ -163,12 +164,12 @@ def test_a_server_switched_off_in_mcp_json_can_be_switched_on() -> None:
     ],
 )
 def test_the_name_of_a_server_is_made_an_agents_name(server: str, agent: str) -> None:
-    assert agent_name(server) == agent
+    assert derive_agent_name(server) == agent
 
 
 @given(st.text(max_size=30))
 def test_every_made_name_is_allowed(server: str) -> None:
-    if name := agent_name(server):
+    if name := derive_agent_name(server):
         assert AgentDefinition(name=name, description="x").name == name
 
 

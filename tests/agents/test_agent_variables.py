@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_platform_engineering.agents.variables import BadReference, VariableReference, expand, names, parse
+from ai_platform_engineering.agents.variables import (
+    BadReference,
+    VariableReference,
+    expand_text,
+    find_names,
+    parse_template,
+)
 from tests.support.agent_files import GOOD, load
 
 # Variables
@@ -47,7 +53,7 @@ from tests.support.agent_files import GOOD, load
 def test_variables_are_filled_in(
     text: str, variables: dict[str, str], expected: str, missing: tuple[str, ...]
 ) -> None:
-    filled = expand(text, variables)
+    filled = expand_text(text, variables)
     assert (filled.text, filled.missing) == (expected, missing)
 
 
@@ -56,12 +62,12 @@ def test_variables_are_filled_in(
 )
 def test_what_looks_like_a_variable_and_is_none_is_refused(text: str) -> None:
     with pytest.raises(BadReference):
-        parse(text)
+        parse_template(text)
 
 
 @given(st.text(alphabet="${}:-aA \n"))
 def test_escaped_text_comes_back_as_it_was(text: str) -> None:
-    assert expand(text.replace("${", "$${"), {}).text == text
+    assert expand_text(text.replace("${", "$${"), {}).text == text
 
 
 variable_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
@@ -101,14 +107,14 @@ def written(template: tuple[str | VariableReference, ...]) -> str:
 
 @given(templates(plain_texts, 2))
 def test_a_template_that_is_written_down_is_read_back(template: tuple[str | VariableReference, ...]) -> None:
-    assert parse(written(template)) == template
+    assert parse_template(written(template)) == template
 
 
 @given(templates(plain_texts, 2), st.text(min_size=1).filter(lambda value: value == value.strip().strip("/")))
 def test_with_all_variables_set_nothing_is_missing_and_no_default_is_used(
     template: tuple[str | VariableReference, ...], value: str
 ) -> None:
-    filled = expand(written(template), dict.fromkeys(names(template), value))
+    filled = expand_text(written(template), dict.fromkeys(find_names(template), value))
     assert filled.missing == ()
     assert filled.text == "".join(part if isinstance(part, str) else value for part in template)
 
@@ -343,7 +349,7 @@ requires: [T]
     ]
     assert all(
         secret not in text(one)
-        for one in [*shown, entry.definition.install, expand("${S}", {"S": secret})]
+        for one in [*shown, entry.definition.install, expand_text("${S}", {"S": secret})]
         for text in (repr, str)
     )
     assert secret not in caplog.text

@@ -367,7 +367,7 @@ class Failing:
     gate: threading.Event = field(default_factory=threading.Event)
     entered: threading.Event = field(default_factory=threading.Event)
 
-    def held(self, known: Mapping[str, RawSkill]) -> dict[str, RawSkill]:
+    def read_skills(self, known: Mapping[str, RawSkill]) -> dict[str, RawSkill]:
         self.entered.set()
         self.gate.wait(60)
         if self.error:

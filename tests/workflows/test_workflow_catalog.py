@@ -1,4 +1,5 @@
-"""Workflow files: where they may stand, both shapes, which workflow a text means, and the shipped ones against real tools."""
+"""Workflow files: where they may stand, both shapes, which workflow a text means, and the shipped ones
+against real tools."""
 
 import logging
 import socket

@@ -1,4 +1,5 @@
-"""Workflows as people configure them: on the embedded agents alone, from files of their own, listed, reloaded, and killed in the middle."""
+"""Workflows as people configure them: on the embedded agents alone, from files of their own, listed,
+reloaded, and killed in the middle."""
 
 import asyncio
 import contextlib

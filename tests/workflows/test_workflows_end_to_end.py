@@ -1,4 +1,5 @@
-"""Self-service workflows from the first word to what exists afterwards: in both placements, across kills, and every way it can go wrong."""
+"""Self-service workflows from the first word to what exists afterwards: in both placements, across kills, and
+every way it can go wrong."""
 
 import re
 from contextlib import AbstractAsyncContextManager
