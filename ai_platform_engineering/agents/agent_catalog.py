@@ -41,9 +41,9 @@ _flag = TypeAdapter(Flag)
 class AgentEntry:
     """An agent with its variables expanded; its status says whether it is offered to the model.
 
-    `missing` holds each variable (`A|B`: one of them) with the "file:line" that uses it. A ready agent can have
-    some: `ENABLE_<NAME>=true` is set, or it is remote and they belong to its service. `from_server`: made from a
-    server of a plain `mcp.json`, so the description is a guess until its tools are known.
+    `missing` holds each variable (`A|B`: one of them) with the "file:line" that uses it. A ready agent can
+    have some: `ENABLE_<NAME>=true` is set, or it is remote and they belong to its service. `from_server`:
+    made from a server of a plain `mcp.json`, so the description is a guess until its tools are known.
     """
 
     definition: AgentDefinition

@@ -193,7 +193,8 @@ def _parse_reference(text: str, start: int) -> tuple[VariableReference, int]:
         return VariableReference(name[0]), position + 1
     if not text.startswith(":-", position):
         raise BadReference(
-            "a variable is written `${NAME}` or `${NAME:-default}`; write `$${` for the characters themselves",
+            "a variable is written `${NAME}` or `${NAME:-default}`;"
+            " write `$${` for the characters themselves",
             start,
         )
     default, position = _parse_parts(text, position + 2, start)

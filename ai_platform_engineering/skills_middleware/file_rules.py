@@ -1,4 +1,5 @@
-"""What may be in a skill's folder: where, how many, how large. The same rules for folders, the API and git repositories."""
+"""What may be in a skill's folder: where, how many, how large. The same rules for folders, the API and git
+repositories."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,5 @@
-"""The YAML between two lines of `---` at the top of a SKILL.md, read with few means: texts, one level of texts, lists of texts."""
+"""The YAML between two lines of `---` at the top of a SKILL.md, read with few means: texts, one level of
+texts, lists of texts."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ _MAX_DEPTH = 3
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """Values as they are written, so that `version: 1.0` stays `1.0`; the line of each key; what follows; and the line it begins on."""
+    """Values as they are written, so that `version: 1.0` stays `1.0`; the line of each key; what follows;
+    and the line it begins on."""
 
     values: dict[str, Value]
     lines: dict[str, int]

@@ -1,4 +1,5 @@
-"""From the files of a skill to the skill: SKILL.md by the public convention, and problems that say what to do."""
+"""From the files of a skill to the skill: SKILL.md by the public convention, and problems that say what to
+do."""
 
 import hashlib
 import re
@@ -27,8 +28,8 @@ _KNOWN = ("name", "description", "license", "compatibility", "metadata", "allowe
 
 
 def parse_skill(files: Mapping[str, bytes], folder: str | None = None) -> Skill:
-    """The skill of files below one folder, with what is odd about its format as findings; `folder` is its name, where it has one.
-    Raises SkillErrors."""
+    """The skill of files below one folder, with what is odd about its format as findings; `folder` is its
+    name, where it has one. Raises SkillErrors."""
     if problems := find_size_problems({path: len(content) for path, content in files.items()}):
         raise SkillErrors(problems)
     top = front_matter.split_front_matter(_text(files))

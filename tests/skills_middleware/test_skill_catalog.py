@@ -1,4 +1,5 @@
-"""The catalogue: which skill wins, what people can change, what a run keeps, and that nothing takes it down."""
+"""The catalogue: which skill wins, what people can change, what a run keeps, and that nothing takes it
+down."""
 
 import asyncio
 import os
@@ -107,7 +108,8 @@ async def told(catalog: SkillCatalog) -> dict[tuple[str, str], tuple[bool, str |
     }
 
 
-# --- which one is used ------------------------------------------------------------------------------------------------------------------
+# --- which one is used
+# ------------------------------------------------------------------------------------------------------------------
 
 
 async def test_the_first_of_a_name_is_used_and_the_next_when_it_is_disabled(
@@ -198,7 +200,8 @@ async def test_a_broken_skill_is_listed_with_its_problems(case: Case) -> None:
             await catalog.set_enabled("broken", "folder", True)
 
 
-# --- what changes -------------------------------------------------------------------------------------------------------------------------
+# --- what changes
+# -------------------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_folder_is_looked_at_once_a_second(case: Case) -> None:
@@ -287,7 +290,8 @@ async def test_a_check_stores_nothing(case: Case) -> None:
         assert await catalog.entries() == ()
 
 
-# --- what a run keeps ---------------------------------------------------------------------------------------------------------------------
+# --- what a run keeps
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_run_keeps_the_version_it_began_with(case: Case) -> None:
@@ -353,7 +357,8 @@ async def test_only_files_with_a_place_are_read(case: Case) -> None:
                 await catalog.read("one", skill.version, path)
 
 
-# --- what fails ---------------------------------------------------------------------------------------------------------------------------
+# --- what fails
+# ---------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -463,7 +468,8 @@ def test_settings_of_skills() -> None:
         build_skill_catalog(Settings.from_variables({"SKILL_HUBS": "nonsense"}), {})
 
 
-# --- hubs ---------------------------------------------------------------------------------------------------------------------------------
+# --- hubs
+# ---------------------------------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -562,7 +568,8 @@ async def test_a_hub_of_the_settings_that_is_away_delays_nothing(case: Case, tmp
             assert await names(catalog) == ["one", "own"]
 
 
-# --- lists --------------------------------------------------------------------------------------------------------------------------------
+# --- lists
+# --------------------------------------------------------------------------------------------------------------------------------
 
 
 async def test_pages_and_words(case: Case) -> None:

@@ -1,4 +1,5 @@
-"""SKILL.md by the public convention: what is read, what is refused and with which words, and what survives being written."""
+"""SKILL.md by the public convention: what is read, what is refused and with which words, and what survives
+being written."""
 
 from collections.abc import Mapping
 
@@ -116,7 +117,8 @@ def test_how_a_file_was_saved_does_not_matter(text: str) -> None:
     assert (skill.name, skill.description, skill.body) == ("a-skill", "A skill.", "Look.")
 
 
-# --- what is wrong ------------------------------------------------------------------------------------------------------------------
+# --- what is wrong
+# ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,8 @@ def test_a_path_that_passes_stays_below(path: str) -> None:
         assert path.encode()
 
 
-# --- what is odd ----------------------------------------------------------------------------------------------------------------------
+# --- what is odd
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def odd(files: Mapping[str, bytes]) -> list[tuple[str, str, int | None]]:
@@ -294,7 +297,8 @@ def test_files_without_a_place_are_kept_from_the_model() -> None:
     assert not is_expected("SKILL.md")
 
 
-# --- versions and writing ---------------------------------------------------------------------------------------------------------------
+# --- versions and writing
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_the_version_tells_files_apart() -> None:

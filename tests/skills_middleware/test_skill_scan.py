@@ -1,4 +1,5 @@
-"""What a skill brings in: findings for what no skill needs, none for ordinary runbooks, and never a secret in a finding."""
+"""What a skill brings in: findings for what no skill needs, none for ordinary runbooks, and never a secret
+in a finding."""
 
 import gzip
 import io
@@ -44,7 +45,8 @@ def parts(text: str) -> list[str]:
     ]
 
 
-# --- what is ordinary -----------------------------------------------------------------------------------------------------------
+# --- what is ordinary
+# -----------------------------------------------------------------------------------------------------------
 
 HARMLESS = """
 Rotate the token and tell its owner. ¦ Upload the report to the ticket. ¦ Approve the change in Jira.
@@ -95,7 +97,8 @@ def test_what_we_ship_is_clean(folder: str) -> None:
         assert kept == [], path
 
 
-# --- sentences ---------------------------------------------------------------------------------------------------------------------
+# --- sentences
+# ---------------------------------------------------------------------------------------------------------------------
 
 HARMFUL = {
     "exfiltration": """
@@ -193,7 +196,8 @@ def test_long_texts_take_no_time_that_grows_faster_than_they_do() -> None:
         scan_files({"references/x.md": (piece * MAX_FILE_BYTES)[:MAX_FILE_BYTES].encode()})
 
 
-# --- hidden text --------------------------------------------------------------------------------------------------------------------
+# --- hidden text
+# --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -213,7 +217,8 @@ def test_a_mark_at_the_start_of_a_file_is_its_encoding() -> None:
     assert codes(b"\xef\xbb\xbfText.", "references/x.md") == []
 
 
-# --- links --------------------------------------------------------------------------------------------------------------------------
+# --- links
+# --------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -257,7 +262,8 @@ def test_links_that_are_fine(link: str) -> None:
     assert codes(f"See {link}.") == []
 
 
-# --- files --------------------------------------------------------------------------------------------------------------------------
+# --- files
+# --------------------------------------------------------------------------------------------------------------------------
 
 
 def _tar() -> bytes:
@@ -312,7 +318,8 @@ def test_encoded_blobs_are_warned_of() -> None:
     assert codes("-" * 900 + "=" * 900 + "a" * 900, "references/x.md") == []
 
 
-# --- secrets ------------------------------------------------------------------------------------------------------------------------
+# --- secrets
+# ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "secret"), SECRETS.items())

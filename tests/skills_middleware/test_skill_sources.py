@@ -1,4 +1,5 @@
-"""Where skills come from: folders with all that can be in them, a database, and git repositories over HTTP."""
+"""Where skills come from: folders with all that can be in them, a database, and git repositories over
+HTTP."""
 
 import os
 import sqlite3
@@ -21,7 +22,8 @@ from tests.support.fakes.git_server import commit, git, git_server, repository
 from tests.support.fakes.site import FakeNetwork
 from tests.support.skill_files import skill_files, skill_md, write_skill
 
-# --- folders --------------------------------------------------------------------------------------------------------------------------
+# --- folders
+# --------------------------------------------------------------------------------------------------------------------------
 
 
 def held(folder: Path, known: dict[str, RawSkill] | None = None) -> dict[str, RawSkill]:
@@ -145,7 +147,7 @@ def test_what_is_too_much_or_no_file_is_a_problem_of_its_skill(tmp_path: Path) -
 def test_a_source_has_a_size(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write_skill(tmp_path / name, {**skill_files(name), "assets/x": b"x" * 1000})
-    source = FolderSource(tmp_path, most=2500)
+    source = FolderSource(tmp_path, max_bytes=2500)
     found = source.read_skills({})
     assert (found["a"].problems, found["b"].problems) == ((), ())
     assert "so this one was left out" in said(found["c"])
@@ -161,7 +163,8 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
             held(wrong)
 
 
-# --- the database -----------------------------------------------------------------------------------------------------------------------
+# --- the database
+# -----------------------------------------------------------------------------------------------------------------------
 
 
 def a_held(name: str, mark: str = "1", body: str = "Look.") -> RawSkill:
@@ -207,7 +210,8 @@ def test_a_database_that_cannot_be_used_says_so(tmp_path: Path) -> None:
         SkillStore(tmp_path / "file" / "skills.db").switches()
 
 
-# --- hubs -------------------------------------------------------------------------------------------------------------------------------
+# --- hubs
+# -------------------------------------------------------------------------------------------------------------------------------
 
 
 def reader(tmp_path: Path, world: FakeNetwork | None = None, *, private: bool = True) -> HubReader:
@@ -216,7 +220,7 @@ def reader(tmp_path: Path, world: FakeNetwork | None = None, *, private: bool = 
         tmp_path / "hubs",
         variables,
         UrlChecker(allow_private=private, connector=world),
-        own=UrlChecker(allow_private=True, connector=world),
+        configured_url_checker=UrlChecker(allow_private=True, connector=world),
     )
 
 

@@ -1,4 +1,5 @@
-"""The description of the skills API against the API itself: schemathesis makes requests from the one, and all its checks hold."""
+"""The description of the skills API against the API itself: schemathesis makes requests from the one, and
+all its checks hold."""
 
 import asyncio
 import threading

@@ -22,7 +22,8 @@ def find_page(
     page: int = 1,
     size: int = 50,
 ) -> SkillPage:
-    """The entries that hold every word in their name, description or metadata, by name; page 0 is all of them."""
+    """The entries that hold every word in their name, description or metadata, by name; page 0 is all of
+    them."""
     wanted = words.casefold().split()
     found = [entry for entry in entries if origin in (None, entry.origin) and _holds(entry, wanted)]
     found.sort(key=lambda entry: entry.name)  # stable: of the same name the one that wins comes first

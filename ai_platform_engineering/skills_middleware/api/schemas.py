@@ -1,4 +1,5 @@
-"""Skills as the REST API shows them. `source`, `visibility` and the like are what existing clients read; `origin` is our own word."""
+"""Skills as the REST API shows them. `source`, `visibility` and the like are what existing clients read;
+`origin` is our own word."""
 
 import base64
 import binascii
@@ -44,7 +45,8 @@ Whole = Annotated[str, AfterValidator(_whole)]
 SkillPath = Annotated[Whole, Field(json_schema_extra={"format": "skill-path"})]
 
 
-# --- what is sent ---------------------------------------------------------------------------------------------------------------------
+# --- what is sent
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 class _Sent(BaseModel):
@@ -108,7 +110,8 @@ class HubSent(_Sent):
     )
 
 
-# --- what is answered -----------------------------------------------------------------------------------------------------------------
+# --- what is answered
+# -----------------------------------------------------------------------------------------------------------------
 
 
 class _Shown(BaseModel):
@@ -264,7 +267,8 @@ class ScanShown(_Shown):
 
 
 class Refreshed(_Shown):
-    """`supervisor_rebuilt`: the supervisor uses what was read. It reads the catalogue at each step, and nothing has to be rebuilt."""
+    """`supervisor_rebuilt`: the supervisor uses what was read. It reads the catalogue at each step, and
+    nothing has to be rebuilt."""
 
     status: Literal["ok", "partial"]
     message: str

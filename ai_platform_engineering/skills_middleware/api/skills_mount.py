@@ -1,4 +1,5 @@
-"""The skills API at `/`, behind every other route: what matches nothing else reaches it. FastAPI is imported by the first such request."""
+"""The skills API at `/`, behind every other route: what matches nothing else reaches it. FastAPI is
+imported by the first such request."""
 
 import asyncio
 import contextlib
@@ -23,12 +24,14 @@ def build_skills_mount(
     read_only: Callable[[], bool] = lambda: False,
     needs_key: bool = False,
 ) -> Mount:
-    """`others` are the routes in front of it. Without a catalogue the API says that skills are switched off."""
+    """`others` are the routes in front of it. Without a catalogue the API says that skills are switched
+    off."""
     return _Behind(others, LazySkillsApp(catalog, read_only, needs_key=needs_key))
 
 
 class _Behind(Mount):
-    """A mount that leaves other routes' addresses to them, also when the method is wrong or a slash too many stands at the end."""
+    """A mount that leaves other routes' addresses to them, also when the method is wrong or a slash too
+    many stands at the end."""
 
     def __init__(self, others: Sequence[BaseRoute], app: ASGIApp) -> None:
         super().__init__("/", app, name="skills")

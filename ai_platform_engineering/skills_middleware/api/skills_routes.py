@@ -75,7 +75,8 @@ class SkillsApi:
         if self.read_only():
             raise ReadOnly(READ_ONLY)
 
-    # --- reading --------------------------------------------------------------------------------------------------------
+    # --- reading
+    # --------------------------------------------------------------------------------------------------------
 
     async def list_skills(
         self,
@@ -151,7 +152,8 @@ class SkillsApi:
         )
         return _json(status)
 
-    # --- changing -------------------------------------------------------------------------------------------------------
+    # --- changing
+    # -------------------------------------------------------------------------------------------------------
 
     async def create_skill(self, sent: SkillSent) -> Response:
         entry = await self._skills.create(sent.contents(), sent.name)
@@ -202,7 +204,8 @@ class SkillsApi:
         )
         return _json(refreshed)
 
-    # --- hubs -----------------------------------------------------------------------------------------------------------
+    # --- hubs
+    # -----------------------------------------------------------------------------------------------------------
 
     async def list_hubs(self) -> Response:
         return _json(HubsShown(hubs=[await self._hub(hub.id) for hub in await self._skills.hubs()]))
@@ -225,7 +228,8 @@ class SkillsApi:
         await self._skills.refresh_hub(hub_id)
         return _json(await self._hub(hub_id))
 
-    # --- what the routes share ------------------------------------------------------------------------------------------
+    # --- what the routes share
+    # ------------------------------------------------------------------------------------------
 
     @property
     def _skills(self) -> SkillCatalog:

@@ -1,4 +1,5 @@
-"""Characters that people do not see and a model reads: a text may say one thing to one and another to the other."""
+"""Characters that people do not see and a model reads: a text may say one thing to one and another to the
+other."""
 
 import re
 import unicodedata
@@ -31,7 +32,8 @@ class HiddenCharacter:
 
 
 def find_hidden_characters(text: str) -> Iterator[HiddenCharacter]:
-    """Every place with hidden characters. Those that emoji and scripts other than Latin need are not hidden."""
+    """Every place with hidden characters. Those that emoji and scripts other than Latin need are not
+    hidden."""
     if text.isascii():
         return
     flags = [match.span() for match in _FLAG.finditer(text)]

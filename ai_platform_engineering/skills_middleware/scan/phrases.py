@@ -1,4 +1,5 @@
-"""A small notation for sentences, so that rules about texts can be read: words, `<classes>` of words, and gaps.
+"""A small notation for sentences, so that rules about texts can be read: words, `<classes>` of words, and
+gaps.
 
 `send ..40 <secret> to` is the word, at most 40 characters of the same sentence, a word of the class, and the word. `a|b` is one of two,
 `<class>?` stands there up to four times or not at all.
@@ -11,7 +12,8 @@ _BETWEEN = r"[\s,]{1,6}"
 
 
 def word_class(text: str, endings: str = "") -> str:
-    """A class of words, each with an ending or without; a word that ends with `*` goes on as it likes, `_` is a space."""
+    """A class of words, each with an ending or without; a word that ends with `*` goes on as it likes, `_`
+    is a space."""
     tails = f"(?:{'|'.join(endings.split())})?" if endings else ""
     found = [
         re.escape(word.rstrip("*")).replace("_", r"[\s-]+") + (r"\w*" if word.endswith("*") else tails)

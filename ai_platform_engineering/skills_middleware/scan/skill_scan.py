@@ -1,4 +1,5 @@
-"""What a skill brings in: every file is looked at before a skill can be used. A blocking finding keeps it disabled."""
+"""What a skill brings in: every file is looked at before a skill can be used. A blocking finding keeps it
+disabled."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,5 @@
-"""Sentences and commands that no skill needs: to send secrets away, to switch approvals off, to turn from instructions, to hide.
+"""Sentences and commands that no skill needs: to send secrets away, to switch approvals off, to turn from
+instructions, to hide.
 
 A rule reads orders, not descriptions: what is forbidden ("never send …") and what somebody else does ("the proxy skips …") is let
 through. A skill that is blocked wrongly can be reworded; a sentence that gets past is still held by approvals and allowed tools.
@@ -79,8 +80,8 @@ class RuleMatch:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """`needs`: tried only on texts with one of these in them. `order`: only where an order can begin. `forgiven`: not in a sentence
-    that forbids it."""
+    """`needs`: tried only on texts with one of these in them. `order`: only where an order can begin.
+    `forgiven`: not in a sentence that forbids it."""
 
     code: str
     needs: tuple[str, ...]
@@ -151,7 +152,8 @@ _MARKS = str.maketrans({"*": " ", "`": " ", ">": " ", "\u2019": "'", "\u00a0": "
 
 
 def flatten_text(text: str) -> str:
-    """The text as a reader hears it: wrapped lines joined, marks of Markdown and fancy letters plain. Positions stay."""
+    """The text as a reader hears it: wrapped lines joined, marks of Markdown and fancy letters plain.
+    Positions stay."""
     if not text.isascii():
         text = "".join(
             plain if len(plain := unicodedata.normalize("NFKC", one)) == 1 else one for one in text
