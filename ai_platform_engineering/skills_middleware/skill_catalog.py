@@ -132,7 +132,8 @@ class SkillCatalog:
         snapshot = await self._find_snapshot(name, version)
         if snapshot is None:
             raise SkillNotFound(
-                f"There is no skill {to_printable(name)} in version {to_printable(version)}. Load the skill again."
+                f"There is no skill {to_printable(name)} in version {to_printable(version)}."
+                " Load the skill again."
             )
         if path not in snapshot.files or not (path == SKILL_MD or is_expected(path)):
             file_names = ", ".join(file.path for file in snapshot.skill.files[:20]) or "no files"

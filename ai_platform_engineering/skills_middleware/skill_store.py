@@ -20,11 +20,12 @@ from ai_platform_engineering.skills_middleware.sources.skill_source import RawSk
 _MIGRATIONS: tuple[Step, ...] = (
     (
         """CREATE TABLE skills(
-            id INTEGER PRIMARY KEY, origin TEXT NOT NULL, origin_id TEXT NOT NULL, place TEXT NOT NULL, folder TEXT NOT NULL,
-            mark TEXT NOT NULL, problems TEXT NOT NULL, UNIQUE(origin, origin_id, place))""",
+            id INTEGER PRIMARY KEY, origin TEXT NOT NULL, origin_id TEXT NOT NULL, place TEXT NOT NULL,
+            folder TEXT NOT NULL, mark TEXT NOT NULL, problems TEXT NOT NULL,
+            UNIQUE(origin, origin_id, place))""",
         """CREATE TABLE files(
-            skill INTEGER NOT NULL REFERENCES skills(id) ON DELETE CASCADE, path TEXT NOT NULL, content BLOB NOT NULL,
-            PRIMARY KEY(skill, path))""",
+            skill INTEGER NOT NULL REFERENCES skills(id) ON DELETE CASCADE, path TEXT NOT NULL,
+            content BLOB NOT NULL, PRIMARY KEY(skill, path))""",
         """CREATE TABLE switches(
             origin TEXT NOT NULL, origin_id TEXT NOT NULL, name TEXT NOT NULL, enabled INTEGER NOT NULL,
             PRIMARY KEY(origin, origin_id, name)) WITHOUT ROWID""",
