@@ -108,8 +108,7 @@ async def told(catalog: SkillCatalog) -> dict[tuple[str, str], tuple[bool, str |
     }
 
 
-# --- which one is used
-# ------------------------------------------------------------------------------------------------------------------
+# --- which one is used ----------------------------------------------------------------------------------
 
 
 async def test_the_first_of_a_name_is_used_and_the_next_when_it_is_disabled(
@@ -200,8 +199,7 @@ async def test_a_broken_skill_is_listed_with_its_problems(case: Case) -> None:
             await catalog.set_enabled("broken", "folder", True)
 
 
-# --- what changes
-# -------------------------------------------------------------------------------------------------------------------------
+# --- what changes ---------------------------------------------------------------------------------------
 
 
 async def test_a_folder_is_looked_at_once_a_second(case: Case) -> None:
@@ -290,8 +288,7 @@ async def test_a_check_stores_nothing(case: Case) -> None:
         assert await catalog.entries() == ()
 
 
-# --- what a run keeps
-# ---------------------------------------------------------------------------------------------------------------------
+# --- what a run keeps -----------------------------------------------------------------------------------
 
 
 async def test_a_run_keeps_the_version_it_began_with(case: Case) -> None:
@@ -357,8 +354,7 @@ async def test_only_files_with_a_place_are_read(case: Case) -> None:
                 await catalog.read("one", skill.version, path)
 
 
-# --- what fails
-# ---------------------------------------------------------------------------------------------------------------------------
+# --- what fails -----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -468,8 +464,7 @@ def test_settings_of_skills() -> None:
         build_skill_catalog(Settings.from_variables({"SKILL_HUBS": "nonsense"}), {})
 
 
-# --- hubs
-# ---------------------------------------------------------------------------------------------------------------------------------
+# --- hubs -----------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -568,8 +563,7 @@ async def test_a_hub_of_the_settings_that_is_away_delays_nothing(case: Case, tmp
             assert await names(catalog) == ["one", "own"]
 
 
-# --- lists
-# --------------------------------------------------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------------
 
 
 async def test_pages_and_words(case: Case) -> None:

@@ -117,8 +117,7 @@ def test_how_a_file_was_saved_does_not_matter(text: str) -> None:
     assert (skill.name, skill.description, skill.body) == ("a-skill", "A skill.", "Look.")
 
 
-# --- what is wrong
-# ------------------------------------------------------------------------------------------------------------------
+# --- what is wrong --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -260,8 +259,7 @@ def test_a_path_that_passes_stays_below(path: str) -> None:
         assert path.encode()
 
 
-# --- what is odd
-# ----------------------------------------------------------------------------------------------------------------------
+# --- what is odd ----------------------------------------------------------------------------------------
 
 
 def odd(files: Mapping[str, bytes]) -> list[tuple[str, str, int | None]]:
@@ -297,8 +295,7 @@ def test_files_without_a_place_are_kept_from_the_model() -> None:
     assert not is_expected("SKILL.md")
 
 
-# --- versions and writing
-# ---------------------------------------------------------------------------------------------------------------
+# --- versions and writing -------------------------------------------------------------------------------
 
 
 def test_the_version_tells_files_apart() -> None:

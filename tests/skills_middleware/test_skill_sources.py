@@ -22,8 +22,7 @@ from tests.support.fakes.git_server import commit, git, git_server, repository
 from tests.support.fakes.site import FakeNetwork
 from tests.support.skill_files import skill_files, skill_md, write_skill
 
-# --- folders
-# --------------------------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------------
 
 
 def held(folder: Path, known: dict[str, RawSkill] | None = None) -> dict[str, RawSkill]:
@@ -163,8 +162,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
             held(wrong)
 
 
-# --- the database
-# -----------------------------------------------------------------------------------------------------------------------
+# --- the database ---------------------------------------------------------------------------------------
 
 
 def a_held(name: str, mark: str = "1", body: str = "Look.") -> RawSkill:
@@ -210,8 +208,7 @@ def test_a_database_that_cannot_be_used_says_so(tmp_path: Path) -> None:
         SkillStore(tmp_path / "file" / "skills.db").switches()
 
 
-# --- hubs
-# -------------------------------------------------------------------------------------------------------------------------------
+# --- hubs -----------------------------------------------------------------------------------------------
 
 
 def reader(tmp_path: Path, world: FakeNetwork | None = None, *, private: bool = True) -> HubReader:

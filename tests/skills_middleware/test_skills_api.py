@@ -96,8 +96,7 @@ def problem(response: httpx.Response, status: int) -> str:
     return str(body["detail"])
 
 
-# --- from creating to deleting
-# -----------------------------------------------------------------------------------------------------------
+# --- from creating to deleting --------------------------------------------------------------------------
 
 
 async def test_a_skill_from_creating_to_deleting(stage: Stage) -> None:
@@ -222,8 +221,7 @@ async def test_names_of_routes_are_no_names_of_skills(stage: Stage, name: str) -
     assert (await stage.ask("POST", f"/skills/{name}/disable")).json()["enabled"] is False
 
 
-# --- lists
-# -------------------------------------------------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------------
 
 
 async def test_listing_in_pages_with_words_sources_and_tags(stage: Stage) -> None:
@@ -284,8 +282,7 @@ async def test_broken_skills_and_sources_are_listed_with_what_is_wrong(stage: St
     )
 
 
-# --- switching and scanning
-# --------------------------------------------------------------------------------------------------------------
+# --- switching and scanning -----------------------------------------------------------------------------
 
 
 async def test_switching_off_lets_the_next_one_be_used(stage: Stage) -> None:
@@ -388,8 +385,7 @@ async def test_files_come_as_they_are_and_inert(stage: Stage) -> None:
     assert problem(await stage.http.get("/skills/none/files/x"), 404) == "There is no skill none."
 
 
-# --- refreshing, the supervisor, hubs
-# ----------------------------------------------------------------------------------------------------
+# --- refreshing, the supervisor, hubs -------------------------------------------------------------------
 
 
 async def test_refreshing_and_what_the_supervisor_uses(stage: Stage) -> None:
@@ -508,8 +504,7 @@ async def test_hubs_that_cannot_be_used(tmp_path: Path) -> None:
         assert "stands in SKILL_HUBS" in problem(await stage.ask("DELETE", f"/skills/hubs/{hub['id']}"), 409)
 
 
-# --- who may, and how much
-# ---------------------------------------------------------------------------------------------------------------
+# --- who may, and how much ------------------------------------------------------------------------------
 
 WRITES = [
     ("POST", "/skills"), ("PUT", "/skills/triage"), ("DELETE", "/skills/triage"), ("POST", "/skills/triage/enable"),
@@ -656,8 +651,7 @@ async def test_skills_can_be_switched_off(tmp_path: Path) -> None:
         assert (status["sync_status"], status["skills_loaded_count"]) == ("stale", 0)
 
 
-# --- the last mount
-# ----------------------------------------------------------------------------------------------------------------------
+# --- the last mount -------------------------------------------------------------------------------------
 
 PLACEMENTS = {
     "all here": {},

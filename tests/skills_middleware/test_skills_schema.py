@@ -16,7 +16,7 @@ from schemathesis.config import ChecksConfig, PositiveDataAcceptanceConfig, Proj
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
-from ai_platform_engineering.skills_middleware.api.skills_app import skills_app
+from ai_platform_engineering.skills_middleware.api.skills_app import build_skills_app
 from tests.support.fakes.git_server import git_server, repository
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Say, Script, Turn
@@ -91,7 +91,7 @@ def stocked(server: dict[str, Any]) -> dict[str, Any]:
 accepted = PositiveDataAcceptanceConfig(expected_statuses=["2xx", "401", "403", "404", "409", "412"])
 project = ProjectConfig(checks=ChecksConfig(positive_data_acceptance=accepted))
 config = schemathesis.Config(seed=1, projects=ProjectsConfig(default=project))
-DOCUMENT = skills_app(None, lambda: False, needs_key=True).openapi()
+DOCUMENT = build_skills_app(None, lambda: False, needs_key=True).openapi()
 schema = schemathesis.openapi.from_dict(DOCUMENT, config=config)
 
 
