@@ -37,13 +37,14 @@ def find_service_address(prefix: str, url: str | None, variables: Mapping[str, s
 
 def _check_url(url: str, source: str) -> ServiceAddress:
     """`source` says where the URL is from, for the problem."""
+    invalid = ServiceAddress(problem=f"{source} gives no http or https address")
     try:
         parts = urlsplit(url)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        port = parts.port
     except ValueError:
-        is_valid = False
-    if not is_valid:
-        return ServiceAddress(problem=f"{source} gives no http or https address")
+        return invalid
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        return invalid
     if parts.username or parts.password or "@" in parts.netloc:
         return ServiceAddress(problem=f"{source} holds credentials; give them as <NAME>_AGENT_TOKEN")
     return ServiceAddress(url.rstrip("/") + "/")

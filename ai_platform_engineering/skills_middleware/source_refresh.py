@@ -76,9 +76,9 @@ def read_sources(
 
 
 def _read_source(source: SkillSource, previous: SourceState, reason: str) -> SourceState:
-    known = {location: loaded.raw for location, loaded in previous.loaded.items()}
+    known_skills = {location: loaded.raw for location, loaded in previous.loaded.items()}
     try:
-        raw_skills = source.read_skills(known)
+        raw_skills = source.read_skills(known_skills)
     except CaipeError as error:
         return SourceState(source, reason=str(error))
     loaded_skills: dict[str, LoadedSkill] = {}

@@ -153,6 +153,4 @@ def _render_input_fields(workflow: Workflow) -> list[JsonValue]:
     if workflow.form is None or form_step is None:
         return []
     form = form_step.build_form(TemplateScope({}), {})
-    if form is None:
-        return []
     return [field.model_dump(mode="json") for field in form.fields]

@@ -40,7 +40,8 @@ mcpServers:
     url: https://tools.example/mcp
     headers: {Authorization: Bearer x}
 url: https://agent.example/
-tools: {allow: ["get_*"], ask: [put], deny: [get_secret], read: ["get_*"], idempotent: [put], poll: [get_state]}
+tools:
+  {allow: ["get_*"], ask: [put], deny: [get_secret], read: ["get_*"], idempotent: [put], poll: [get_state]}
 requires: []
 examples: ["What is new?"]
 model: openai:gpt-5-mini
@@ -108,9 +109,9 @@ def test_json_is_read_with_tabs_escapes_and_a_byte_order_mark() -> None:
 
 
 def test_definitions_may_share_parts_with_anchors() -> None:
-    text = (
-        GOOD
-        + "mcpServers:\n  a:\n    command: x\n    env: &env {KEY: '${KEY}'}\n  b:\n    command: y\n    env: *env\n"
+    text = GOOD + (
+        "mcpServers:\n  a:\n    command: x\n    env: &env {KEY: '${KEY}'}\n  b:\n    command: y\n "
+        "   env: *env\n"
     )
     entry = load({"a.yaml": text}, {"KEY": "k"}).get("demo")
     assert entry
@@ -197,7 +198,10 @@ def test_every_made_name_is_allowed(server: str) -> None:
         pytest.param(
             GOOD + "mcpServers:\n  x:\n    command: y\n    timeout: 3\n",
             [
-                "foo.yaml:6: unknown key `timeout`; known are `args`, `command`, `cwd`, `env`, `headers`, `type`, `url`",
+                (
+                    "foo.yaml:6: unknown key `timeout`; known are `args`, `command`, `cwd`, `env`,"
+                    " `headers`, `type`, `url`"
+                ),
             ],
             id="key of a server",
         ),
@@ -279,7 +283,10 @@ def test_every_made_name_is_allowed(server: str) -> None:
         pytest.param(
             "name: My Agent\ndescription: d\n",
             [
-                "foo.yaml:1: an agent's name is made of a-z, 0-9, _ and -, and starts with a letter; 'My Agent' is not"
+                (
+                    "foo.yaml:1: an agent's name is made of a-z, 0-9, _ and -, and starts with a"
+                    " letter; 'My Agent' is not"
+                )
             ],
             id="bad name",
         ),
@@ -327,7 +334,10 @@ def test_every_made_name_is_allowed(server: str) -> None:
         pytest.param(
             GOOD + "prompt: |\n  fine ${OK}\n  broken ${0}\n",
             [
-                "foo.yaml:5: `${` must be followed by the name of a variable; write `$${` for the characters themselves"
+                (
+                    "foo.yaml:5: `${` must be followed by the name of a variable; write `$${` for the"
+                    " characters themselves"
+                )
             ],
             id="bad reference",
         ),

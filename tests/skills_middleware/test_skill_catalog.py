@@ -579,8 +579,10 @@ async def test_pages_and_words(case: Case) -> None:
         entries = await catalog.entries()
         first, last = find_page(entries, size=5), find_page(entries, page=2, size=5)
         assert ([entry.name for entry in first.entries], first.total, first.has_more) == (
-            ["broken", "skill-0", "skill-1", "skill-2", "skill-3"], 8, True
-        )  # fmt: skip
+            ["broken", "skill-0", "skill-1", "skill-2", "skill-3"],
+            8,
+            True,
+        )
         assert ([entry.name for entry in last.entries], last.total, last.has_more) == (
             ["skill-4", "skill-5", "skill-6"],
             8,

@@ -121,8 +121,9 @@ def test_how_a_file_was_saved_does_not_matter(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["A-skill", "a_skill", "-a", "a-", "a--b", "a b", "ä", "a" * 65, "a/b", "..", "a\\n", "incident.triage"]
-)  # fmt: skip
+    "name",
+    ["A-skill", "a_skill", "-a", "a-", "a--b", "a b", "ä", "a" * 65, "a/b", "..", "a\\n", "incident.triage"],
+)
 def test_a_name_that_is_none(name: str) -> None:
     (problem,) = problems(minimal(name=name))
     assert (problem.file, problem.field, problem.line) == ("SKILL.md", "name", 2)
@@ -168,8 +169,13 @@ def test_every_wrong_field_is_named_at_once() -> None:
     top = f"compatibility: {'x' * 501}\nmetadata: text\nallowed-tools: {{a: b}}\nlicense: [a]\n"
     found = problems(f"---\nname: A\ndescription: {'x' * 1025}\n{top}---\n")
     assert {(problem.field, problem.line) for problem in found} == {
-        ("name", 2), ("description", 3), ("compatibility", 4), ("metadata", 5), ("allowed-tools", 6), ("license", 7)
-    }  # fmt: skip
+        ("name", 2),
+        ("description", 3),
+        ("compatibility", 4),
+        ("metadata", 5),
+        ("allowed-tools", 6),
+        ("license", 7),
+    }
     assert [problem.field for problem in problems("---\nlicense: x\n---\n")] == ["name", "description"]
     assert [problem.field for problem in problems("---\nname: a\ndescription: '  '\n---\n")] == [
         "description"
@@ -182,9 +188,9 @@ def test_every_wrong_field_is_named_at_once() -> None:
 def test_metadata_is_texts() -> None:
     assert problems(minimal("metadata: {a: [b]}\n"))[0].field == "metadata"
     assert problems(minimal("metadata: {a: b, a: c}\n"))[0].field == "metadata"
-    assert parse_skill({"SKILL.md": minimal("metadata: {a: true, b: 2, c: , d: 2024-01-01}\n").encode()}).metadata == {
-        "a": "true", "b": "2", "c": "", "d": "2024-01-01"
-    }  # fmt: skip
+    assert parse_skill(
+        {"SKILL.md": minimal("metadata: {a: true, b: 2, c: , d: 2024-01-01}\n").encode()}
+    ).metadata == {"a": "true", "b": "2", "c": "", "d": "2024-01-01"}
 
 
 def test_a_file_that_is_missing_or_no_text() -> None:

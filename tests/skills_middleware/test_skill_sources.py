@@ -337,9 +337,19 @@ async def test_links_submodules_and_large_files_are_problems_of_their_skill(tmp_
 
 @pytest.mark.parametrize(
     "url",
-    ["/srv/git/x", "file:///srv/git/x", "ext::sh -c 'touch sprung'", "--upload-pack=touch sprung", "git://h.test/x", "skills", "",
-     "https://user:secret@h.test/x", "ssh://-oProxyCommand=x/y", "ftp://h.test/x"],
-)  # fmt: skip
+    [
+        "/srv/git/x",
+        "file:///srv/git/x",
+        "ext::sh -c 'touch sprung'",
+        "--upload-pack=touch sprung",
+        "git://h.test/x",
+        "skills",
+        "",
+        "https://user:secret@h.test/x",
+        "ssh://-oProxyCommand=x/y",
+        "ftp://h.test/x",
+    ],
+)
 def test_addresses_that_are_no_hub(url: str) -> None:
     with pytest.raises(CaipeError) as caught:
         create_hub(url)

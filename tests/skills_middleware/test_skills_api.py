@@ -111,12 +111,29 @@ async def test_a_skill_from_creating_to_deleting(stage: Stage) -> None:
     skill = shown.json()
     assert skill == created.json()
     assert skill == {
-        "id": "stored/triage", "name": "triage", "description": "The skill triage.", "source": "agent_skills", "source_id": None,
-        "origin": "stored", "content": skill_md("triage", "First."), "ancillary_files": {"references/guide.md": "Guide."}, "metadata": {},
-        "visibility": "global", "team_ids": [], "owner_user_id": None, "version": skill["version"], "license": None,
-        "compatibility": None, "allowed_tools": [], "enabled": True, "used": True, "shadowed_by": None, "findings": [], "problems": [],
+        "id": "stored/triage",
+        "name": "triage",
+        "description": "The skill triage.",
+        "source": "agent_skills",
+        "source_id": None,
+        "origin": "stored",
+        "content": skill_md("triage", "First."),
+        "ancillary_files": {"references/guide.md": "Guide."},
+        "metadata": {},
+        "visibility": "global",
+        "team_ids": [],
+        "owner_user_id": None,
+        "version": skill["version"],
+        "license": None,
+        "compatibility": None,
+        "allowed_tools": [],
+        "enabled": True,
+        "used": True,
+        "shadowed_by": None,
+        "findings": [],
+        "problems": [],
         "files": [{"path": "assets/x.png", "size": 5}, {"path": "references/guide.md", "size": 6}],
-    }  # fmt: skip
+    }
     assert shown.headers["etag"] == f'"{skill["version"]}"'
     picture = await stage.http.get("/skills/triage/files/assets/x.png")
     assert (picture.content, picture.headers["content-type"]) == (b"\x89PNG\xff", "application/octet-stream")
@@ -238,9 +255,14 @@ async def test_listing_in_pages_with_words_sources_and_tags(stage: Stage) -> Non
         "tagged",
     ]
     assert every["meta"] == {
-        "total": 6, "page": 0, "page_size": 6, "has_more": False, "sources_loaded": ["folder", "stored"], "unavailable_sources": [],
+        "total": 6,
+        "page": 0,
+        "page_size": 6,
+        "has_more": False,
+        "sources_loaded": ["folder", "stored"],
+        "unavailable_sources": [],
         "source_problems": [],
-    }  # fmt: skip
+    }
     assert {(skill["content"], str(skill["ancillary_files"])) for skill in every["skills"]} == {(None, "{}")}
     first, last = [await stage.get("/skills", page=page, page_size=4) for page in (1, 2)]
     assert [len(page["skills"]) for page in (first, last)] == [4, 2]
@@ -347,8 +369,13 @@ async def test_validating_and_scanning_store_nothing(stage: Stage) -> None:
         await stage.ask("POST", "/skills/scan-content", {"name": "x", "content": "Rotate the token."})
     ).json()
     assert clean == {
-        "passed": True, "blocked": False, "scan_status": "passed", "max_severity": None, "summary": "Nothing was found.", "findings": [],
-    }  # fmt: skip
+        "passed": True,
+        "blocked": False,
+        "scan_status": "passed",
+        "max_severity": None,
+        "summary": "Nothing was found.",
+        "findings": [],
+    }
     warned = (
         await stage.ask("POST", "/skills/scan-content", {"content": "See http://wiki.corp.dev/x"})
     ).json()
@@ -391,16 +418,24 @@ async def test_files_come_as_they_are_and_inert(stage: Stage) -> None:
 async def test_refreshing_and_what_the_supervisor_uses(stage: Stage) -> None:
     before = await stage.get("/internal/supervisor/skills-status")
     assert {**before, "skills_merged_at": None} == {
-        "mas_registered": True, "sync_status": "synced", "graph_generation": before["graph_generation"], "skills_generation": 1,
-        "skills_loaded_count": 0, "skills_merged_at": None,
-    }  # fmt: skip
+        "mas_registered": True,
+        "sync_status": "synced",
+        "graph_generation": before["graph_generation"],
+        "skills_generation": 1,
+        "skills_loaded_count": 0,
+        "skills_merged_at": None,
+    }
     write_skill(stage.folder / "triage", skill_files("triage"))
     refreshed = (await stage.ask("POST", "/skills/refresh")).json()
     after = await stage.get("/internal/supervisor/skills-status")
     assert refreshed == {
-        "status": "ok", "message": "1 skills can be used.", "supervisor_rebuilt": True, "graph_generation": after["graph_generation"],
-        "skills_loaded_count": 1, "source_problems": [],
-    }  # fmt: skip
+        "status": "ok",
+        "message": "1 skills can be used.",
+        "supervisor_rebuilt": True,
+        "graph_generation": after["graph_generation"],
+        "skills_loaded_count": 1,
+        "source_problems": [],
+    }
     assert (after["skills_loaded_count"], after["skills_generation"]) == (1, 2)
     assert after["skills_merged_at"] > before["skills_merged_at"]
     assert (await stage.get("/ready"))["components"]["model"]["status"] == "ok"  # which builds the graph
@@ -507,15 +542,27 @@ async def test_hubs_that_cannot_be_used(tmp_path: Path) -> None:
 # --- who may, and how much ------------------------------------------------------------------------------
 
 WRITES = [
-    ("POST", "/skills"), ("PUT", "/skills/triage"), ("DELETE", "/skills/triage"), ("POST", "/skills/triage/enable"),
-    ("POST", "/skills/triage/disable"), ("POST", "/skills/hubs"), ("DELETE", "/skills/hubs/x"), ("POST", "/skills/hubs/x/refresh"),
+    ("POST", "/skills"),
+    ("PUT", "/skills/triage"),
+    ("DELETE", "/skills/triage"),
+    ("POST", "/skills/triage/enable"),
+    ("POST", "/skills/triage/disable"),
+    ("POST", "/skills/hubs"),
+    ("DELETE", "/skills/hubs/x"),
+    ("POST", "/skills/hubs/x/refresh"),
     ("POST", "/skills/refresh?include_hubs=true"),
-]  # fmt: skip
+]
 READS = [
-    ("GET", "/skills"), ("GET", "/skills/triage"), ("GET", "/skills/triage/files/SKILL.md"), ("POST", "/skills/validate"),
-    ("POST", "/skills/scan-content"), ("POST", "/skills/refresh"), ("GET", "/skills/hubs"), ("GET", "/internal/supervisor/skills-status"),
+    ("GET", "/skills"),
+    ("GET", "/skills/triage"),
+    ("GET", "/skills/triage/files/SKILL.md"),
+    ("POST", "/skills/validate"),
+    ("POST", "/skills/scan-content"),
+    ("POST", "/skills/refresh"),
+    ("GET", "/skills/hubs"),
+    ("GET", "/internal/supervisor/skills-status"),
     ("GET", "/skills/openapi.json"),
-]  # fmt: skip
+]
 
 
 async def test_nothing_is_changed_where_nothing_may_be(tmp_path: Path) -> None:
@@ -688,11 +735,18 @@ async def test_what_matches_nothing_else_reaches_it_and_nothing_of_ours_does(
             assert "<script" not in (await http.get(path)).text
         # Ours, each with what only it says.
         said = {
-            "/health": "ok", "/ready": "components", "/tools": "supervisor", "/workflows": "workflows", "/v1/facts": "facts",
-            "/v1/requests": "requests", "/v1/datasources": "datasources", "/v1/jobs": "jobs",
-            "/.well-known/agent-card.json": "capabilities", "/.well-known/agent.json": "capabilities",
+            "/health": "ok",
+            "/ready": "components",
+            "/tools": "supervisor",
+            "/workflows": "workflows",
+            "/v1/facts": "facts",
+            "/v1/requests": "requests",
+            "/v1/datasources": "datasources",
+            "/v1/jobs": "jobs",
+            "/.well-known/agent-card.json": "capabilities",
+            "/.well-known/agent.json": "capabilities",
             "/v1/.well-known/agent-card.json": "capabilities",
-        }  # fmt: skip
+        }
         for path, word in said.items():
             answer = await http.get(path)
             assert (answer.status_code, word in answer.text) == (200, True), path

@@ -19,7 +19,8 @@ def load(
     config: str | None = None,
     **more: Any,
 ) -> AgentCatalog:
-    """Writes the files and loads them, each by its name or all by `config`; places then are names relative to the folder."""
+    """Writes the files and loads them, each by its name or all by `config`; places then are names relative
+    to the folder."""
     for name, text in files.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text, encoding="utf-8")

@@ -1,4 +1,5 @@
-"""Self-service workflows on stage: a GitHub on a loopback port, the supervisor and an agent service as processes, a person who answers."""
+"""Self-service workflows on stage: a GitHub on a loopback port, the supervisor and an agent service as
+processes, a person who answers."""
 
 import asyncio
 import contextlib
@@ -53,7 +54,8 @@ class Hold:
 
 
 class GitHub:
-    """The stand-in over its state; `wrote` are the requests that came to change something, whatever became of them."""
+    """The stand-in over its state; `wrote` are the requests that came to change something, whatever became
+    of them."""
 
     def __init__(self, url: str = "") -> None:
         self.url, self.state = url, build_sample_state()
@@ -200,7 +202,8 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def agent_github(where: Where, folder: Path, hub: GitHub, **env: str) -> AsyncIterator[dict[str, str]]:
-    """What a supervisor must be told of GitHub's agent, which is in its process or a service with the credentials."""
+    """What a supervisor must be told of GitHub's agent, which is in its process or a service with the
+    credentials."""
     if where == "in-process":
         yield hub.settings
         return
@@ -211,7 +214,8 @@ async def agent_github(where: Where, folder: Path, hub: GitHub, **env: str) -> A
 
 @contextlib.asynccontextmanager
 async def supervising(folder: Path, **variables: str) -> AsyncIterator[Client]:
-    """The supervisor in this process, with the agents, workflows and the storage of the settings; tool servers are processes."""
+    """The supervisor in this process, with the agents, workflows and the storage of the settings; tool
+    servers are processes."""
     given = {**FAST, "CAIPE_HOME": str(folder / "home"), "TMPDIR": str(folder), **variables}
     async with (
         serve_app(build_app(Settings.from_variables(given), given)) as at,

@@ -30,7 +30,10 @@ from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog, 
 from tests.support.netutils_client import NetutilsClient, start_server
 
 SHIPPED = ["check-a-service", "create-github-repo", "onboard-argocd-service"]
-ONE = "name: {name}\ntitle: {title}\ndescription: d\nsteps: [{{name: a, agent: jira, prompt: p}}, {{name: b, agent: aws, prompt: p}}]\n"
+ONE = (
+    "name: {name}\ntitle: {title}\ndescription: d\nsteps: [{{name: a, agent: jira, prompt: p}},"
+    " {{name: b, agent: aws, prompt: p}}]\n"
+)
 
 
 def one(name: str, title: str = "One") -> str:
@@ -187,7 +190,8 @@ def test_a_title_without_latin_letters_has_a_name_too(tmp_path: Path) -> None:
 
 PHRASES = """
 - {name: first, title: Zero, description: d, steps: &s [{name: a, prompt: p}]}
-- {name: create-repo, title: Create GitLab Repo, description: d, phrases: [new repo, "create a git repository"], steps: *s}
+- {name: create-repo, title: Create GitLab Repo, description: d,
+   phrases: [new repo, "create a git repository"], steps: *s}
 - {name: create-team, title: Create GitLab Team, description: d, phrases: [new team], steps: *s}
 - {name: run-tests, title: Run tests, description: d, phrases: [test everything], steps: *s}
 - {name: tests, title: All the tests, description: d, phrases: [test everything], steps: *s}
@@ -415,7 +419,10 @@ def test_a_first_issue_is_opened_when_one_is_wanted(shipped: WorkflowCatalog) ->
 
     _, end = walked(workflow, {"repo": "web", "issue": "Add owners"}, refused)
     assert end == FinishWorkflow(
-        "The repository octo/web exists: https://github.example/octo/web\n\nOpen the first issue (failed): Issues are switched off.",
+        (
+            "The repository octo/web exists: https://github.example/octo/web\n\nOpen the first issue"
+            " (failed): Issues are switched off."
+        ),
         failed=False,
     )
 

@@ -176,7 +176,10 @@ NETWORK = {
             "arguments": {"address": "127.0.0.1"},
         },
     ],
-    "answer": "Tags {{ input.tags }}, {{ net.addresses }} addresses, port {{ port.ports[0].port }} of {{ ask.port }}.",
+    "answer": (
+        "Tags {{ input.tags }}, {{ net.addresses }} addresses,"
+        " port {{ port.ports[0].port }} of {{ ask.port }}."
+    ),
 }
 
 
@@ -271,7 +274,8 @@ async def test_a_step_for_the_supervisors_model_fails_without_one(tmp_path: Path
         person = Person(client)
         await person.say("Order a Network")
     assert person.seen.answer == (
-        "Order a Network stopped: the step “Ask which one” failed: This step needs a language model, and none is configured.\n\n"
+        "Order a Network stopped: the step “Ask which one” failed:"
+        " This step needs a language model, and none is configured.\n\n"
         "Not done: Look at it."
     )
     assert statuses(person.seen.events) == {"Ask which one": "failed", "Look at it": "skipped"}
@@ -463,8 +467,8 @@ async def test_a_step_that_may_have_written_is_not_done_again_after_a_kill(tmp_p
     assert person.seen.last.state == "completed"
     assert person.seen.answer.startswith("Begin a repo stopped: the step “Issue” failed: ")
     assert (
-        "The outcome of create_issue is unknown: it was started before the server stopped and may have taken effect."
-        in person.seen.answer
+        "The outcome of create_issue is unknown:"
+        " it was started before the server stopped and may have taken effect." in person.seen.answer
     )
     assert "by yourself" not in person.seen.answer
     assert person.seen.answer.endswith("Not done: Last.")

@@ -247,9 +247,12 @@ async def test_an_unknown_name_is_answered_with_those_there_are(tmp_path: Path) 
         by_client = await person.say({"workflow": "create-a-castle"})
         assert model.requests == []
         by_model = await person.say("A castle, please.")
-    known = "There is no workflow create-a-castle. The workflows are: check-a-service, create-github-repo, onboard-argocd-service."
-    assert (by_client.last.state, by_client.answer) == ("completed", known)
-    assert by_model.answer == known
+    answer = (
+        "There is no workflow create-a-castle."
+        " The workflows are: check-a-service, create-github-repo, onboard-argocd-service."
+    )
+    assert (by_client.last.state, by_client.answer) == ("completed", answer)
+    assert by_model.answer == answer
     [finished] = [event for event in by_model.events if isinstance(event, ToolFinished)]
     assert (finished.tool, finished.outcome) == ("run_workflow", "error")
 
@@ -396,7 +399,8 @@ async def test_a_declined_form_does_nothing(tmp_path: Path, message: str | None)
         await person.decide({"type": "reject", **({"message": message} if message else {})})
     assert person.seen.last.state == "completed"
     assert person.seen.answer == (
-        f"{CREATE} stopped: the step “{CREATE}” failed: {message or 'The person does not want to answer.'}\n\n"
+        f"{CREATE} stopped: the step “{CREATE}” failed:"
+        f" {message or 'The person does not want to answer.'}\n\n"
         "Not done: Create the repository, Open the first issue."
     )
     assert statuses(person.seen.events) == {

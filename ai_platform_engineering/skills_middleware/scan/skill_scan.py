@@ -127,8 +127,8 @@ def _merge_by_code(findings: Iterator[ScanFinding]) -> list[ScanFinding]:
     counts: Counter[str] = Counter()
     for finding in findings:
         counts[finding.code] += 1
-        known = first.setdefault(finding.code, finding)
-        if (finding.line or 0) < (known.line or 0):
+        first_finding = first.setdefault(finding.code, finding)
+        if (finding.line or 0) < (first_finding.line or 0):
             first[finding.code] = finding
     merged: list[ScanFinding] = []
     for code, finding in first.items():
