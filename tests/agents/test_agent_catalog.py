@@ -94,8 +94,8 @@ install: {pip: [tool==1.0], python: "3.12"}
 
 def test_a_file_may_hold_a_list_and_another_one_definition_and_another_nothing() -> None:
     both = "- name: one\n  description: One.\n- description: Two.\n  name: two\n"
-    found = load({"list.yaml": both, "one.yml": GOOD, "none.yaml": "# nothing yet\n"})
-    assert [(entry.name, entry.source) for entry in found] == [
+    catalog = load({"list.yaml": both, "one.yml": GOOD, "none.yaml": "# nothing yet\n"})
+    assert [(entry.name, entry.source) for entry in catalog] == [
         ("one", "list.yaml:1"),
         ("two", "list.yaml:4"),
         ("demo", "one.yml:1"),
@@ -104,8 +104,10 @@ def test_a_file_may_hold_a_list_and_another_one_definition_and_another_nothing()
 
 def test_json_is_read_with_tabs_escapes_and_a_byte_order_mark() -> None:
     text = '\ufeff{\n\t"name": "demo",\n\t"description": "a \\ud83d\\ude00 \\/ \\\\ud83d \\u00e9"\n}\n'
-    found = load({"agent.json": text})
-    assert [(one.description, one.name) for one in found.ready] == [("a \U0001f600 / \\ud83d é", "demo")]
+    catalog = load({"agent.json": text})
+    assert [(definition.description, definition.name) for definition in catalog.ready] == [
+        ("a \U0001f600 / \\ud83d é", "demo")
+    ]
 
 
 def test_definitions_may_share_parts_with_anchors() -> None:
@@ -132,8 +134,8 @@ def test_each_server_of_a_plain_mcp_json_becomes_an_agent() -> None:
         },
         "old": {"command": "old", "disabled": True},
     }
-    found = load({"mcp.json": json.dumps({"mcpServers": servers}, indent=2)}, {"DOCS_KEY": "k"})
-    files, docs, old = found.entries
+    catalog = load({"mcp.json": json.dumps({"mcpServers": servers}, indent=2)}, {"DOCS_KEY": "k"})
+    files, docs, old = catalog.entries
     assert (files.name, files.definition.title, files.definition.description) == (
         "my-files",
         "My Files",
@@ -352,9 +354,9 @@ def test_every_made_name_is_allowed(server: str) -> None:
     ],
 )
 def test_a_mistake_is_told_with_file_and_line(text: str, expected: list[str]) -> None:
-    told = problems({"foo.yaml": text})
-    assert len(told) == len(expected)
-    assert all(line.startswith(start) for line, start in zip(told, expected, strict=True)), told
+    messages = problems({"foo.yaml": text})
+    assert len(messages) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(messages, expected, strict=True)), messages
 
 
 @pytest.mark.parametrize(
@@ -400,8 +402,8 @@ def test_a_mistake_is_told_with_file_and_line(text: str, expected: list[str]) ->
     ],
 )
 def test_a_mistake_in_a_plain_mcp_json_is_told_too(text: str, expected: str) -> None:
-    told = problems({"mcp.json": text})
-    assert any(line.startswith(expected) for line in told), told
+    messages = problems({"mcp.json": text})
+    assert any(line.startswith(expected) for line in messages), messages
 
 
 def test_all_mistakes_of_all_files_are_told_together() -> None:
@@ -448,8 +450,8 @@ def test_a_folder_gives_its_yaml_and_json_files_in_order() -> None:
         f"agents/{name}": f"name: {name[0]}\ndescription: d\n"
         for name in ("c.yml", "a.yaml", "d.txt", ".e.yaml", "sub/f.yaml")
     }
-    found = load({**files, "agents/b.json": '{"name": "b", "description": "d"}'}, config="agents")
-    assert [entry.source for entry in found] == ["agents/a.yaml:1", "agents/b.json:1", "agents/c.yml:1"]
+    catalog = load({**files, "agents/b.json": '{"name": "b", "description": "d"}'}, config="agents")
+    assert [entry.source for entry in catalog] == ["agents/a.yaml:1", "agents/b.json:1", "agents/c.yml:1"]
 
 
 def test_files_and_folders_are_joined_by_the_path_separator() -> None:
@@ -483,11 +485,11 @@ def test_a_folder_without_definitions_is_warned_about(
 
 def test_a_definition_replaces_the_shipped_one_of_its_name(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        found = load({"mine.yaml": "name: github\ndescription: Ours.\n"}, shipped=True)
-    names_found = [entry.name for entry in found]
+        catalog = load({"mine.yaml": "name: github\ndescription: Ours.\n"}, shipped=True)
+    names_found = [entry.name for entry in catalog]
     assert names_found.count("github") == 1
     assert names_found == sorted(names_found)
-    mine = found.get("github")
+    mine = catalog.get("github")
     assert mine
     assert (mine.source, mine.definition.mcp_servers, mine.status) == ("mine.yaml:1", {}, "ready")
     assert "Agent github from mine.yaml:1 replaces the shipped one" in caplog.text

@@ -86,23 +86,23 @@ def templates(
 
 def _joined(parts: list[str | VariableReference]) -> tuple[str | VariableReference, ...]:
     """No two plain texts in a row, and none that ends in `$`, which would escape what follows."""
-    kept: list[str | VariableReference] = []
+    joined: list[str | VariableReference] = []
     for part in parts:
         if isinstance(part, str):
             part = part.rstrip("$")
-            if not part or (kept and isinstance(kept[-1], str)):
+            if not part or (joined and isinstance(joined[-1], str)):
                 continue
-        kept.append(part)
-    return tuple(kept)
+        joined.append(part)
+    return tuple(joined)
 
 
 def written(template: tuple[str | VariableReference, ...]) -> str:
-    def one(part: str | VariableReference) -> str:
+    def load_entry(part: str | VariableReference) -> str:
         if isinstance(part, str):
             return part.replace("${", "$${")
         return f"${{{part.name}}}" if part.default is None else f"${{{part.name}:-{written(part.default)}}}"
 
-    return "".join(map(one, template))
+    return "".join(map(load_entry, template))
 
 
 @given(templates(plain_texts, 2))
@@ -234,8 +234,8 @@ mcpServers:
 
 @pytest.mark.parametrize("key", ["command", "url"])
 def test_a_server_with_nothing_to_start_or_reach_is_not_configured(key: str) -> None:
-    found = load({"a.yaml": GOOD + f"mcpServers:\n  a:\n    {key}: ${{WHERE:-}}\n"})
-    assert [(entry.status, entry.missing) for entry in found] == [
+    catalog = load({"a.yaml": GOOD + f"mcpServers:\n  a:\n    {key}: ${{WHERE:-}}\n"})
+    assert [(entry.status, entry.missing) for entry in catalog] == [
         ("not_configured", (("WHERE", "a.yaml:5"),))
     ]
 
@@ -270,15 +270,15 @@ def test_the_status_follows_from_switch_variables_and_placement(
         name: value for name, value in {"ENABLE_DEMO": enable, "KEY": key}.items() if value is not None
     }
     variables |= {"DEMO_AGENT_URL": "http://demo.example:8001"} if distributed else {}
-    found = load({"a.yaml": NEEDY}, variables, distributed=lambda name: distributed and name == "demo")
-    [entry] = found
+    catalog = load({"a.yaml": NEEDY}, variables, distributed=lambda name: distributed and name == "demo")
+    [entry] = catalog
     assert (entry.status, bool(entry.missing)) == (status, missing)
-    assert [definition.name for definition in found.ready] == (["demo"] if status == "ready" else [])
+    assert [definition.name for definition in catalog.ready] == (["demo"] if status == "ready" else [])
 
 
 def test_an_agent_with_a_hyphen_has_variables_with_an_underscore() -> None:
     files = {"a.yaml": "- {name: my-agent, description: d}\n- {name: other, description: d, model: a:b}\n"}
-    found = load(
+    catalog = load(
         files,
         {
             "ENABLE_MY_AGENT": "false",
@@ -287,7 +287,7 @@ def test_an_agent_with_a_hyphen_has_variables_with_an_underscore() -> None:
             "LLM_MODEL": "e:f",
         },
     )
-    assert [(entry.status, entry.definition.model) for entry in found] == [
+    assert [(entry.status, entry.definition.model) for entry in catalog] == [
         ("disabled", None),
         ("ready", "c:d"),
     ]
@@ -332,24 +332,24 @@ install: {npm: ["a ${S}"]}
 requires: [T]
 """
     with caplog.at_level(logging.DEBUG):
-        found = load(
+        catalog = load(
             {"a.yaml": everywhere, "mcp.json": '{"mcpServers": {"c": {"command": "${S}"}}}'},
             {"S": secret, "C_LLM_MODEL": secret},
         )
-    entry = found.get("demo")
+    entry = catalog.get("demo")
     assert entry
     assert f"a {secret}" in entry.definition.mcp_servers["a"].env.values()
-    shown = [
-        found,
-        found.report(),
+    outputs = [
+        catalog,
+        catalog.report(),
         entry,
         entry.definition,
         *entry.definition.mcp_servers.values(),
         entry.definition.tools,
     ]
     assert all(
-        secret not in text(one)
-        for one in [*shown, entry.definition.install, expand_text("${S}", {"S": secret})]
+        secret not in text(value)
+        for value in [*outputs, entry.definition.install, expand_text("${S}", {"S": secret})]
         for text in (repr, str)
     )
     assert secret not in caplog.text

@@ -141,7 +141,7 @@ def test_the_name_is_that_of_the_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         ("# Only text", 1, "begin with front matter"),
         ("", 1, "begin with front matter"),
@@ -159,16 +159,16 @@ def test_the_name_is_that_of_the_folder() -> None:
         ("---\nname: a\ndescription: b\n---\n\nx\0", 6, "NUL"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(text: str, line: int, said: str) -> None:
+def test_what_cannot_be_read_is_named_with_its_line(text: str, line: int, message: str) -> None:
     (problem,) = problems(text)
     assert (problem.file, problem.line) == ("SKILL.md", line)
-    assert said in problem.message
+    assert message in problem.message
 
 
 def test_every_wrong_field_is_named_at_once() -> None:
     top = f"compatibility: {'x' * 501}\nmetadata: text\nallowed-tools: {{a: b}}\nlicense: [a]\n"
-    found = problems(f"---\nname: A\ndescription: {'x' * 1025}\n{top}---\n")
-    assert {(problem.field, problem.line) for problem in found} == {
+    field_problems = problems(f"---\nname: A\ndescription: {'x' * 1025}\n{top}---\n")
+    assert {(problem.field, problem.line) for problem in field_problems} == {
         ("name", 2),
         ("description", 3),
         ("compatibility", 4),
@@ -194,12 +194,12 @@ def test_metadata_is_texts() -> None:
 
 
 def test_a_file_that_is_missing_or_no_text() -> None:
-    for files, said in (
+    for files, message in (
         ({}, "Add a SKILL.md"),
         ({"skill.md": b""}, "Rename skill.md"),
         ({"SKILL.md": b"\xff\xfe"}, "UTF-8"),
     ):
-        with pytest.raises(SkillErrors, match=said):
+        with pytest.raises(SkillErrors, match=message):
             parse_skill(files)
 
 
@@ -229,8 +229,8 @@ def test_limits_of_size_number_and_depth() -> None:
         (f"has {MAX_FILES + 1} files", {"SKILL.md": main, **many, "assets/more": b""}),
         (f"at most {MAX_DEPTH} parts", {"SKILL.md": main, "references/a/b/c/d": b""}),
     ]
-    for said, files in wrong:
-        with pytest.raises(SkillErrors, match=said):
+    for message, files in wrong:
+        with pytest.raises(SkillErrors, match=message):
             parse_skill(files)
 
 
@@ -269,9 +269,9 @@ def test_a_path_that_passes_stays_below(path: str) -> None:
 
 
 def odd(files: Mapping[str, bytes]) -> list[tuple[str, str, int | None]]:
-    found = parse_skill(files).findings
-    assert all(finding.severity == "warn" for finding in found)
-    return [(finding.code, finding.file, finding.line) for finding in found]
+    findings = parse_skill(files).findings
+    assert all(finding.severity == "warn" for finding in findings)
+    return [(finding.code, finding.file, finding.line) for finding in findings]
 
 
 def test_what_is_odd_is_a_warning() -> None:

@@ -42,7 +42,7 @@ for name, strategy in FORMATS.items():
     schemathesis.openapi.format(name, strategy)
 
 
-async def _serve(home: Path, began: threading.Event, ends: asyncio.Event, said: dict[str, Any]) -> None:
+async def _serve(home: Path, began: threading.Event, ends: asyncio.Event, state: dict[str, Any]) -> None:
     origin = repository(home / "origin", {"hubbed/SKILL.md": skill_md("hubbed")})
     write_skill(home / "folder" / NAMES[1], skill_files(NAMES[1], references__guide="Guide."))
     settings = Settings.from_variables({**FAST, "A2A_AUTH_SHARED_KEY": KEY})
@@ -50,7 +50,7 @@ async def _serve(home: Path, began: threading.Event, ends: asyncio.Event, said: 
         settings, model=ScriptedChatModel(script=Script(Turn(Say("Here.")))), skills=build_catalog(home)
     )
     async with git_server(origin) as git, serve_app(app) as url:
-        said |= {
+        state |= {
             "url": url,
             "git": f"http://127.0.0.1:{git.port}/team/skills",
             "loop": asyncio.get_running_loop(),
@@ -63,16 +63,16 @@ async def _serve(home: Path, began: threading.Event, ends: asyncio.Event, said: 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """In a thread: schemathesis speaks HTTP without waiting for a loop."""
-    began, said = threading.Event(), dict[str, Any]()
+    began, state = threading.Event(), dict[str, Any]()
 
     def run() -> None:
-        asyncio.run(_serve(tmp_path_factory.mktemp("skills"), began, asyncio.Event(), said))
+        asyncio.run(_serve(tmp_path_factory.mktemp("skills"), began, asyncio.Event(), state))
 
     thread = threading.Thread(target=run)
     thread.start()
     assert began.wait(60)
-    yield said
-    said["loop"].call_soon_threadsafe(said["ends"].set)
+    yield state
+    state["loop"].call_soon_threadsafe(state["ends"].set)
     thread.join(60)
 
 

@@ -24,8 +24,8 @@ def load(
     for name, text in files.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text, encoding="utf-8")
-    given = os.pathsep.join(files) if config is None else config
-    return load_catalog(variables or {}, agents_config=given, **{"shipped": False, **more})
+    agents_config = os.pathsep.join(files) if config is None else config
+    return load_catalog(variables or {}, agents_config=agents_config, **{"shipped": False, **more})
 
 
 def problems(files: Mapping[str, str], **more: Any) -> list[str]:

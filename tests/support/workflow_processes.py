@@ -76,22 +76,22 @@ class GitHub:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = f"{scope['method']} {scope['path']}"
+        request = f"{scope['method']} {scope['path']}"
         if scope["method"] != "GET":
-            self.wrote.append(asked)
-        await self._passing("before", asked)
+            self.wrote.append(request)
+        await self._passing("before", request)
         sent: list[Any] = []
 
-        async def kept(message: Any) -> None:
+        async def keep_message(message: Any) -> None:
             sent.append(message)
 
-        await self._app(scope, receive, kept)
-        await self._passing("after", asked)
+        await self._app(scope, receive, keep_message)
+        await self._passing("after", request)
         for message in sent:
             await send(message)
 
-    async def _passing(self, when: str, asked: str) -> None:
-        if hold := self.holds.get((when, asked)):
+    async def _passing(self, when: str, request: str) -> None:
+        if hold := self.holds.get((when, request)):
             await hold.here()
 
     async def repository(self, name: str, owner: str = ORG) -> dict[str, Any] | None:
@@ -99,8 +99,8 @@ class GitHub:
         async with httpx.AsyncClient(
             base_url=self.url, headers={"Authorization": f"Bearer {DEMO_TOKEN}"}, verify=PLAIN
         ) as http:
-            found = await http.get(f"repos/{owner}/{name}")
-        return found.json() if found.status_code == 200 else None
+            response = await http.get(f"repos/{owner}/{name}")
+        return response.json() if response.status_code == 200 else None
 
     @property
     def settings(self) -> dict[str, str]:
@@ -216,9 +216,9 @@ async def agent_github(where: Where, folder: Path, hub: GitHub, **env: str) -> A
 async def supervising(folder: Path, **variables: str) -> AsyncIterator[Client]:
     """The supervisor in this process, with the agents, workflows and the storage of the settings; tool
     servers are processes."""
-    given = {**FAST, "CAIPE_HOME": str(folder / "home"), "TMPDIR": str(folder), **variables}
+    variables_with_defaults = {**FAST, "CAIPE_HOME": str(folder / "home"), "TMPDIR": str(folder), **variables}
     async with (
-        serve_app(build_app(Settings.from_variables(given), given)) as at,
+        serve_app(build_app(Settings.from_variables(variables_with_defaults), variables_with_defaults)) as at,
         httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
     ):
         yield Client(at, http)

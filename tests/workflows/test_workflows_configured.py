@@ -38,13 +38,13 @@ CHECK = "Check a service"
 
 
 async def listing(client: Client) -> dict[str, Any]:
-    found: dict[str, Any] = (await client.http.get(f"{client.url}workflows")).json()
-    return found
+    workflows: dict[str, Any] = (await client.http.get(f"{client.url}workflows")).json()
+    return workflows
 
 
-def row(found: dict[str, Any], name: str) -> dict[str, Any]:
-    [one] = [one for one in found["workflows"] if one["name"] == name]
-    return dict(one)
+def row(workflows: dict[str, Any], name: str) -> dict[str, Any]:
+    [entry] = [entry for entry in workflows["workflows"] if entry["name"] == name]
+    return dict(entry)
 
 
 def calls(person: Person, tool: str) -> list[dict[str, Any]]:
@@ -227,11 +227,11 @@ Order a Network:
 
 def _supervisor(request: Request) -> Turn:
     """Asks with a form, then says what it was given."""
-    given = [
+    configured = [
         json.loads(message.text) for message in request.since_user if message.tool == "CAIPEAgentResponse"
     ]
-    if given:
-        return Turn(Say(f"It is {given[-1]['network']}."))
+    if configured:
+        return Turn(Say(f"It is {configured[-1]['network']}."))
     return Turn(
         Call("CAIPEAgentResponse", {"response": "Which?", "input_fields": [{"field_name": "network"}]})
     )
@@ -253,12 +253,12 @@ async def test_the_older_shape_asks_with_a_model_and_hands_on_what_it_gave(tmp_p
         )
         assert statuses(person.seen.events) == {"Ask which one": "in_progress", "Look at it": "pending"}
         await person.fill(network="10.0.0.0/22")
-    asked, told, ordered = model.requests
-    assert "Ask the user with a form which {network} is wanted." in asked.system
-    assert "run_workflow" not in asked.tools
-    assert "Ask the user with a form which {network} is wanted." in told.system
-    assert ordered.last_user.startswith("Describe the network that was asked for.")
-    assert "Ask which one: It is 10.0.0.0/22." in ordered.last_user
+    form_request, answer_request, step_request = model.requests
+    assert "Ask the user with a form which {network} is wanted." in form_request.system
+    assert "run_workflow" not in form_request.tools
+    assert "Ask the user with a form which {network} is wanted." in answer_request.system
+    assert step_request.last_user.startswith("Describe the network that was asked for.")
+    assert "Ask which one: It is 10.0.0.0/22." in step_request.last_user
     assert (
         person.seen.answer
         == "Order a Network: done.\n\nAsk which one: It is 10.0.0.0/22.\n\nLook at it: Described."
@@ -290,9 +290,9 @@ def test_the_examples_of_the_documentation_are_workflows(tmp_path: Path) -> None
     )
     for number, example in enumerate(examples):
         (tmp_path / f"{number}.yaml").write_text(example)
-    found = load_workflows([tmp_path], ["github"])
-    assert found.problems == ()
-    assert [entry.missing for entry in found if entry.workflow.name == "create-github-repo"] == [()]
+    catalog = load_workflows([tmp_path], ["github"])
+    assert catalog.problems == ()
+    assert [entry.missing for entry in catalog if entry.workflow.name == "create-github-repo"] == [()]
     assert len(examples) == 2
 
 
@@ -303,15 +303,15 @@ async def test_the_list_says_what_there_is_and_what_is_wrong(tmp_path: Path) -> 
         "name: broken\ntitle: Broken\ndescription: Is.\nsteps: [{name: one, agnet: netutils, tool: x}]\n"
     )
     async with supervising(tmp_path, WORKFLOWS_CONFIG=str(folder)) as client:
-        found = await listing(client)
-    assert list(found) == ["workflows", "problems"]
-    assert [one["name"] for one in found["workflows"]] == [
+        workflows = await listing(client)
+    assert list(workflows) == ["workflows", "problems"]
+    assert [entry["name"] for entry in workflows["workflows"]] == [
         "check-a-service",
         "create-github-repo",
         "onboard-argocd-service",
         "plan-a-network",
     ]
-    own = row(found, "plan-a-network")
+    own = row(workflows, "plan-a-network")
     assert own == {
         "name": "plan-a-network",
         "title": "Plan a network",
@@ -333,9 +333,9 @@ async def test_the_list_says_what_there_is_and_what_is_wrong(tmp_path: Path) -> 
         ("cidr", "text"),
         ("tags", "multiselect"),
     ]
-    repo = row(found, "create-github-repo")
+    repo = row(workflows, "create-github-repo")
     assert (repo["available"], repo["missing"]) == (False, ["github"])
-    [problem] = found["problems"]
+    [problem] = workflows["problems"]
     assert problem.endswith("broken.yaml: step `one`: unknown key `agnet`; did you mean `agent`?")
 
 
@@ -413,10 +413,10 @@ REPO = {
 }
 
 
-async def approve_and_kill(person: Person, server: Server, hub: GitHub, held: Hold) -> None:
+async def approve_and_kill(person: Person, server: Server, hub: GitHub, hold: Hold) -> None:
     """Approves, kills the server while GitHub holds a request, and comes back."""
     approving = asyncio.create_task(person.approve())
-    await held.wait()
+    await hold.wait()
     hub.holds.clear()
     person.client = await server.again()
     with contextlib.suppress(httpx.HTTPError):
@@ -428,12 +428,12 @@ async def test_a_step_that_only_reads_is_done_again_after_a_kill(tmp_path: Path)
     repo = a_name()
     write(tmp_path / "workflows", REPO)
     async with github() as hub:
-        held = hub.hold("before", f"GET /repos/{ORG}/{repo}")
+        hold = hub.hold("before", f"GET /repos/{ORG}/{repo}")
         async with Server(tmp_path, WORKFLOWS_CONFIG=str(tmp_path / "workflows"), **hub.settings) as server:
             person = Person(server.client)
             await person.say("Begin a repo")
             await person.fill(repo=repo)
-            await approve_and_kill(person, server, hub, held)
+            await approve_and_kill(person, server, hub, hold)
             assert person.approval.tool == "create_issue"
             assert person.approval.arguments["title"] == f"In {ORG}/{repo}"
             await person.approve()
@@ -456,13 +456,13 @@ async def test_a_step_that_may_have_written_is_not_done_again_after_a_kill(tmp_p
     repo = a_name()
     write(tmp_path / "workflows", REPO)
     async with github() as hub:
-        held = hub.hold("after", f"POST /repos/{ORG}/{repo}/issues")
+        hold = hub.hold("after", f"POST /repos/{ORG}/{repo}/issues")
         async with Server(tmp_path, WORKFLOWS_CONFIG=str(tmp_path / "workflows"), **hub.settings) as server:
             person = Person(server.client)
             await person.say("Begin a repo")
             await person.fill(repo=repo)
             await person.approve()
-            await approve_and_kill(person, server, hub, held)
+            await approve_and_kill(person, server, hub, hold)
     assert hub.wrote == [f"POST /orgs/{ORG}/repos", f"POST /repos/{ORG}/{repo}/issues"]
     assert person.seen.last.state == "completed"
     assert person.seen.answer.startswith("Begin a repo stopped: the step “Issue” failed: ")

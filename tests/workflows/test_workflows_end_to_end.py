@@ -69,25 +69,29 @@ async def create(server: Server, repo: str, killed: Killed | None = None) -> Per
 
 
 async def test_a_repository_is_created_without_a_model_and_alike_in_both_placements(tmp_path: Path) -> None:
-    told: dict[str, list[AnyEvent]] = {}
+    events: dict[str, list[AnyEvent]] = {}
     repo = a_name()
     placements: tuple[Where, ...] = ("in-process", "remote")
     for where in placements:
         async with github() as hub:
             async with agent_github(where, tmp_path, hub) as env, Server(tmp_path / where, **env) as server:
                 person = await create(server, repo)
-                told[where] = [_anywhere(event, hub) for event in person.seen.events]
-            found = await hub.repository(repo)
-        assert found is not None
-        assert (found["private"], found["description"], found["default_branch"]) == (True, "Pays.", "main")
+                events[where] = [_anywhere(event, hub) for event in person.seen.events]
+            repository = await hub.repository(repo)
+        assert repository is not None
+        assert (repository["private"], repository["description"], repository["default_branch"]) == (
+            True,
+            "Pays.",
+            "main",
+        )
         assert posted(hub) == ["repos"]
         assert (person.seen.last.state, person.seen.answer) == (
             "completed",
-            f"The repository {ORG}/{repo} exists: {found['html_url']}",
+            f"The repository {ORG}/{repo} exists: {repository['html_url']}",
         )
         assert statuses(person.seen.events) == DONE
         assert tools(person.seen.events) == ["supervisor/github", "github/create_repository"]
-    here, there = (normalize_events(told[where]) for where in placements)
+    here, there = (normalize_events(events[where]) for where in placements)
     assert here == there, difference(here, there)
 
 
@@ -119,12 +123,12 @@ async def test_a_killed_supervisor_loses_neither_the_form_nor_the_approval(
     repo = a_name()
     async with github() as hub, agent_github(where, tmp_path, hub) as env, Server(tmp_path, **env) as server:
         person = await create(server, repo, killed)
-        found = await hub.repository(repo)
+        repository = await hub.repository(repo)
         assert "Traceback" not in server.process.err
-    assert found is not None
+    assert repository is not None
     assert posted(hub) == ["repos"]
     assert person.seen.last.state == "completed"
-    assert person.seen.answer == f"The repository {ORG}/{repo} exists: {found['html_url']}"
+    assert person.seen.answer == f"The repository {ORG}/{repo} exists: {repository['html_url']}"
     assert statuses(person.seen.events) == DONE
     assert tools(person.seen.events) == ["supervisor/github", "github/create_repository"]
     resolved = [event.resolution for event in person.seen.events if isinstance(event, InputResolved)]
@@ -151,10 +155,10 @@ async def test_the_plan_the_form_and_the_approval_are_on_the_wire(tmp_path: Path
         second = await person.fill(repo=repo, owner=ORG, private="no")
         assert second.last.state == "input-required"
         assert hub.wrote == []
-        [asked] = [frame.artifact["parts"][0]["data"] for frame in second.named("UserInputMetaData")]
-        assert asked["approval"] is True
-        assert (asked["agent"], asked["tool"]) == ("github", "create_repository")
-        assert asked["arguments"] == {
+        [metadata] = [frame.artifact["parts"][0]["data"] for frame in second.named("UserInputMetaData")]
+        assert metadata["approval"] is True
+        assert (metadata["agent"], metadata["tool"]) == ("github", "create_repository")
+        assert metadata["arguments"] == {
             "owner": ORG,
             "name": repo,
             "description": "",
@@ -162,9 +166,9 @@ async def test_the_plan_the_form_and_the_approval_are_on_the_wire(tmp_path: Path
             "auto_init": True,
         }
         await person.approve()
-        found = await hub.repository(repo)
-    assert found is not None
-    assert found["private"] is False
+        repository = await hub.repository(repo)
+    assert repository is not None
+    assert repository["private"] is False
 
 
 # How it is started
@@ -199,8 +203,8 @@ async def test_a_model_starts_it_with_what_the_user_has_said_already(tmp_path: P
     async with github() as hub, serve_openai(script) as model, scripted(tmp_path, hub, model) as client:
         person = Person(client)
         await person.say(f"I need a public place for {repo} on GitHub, in {ORG}.")
-        asked = {field.field_name: field.value for field in person.form.fields}
-        assert asked == {
+        field_values = {field.field_name: field.value for field in person.form.fields}
+        assert field_values == {
             "repo": repo,
             "owner": ORG,
             "description": None,
@@ -229,8 +233,10 @@ async def test_a_client_starts_it_with_a_data_part(tmp_path: Path, model: bool) 
         async with supervising(tmp_path, **env) as client:
             person = Person(client)
             await person.say({"workflow": "create-github-repo", "values": {"repo": repo, "private": False}})
-            asked = {field.field_name: field.value for field in person.form.fields if field.value is not None}
-            assert asked == {"repo": repo, "private": False}
+            field_values = {
+                field.field_name: field.value for field in person.form.fields if field.value is not None
+            }
+            assert field_values == {"repo": repo, "private": False}
             await person.fill(repo=repo, owner=ORG)
             await person.approve()
             assert await hub.repository(repo) is not None
@@ -312,10 +318,10 @@ async def test_the_optional_step_fails_and_the_answer_says_so(tmp_path: Path, mo
             await person.say(CREATE)
             await person.fill(repo=repo, owner=ORG, issue="Write a README")
             await person.approve()
-            found = await hub.repository(repo)
-    assert found is not None
+            repository = await hub.repository(repo)
+    assert repository is not None
     assert person.seen.last.state == "completed"
-    assert person.seen.answer.startswith(f"The repository {ORG}/{repo} exists: {found['html_url']}")
+    assert person.seen.answer.startswith(f"The repository {ORG}/{repo} exists: {repository['html_url']}")
     assert "Open the first issue (failed): " in person.seen.answer
     assert statuses(person.seen.events)["Open the first issue"] == "failed"
     assert posted(hub) == ["repos"]
@@ -385,10 +391,10 @@ async def test_an_edited_approval_creates_what_the_person_wrote(tmp_path: Path) 
         await person.say(CREATE)
         await person.fill(repo=a_name("other"), owner=ORG)
         await person.decide({"type": "edit", "arguments": {**person.approval.arguments, "name": repo}})
-        found = await hub.repository(repo)
-    assert found is not None
+        repository = await hub.repository(repo)
+    assert repository is not None
     assert posted(hub) == ["repos"]
-    assert person.seen.answer == f"The repository {ORG}/{repo} exists: {found['html_url']}"
+    assert person.seen.answer == f"The repository {ORG}/{repo} exists: {repository['html_url']}"
 
 
 @pytest.mark.parametrize("message", ["I changed my mind", None])
