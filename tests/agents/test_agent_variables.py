@@ -16,7 +16,7 @@ from ai_platform_engineering.agents.variables import (
     find_names,
     parse_template,
 )
-from tests.support.agent_files import GOOD, load
+from tests.support.agent_files import GOOD, load_files
 
 # Variables
 
@@ -133,7 +133,7 @@ mcpServers:
 examples: ["What is ${WORD}?"]
 tools: {allow: ["${WORD}_*"]}
 """
-    [definition] = load({"a.yaml": text}, {"WORD": "salt"}).ready
+    [definition] = load_files({"a.yaml": text}, {"WORD": "salt"}).ready
     server = definition.mcp_servers["${WORD}"]
     assert (definition.title, definition.description, definition.prompt) == (
         "salt",
@@ -169,7 +169,7 @@ requires:
   - TOKEN
   - GIVEN|NOT_GIVEN
 """
-    entry = load({"a.yaml": text}, {"GIVEN": "x"}).get("demo")
+    entry = load_files({"a.yaml": text}, {"GIVEN": "x"}).get("demo")
     assert entry
     assert entry.status == "not_configured"
     assert entry.missing == (
@@ -202,7 +202,7 @@ def test_what_is_missing_in_a_list_or_a_plain_mcp_json_has_its_line_too() -> Non
         "a.yaml": "- name: a\n  description: d\n- name: b\n  description: d\n  url: ${B_URL}\n",
         "mcp.json": '{"mcpServers": {\n"c": {\n"url": "https://x",\n"headers": {"K": "${C_KEY}"}}}}',
     }
-    assert [entry.missing for entry in load(files)] == [
+    assert [entry.missing for entry in load_files(files)] == [
         (),
         (("B_URL", "a.yaml:5"),),
         (("C_KEY", "mcp.json:4"),),
@@ -224,7 +224,7 @@ mcpServers:
     url: https://x
     headers: {Authorization: "Bearer ${B}", X: y}
 """
-    entry = load({"a.yaml": text}, {"C": "c", "ENABLE_DEMO": "true"}).get("demo")
+    entry = load_files({"a.yaml": text}, {"C": "c", "ENABLE_DEMO": "true"}).get("demo")
     assert entry
     definition = entry.definition
     assert (definition.title, definition.model, definition.mcp_servers["a"].cwd) == (None, None, None)
@@ -234,7 +234,7 @@ mcpServers:
 
 @pytest.mark.parametrize("key", ["command", "url"])
 def test_a_server_with_nothing_to_start_or_reach_is_not_configured(key: str) -> None:
-    catalog = load({"a.yaml": GOOD + f"mcpServers:\n  a:\n    {key}: ${{WHERE:-}}\n"})
+    catalog = load_files({"a.yaml": GOOD + f"mcpServers:\n  a:\n    {key}: ${{WHERE:-}}\n"})
     assert [(entry.status, entry.missing) for entry in catalog] == [
         ("not_configured", (("WHERE", "a.yaml:5"),))
     ]
@@ -270,7 +270,9 @@ def test_the_status_follows_from_switch_variables_and_placement(
         name: value for name, value in {"ENABLE_DEMO": enable, "KEY": key}.items() if value is not None
     }
     variables |= {"DEMO_AGENT_URL": "http://demo.example:8001"} if distributed else {}
-    catalog = load({"a.yaml": NEEDY}, variables, distributed=lambda name: distributed and name == "demo")
+    catalog = load_files(
+        {"a.yaml": NEEDY}, variables, distributed=lambda name: distributed and name == "demo"
+    )
     [entry] = catalog
     assert (entry.status, bool(entry.missing)) == (status, missing)
     assert [definition.name for definition in catalog.ready] == (["demo"] if status == "ready" else [])
@@ -278,7 +280,7 @@ def test_the_status_follows_from_switch_variables_and_placement(
 
 def test_an_agent_with_a_hyphen_has_variables_with_an_underscore() -> None:
     files = {"a.yaml": "- {name: my-agent, description: d}\n- {name: other, description: d, model: a:b}\n"}
-    catalog = load(
+    catalog = load_files(
         files,
         {
             "ENABLE_MY_AGENT": "false",
@@ -297,7 +299,7 @@ def test_the_report_says_what_to_do() -> None:
     text = "".join(
         f"- {{name: {name}, description: d, requires: [KEY, A|B]}}\n" for name in ("bare", "idle", "forced")
     )
-    rows = load({"a.yaml": text}, {"ENABLE_IDLE": "false", "ENABLE_FORCED": "true"}).report()
+    rows = load_files({"a.yaml": text}, {"ENABLE_IDLE": "false", "ENABLE_FORCED": "true"}).report()
     assert [(row.name, row.status, row.source, row.note) for row in rows] == [
         ("bare", "not_configured", "a.yaml:1", "set KEY (a.yaml:1) and A or B (a.yaml:1)"),
         ("idle", "disabled", "a.yaml:2", "switched off by ENABLE_IDLE"),
@@ -332,7 +334,7 @@ install: {npm: ["a ${S}"]}
 requires: [T]
 """
     with caplog.at_level(logging.DEBUG):
-        catalog = load(
+        catalog = load_files(
             {"a.yaml": everywhere, "mcp.json": '{"mcpServers": {"c": {"command": "${S}"}}}'},
             {"S": secret, "C_LLM_MODEL": secret},
         )

@@ -11,7 +11,7 @@ from ai_platform_engineering.agents.agent_catalog import SHIPPED_FOLDER, AgentCa
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.policy import decide_permission
 from tests.conftest import ROOT
-from tests.support.agent_files import load
+from tests.support.agent_files import load_files
 
 # The shipped agents
 
@@ -332,5 +332,5 @@ def test_every_key_is_documented() -> None:
 def test_the_examples_of_the_documentation_work() -> None:
     blocks = re.findall(r"^```(yaml|json)\n(.*?)^```$", documentation(), re.MULTILINE | re.DOTALL)
     assert {kind for kind, _ in blocks} == {"yaml", "json"}
-    catalog = load({f"{number}.{kind}": text for number, (kind, text) in enumerate(blocks)})
+    catalog = load_files({f"{number}.{kind}": text for number, (kind, text) in enumerate(blocks)})
     assert len(catalog.entries) >= len(blocks)

@@ -13,7 +13,7 @@ from ai_platform_engineering.core.errors import ConfigurationError
 GOOD = "name: demo\ndescription: A demo.\n"
 
 
-def load(
+def load_files(
     files: Mapping[str, str],
     variables: Mapping[str, str] | None = None,
     config: str | None = None,
@@ -28,10 +28,10 @@ def load(
     return load_catalog(variables or {}, agents_config=agents_config, **{"shipped": False, **more})
 
 
-def problems(files: Mapping[str, str], **more: Any) -> list[str]:
+def load_problems(files: Mapping[str, str], **more: Any) -> list[str]:
     """What is wrong with the files, one line each."""
     with pytest.raises(ConfigurationError) as caught:
-        load(files, **more)
+        load_files(files, **more)
     first, *lines = str(caught.value).splitlines()
     assert first == "Agent definitions are wrong:"
     return [line.strip() for line in lines]
