@@ -1,4 +1,5 @@
-"""The agents there are: shipped ones and those of `AGENTS_CONFIG`, checked, filled in, and each with its status."""
+"""The agent catalogue: shipped definitions and those of `AGENTS_CONFIG`, checked, expanded, each with its
+status."""
 
 import logging
 import os
@@ -10,40 +11,45 @@ from typing import Any, Literal
 
 from pydantic import SecretStr, TypeAdapter
 
-from ai_platform_engineering.agents.definition_reader import SERVERS, ParsedDefinition, drafts
-from ai_platform_engineering.agents.service_address import address_of
-from ai_platform_engineering.agents.variables import expand_tree, value_of
-from ai_platform_engineering.agents.yaml_positions import FilePosition, FileProblem, Loc, MalformedFile, read
+from ai_platform_engineering.agents.definition_reader import MCP_SERVERS, ParsedDefinition, parse_definitions
+from ai_platform_engineering.agents.service_address import find_service_address
+from ai_platform_engineering.agents.variables import MissingVariable, expand_tree, read_variable
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import EVERY_AGENT, Flag, Settings, is_distributed
+from ai_platform_engineering.files.yaml_document import (
+    FilePosition,
+    FileProblem,
+    MalformedFile,
+    read_document,
+)
+from ai_platform_engineering.files.yaml_file import SUFFIXES, list_config_files
 
 logger = logging.getLogger(__name__)
 
 SHIPPED_FOLDER = Path(__file__).parent
-ENDINGS = (".yaml", ".yml", ".json")
 
 AgentStatus = Literal["ready", "not_configured", "disabled"]
 Placement = Literal["in-process", "remote"]
-Missing = tuple[tuple[str, str], ...]
+MissingVariables = tuple[tuple[str, str], ...]  # names, and the "file:line" that uses them
 
-_OURS = __name__.split(".")[0]
+_OWN_PACKAGE = __name__.split(".")[0]
 _flag = TypeAdapter(Flag)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentEntry:
-    """An agent with its variables filled in; its status says whether it is offered to the model.
+    """An agent with its variables expanded; its status says whether it is offered to the model.
 
-    `missing` holds each variable (`A|B`: one of them) with the "file:line" that wants it. It can be there although the agent is ready:
-    `ENABLE_<NAME>=true` was said, or it is remote and they belong to its service. `from_server`: made from a server of a plain
-    `mcp.json`, so the description is a guess until its tools are known.
+    `missing` holds each variable (`A|B`: one of them) with the "file:line" that uses it. A ready agent can
+    have some: `ENABLE_<NAME>=true` is set, or it is remote and they belong to its service. `from_server`:
+    made from a server of a plain `mcp.json`, so the description is a guess until its tools are known.
     """
 
     definition: AgentDefinition
     source: str
     status: AgentStatus
-    missing: Missing = ()
+    missing: MissingVariables = ()
     note: str = ""
     variables: tuple[str, ...] = ()
     from_server: bool = False
@@ -58,19 +64,33 @@ class AgentEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
-    """What the start-up table, `caipe agents` and `/ready` say about an agent: names of variables, never their values."""
+    """An agent in the start-up table, `caipe agents` and `/ready`: names of variables, never their values."""
 
     name: str
     status: AgentStatus
     source: str
-    missing: Missing
+    missing: MissingVariables
     note: str
     placement: Placement = "in-process"
     address: str | None = None
 
+    @classmethod
+    def of(cls, entry: AgentEntry) -> "ReportRow":
+        return cls(
+            entry.name,
+            entry.status,
+            entry.source,
+            entry.missing,
+            entry.note,
+            entry.placement,
+            entry.address,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AgentCatalog:
+    """All agents of a deployment, the ready ones and the others."""
+
     entries: tuple[AgentEntry, ...] = ()
 
     def __iter__(self) -> Iterator[AgentEntry]:
@@ -85,18 +105,7 @@ class AgentCatalog:
         return tuple(entry.definition for entry in self.entries if entry.status == "ready")
 
     def report(self) -> tuple[ReportRow, ...]:
-        return tuple(
-            ReportRow(
-                entry.name,
-                entry.status,
-                entry.source,
-                entry.missing,
-                entry.note,
-                entry.placement,
-                entry.address,
-            )
-            for entry in self.entries
-        )
+        return tuple(ReportRow.of(entry) for entry in self.entries)
 
 
 def load_placed_catalog(settings: Settings, variables: Mapping[str, str]) -> AgentCatalog:
@@ -107,20 +116,20 @@ def load_placed_catalog(settings: Settings, variables: Mapping[str, str]) -> Age
         agents_config=settings.agent.definitions,
         distributed=lambda name: is_distributed(name, distributed),
     )
-    if unknown := sorted(distributed - {EVERY_AGENT} - {entry.name for entry in catalog}):
-        known = ", ".join(entry.name for entry in catalog)
+    agent_names = [entry.name for entry in catalog]
+    unknown_names = sorted(distributed - {EVERY_AGENT} - set(agent_names))
+    if unknown_names:
         logger.warning(
-            "DISTRIBUTED_AGENTS names %s, which no agent has. The agents are: %s", ", ".join(unknown), known
+            "DISTRIBUTED_AGENTS names %s, which no agent has. The agents are: %s",
+            ", ".join(unknown_names),
+            ", ".join(agent_names),
         )
     return catalog
 
 
 def is_enabled(name: str, variables: Mapping[str, str]) -> bool:
-    """Whether `ENABLE_<NAME>` lets the agent be."""
-    said = value_of(f"ENABLE_{name.upper().replace('-', '_')}", variables)
-    if said:
-        return _flag.validate_python(said)
-    return True
+    """Whether `ENABLE_<NAME>` is true or not set."""
+    return _read_flag(f"ENABLE_{name.upper().replace('-', '_')}", variables) is not False
 
 
 def load_catalog(
@@ -132,15 +141,20 @@ def load_catalog(
 ) -> AgentCatalog:
     """Reads all definitions. Raises one ConfigurationError that lists every problem of every file."""
     problems: list[FileProblem] = []
-    ours = _unique(_read_all(_shipped_files() if shipped else [], problems), problems)
-    theirs = _unique(_read_all(_configured_files(agents_config or "", problems), problems), problems)
+    shipped_files = _list_shipped_files() if shipped else []
+    shipped_definitions = _read_definitions(shipped_files, problems)
+    configured_files = _list_configured_files(agents_config or "", problems)
+    configured_definitions = _read_definitions(configured_files, problems)
     if problems:
-        raise ConfigurationError(
-            "Agent definitions are wrong:\n" + "\n".join(f"  {problem}" for problem in problems)
-        )
-    for prefix in ours.keys() & theirs.keys():
-        logger.info("Agent %s from %s replaces the shipped one", theirs[prefix].name, theirs[prefix].place)
-    return AgentCatalog(tuple(_entry(draft, variables, distributed) for draft in {**ours, **theirs}.values()))
+        lines = [f"  {problem}" for problem in problems]
+        raise ConfigurationError("Agent definitions are wrong:\n" + "\n".join(lines))
+    for prefix in shipped_definitions.keys() & configured_definitions.keys():
+        replacing = configured_definitions[prefix]
+        logger.info("Agent %s from %s replaces the shipped one", replacing.name, replacing.position)
+    definitions = {**shipped_definitions, **configured_definitions}
+    return AgentCatalog(
+        tuple(_build_entry(parsed, variables, distributed) for parsed in definitions.values())
+    )
 
 
 def shipped_names() -> tuple[str, ...]:
@@ -148,135 +162,152 @@ def shipped_names() -> tuple[str, ...]:
     return tuple(path.stem for path in sorted(SHIPPED_FOLDER.glob("*.yaml")))
 
 
-def _shipped_files() -> list[tuple[Path, str]]:
+def _read_flag(name: str, variables: Mapping[str, str]) -> bool | None:
+    """None when the variable is not set."""
+    value = read_variable(name, variables)
+    if not value:
+        return None
+    return _flag.validate_python(value)
+
+
+def _list_shipped_files() -> list[tuple[Path, str]]:
     return [(path, f"{SHIPPED_FOLDER.name}/{path.name}") for path in sorted(SHIPPED_FOLDER.glob("*.yaml"))]
 
 
-def _configured_files(config: str, problems: list[FileProblem]) -> list[tuple[Path, str]]:
-    """The files that `AGENTS_CONFIG` names, by itself or by their folder."""
-    found: list[tuple[Path, str]] = []
-    for given in filter(None, (part.strip() for part in config.split(os.pathsep))):
-        path = Path(given).expanduser()
+def _list_configured_files(config: str, problems: list[FileProblem]) -> list[tuple[Path, str]]:
+    """The files that `AGENTS_CONFIG` names, by themselves or by their folder, each with its name in
+    messages."""
+    files: list[tuple[Path, str]] = []
+    for part in config.split(os.pathsep):
+        name = part.strip()
+        if not name:
+            continue
+        path = Path(name).expanduser()
         if path.is_dir():
-            inside = sorted(
-                file
-                for file in path.iterdir()
-                if file.suffix in ENDINGS and file.name[0] != "." and file.is_file()
-            )
-            if not inside:
-                logger.warning("AGENTS_CONFIG: %s holds no file that ends in %s", given, ", ".join(ENDINGS))
-            found += [(file, str(Path(given) / file.name)) for file in inside]
+            folder_files = list_config_files(path)
+            if not folder_files:
+                logger.warning("AGENTS_CONFIG: %s holds no file that ends in %s", name, ", ".join(SUFFIXES))
+            files += [(file, str(Path(name) / file.name)) for file in folder_files]
         elif path.exists():
-            found.append((path, given))
+            files.append((path, name))
         else:
-            problems.append(
-                FileProblem(
-                    FilePosition(given, 1), "AGENTS_CONFIG names it, and there is no such file or folder"
-                )
-            )
-    return found
+            text = "AGENTS_CONFIG names it, and there is no such file or folder"
+            problems.append(FileProblem(FilePosition(name, 1), text))
+    return files
 
 
-def _read_all(files: Sequence[tuple[Path, str]], problems: list[FileProblem]) -> list[ParsedDefinition]:
-    good: list[ParsedDefinition] = []
+def _read_definitions(
+    files: Sequence[tuple[Path, str]], problems: list[FileProblem]
+) -> dict[str, ParsedDefinition]:
+    """The definitions of the files by the prefix of their variables."""
+    definitions: list[ParsedDefinition] = []
     for path, file in files:
         try:
-            found, wrong = drafts(read(path, file))
+            document = read_document(path, file)
         except MalformedFile as error:
             problems += error.problems
-        else:
-            good += found
-            problems += wrong
-    return good
-
-
-def _unique(found: Sequence[ParsedDefinition], problems: list[FileProblem]) -> dict[str, ParsedDefinition]:
-    """Drafts by the prefix of their variables, since `my-agent` and `my_agent` could not be told apart by `ENABLE_MY_AGENT`."""
-    unique: dict[str, ParsedDefinition] = {}
-    for draft in found:
-        first = unique.setdefault(draft.prefix, draft)
-        if first is draft:
             continue
-        if first.name == draft.name:
-            text = f"the name `{draft.name}` is taken by the agent at {first.place}"
+        file_definitions, file_problems = parse_definitions(document)
+        definitions += file_definitions
+        problems += file_problems
+    return _index_by_prefix(definitions, problems)
+
+
+def _index_by_prefix(
+    definitions: Sequence[ParsedDefinition], problems: list[FileProblem]
+) -> dict[str, ParsedDefinition]:
+    """By prefix, since `ENABLE_MY_AGENT` could not tell `my-agent` from `my_agent`."""
+    by_prefix: dict[str, ParsedDefinition] = {}
+    for parsed in definitions:
+        first = by_prefix.setdefault(parsed.prefix, parsed)
+        if first is parsed:
+            continue
+        if first.name == parsed.name:
+            text = f"the name `{parsed.name}` is taken by the agent at {first.position}"
         else:
-            text = f"the name `{draft.name}` has the same variables as `{first.name}` at {first.place}"
-        problems.append(FileProblem(draft.place, text))
-    return unique
+            text = f"the name `{parsed.name}` has the same variables as `{first.name}` at {first.position}"
+        problems.append(FileProblem(parsed.position, text))
+    return by_prefix
 
 
-def _entry(
-    draft: ParsedDefinition, variables: Mapping[str, str], distributed: Callable[[str], bool]
+def _build_entry(
+    parsed: ParsedDefinition, variables: Mapping[str, str], distributed: Callable[[str], bool]
 ) -> AgentEntry:
-    data, absent = expand_tree(draft.data, variables)
-    for server in data.get(SERVERS, {}).values():
-        _settle(server, draft.written.folder)
+    data, missing = expand_tree(parsed.data, variables)
+    for server in data.get(MCP_SERVERS, {}).values():
+        _resolve_paths(server, parsed.document.folder)
     definition = AgentDefinition.model_validate(data, by_alias=True, by_name=False)
-    if model := value_of(f"{draft.prefix}_LLM_MODEL", variables):
+    if model := read_variable(f"{parsed.prefix}_LLM_MODEL", variables):
         definition = definition.model_copy(update={"model": model})
     entry = AgentEntry(
         definition,
-        str(draft.place),
+        str(parsed.position),
         "ready",
-        _missing(draft, absent, variables),
-        variables=tuple(dict.fromkeys(draft.mentions())),
-        from_server=draft.from_server,
+        _locate_missing(parsed, missing, variables),
+        variables=tuple(dict.fromkeys(parsed.variable_names())),
+        from_server=parsed.from_server,
     )
-    return _with_status(entry, draft, variables, distributed)
+    return _set_status(entry, parsed, variables, distributed)
 
 
-def _settle(server: dict[str, Any], folder: Path) -> None:
-    """Makes a server's definition independent of where this process was started and of its PATH."""
+def _resolve_paths(server: dict[str, Any], folder: Path) -> None:
+    """Makes a server's definition independent of this process's working directory and PATH."""
     if "cwd" in server:  # as people expect of a path in a file: relative to that file
         server["cwd"] = str(folder / Path(server["cwd"]).expanduser())
     match server.get("args"):
-        case ["-m", str(module), *_] if server.get("command") == "python" and module.split(".")[0] == _OURS:
+        case ["-m", str(module), *_] if (
+            server.get("command") == "python" and module.split(".")[0] == _OWN_PACKAGE
+        ):
             server["command"] = sys.executable  # our own servers need our own packages
 
 
-def _missing(
-    draft: ParsedDefinition, absent: Sequence[tuple[str, Loc]], variables: Mapping[str, str]
-) -> Missing:
-    """Each missing variable once, with the first place that wants it."""
-    places: dict[str, str] = {}
-    for names, loc in absent:
-        mentioned = rf"\$\{{{names.split('|')[0]}(\}}|:-)"
-        places.setdefault(names, str(draft.written.place_of_match((*draft.root, *loc), mentioned)))
-    for at, names in enumerate(draft.data.get("requires", ())):
-        if not any(value_of(name, variables) for name in names.split("|")):
-            places.setdefault(names, str(draft.written.place((*draft.root, "requires", at))))
-    return tuple(places.items())
+def _locate_missing(
+    parsed: ParsedDefinition, missing: Sequence[MissingVariable], variables: Mapping[str, str]
+) -> MissingVariables:
+    """Each missing variable once, with the position of its first use."""
+    positions: dict[str, str] = {}
+    for names, path in missing:
+        reference = rf"\$\{{{names.split('|')[0]}(\}}|:-)"
+        position = parsed.document.find_match((*parsed.root, *path), reference)
+        positions.setdefault(names, str(position))
+    for index, names in enumerate(parsed.data.get("requires", ())):
+        if not any(read_variable(name, variables) for name in names.split("|")):
+            position = parsed.document.find_position((*parsed.root, "requires", index))
+            positions.setdefault(names, str(position))
+    return tuple(positions.items())
 
 
-def _with_status(
+def _set_status(
     entry: AgentEntry,
-    draft: ParsedDefinition,
+    parsed: ParsedDefinition,
     variables: Mapping[str, str],
     distributed: Callable[[str], bool],
 ) -> AgentEntry:
-    switch = f"ENABLE_{draft.prefix}"
-    said = value_of(switch, variables)
-    wanted = _flag.validate_python(said) if said else None
-    if wanted is False:
+    switch = f"ENABLE_{parsed.prefix}"
+    enabled = _read_flag(switch, variables)
+    if enabled is False:
         return replace(entry, status="disabled", missing=(), note=f"switched off by {switch}")
-    if wanted is None and draft.disabled:
-        return replace(entry, status="disabled", missing=(), note=f"disabled at {draft.place}")
+    if enabled is None and parsed.disabled:
+        return replace(entry, status="disabled", missing=(), note=f"disabled at {parsed.position}")
     if distributed(entry.name) or (entry.definition.url and not entry.definition.mcp_servers):
-        return _elsewhere(entry, draft, variables)
+        return _place_remotely(entry, parsed, variables)
     if not entry.missing:
         return entry
-    needs = " and ".join(f"{name.replace('|', ' or ')} ({place})" for name, place in entry.missing)
-    if wanted:
+    needs = " and ".join(f"{names.replace('|', ' or ')} ({position})" for names, position in entry.missing)
+    if enabled:
         return replace(entry, note=f"offered because {switch} is true, without {needs}")
     return replace(entry, status="not_configured", note=f"set {needs}")
 
 
-def _elsewhere(entry: AgentEntry, draft: ParsedDefinition, variables: Mapping[str, str]) -> AgentEntry:
+def _place_remotely(entry: AgentEntry, parsed: ParsedDefinition, variables: Mapping[str, str]) -> AgentEntry:
     """The agent as a service: it needs only an address, its credentials live with the service."""
-    # What is missing stays: without it the agent could not run here in the service's stead.
-    found = address_of(draft.prefix, entry.definition.url, variables)
-    token = value_of(f"{draft.prefix}_AGENT_TOKEN", variables) or value_of("AGENT_TOKEN", variables)
-    at = replace(entry, placement="remote", address=found.url, token=SecretStr(token) if token else None)
-    if found.url:
-        return at
-    return replace(at, status="not_configured", note=found.problem)
+    # `missing` stays: without these variables the agent could not run in this process instead.
+    address = find_service_address(parsed.prefix, entry.definition.url, variables)
+    own_token = read_variable(f"{parsed.prefix}_AGENT_TOKEN", variables)
+    token = own_token or read_variable("AGENT_TOKEN", variables)
+    remote = replace(
+        entry, placement="remote", address=address.url, token=SecretStr(token) if token else None
+    )
+    if address.url is None:
+        return replace(remote, status="not_configured", note=address.problem)
+    return remote

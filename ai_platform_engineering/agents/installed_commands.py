@@ -1,4 +1,5 @@
-"""Where an agent's commands are: in an environment of its own, made by `caipe agents install`, or wherever the shell finds them."""
+"""Where the commands of an agent's MCP servers are: in the environment that `caipe agents install` made, or
+on the PATH."""
 
 import shutil
 from pathlib import Path
@@ -12,22 +13,27 @@ def agent_home(home: Path, name: str) -> Path:
 
 
 def find_command(home: Path, agent: str, command: str) -> str | None:
-    """The program that a definition's command means; None when there is none."""
-    own = agent_home(home, agent)
-    for folder in (own / "venv" / "bin", own / "node_modules" / ".bin"):
+    """The full path of a definition's command; None when it is not installed."""
+    own_folder = agent_home(home, agent)
+    for folder in (own_folder / "venv" / "bin", own_folder / "node_modules" / ".bin"):
         if (folder / command).is_file():
             return str(folder / command)
     return shutil.which(command)
 
 
 def resolve_commands(definition: AgentDefinition, home: Path) -> AgentDefinition:
-    """The definition with full paths; a command that is not there stays as it is and fails by its name."""
-
-    def located(server: McpServer) -> McpServer:
-        found = find_command(home, definition.name, server.command) if server.command else None
-        if found:
-            return server.model_copy(update={"command": found})
-        return server
-
-    servers = {name: located(server) for name, server in definition.mcp_servers.items()}
+    """The definition with full paths; a command that is not installed stays as it is and fails by its
+    name."""
+    servers: dict[str, McpServer] = {}
+    for name, server in definition.mcp_servers.items():
+        servers[name] = _resolve_command(server, definition.name, home)
     return definition.model_copy(update={"mcp_servers": servers})
+
+
+def _resolve_command(server: McpServer, agent: str, home: Path) -> McpServer:
+    if not server.command:
+        return server
+    program = find_command(home, agent, server.command)
+    if program is None:
+        return server
+    return server.model_copy(update={"command": program})

@@ -1,48 +1,56 @@
-"""Where an agent that runs as a service is reached: `<NAME>_AGENT_URL`, else its host and port, else the definition's `url`."""
+"""The address of an agent that runs as a service: `<NAME>_AGENT_URL`, else its host and port, else the
+definition's `url`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from ai_platform_engineering.agents.variables import value_of
+from ai_platform_engineering.agents.variables import read_variable
 
-_PORT = "8000"
+_DEFAULT_PORT = "8000"
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    """An address, or what is wrong with it; `problem` names variables and never shows a value."""
+    """A URL, or what is wrong with it; `problem` names variables and never shows a value."""
 
     url: str | None = None
     problem: str = ""
 
 
-def address_of(prefix: str, url: str | None, variables: Mapping[str, str]) -> ServiceAddress:
-    named, host, port = (f"{prefix}_AGENT_{part}" for part in ("URL", "HOST", "PORT"))
-    if given := value_of(named, variables):
-        return _checked(given, named)
-    if (at := value_of(host, variables)) or value_of(port, variables):
-        number = value_of(port, variables) or _PORT
-        return _checked(f"http://{_bracketed(at or 'localhost')}:{number}", f"{host} and {port}")
+def find_service_address(prefix: str, url: str | None, variables: Mapping[str, str]) -> ServiceAddress:
+    """`url` is the definition's; variables go before it."""
+    url_variable = f"{prefix}_AGENT_URL"
+    host_variable = f"{prefix}_AGENT_HOST"
+    port_variable = f"{prefix}_AGENT_PORT"
+    if variable_url := read_variable(url_variable, variables):
+        return _check_url(variable_url, url_variable)
+    host = read_variable(host_variable, variables)
+    port = read_variable(port_variable, variables)
+    if host or port:
+        authority = f"{_bracket_ipv6(host or 'localhost')}:{port or _DEFAULT_PORT}"
+        return _check_url(f"http://{authority}", f"{host_variable} and {port_variable}")
     if url:
-        return _checked(url, "`url`")
-    return ServiceAddress(problem=f"set {named}, or {host} and {port}")
+        return _check_url(url, "`url`")
+    return ServiceAddress(problem=f"set {url_variable}, or {host_variable} and {port_variable}")
 
 
-def _checked(url: str, source: str) -> ServiceAddress:
+def _check_url(url: str, source: str) -> ServiceAddress:
+    """`source` says where the URL is from, for the problem."""
+    invalid = ServiceAddress(problem=f"{source} gives no http or https address")
     try:
         parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        port = parts.port
     except ValueError:
-        return ServiceAddress(problem=f"{source} gives no http or https address")
-    if not good:
-        return ServiceAddress(problem=f"{source} gives no http or https address")
+        return invalid
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        return invalid
     if parts.username or parts.password or "@" in parts.netloc:
         return ServiceAddress(problem=f"{source} holds credentials; give them as <NAME>_AGENT_TOKEN")
     return ServiceAddress(url.rstrip("/") + "/")
 
 
-def _bracketed(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     if ":" in host and not host.startswith("["):
         return f"[{host}]"
     return host

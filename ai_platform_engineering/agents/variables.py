@@ -1,4 +1,4 @@
-"""`${VAR}` and `${VAR:-default}` in the texts of a definition, filled from variables that are handed in."""
+"""`${VAR}` and `${VAR:-default}` in the texts of a definition, expanded from a mapping of variables."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from ai_platform_engineering.agents.yaml_positions import Loc
+from ai_platform_engineering.files.yaml_document import KeyPath
 
 _SPECIAL = re.compile(r"\$\$\{|\$\{|\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class BadReference(ValueError):
-    """A `${` that is no reference to a variable, and where it stands in its text."""
+    """A `${` that is no reference to a variable, and its position in the text."""
 
-    def __init__(self, message: str, at: int) -> None:
+    def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
-        self.at = at
+        self.position = position
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,151 +27,181 @@ class VariableReference:
 
 
 Template = tuple[str | VariableReference, ...]
+MissingVariable = tuple[
+    str, KeyPath
+]  # the names, `A|B` where one of several would do, and where they are used
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExpandedText:
-    """A text after expansion, and the variables that were missing: `A|B` where any one of several would do."""
+    """A text after expansion, and the variables that were missing: `A|B` where one of several would do."""
 
     text: str
     missing: tuple[str, ...] = ()
 
 
-def parse(text: str) -> Template:
+def parse_template(text: str) -> Template:
     """The parts of a text: plain ones and references; `$${` stands for `${`. Raises BadReference."""
-    parts, _ = _parts(text, 0)
+    parts, _ = _parse_parts(text, 0)
     return parts
 
 
-def names(template: Template) -> Iterator[str]:
-    """Every variable that a template mentions, those in defaults too."""
+def find_names(template: Template) -> Iterator[str]:
+    """Every variable that a template names, those in defaults too."""
     for part in template:
         if isinstance(part, VariableReference):
             yield part.name
-            yield from names(part.default or ())
+            yield from find_names(part.default or ())
 
 
-def expand(text: str, variables: Mapping[str, str]) -> ExpandedText:
-    if "${" in text:
-        return fill(parse(text), variables)
-    return ExpandedText(text)
+def expand_text(text: str, variables: Mapping[str, str]) -> ExpandedText:
+    if "${" not in text:
+        return ExpandedText(text)
+    return expand_template(parse_template(text), variables)
 
 
-def fill(template: Template, variables: Mapping[str, str]) -> ExpandedText:
+def expand_template(template: Template, variables: Mapping[str, str]) -> ExpandedText:
     texts: list[str] = []
     missing: list[str] = []
-    for part, following in zip_longest(template, template[1:], fillvalue=""):
+    for part, next_part in zip_longest(template, template[1:], fillvalue=""):
         if isinstance(part, str):
             texts.append(part)
-        elif value := value_of(part.name, variables):
-            # `${URL}/path` holds for an address with and without a slash at its end; servers redirect or refuse `//`.
-            texts.append(
-                value.rstrip("/") if isinstance(following, str) and following.startswith("/") else value
-            )
+        elif value := read_variable(part.name, variables):
+            # `${URL}/path` holds for an address with and without a slash at its end; servers redirect or
+            # refuse `//`.
+            if isinstance(next_part, str) and next_part.startswith("/"):
+                value = value.rstrip("/")
+            texts.append(value)
         elif part.default is None:
             missing.append(part.name)
         else:
-            inner = fill(part.default, variables)
-            texts.append(inner.text)
-            missing += [f"{part.name}|{other}" for other in inner.missing]
+            default = expand_template(part.default, variables)
+            texts.append(default.text)
+            missing += [f"{part.name}|{other}" for other in default.missing]
     return ExpandedText("".join(texts), tuple(missing))
 
 
-def value_of(name: str, variables: Mapping[str, str]) -> str:
-    """A variable's value without surrounding white space, which files and shells tend to add; empty counts as unset."""
+def read_variable(name: str, variables: Mapping[str, str]) -> str:
+    """A variable's value without surrounding white space, which files and shells add; empty counts as
+    unset."""
     return variables.get(name, "").strip()
 
 
-def expand_tree(data: Any, variables: Mapping[str, str], loc: Loc = ()) -> tuple[Any, list[tuple[str, Loc]]]:
-    """All texts of a definition expanded (keys stay), and what was missing with the path of the text that wanted it."""
-    missing: list[tuple[str, Loc]] = []
+def expand_tree(
+    data: Any, variables: Mapping[str, str], path: KeyPath = ()
+) -> tuple[Any, list[MissingVariable]]:
+    """All texts of a definition expanded (keys stay), and the missing variables with the path of their
+    text."""
     if isinstance(data, dict):
-        filled: dict[str, Any] = {}
-        for key, value in data.items():
-            filled[key], absent = expand_tree(value, variables, (*loc, key))
-            missing += absent
-            if isinstance(value, str) and _is_left_out(value, filled[key], bool(absent), (*loc, key)):
-                del filled[key]
-        return filled, missing
+        return _expand_mapping(data, variables, path)
     if isinstance(data, list | tuple):
-        items = [expand_tree(value, variables, (*loc, at)) for at, value in enumerate(data)]
-        return [item for item, _ in items], [one for _, absent in items for one in absent]
+        return _expand_list(data, variables, path)
     if isinstance(data, str):
-        return _expand_leaf(data, variables, loc)
+        return _expand_leaf(data, variables, path)
     return data, []
 
 
-def _expand_leaf(text: str, variables: Mapping[str, str], loc: Loc) -> tuple[str, list[tuple[str, Loc]]]:
-    filled = expand(text, variables)
-    missing = filled.missing
-    if _is_needed(loc) and not filled.text:
-        missing = missing or tuple(names(parse(text)))
-    return filled.text, [(name, loc) for name in missing]
+def _expand_mapping(
+    data: dict[str, Any], variables: Mapping[str, str], path: KeyPath
+) -> tuple[dict[str, Any], list[MissingVariable]]:
+    expanded: dict[str, Any] = {}
+    missing: list[MissingVariable] = []
+    for key, value in data.items():
+        key_path = (*path, key)
+        expanded_value, missing_in_value = expand_tree(value, variables, key_path)
+        missing += missing_in_value
+        if isinstance(value, str) and _is_omitted(value, expanded_value, bool(missing_in_value), key_path):
+            continue
+        expanded[key] = expanded_value
+    return expanded, missing
 
 
-def _is_needed(loc: Loc) -> bool:
-    """Whether nothing would be left to start or to reach without this text."""
-    match loc:
+def _expand_list(
+    data: list[Any] | tuple[Any, ...], variables: Mapping[str, str], path: KeyPath
+) -> tuple[list[Any], list[MissingVariable]]:
+    items: list[Any] = []
+    missing: list[MissingVariable] = []
+    for index, value in enumerate(data):
+        item, missing_in_item = expand_tree(value, variables, (*path, index))
+        items.append(item)
+        missing += missing_in_item
+    return items, missing
+
+
+def _expand_leaf(text: str, variables: Mapping[str, str], path: KeyPath) -> tuple[str, list[MissingVariable]]:
+    expanded = expand_text(text, variables)
+    missing = expanded.missing
+    if _is_required(path) and not expanded.text and not missing:
+        missing = tuple(find_names(parse_template(text)))
+    return expanded.text, [(name, path) for name in missing]
+
+
+def _is_required(path: KeyPath) -> bool:
+    """Whether an agent or server without this text could not be started or reached."""
+    match path:
         case ("url",) | ("mcpServers", _, "command" | "url"):
             return True
         case _:
             return False
 
 
-def _is_left_out(written: str, filled: str, missing: bool, loc: Loc) -> bool:
-    """Whether an entry goes because its variables are not set: an empty token or profile confuses a server more than none."""
-    if "${" not in written:
+def _is_omitted(template: str, expanded: str, has_missing: bool, path: KeyPath) -> bool:
+    """Whether a key is dropped because its variables are not set: an empty token confuses a server more than
+    none."""
+    if "${" not in template:
         return False
-    match loc:
+    match path:
         case ("mcpServers", _, "env" | "headers", _):
-            return missing or not filled
+            return has_missing or not expanded
         case ("title" | "model" | "url",) | ("mcpServers", _, "cwd"):
-            return not filled
+            return not expanded
         case _:
             return False
 
 
-def _parts(text: str, at: int, opened: int | None = None) -> tuple[Template, int]:
-    """Parts from a position on; inside a reference, which `opened` says where it began, up to the brace that closes it."""
+def _parse_parts(text: str, position: int, reference_start: int | None = None) -> tuple[Template, int]:
+    """The parts from a position on; inside a reference, which began at `reference_start`, up to its closing
+    brace."""
     parts: list[str | VariableReference] = []
-    while special := _SPECIAL.search(text, at):
-        _add(parts, text[at : special.start()])
-        at = special.end()
+    while special := _SPECIAL.search(text, position):
+        _append_text(parts, text[position : special.start()])
+        position = special.end()
         if special[0] == "$${":
-            _add(parts, "${")
+            _append_text(parts, "${")
         elif special[0] == "${":
-            reference, at = _reference(text, special.start())
+            reference, position = _parse_reference(text, special.start())
             parts.append(reference)
-        elif opened is not None:
-            return tuple(parts), at
+        elif reference_start is not None:
+            return tuple(parts), position
         else:
-            _add(parts, "}")
-    if opened is not None:
-        raise BadReference("`${` is not closed by `}`", opened)
-    _add(parts, text[at:])
+            _append_text(parts, "}")
+    if reference_start is not None:
+        raise BadReference("`${` is not closed by `}`", reference_start)
+    _append_text(parts, text[position:])
     return tuple(parts), len(text)
 
 
-def _reference(text: str, opened: int) -> tuple[VariableReference, int]:
-    name = _NAME.match(text, opened + 2)
+def _parse_reference(text: str, start: int) -> tuple[VariableReference, int]:
+    name = _NAME.match(text, start + 2)
     if not name:
         raise BadReference(
             "`${` must be followed by the name of a variable; write `$${` for the characters themselves",
-            opened,
+            start,
         )
-    at = name.end()
-    if text.startswith("}", at):
-        return VariableReference(name[0]), at + 1
-    if not text.startswith(":-", at):
+    position = name.end()
+    if text.startswith("}", position):
+        return VariableReference(name[0]), position + 1
+    if not text.startswith(":-", position):
         raise BadReference(
-            "a variable is written `${NAME}` or `${NAME:-default}`; write `$${` for the characters themselves",
-            opened,
+            "a variable is written `${NAME}` or `${NAME:-default}`;"
+            " write `$${` for the characters themselves",
+            start,
         )
-    default, at = _parts(text, at + 2, opened)
-    return VariableReference(name[0], default), at
+    default, position = _parse_parts(text, position + 2, start)
+    return VariableReference(name[0], default), position
 
 
-def _add(parts: list[str | VariableReference], text: str) -> None:
+def _append_text(parts: list[str | VariableReference], text: str) -> None:
     """Joins neighbouring plain texts, so that a template has one form."""
     if not text:
         return

@@ -1,4 +1,4 @@
-"""The catalogue of the settings: which folders, which database, which hubs."""
+"""Builds the skill catalogue of the settings: its folders, its database, its hubs."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,18 @@ from ai_platform_engineering.skills_middleware.sources.folder_source import Fold
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader, parse_hubs
 from ai_platform_engineering.skills_middleware.sources.shipped_source import shipped_source
 
-STORE, HUBS = "skills.db", "skills/hubs"  # below CAIPE_HOME
+# Below CAIPE_HOME.
+STORE_FILE = "skills.db"
+HUBS_FOLDER = "skills/hubs"
 
 
 def build_skill_catalog(settings: Settings, variables: Mapping[str, str]) -> SkillCatalog:
-    """Not open yet. Raises ConfigurationError."""
-    skills, home = settings.skills, settings.agent.home
-    sources = [shipped_source(), *([FolderSource(skills.folder)] if skills.folder else [])]
-    reader = HubReader(home / HUBS, variables, UrlChecker(allow_private=skills.allow_private))
-    return SkillCatalog(SkillStore(home / STORE), reader, sources, configured=parse_hubs(skills.hubs))
+    """A catalogue that is not open yet. Raises ConfigurationError."""
+    skills = settings.skills
+    home = settings.agent.home
+    sources = [shipped_source()]
+    if skills.folder:
+        sources.append(FolderSource(skills.folder))
+    reader = HubReader(home / HUBS_FOLDER, variables, UrlChecker(allow_private=skills.allow_private))
+    store = SkillStore(home / STORE_FILE)
+    return SkillCatalog(store, reader, sources, configured=parse_hubs(skills.hubs))

@@ -1,4 +1,4 @@
-"""What may be in a skill's folder: where, how many, how large. The same rules for folders, the API and git repositories."""
+"""Rules for the files of a skill: paths, number and sizes; the same for folders, the API and repositories."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -56,49 +56,41 @@ def find_path_problem(path: str) -> str | None:
         return "The path must be relative and written with slashes, for example references/guide.md."
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts):
-        return "The path must not hold `.`, `..` or empty parts. Write where the file is below the skill's folder."
+        return (
+            "The path must not hold `.`, `..` or empty parts."
+            " Write where the file is below the skill's folder."
+        )
     if len(parts) > MAX_DEPTH:
         return f"The file lies too deep: a path has at most {MAX_DEPTH} parts. Move it up."
     return None
 
 
 def to_printable(path: str) -> str:
-    """A path for messages: one short line, whatever it is made of."""
-    plain = _UNPRINTABLE.sub("?", path)
-    if len(plain) <= 80:
-        return plain
-    return f"{plain[:77]}..."
+    """A path or name for messages: one short line of printable characters."""
+    printable = _UNPRINTABLE.sub("?", path)
+    if len(printable) <= 80:
+        return printable
+    return f"{printable[:77]}..."
 
 
 def find_size_problems(sizes: Mapping[str, int]) -> list[SkillProblem]:
-    """What is wrong with files before they are read: their paths, number and sizes."""
-    problems = [
-        SkillProblem(to_printable(path), "", wrong) for path in sizes if (wrong := find_path_problem(path))
-    ]
+    """Problems with the paths, the number and the sizes of files, before they are read."""
+    problems: list[SkillProblem] = []
+    for path in sizes:
+        if path_problem := find_path_problem(path):
+            problems.append(SkillProblem(to_printable(path), "", path_problem))
     if len(sizes) > MAX_FILES:
-        problems.append(
-            SkillProblem(
-                SKILL_MD, "", f"The skill has {len(sizes)} files and may have {MAX_FILES}. Remove some."
-            )
-        )
+        message = f"The skill has {len(sizes)} files and may have {MAX_FILES}. Remove some."
+        problems.append(SkillProblem(SKILL_MD, "", message))
     if sum(sizes.values()) > MAX_SKILL_BYTES:
-        problems.append(
-            SkillProblem(
-                SKILL_MD,
-                "",
-                f"The skill's files are larger than {MAX_SKILL_BYTES // 1024} KB together. Remove or shorten some.",
-            )
-        )
+        limit = MAX_SKILL_BYTES // 1024
+        message = f"The skill's files are larger than {limit} KB together. Remove or shorten some."
+        problems.append(SkillProblem(SKILL_MD, "", message))
     for path, size in sizes.items():
         limit = MAX_SKILL_MD_BYTES if path == SKILL_MD else MAX_FILE_BYTES
         if size > limit:
-            problems.append(
-                SkillProblem(
-                    to_printable(path),
-                    "",
-                    f"The file is larger than {limit // 1024} KB. Shorten or split it.",
-                )
-            )
+            message = f"The file is larger than {limit // 1024} KB. Shorten or split it."
+            problems.append(SkillProblem(to_printable(path), "", message))
     return problems
 
 
@@ -109,5 +101,6 @@ def is_expected(path: str) -> bool:
 
 
 def is_hidden(path: str) -> bool:
-    """Left by editors, file systems and interpreters; passed over where a folder or a repository is read."""
+    """Whether editors, file systems or interpreters left the file; such files of folders and repositories
+    are skipped."""
     return any(part.startswith(".") or part == "__pycache__" for part in path.split("/"))

@@ -1,4 +1,5 @@
-"""The YAML between two lines of `---` at the top of a SKILL.md, read with few means: texts, one level of texts, lists of texts."""
+"""The YAML between two lines of `---` at the top of a SKILL.md: texts, mappings of texts and lists of
+texts only."""
 
 import re
 from collections.abc import Iterator
@@ -9,139 +10,153 @@ import yaml
 
 from ai_platform_engineering.skills_middleware.file_rules import SKILL_MD, SkillErrors, SkillProblem
 
-Value = str | tuple[str, ...] | dict[str, str] | None
+FieldValue = str | tuple[str, ...] | dict[str, str] | None
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FENCE = re.compile(r"---[ \t]*")
-_NULL = "tag:yaml.org,2002:null"
+_NULL_TAG = "tag:yaml.org,2002:null"
 _MAX_DEPTH = 3
+_NOT_OPENED = (
+    "The file must begin with front matter: a line `---`, then name and description, then a line `---`."
+)
+_NOT_CLOSED = "The front matter is not closed. Add a line `---` after its last field."
 
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """Values as they are written, so that `version: 1.0` stays `1.0`; the line of each key; what follows; and the line it begins on."""
+    """The fields of a SKILL.md and the text below them. Values stay as they are written: `version: 1.0` is
+    `1.0`."""
 
-    values: dict[str, Value]
-    lines: dict[str, int]
+    values: dict[str, FieldValue]
+    lines: dict[str, int]  # of each key
     body: str
-    body_line: int
+    body_line: int  # the line on which the body begins
 
 
 def split_front_matter(text: str) -> FrontMatter:
     """Raises SkillErrors."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if not _FENCE.fullmatch(lines[0]):
-        raise _broken(
-            1,
-            "The file must begin with front matter: a line `---`, then name and description, then a line `---`.",
-        )
-    end = next((at for at, line in enumerate(lines[1:], 1) if _FENCE.fullmatch(line)), None)
+        raise _error(1, _NOT_OPENED)
+    end = _find_fence(lines, 1)
     if end is None:
-        raise _broken(1, "The front matter is not closed. Add a line `---` after its last field.")
-    values, places = _fields(_composed("\n".join(lines[1:end]) + "\n"))
-    rest = end + 1
-    while rest < len(lines) and not lines[rest].strip():
-        rest += 1
-    return FrontMatter(values, places, "\n".join(lines[rest:]).rstrip(), rest + 1)
+        raise _error(1, _NOT_CLOSED)
+    values, key_lines = _read_fields(_compose("\n".join(lines[1:end]) + "\n"))
+    body_start = end + 1
+    while body_start < len(lines) and not lines[body_start].strip():
+        body_start += 1
+    body = "\n".join(lines[body_start:]).rstrip()
+    return FrontMatter(values, key_lines, body, body_start + 1)
 
 
-def _composed(text: str) -> yaml.Node | None:
+def render_front_matter(fields: dict[str, Any], body: str) -> str:
+    """A SKILL.md that is parsed to the same fields and body."""
+    # Quoted where YAML would take it for something else; never folded, so that lines are the author's.
+    front_matter = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=2**20)
+    return f"---\n{front_matter}---\n\n{body.strip()}\n"
+
+
+def _find_fence(lines: list[str], start: int) -> int | None:
+    for index in range(start, len(lines)):
+        if _FENCE.fullmatch(lines[index]):
+            return index
+    return None
+
+
+def _compose(text: str) -> yaml.Node | None:
     try:
-        _bounded(yaml.parse(text, Loader=_LOADER))
-        found: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
+        _check_structure(yaml.parse(text, Loader=_LOADER))
+        node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        # Without what it quotes, which may be anything.
-        said = re.sub(r"'[^']{2,}'", "'...'", error.problem or "it cannot be read")
-        raise _broken(
-            mark.line + 2 if mark else 1,
-            f"The front matter is not valid YAML: {said}. Put the value in quotes.",
+        line = mark.line + 2 if mark else 1
+        # Without what PyYAML quotes, which may be anything.
+        problem = re.sub(r"'[^']{2,}'", "'...'", error.problem or "it cannot be read")
+        raise _error(
+            line, f"The front matter is not valid YAML: {problem}. Put the value in quotes."
         ) from None
     except yaml.YAMLError:
-        raise _broken(1, "The front matter holds a control character. Remove it.") from None
-    return found
+        raise _error(1, "The front matter holds a control character. Remove it.") from None
+    return node
 
 
-def _bounded(events: Iterator[yaml.Event]) -> None:
-    """Before anything is built: a few bytes of aliases or brackets can stand for any amount of memory."""
+def _check_structure(events: Iterator[yaml.Event]) -> None:
+    """Refuses aliases and deep nesting before anything is built: a few bytes of them can take any amount
+    of memory."""
     depth = 0
     for event in events:
         if isinstance(event, yaml.AliasEvent):
-            raise _broken(
-                _line(event),
+            raise _error(
+                _line_of(event),
                 "Anchors and aliases (`&`, `*`) are not read here. Write the value out, or quote it.",
             )
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
         if depth > _MAX_DEPTH:
-            raise _broken(
-                _line(event),
+            raise _error(
+                _line_of(event),
                 "The front matter is nested too deep. Fields are texts, `metadata` has texts below it.",
             )
 
 
-def _fields(node: yaml.Node | None) -> tuple[dict[str, Value], dict[str, int]]:
+def _read_fields(node: yaml.Node | None) -> tuple[dict[str, FieldValue], dict[str, int]]:
     if not isinstance(node, yaml.MappingNode):
-        raise _broken(2, "The front matter must have fields, each as `name: value`.")
-    values: dict[str, Value] = {}
+        raise _error(2, "The front matter must have fields, each as `name: value`.")
+    values: dict[str, FieldValue] = {}
     lines: dict[str, int] = {}
     problems: list[SkillProblem] = []
     for key, value in node.value:
         line = key.start_mark.line + 2
         if not isinstance(key, yaml.ScalarNode):
             problems.append(SkillProblem(SKILL_MD, "", "A key must be text.", line))
-        elif key.value in values:
-            problems.append(
-                SkillProblem(
-                    SKILL_MD,
-                    key.value[:64],
-                    f"The field is written twice, first on line {lines[key.value]}. Keep one.",
-                    line,
-                )
-            )
-        else:
-            lines[key.value] = line
-            try:
-                values[key.value] = _value(value)
-            except ValueError as error:
-                problems.append(SkillProblem(SKILL_MD, key.value[:64], str(error), line))
+            continue
+        field = key.value
+        if field in values:
+            message = f"The field is written twice, first on line {lines[field]}. Keep one."
+            problems.append(SkillProblem(SKILL_MD, field[:64], message, line))
+            continue
+        lines[field] = line
+        try:
+            values[field] = _read_value(value)
+        except ValueError as error:
+            problems.append(SkillProblem(SKILL_MD, field[:64], str(error), line))
     if problems:
         raise SkillErrors(problems)
     return values, lines
 
 
-def _value(node: yaml.Node) -> Value:
+def _read_value(node: yaml.Node) -> FieldValue:
     if isinstance(node, yaml.ScalarNode):
-        if node.tag == _NULL:
+        if node.tag == _NULL_TAG:
             return None
         return str(node.value)
     if isinstance(node, yaml.SequenceNode):
-        return tuple(_text(item) for item in node.value)
-    pairs = [(_text(key), _text(value)) for key, value in node.value]
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("A key below it is written twice. Keep one.")
-    return dict(pairs)
+        return tuple(_read_text(item) for item in node.value)
+    texts: dict[str, str] = {}
+    for key_node, value_node in node.value:
+        key = _read_text(key_node)
+        value = _read_text(value_node)
+        if key in texts:
+            raise ValueError("A key below it is written twice. Keep one.")
+        texts[key] = value
+    return texts
 
 
-def _text(node: yaml.Node) -> str:
+def _read_text(node: yaml.Node) -> str:
     if not isinstance(node, yaml.ScalarNode):
         raise ValueError("What is below it must be texts. Write it on one level.")
-    if node.tag == _NULL:
+    if node.tag == _NULL_TAG:
         return ""
     return str(node.value)
 
 
-def _line(event: yaml.Event) -> int:
-    if event.start_mark:
-        return event.start_mark.line + 2
-    return 1
+def _line_of(event: yaml.Event) -> int:
+    if event.start_mark is None:
+        return 1
+    return event.start_mark.line + 2
 
 
-def _broken(line: int, message: str) -> SkillErrors:
+def _error(line: int, message: str) -> SkillErrors:
     return SkillErrors([SkillProblem(SKILL_MD, "", message, line)])
-
-
-def render_front_matter(fields: dict[str, Any], body: str) -> str:
-    """A SKILL.md; what it says is read back as it was given."""
-    # Quoted where YAML would take it for something else; never folded, so that lines are the author's.
-    top = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=2**20)
-    return f"---\n{top}---\n\n{body.strip()}\n"

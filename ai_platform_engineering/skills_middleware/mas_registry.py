@@ -1,4 +1,5 @@
-"""The running system as the skills API knows it: whoever answers registers itself, and the API says whether it uses the catalogue."""
+"""The running supervisor as the skills API knows it: it registers itself, and the API reports whether it
+uses the catalogue."""
 
 from typing import Literal, Protocol, runtime_checkable
 
@@ -19,7 +20,8 @@ _registered: MultiAgentSystem | None = None
 
 
 def set_mas_instance(mas: MultiAgentSystem | None) -> None:
-    """The last one counts: a process has one supervisor, replaced as a whole when the configuration is read again."""
+    """Registers a supervisor in place of the one before: a process has one, replaced as a whole when the
+    configuration is reloaded."""
     global _registered  # noqa: PLW0603 - that is what a registry is
     _registered = mas
 
@@ -32,6 +34,6 @@ def read_sync_status(catalog: SkillRegistry | None) -> SyncStatus:
     """Skills are read at each step of a run, so a supervisor with this catalogue is never behind it."""
     if _registered is None:
         return "unknown"
-    if catalog is not None and _registered.skills is catalog:
-        return "synced"
-    return "stale"
+    if catalog is None or _registered.skills is not catalog:
+        return "stale"
+    return "synced"

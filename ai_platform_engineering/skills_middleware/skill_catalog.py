@@ -1,4 +1,5 @@
-"""The catalogue of skills: all sources together, what people changed, and the versions that runs have begun with."""
+"""The skill catalogue: all sources together, changes by people, and the skill versions that runs began
+with."""
 
 import asyncio
 import time
@@ -32,7 +33,7 @@ from ai_platform_engineering.skills_middleware.sources.skill_source import (
     SkillSource,
 )
 
-REREAD_SECONDS = 1.0  # seconds
+REREAD_SECONDS = 1.0
 MAX_SNAPSHOTS = 200  # versions that runs have begun with
 
 
@@ -41,7 +42,7 @@ class SkillNotFound(CaipeError):
 
 
 class SkillConflict(Refused):
-    """It is there already, or it was changed since it was read."""
+    """A skill or hub that exists already, or was changed since it was read."""
 
     code = "skill_conflict"
 
@@ -63,8 +64,9 @@ class UnavailableSource:
 
 
 class SkillCatalog:
-    """Implements SkillShelf. Folders are looked at again at most once a second, when somebody asks; what goes through here counts at
-    once. Whatever cannot be read is in `unavailable_sources` and takes nothing else down."""
+    """Implements SkillRegistry. Folders are read again at most once a second, when somebody asks; changes
+    through these methods count at once. A source that cannot be read is in `unavailable_sources` and
+    affects no other."""
 
     def __init__(
         self,
@@ -75,33 +77,35 @@ class SkillCatalog:
         configured: Sequence[Hub] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`sources` in the order in which they win; what is stored and the hubs follow them."""
+        """`sources` in order of precedence; stored skills and hubs come after them."""
         self._store = store
         self._reader = reader
         self._sources = tuple(sources)
-        self._configured = tuple(configured)
+        self._configured_hubs = tuple(configured)
         self._clock = clock
-        self._state, self._shelf = CatalogState(), ResolvedSkills()
-        self._looking = asyncio.Lock()
-        self._looked = float("-inf")
-        self._changes, self._seen = 1, 0
-        self._failed: dict[str, str] = {}
-        self._kept: OrderedDict[tuple[str, str], SkillSnapshot] = OrderedDict()
+        self._state = CatalogState()
+        self._resolved = ResolvedSkills()
+        self._refresh_lock = asyncio.Lock()
+        self._refreshed_at = float("-inf")
+        self._change_count = 1
+        self._refreshed_count = 0  # the count of changes that the last refresh has seen
+        self._fetch_errors: dict[str, str] = {}  # by hub id
+        self._snapshots: OrderedDict[tuple[str, str], SkillSnapshot] = OrderedDict()  # by name and version
         self._fetching: asyncio.Task[None] | None = None
-        self.generation = 0  # grows whenever a skill comes, goes or changes
+        self.generation = 0  # grows whenever a skill is added, removed or changed
         self.changed_at: datetime | None = None
 
     async def open(self) -> None:
-        """Reads everything once, and begins to fetch the hubs of SKILL_HUBS that were never fetched; `fetched` waits for them."""
+        """Reads everything once, and begins to fetch the hubs of SKILL_HUBS that were never fetched;
+        `wait_for_fetch` waits for them."""
         await asyncio.to_thread(self._reader.remove_leftovers)
         try:
-            missing = await asyncio.to_thread(self._reconciled)
-        except CaipeError:  # the look that follows tells
-            missing = []
-        self._changes += 1
-        await self._look()
-        if missing:
-            self._fetching = asyncio.create_task(self._fetch_all(missing))
+            unfetched_hubs = await asyncio.to_thread(self._reconcile_hubs)
+        except CaipeError:  # the refresh that follows reports it
+            unfetched_hubs = []
+        await self._refresh_after_change()
+        if unfetched_hubs:
+            self._fetching = asyncio.create_task(self._fetch_hubs(unfetched_hubs))
 
     async def wait_for_fetch(self) -> None:
         if self._fetching is not None:
@@ -113,27 +117,28 @@ class SkillCatalog:
             await asyncio.wait([self._fetching])
         await asyncio.to_thread(self._store.close)
 
-    # --- what the supervisor uses -------------------------------------------------------------------------------------
+    # --- for the supervisor ---------------------------------------------------------------------------------
 
     async def list_usable(self) -> Sequence[Skill]:
-        return (await self._look()).usable
+        return (await self._refresh()).usable
 
     async def get(self, name: str, version: str | None = None) -> Skill | None:
-        kept = await self._find(name, version)
-        if kept:
-            return kept.skill
-        return None
+        snapshot = await self._find_snapshot(name, version)
+        if snapshot is None:
+            return None
+        return snapshot.skill
 
     async def read(self, name: str, version: str, path: str) -> str:
-        kept = await self._find(name, version)
-        if kept is None:
+        snapshot = await self._find_snapshot(name, version)
+        if snapshot is None:
             raise SkillNotFound(
-                f"There is no skill {to_printable(name)} in version {to_printable(version)}. Load the skill again."
+                f"There is no skill {to_printable(name)} in version {to_printable(version)}."
+                " Load the skill again."
             )
-        if path not in kept.files or not (path == SKILL_MD or is_expected(path)):
-            there = ", ".join(file.path for file in kept.skill.files[:20]) or "no files"
-            raise SkillNotFound(f"The skill {name} has no file {to_printable(path)}. It has: {there}.")
-        content = kept.files[path]
+        if path not in snapshot.files or not (path == SKILL_MD or is_expected(path)):
+            file_names = ", ".join(file.path for file in snapshot.skill.files[:20]) or "no files"
+            raise SkillNotFound(f"The skill {name} has no file {to_printable(path)}. It has: {file_names}.")
+        content = snapshot.files[path]
         try:
             if b"\0" not in content:  # such a file was not scanned as text
                 return content.decode("utf-8-sig")
@@ -141,14 +146,14 @@ class SkillCatalog:
             pass
         raise Refused(f"The file {path} of the skill {name} is not text.")
 
-    # --- what people see ----------------------------------------------------------------------------------------------
+    # --- reading, for people --------------------------------------------------------------------------------
 
     async def entries(self) -> Sequence[SkillEntry]:
-        """Every skill of every source, in the order in which they win."""
-        return (await self._look()).entries
+        """Every skill of every source, in order of precedence."""
+        return (await self._refresh()).entries
 
     async def hubs(self) -> Sequence[Hub]:
-        await self._look()
+        await self._refresh()
         return self._state.hubs
 
     async def get_hub(self, hub_id: str) -> Hub:
@@ -160,93 +165,83 @@ class SkillCatalog:
 
     @property
     def unavailable_sources(self) -> tuple[UnavailableSource, ...]:
-        """As of the last look."""
-        seen = [
-            (one.source, self._failed.get(one.source.origin_id) or one.reason) for one in self._state.sources
-        ]
-        return tuple(
-            UnavailableSource(source.origin, source.origin_id, reason) for source, reason in seen if reason
-        )
+        """As of the last refresh."""
+        unavailable: list[UnavailableSource] = []
+        for state in self._state.sources:
+            source = state.source
+            reason = self._fetch_errors.get(source.origin_id) or state.reason
+            if reason:
+                unavailable.append(UnavailableSource(source.origin, source.origin_id, reason))
+        return tuple(unavailable)
 
     async def validate(self, files: Mapping[str, bytes], folder: str | None = None) -> SkillCheck:
         return await asyncio.to_thread(check_new_skill, files, folder)
 
-    # --- what people change -------------------------------------------------------------------------------------------
+    # --- changes by people ----------------------------------------------------------------------------------
 
     async def create(self, files: Mapping[str, bytes], folder: str | None = None) -> SkillEntry:
-        """Stores a skill, which must be named like `folder` if that is given; one with a blocking finding is stored, but not used.
-        Raises SkillErrors and SkillConflict."""
-        held = await self._checked(files, folder)
-        if not await asyncio.to_thread(self._store.add, "stored", held):
+        """Stores a skill, which must be named like `folder` if that is given; one with a blocking finding
+        is stored, but not used. Raises SkillErrors and SkillConflict."""
+        raw = await self._check_upload(files, folder)
+        if not await asyncio.to_thread(self._store.add, "stored", raw):
             raise SkillConflict(
-                f"A skill {held.folder} is stored already. Update it, or give the new one another name."
+                f"A skill {raw.folder} is stored already. Update it, or give the new one another name."
             )
-        return await self._changed(held.folder, "stored")
+        return _find_entry(await self._refresh_after_change(), raw.folder, "stored")
 
     async def update(
         self, name: str, files: Mapping[str, bytes], *, version: str | None = None
     ) -> SkillEntry:
-        """Replaces a stored skill, which must still be in `version` if that is given. Raises SkillErrors and SkillChanged."""
+        """Replaces a stored skill, which must still be in `version` if that is given. Raises SkillErrors and
+        SkillChanged."""
         await self.check_stored(name)
-        held = await self._checked(files, name)
-        if not await asyncio.to_thread(self._store.update, "stored", held, version):
+        raw = await self._check_upload(files, name)
+        if not await asyncio.to_thread(self._store.update, "stored", raw, version):
             raise SkillChanged(name)
-        return await self._changed(name, "stored")
+        return _find_entry(await self._refresh_after_change(), name, "stored")
 
     async def delete(self, name: str, *, version: str | None = None) -> None:
-        """Raises SkillNotFound, Refused for one that is not stored, and SkillChanged when it is in another version."""
+        """Raises SkillNotFound, Refused for one that is not stored, and SkillChanged when it is in another
+        version."""
         await self.check_stored(name)
-        if (
-            not await asyncio.to_thread(self._store.remove, SkillKey("stored", "", name), version)
-            and version is not None
-        ):
+        removed = await asyncio.to_thread(self._store.remove, SkillKey("stored", "", name), version)
+        if not removed and version is not None:
             raise SkillChanged(name)
-        self._changes += 1
-        await self._look()
+        await self._refresh_after_change()
 
     async def set_enabled(
         self, name: str, origin: Origin, enabled: bool, *, origin_id: str = ""
     ) -> SkillEntry:
-        """Switches a skill of any origin. Raises SkillNotFound, and Refused for one with a blocking finding."""
-        entry = self._named(await self._look(), name, origin, origin_id)
-        if enabled and entry.skill is None:
-            raise Refused(f"The skill {name} cannot be enabled: {entry.problems[0]}")
-        blocking = [
-            finding
-            for finding in (entry.skill.findings if entry.skill else ())
-            if finding.severity == "block"
-        ]
-        if enabled and blocking:
-            where = blocking[0].file if blocking[0].line is None else f"{blocking[0].file}:{blocking[0].line}"
-            raise Refused(
-                f"The skill {name} cannot be enabled before this is changed: {where}: {blocking[0].message}"
-            )
+        """Enables or disables a skill of any origin. Raises SkillNotFound, and Refused for one with a
+        blocking finding."""
+        entry = _find_entry(await self._refresh(), name, origin, origin_id)
+        if enabled:
+            _check_can_enable(entry)
         await asyncio.to_thread(self._store.set_switch, origin, entry.origin_id, name, enabled=enabled)
-        return await self._changed(name, origin, entry.origin_id)
+        return _find_entry(await self._refresh_after_change(), name, origin, entry.origin_id)
 
     async def refresh(self, *, hubs: bool = False) -> None:
-        """Looks at every source again; with `hubs` their newest commits are fetched. What fails is in `unavailable_sources`."""
+        """Reads every source again; with `hubs` their newest commits are fetched. Failures are in
+        `unavailable_sources`."""
         if hubs:
-            await self._fetch_all(await self.hubs())
-        self._changes += 1
-        await self._look(every=True)
+            await self._fetch_hubs(await self.hubs())
+        await self._refresh_after_change(every=True)
 
     async def add_hub(self, url: str, ref: str = "", path: str = "") -> Hub:
-        """Fetches a hub and keeps it. Raises CaipeError."""
-        known = await self.hubs()
-        hub = create_hub(url, ref, path, taken=[one.id for one in known])
-        if any((one.url, one.path) == (hub.url, hub.path) for one in known):
+        """Fetches a hub and stores it. Raises CaipeError."""
+        known_hubs = await self.hubs()
+        new_hub = create_hub(url, ref, path, used_ids=[hub.id for hub in known_hubs])
+        if any((hub.url, hub.path) == (new_hub.url, new_hub.path) for hub in known_hubs):
             raise SkillConflict("This hub is known already. Refresh it, or remove it first.")
-        fetched, skills = await self._reader.fetch(hub)
-        await asyncio.to_thread(self._store.put_hub, fetched, skills)
-        self._changes += 1
-        await self._look()
-        return fetched
+        fetched_hub, skills = await self._reader.fetch(new_hub)
+        await asyncio.to_thread(self._store.put_hub, fetched_hub, skills)
+        await self._refresh_after_change()
+        return fetched_hub
 
     async def refresh_hub(self, hub_id: str) -> Hub:
-        """Fetches the newest commit of one hub. What fails is in `unavailable_sources`."""
-        await self._fetch_all([await self.get_hub(hub_id)])
-        await self._look()
+        """Fetches the newest commit of one hub. A failure is in `unavailable_sources`."""
+        await self._fetch_hubs([await self.get_hub(hub_id)])
+        await self._refresh()
         return await self.get_hub(hub_id)
 
     async def remove_hub(self, hub_id: str) -> None:
@@ -254,101 +249,132 @@ class SkillCatalog:
         if hub.configured:
             raise Refused(f"The hub {hub_id} stands in SKILL_HUBS. Remove it there, and start again.")
         await asyncio.to_thread(self._store.remove_hub, hub_id)
-        self._failed.pop(hub_id, None)
-        self._changes += 1
-        await self._look()
-
-    # --- looking ------------------------------------------------------------------------------------------------------
-
-    async def _look(self, *, every: bool = False) -> ResolvedSkills:
-        async with self._looking:
-            changes = self._changes  # what is changed from here on counts with the next look
-            if every or changes != self._seen or self._clock() - self._looked >= REREAD_SECONDS:
-                before = self._state
-                self._state = await asyncio.to_thread(
-                    read_sources, self._store, self._sources, before, every=every
-                )
-                if not self._state.has_same_skills(before):
-                    self._shelf = await asyncio.to_thread(resolve, self._state.skills(), self._state.switches)
-                    self.generation, self.changed_at = self.generation + 1, datetime.now(UTC)
-                self._looked, self._seen = self._clock(), changes
-            return self._shelf
-
-    async def _find(self, name: str, version: str | None) -> SkillSnapshot | None:
-        current = (await self._look()).snapshots.get(name)
-        wanted = current.skill.version if version is None and current else version or ""
-        found = current if current and current.skill.version == wanted else self._kept.get((name, wanted))
-        if found is not None:
-            self._kept[name, wanted] = found
-            self._kept.move_to_end((name, wanted))
-            while len(self._kept) > MAX_SNAPSHOTS:
-                self._kept.popitem(last=False)
-        return found
-
-    async def _changed(self, name: str, origin: Origin, origin_id: str = "") -> SkillEntry:
-        self._changes += 1
-        return self._named(await self._look(), name, origin, origin_id)
-
-    def _named(self, shelf: ResolvedSkills, name: str, origin: Origin, origin_id: str) -> SkillEntry:
-        for entry in shelf.entries:
-            if (entry.name, entry.origin) == (name, origin) and origin_id in ("", entry.origin_id):
-                return entry
-        raise SkillNotFound(f"There is no skill {to_printable(name)} of this origin ({origin}).")
+        self._fetch_errors.pop(hub_id, None)
+        await self._refresh_after_change()
 
     async def check_stored(self, name: str) -> None:
         """Raises SkillNotFound, and Refused for a skill that comes from elsewhere."""
         if name in await asyncio.to_thread(self._store.fingerprints, "stored", ""):
             return
-        if other := next((entry for entry in await self.entries() if entry.name == name), None):
-            said = "It can be disabled, and one of the same name can be stored."
-            raise Refused(
-                f"The skill {name} is not stored here ({other.origin}), so it cannot be changed. {said}"
-            )
+        for entry in await self.entries():
+            if entry.name == name:
+                raise Refused(
+                    f"The skill {name} is not stored here ({entry.origin}), so it cannot be changed."
+                    " It can be disabled, and one of the same name can be stored."
+                )
         raise SkillNotFound(f"There is no skill {to_printable(name)}.")
 
-    async def _checked(self, files: Mapping[str, bytes], folder: str | None) -> RawSkill:
-        given = dict(files)
-        checked = await self.validate(given, folder)
-        if checked.skill is None:
-            raise SkillErrors(checked.problems)
-        held = RawSkill(checked.skill.name, checked.skill.name, checked.skill.version, given)
-        if await asyncio.to_thread(self._store.total_size, "stored") + held.size > MAX_SOURCE_BYTES:
-            raise Refused(
-                f"The stored skills would be larger than {MAX_SOURCE_BYTES // 1024 // 1024} MB together. Delete some first."
-            )
-        return held
+    # --- refreshing -----------------------------------------------------------------------------------------
 
-    # --- hubs ---------------------------------------------------------------------------------------------------------
+    async def _refresh(self, *, every: bool = False) -> ResolvedSkills:
+        """Reads the sources again when it is time or something was changed here, and resolves their
+        skills."""
+        async with self._refresh_lock:
+            change_count = self._change_count  # what is changed from here on counts with the next refresh
+            is_due = self._clock() - self._refreshed_at >= REREAD_SECONDS
+            if every or change_count != self._refreshed_count or is_due:
+                await self._read_sources(every=every)
+                self._refreshed_at = self._clock()
+                self._refreshed_count = change_count
+            return self._resolved
 
-    async def _fetch_all(self, hubs: Sequence[Hub]) -> None:
-        await asyncio.gather(*(self._fetch(hub) for hub in hubs if not hub.commit or hub.commit != hub.ref))
+    async def _read_sources(self, *, every: bool) -> None:
+        previous = self._state
+        self._state = await asyncio.to_thread(read_sources, self._store, self._sources, previous, every=every)
+        if not self._state.has_same_skills(previous):
+            self._resolved = await asyncio.to_thread(resolve, self._state.skills(), self._state.switches)
+            self.generation += 1
+            self.changed_at = datetime.now(UTC)
 
-    async def _fetch(self, hub: Hub) -> None:
+    async def _refresh_after_change(self, *, every: bool = False) -> ResolvedSkills:
+        self._change_count += 1
+        return await self._refresh(every=every)
+
+    async def _find_snapshot(self, name: str, version: str | None) -> SkillSnapshot | None:
+        """The skill in a version that is or was used; without one the version that is used now."""
+        snapshot = (await self._refresh()).snapshots.get(name)
+        if version is None:
+            version = snapshot.skill.version if snapshot else ""
+        if snapshot is None or snapshot.skill.version != version:
+            snapshot = self._snapshots.get((name, version))
+        if snapshot is not None:
+            self._remember_snapshot(name, version, snapshot)
+        return snapshot
+
+    def _remember_snapshot(self, name: str, version: str, snapshot: SkillSnapshot) -> None:
+        self._snapshots[name, version] = snapshot
+        self._snapshots.move_to_end((name, version))
+        while len(self._snapshots) > MAX_SNAPSHOTS:
+            self._snapshots.popitem(last=False)
+
+    async def _check_upload(self, files: Mapping[str, bytes], folder: str | None) -> RawSkill:
+        """The files as a skill that can be stored. Raises SkillErrors and Refused."""
+        contents = dict(files)
+        check = await self.validate(contents, folder)
+        if check.skill is None:
+            raise SkillErrors(check.problems)
+        raw = RawSkill(check.skill.name, check.skill.name, check.skill.version, contents)
+        stored_size = await asyncio.to_thread(self._store.total_size, "stored")
+        if stored_size + raw.size > MAX_SOURCE_BYTES:
+            limit = MAX_SOURCE_BYTES // 1024 // 1024
+            raise Refused(f"The stored skills would be larger than {limit} MB together. Delete some first.")
+        return raw
+
+    # --- hubs -----------------------------------------------------------------------------------------------
+
+    async def _fetch_hubs(self, hubs: Sequence[Hub]) -> None:
+        """All but those whose ref is the commit that they have."""
+        outdated_hubs = [hub for hub in hubs if not hub.commit or hub.commit != hub.ref]
+        await asyncio.gather(*map(self._fetch_hub, outdated_hubs))
+
+    async def _fetch_hub(self, hub: Hub) -> None:
         try:
-            fetched, skills = await self._reader.fetch(hub)
-            await asyncio.to_thread(self._store.put_hub, fetched, skills)
-            self._failed.pop(hub.id, None)
+            fetched_hub, skills = await self._reader.fetch(hub)
+            await asyncio.to_thread(self._store.put_hub, fetched_hub, skills)
+            self._fetch_errors.pop(hub.id, None)
         except CaipeError as error:
-            used = f" The skills of commit {hub.commit[:12]} are used." if hub.commit else ""
-            self._failed[hub.id] = f"{error}{used}"
-        self._changes += 1
+            consequence = f" The skills of commit {hub.commit[:12]} are used." if hub.commit else ""
+            self._fetch_errors[hub.id] = f"{error}{consequence}"
+        self._change_count += 1
 
-    def _reconciled(self) -> list[Hub]:
-        """Makes the store agree with SKILL_HUBS; gives the hubs that are to be fetched. Blocks."""
-        known = {hub.id: hub for hub in self._store.hubs()}
-        wanted: dict[str, Hub] = {}
-        for hub in self._configured:
-            old = known.get(hub.id)
-            own = old is not None and not old.configured and old.url != hub.url
-            wanted[hub.id] = replace(hub, id=f"{hub.id}-configured") if own else hub
-        for hub in known.values():
-            if hub.configured and hub.id not in {one.id for one in wanted.values()}:
+    def _reconcile_hubs(self) -> list[Hub]:
+        """Makes the store agree with SKILL_HUBS; returns the hubs that are to be fetched. Blocks."""
+        stored_hubs = {hub.id: hub for hub in self._store.hubs()}
+        configured_hubs = [_avoid_stored_id(hub, stored_hubs) for hub in self._configured_hubs]
+        configured_ids = {hub.id for hub in configured_hubs}
+        for hub in stored_hubs.values():
+            if hub.configured and hub.id not in configured_ids:
                 self._store.remove_hub(hub.id)
-        missing = [
-            hub
-            for hub in wanted.values()
-            if known.get(hub.id) is None or replace(known[hub.id], commit="") != hub
-        ]
-        for hub in missing:
-            self._store.put_hub(hub, [])
+        for hub in configured_hubs:
+            stored_hub = stored_hubs.get(hub.id)
+            if stored_hub is None or replace(stored_hub, commit="") != hub:
+                self._store.put_hub(hub, [])
         return [hub for hub in self._store.hubs() if hub.configured and not hub.commit]
+
+
+def _avoid_stored_id(hub: Hub, stored_hubs: Mapping[str, Hub]) -> Hub:
+    """The configured hub, with another id where a hub that people added has its id."""
+    stored_hub = stored_hubs.get(hub.id)
+    if stored_hub is None or stored_hub.configured or stored_hub.url == hub.url:
+        return hub
+    return replace(hub, id=f"{hub.id}-configured")
+
+
+def _find_entry(resolved: ResolvedSkills, name: str, origin: Origin, origin_id: str = "") -> SkillEntry:
+    """Raises SkillNotFound."""
+    for entry in resolved.entries:
+        if (entry.name, entry.origin) == (name, origin) and origin_id in ("", entry.origin_id):
+            return entry
+    raise SkillNotFound(f"There is no skill {to_printable(name)} of this origin ({origin}).")
+
+
+def _check_can_enable(entry: SkillEntry) -> None:
+    """Raises Refused."""
+    if entry.skill is None:
+        raise Refused(f"The skill {entry.name} cannot be enabled: {entry.problems[0]}")
+    for finding in entry.skill.findings:
+        if finding.severity == "block":
+            where = finding.file if finding.line is None else f"{finding.file}:{finding.line}"
+            raise Refused(
+                f"The skill {entry.name} cannot be enabled before this is changed: {where}: {finding.message}"
+            )

@@ -1,7 +1,7 @@
-"""All skills of all sources at one moment: which is used, which is shadowed, which is switched off or broken."""
+"""Resolves the skills of all sources: which one of a name is used, which is shadowed, disabled or invalid."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ai_platform_engineering.core.skills import Origin, ScanFinding, Skill
 from ai_platform_engineering.skills_middleware.file_rules import (
@@ -14,25 +14,24 @@ from ai_platform_engineering.skills_middleware.scan.skill_scan import has_blocki
 from ai_platform_engineering.skills_middleware.skill_md import parse_skill
 from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill
 
-EnabledSwitches = Mapping[tuple[str, str, str], bool]
+EnabledSwitches = Mapping[tuple[str, str, str], bool]  # by origin, origin id and name
 
-RESERVED_NAMES = frozenset(
-    {"hubs", "refresh", "scan-content", "validate"}
-)  # the REST API has routes of these names
+# The REST API has routes of these names.
+RESERVED_NAMES = frozenset({"hubs", "refresh", "scan-content", "validate"})
 
 
 @dataclass(frozen=True, slots=True)
 class SkillCheck:
-    """What is to be said about a skill's files: the skill, unless there are problems."""
+    """The result of parsing and scanning a skill's files: the skill, unless there are problems."""
 
     skill: Skill | None
     problems: tuple[SkillProblem, ...] = ()
 
     @property
     def findings(self) -> tuple[ScanFinding, ...]:
-        if self.skill:
-            return self.skill.findings
-        return ()
+        if self.skill is None:
+            return ()
+        return self.skill.findings
 
     @property
     def is_blocked(self) -> bool:
@@ -41,7 +40,8 @@ class SkillCheck:
 
 @dataclass(frozen=True, slots=True)
 class SkillEntry:
-    """A skill in the catalogue, or what would be one but for its problems. `shadowed_by` is where the one is from that is used instead."""
+    """A skill in the catalogue, or one that its problems keep out. `shadowed_by` is the origin of the
+    skill of the same name that is used instead."""
 
     name: str
     origin: Origin
@@ -62,7 +62,7 @@ class SkillEntry:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSkill:
-    """A skill as its source holds it, read and scanned once."""
+    """A skill's files as the source has them, and the result of parsing and scanning them once."""
 
     raw: RawSkill
     check: SkillCheck
@@ -70,7 +70,7 @@ class LoadedSkill:
 
 @dataclass(frozen=True, slots=True)
 class SkillSnapshot:
-    """A skill with its files, so that a run keeps what it began with."""
+    """A version of a skill with its files, so that a run goes on with the version it began with."""
 
     skill: Skill
     files: Mapping[str, bytes]
@@ -78,82 +78,74 @@ class SkillSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSkills:
+    """All entries, and the skills that can be used."""
+
     entries: tuple[SkillEntry, ...] = ()
     usable: tuple[Skill, ...] = ()
     snapshots: Mapping[str, SkillSnapshot] = field(default_factory=dict)  # the usable ones by name
 
 
 def check_files(files: Mapping[str, bytes], folder: str | None = None) -> SkillCheck:
-    """Reads and scans."""
+    """Parses and scans a skill's files."""
     try:
         skill = parse_skill(files, folder)
     except SkillErrors as error:
         return SkillCheck(None, error.problems)
-    return SkillCheck(skill.model_copy(update={"findings": (*skill.findings, *scan_files(files))}))
+    findings = (*skill.findings, *scan_files(files))
+    return SkillCheck(skill.model_copy(update={"findings": findings}))
 
 
 def check_new_skill(files: Mapping[str, bytes], folder: str | None = None) -> SkillCheck:
     """The same for a skill that is to be stored, which people then reach by its name."""
-    checked = check_files(files, folder)
-    if checked.skill is None or checked.skill.name not in RESERVED_NAMES:
-        return checked
-    return SkillCheck(
-        None,
-        (
-            SkillProblem(
-                SKILL_MD, "name", f"The name {checked.skill.name} is one of the server's own. Choose another."
-            ),
-        ),
-    )
+    check = check_files(files, folder)
+    if check.skill is None or check.skill.name not in RESERVED_NAMES:
+        return check
+    message = f"The name {check.skill.name} is one of the server's own. Choose another."
+    return SkillCheck(None, (SkillProblem(SKILL_MD, "name", message),))
 
 
-def load_skill(held: RawSkill, origin: Origin, origin_id: str) -> LoadedSkill:
-    if held.problems:
-        return LoadedSkill(held, SkillCheck(None, held.problems))
-    checked = check_files(held.files, held.folder)
-    if checked.skill is not None:
-        checked = SkillCheck(checked.skill.model_copy(update={"origin": origin, "origin_id": origin_id}))
-    return LoadedSkill(held, checked)
+def load_skill(raw: RawSkill, origin: Origin, origin_id: str) -> LoadedSkill:
+    if raw.problems:
+        return LoadedSkill(raw, SkillCheck(None, raw.problems))
+    check = check_files(raw.files, raw.folder)
+    if check.skill is not None:
+        check = SkillCheck(check.skill.model_copy(update={"origin": origin, "origin_id": origin_id}))
+    return LoadedSkill(raw, check)
 
 
 def resolve(
-    loaded: Iterable[tuple[Origin, str, LoadedSkill]], switches: EnabledSwitches | None
+    loaded_skills: Iterable[tuple[Origin, str, LoadedSkill]], switches: EnabledSwitches | None
 ) -> ResolvedSkills:
-    """`loaded` in the order in which skills win. Without switches nobody knows what people switched off: then nothing is used."""
+    """Of skills with the same name the first usable one is used. Without switches nobody knows what people
+    disabled: then none is used."""
     entries: list[SkillEntry] = []
-    first: dict[str, Origin] = {}
-    kept: dict[str, SkillSnapshot] = {}
-    for origin, origin_id, one in loaded:
-        entry = _entry(origin, origin_id, one, switches)
-        entry = replace(entry, shadowed_by=first.get(entry.name) if entry.skill else None)
+    used_origins: dict[str, Origin] = {}
+    snapshots: dict[str, SkillSnapshot] = {}
+    for origin, origin_id, loaded in loaded_skills:
+        entry = _build_entry(origin, origin_id, loaded, switches, used_origins)
         entries.append(entry)
         if entry.used and entry.skill is not None:
-            first[entry.name] = origin
-            kept[entry.name] = SkillSnapshot(entry.skill, one.raw.files)
-    return ResolvedSkills(
-        tuple(entries),
-        tuple(one.skill for one in sorted(kept.values(), key=lambda one: one.skill.name)),
-        kept,
-    )
+            used_origins[entry.name] = origin
+            snapshots[entry.name] = SkillSnapshot(entry.skill, loaded.raw.files)
+    usable = tuple(snapshots[name].skill for name in sorted(snapshots))
+    return ResolvedSkills(tuple(entries), usable, snapshots)
 
 
-def _entry(
-    origin: Origin, origin_id: str, loaded: LoadedSkill, switches: EnabledSwitches | None
+def _build_entry(
+    origin: Origin,
+    origin_id: str,
+    loaded: LoadedSkill,
+    switches: EnabledSwitches | None,
+    used_origins: Mapping[str, Origin],
 ) -> SkillEntry:
     skill = loaded.check.skill
+    files = loaded.raw.files
     if skill is None:
-        return SkillEntry(
-            to_printable(loaded.raw.folder),
-            origin,
-            origin_id,
-            None,
-            loaded.check.problems,
-            files=loaded.raw.files,
-        )
-    enabled = (
-        switches is not None
-        and switches.get((origin, origin_id, skill.name), True)
-        and not loaded.check.is_blocked
+        name = to_printable(loaded.raw.folder)
+        return SkillEntry(name, origin, origin_id, None, loaded.check.problems, files=files)
+    switched_on = switches is not None and switches.get((origin, origin_id, skill.name), True)
+    if not switched_on or loaded.check.is_blocked:
+        skill = skill.model_copy(update={"enabled": False})
+    return SkillEntry(
+        skill.name, origin, origin_id, skill, shadowed_by=used_origins.get(skill.name), files=files
     )
-    skill = skill if enabled else skill.model_copy(update={"enabled": False})
-    return SkillEntry(skill.name, origin, origin_id, skill, files=loaded.raw.files)

@@ -1,4 +1,5 @@
-"""What people did to the catalogue, in a SQLite file: skills stored, skills switched off, hubs and what was fetched from them."""
+"""The SQLite store of the skill catalogue: skills that people stored, enabled switches, hubs and their
+fetched skills."""
 
 import json
 import os
@@ -16,14 +17,15 @@ from ai_platform_engineering.runtime.log.sqlite_schema import Migration, migrate
 from ai_platform_engineering.skills_middleware.file_rules import SkillProblem
 from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill
 
-_STEPS: tuple[Migration, ...] = (
+_MIGRATIONS: tuple[Migration, ...] = (
     (
         """CREATE TABLE skills(
-            id INTEGER PRIMARY KEY, origin TEXT NOT NULL, origin_id TEXT NOT NULL, place TEXT NOT NULL, folder TEXT NOT NULL,
-            mark TEXT NOT NULL, problems TEXT NOT NULL, UNIQUE(origin, origin_id, place))""",
+            id INTEGER PRIMARY KEY, origin TEXT NOT NULL, origin_id TEXT NOT NULL, place TEXT NOT NULL,
+            folder TEXT NOT NULL, mark TEXT NOT NULL, problems TEXT NOT NULL,
+            UNIQUE(origin, origin_id, place))""",
         """CREATE TABLE files(
-            skill INTEGER NOT NULL REFERENCES skills(id) ON DELETE CASCADE, path TEXT NOT NULL, content BLOB NOT NULL,
-            PRIMARY KEY(skill, path))""",
+            skill INTEGER NOT NULL REFERENCES skills(id) ON DELETE CASCADE, path TEXT NOT NULL,
+            content BLOB NOT NULL, PRIMARY KEY(skill, path))""",
         """CREATE TABLE switches(
             origin TEXT NOT NULL, origin_id TEXT NOT NULL, name TEXT NOT NULL, enabled INTEGER NOT NULL,
             PRIMARY KEY(origin, origin_id, name)) WITHOUT ROWID""",
@@ -36,7 +38,8 @@ _STEPS: tuple[Migration, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """A git repository with skills. What is used is `commit`, until somebody refreshes; one that is `configured` stands in SKILL_HUBS."""
+    """A git repository with skills. `commit` is used until somebody refreshes; a `configured` hub is named
+    in SKILL_HUBS."""
 
     id: str
     url: str
@@ -47,13 +50,16 @@ class Hub:
 
 
 class SkillKey(NamedTuple):
+    """The primary key of a stored skill."""
+
     origin: Origin
     origin_id: str
     location: str
 
 
 class SkillStore:
-    """Opened when it is first used. Methods block, and may be called from any thread; all raise SourceUnavailable."""
+    """Opened at its first use. Methods block, and may be called from any thread; all raise
+    SourceUnavailable."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Without a path: in memory."""
@@ -67,81 +73,71 @@ class SkillStore:
                 self._connection.close()
             self._connection = None
 
-    # --- skills -------------------------------------------------------------------------------------------------------
+    # --- skills ---------------------------------------------------------------------------------------------
 
     def fingerprints(self, origin: Origin, origin_id: str) -> dict[str, str]:
+        """The fingerprint of each skill by its location."""
+        query = "SELECT place, mark FROM skills WHERE origin = ? AND origin_id = ? ORDER BY place"
         with self._reading() as db:
-            rows = db.execute(
-                "SELECT place, mark FROM skills WHERE origin = ? AND origin_id = ? ORDER BY place",
-                (origin, origin_id),
-            )
-            return {row[0]: row[1] for row in rows}
+            return dict(db.execute(query, (origin, origin_id)).fetchall())
 
     def read_skill(self, key: SkillKey) -> RawSkill | None:
+        query = "SELECT id, folder, mark, problems FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)"
         with self._reading() as db:
-            query = (
-                "SELECT id, folder, mark, problems FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)"
-            )
             row = db.execute(query, key).fetchone()
             if row is None:
                 return None
-            files = {
-                path: bytes(content)
-                for path, content in db.execute("SELECT path, content FROM files WHERE skill = ?", (row[0],))
-            }
-        return RawSkill(
-            key.location, row[1], row[2], files, tuple(SkillProblem(*fields) for fields in json.loads(row[3]))
-        )
+            skill_id, folder, fingerprint, problems_json = row
+            rows = db.execute("SELECT path, content FROM files WHERE skill = ?", (skill_id,))
+            files = {path: bytes(content) for path, content in rows}
+        problems = tuple(SkillProblem(*fields) for fields in json.loads(problems_json))
+        return RawSkill(key.location, folder, fingerprint, files, problems)
 
-    def add(self, origin: Origin, held: RawSkill) -> bool:
+    def add(self, origin: Origin, raw: RawSkill) -> bool:
         """Whether it is new; otherwise nothing was stored."""
         with self._writing() as db:
-            if db.execute(
-                "SELECT 1 FROM skills WHERE (origin, origin_id, place) = (?, '', ?)", (origin, held.location)
-            ).fetchone():
+            if _read_fingerprint(db, SkillKey(origin, "", raw.location)) is not None:
                 return False
-            _put(db, origin, "", held)
+            _write_skill(db, origin, "", raw)
             return True
 
-    def update(self, origin: Origin, held: RawSkill, before: str | None) -> bool:
-        """Whether it was there, in the version `before` if one is given; otherwise nothing was stored."""
+    def update(self, origin: Origin, raw: RawSkill, version: str | None) -> bool:
+        """Whether it was stored, in `version` if one is given; otherwise nothing was changed."""
         with self._writing() as db:
-            mark = db.execute(
-                "SELECT mark FROM skills WHERE (origin, origin_id, place) = (?, '', ?)",
-                (origin, held.location),
-            ).fetchone()
-            if mark is None or (before is not None and mark[0] != before):
+            fingerprint = _read_fingerprint(db, SkillKey(origin, "", raw.location))
+            if fingerprint is None or version not in (None, fingerprint):
                 return False
-            _put(db, origin, "", held)
+            _write_skill(db, origin, "", raw)
             return True
 
-    def remove(self, key: SkillKey, before: str | None = None) -> bool:
-        """Whether it was there, in the version `before` if one is given. What people switched on it is forgotten with it."""
+    def remove(self, key: SkillKey, version: str | None = None) -> bool:
+        """Whether it was stored, in `version` if one is given. Its enabled switch is removed with it."""
         with self._writing() as db:
-            mark = db.execute(
-                "SELECT mark FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", key
-            ).fetchone()
-            if before is not None and (mark is None or mark[0] != before):
+            if version is not None and _read_fingerprint(db, key) != version:
                 return False
             db.execute("DELETE FROM switches WHERE (origin, origin_id, name) = (?, ?, ?)", key)
-            return (
-                db.execute("DELETE FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", key).rowcount
-                > 0
-            )
+            removed = db.execute("DELETE FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", key)
+            return removed.rowcount > 0
 
     def total_size(self, origin: Origin) -> int:
+        """Bytes of all files of an origin."""
+        query = (
+            "SELECT coalesce(sum(length(content)), 0) FROM files JOIN skills ON skill = id WHERE origin = ?"
+        )
         with self._reading() as db:
-            query = "SELECT coalesce(sum(length(content)), 0) FROM files JOIN skills ON skill = id WHERE origin = ?"
             return int(db.execute(query, (origin,)).fetchone()[0])
 
-    # --- switches -----------------------------------------------------------------------------------------------------
+    # --- enabled switches -----------------------------------------------------------------------------------
 
     def switches(self) -> dict[tuple[str, str, str], bool]:
+        """Whether a skill is enabled, by origin, origin id and name; one without a switch is."""
+        switches: dict[tuple[str, str, str], bool] = {}
         with self._reading() as db:
-            return {
-                (row[0], row[1], row[2]): bool(row[3])
-                for row in db.execute("SELECT origin, origin_id, name, enabled FROM switches")
-            }
+            for origin, origin_id, name, enabled in db.execute(
+                "SELECT origin, origin_id, name, enabled FROM switches"
+            ):
+                switches[origin, origin_id, name] = bool(enabled)
+        return switches
 
     def set_switch(self, origin: Origin, origin_id: str, name: str, *, enabled: bool) -> None:
         with self._writing() as db:
@@ -149,42 +145,45 @@ class SkillStore:
                 "INSERT OR REPLACE INTO switches VALUES (?, ?, ?, ?)", (origin, origin_id, name, enabled)
             )
 
-    # --- hubs ---------------------------------------------------------------------------------------------------------
+    # --- hubs -----------------------------------------------------------------------------------------------
 
     def hubs(self) -> list[Hub]:
         with self._reading() as db:
             rows = db.execute(
                 "SELECT id, url, ref, path, pin, configured FROM hubs ORDER BY rowid"
             ).fetchall()
-        return [Hub(row[0], row[1], row[2], row[3], row[4], bool(row[5])) for row in rows]
+        hubs: list[Hub] = []
+        for hub_id, url, ref, path, commit, configured in rows:
+            hubs.append(Hub(hub_id, url, ref, path, commit, bool(configured)))
+        return hubs
 
     def put_hub(self, hub: Hub, skills: Iterable[RawSkill] | None = None) -> None:
-        """With what was fetched from it, all at once; without, its skills stay."""
+        """Stores a hub and replaces its skills in one transaction; without `skills` its skills stay."""
         with self._writing() as db:
             _write_hub(db, hub)
             if skills is not None:
                 db.execute("DELETE FROM skills WHERE origin = 'hub' AND origin_id = ?", (hub.id,))
-                for held in skills:
-                    _put(db, "hub", hub.id, held)
+                for raw in skills:
+                    _write_skill(db, "hub", hub.id, raw)
 
     def remove_hub(self, hub_id: str) -> bool:
-        """Whether it was there; its skills go with it."""
+        """Whether it was stored; its skills and switches are removed with it."""
         with self._writing() as db:
-            for table in ("skills", "switches"):
-                db.execute(f"DELETE FROM {table} WHERE origin = 'hub' AND origin_id = ?", (hub_id,))  # noqa: S608 - two names of ours
+            db.execute("DELETE FROM skills WHERE origin = 'hub' AND origin_id = ?", (hub_id,))
+            db.execute("DELETE FROM switches WHERE origin = 'hub' AND origin_id = ?", (hub_id,))
             return db.execute("DELETE FROM hubs WHERE id = ?", (hub_id,)).rowcount > 0
 
-    # --- the file -----------------------------------------------------------------------------------------------------
+    # --- the connection -------------------------------------------------------------------------------------
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, _explained():
-            yield self._opened()
+        with self._lock, _explain_errors():
+            yield self._connect()
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, _explained():
-            db = self._opened()
+        with self._lock, _explain_errors():
+            db = self._connect()
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
@@ -193,13 +192,13 @@ class SkillStore:
                 raise
             db.execute("COMMIT")
 
-    def _opened(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = _connected(self._path)
+            self._connection = _open_database(self._path)
         return self._connection
 
 
-def _connected(path: Path | None) -> sqlite3.Connection:
+def _open_database(path: Path | None) -> sqlite3.Connection:
     if path is not None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -207,7 +206,7 @@ def _connected(path: Path | None) -> sqlite3.Connection:
     try:
         db.execute("PRAGMA journal_mode = WAL")  # the terminal's commands may have it open beside a server
         db.execute("PRAGMA foreign_keys = ON")
-        migrate(db, _STEPS)
+        migrate(db, _MIGRATIONS)
     except BaseException:
         db.close()
         raise
@@ -215,7 +214,7 @@ def _connected(path: Path | None) -> sqlite3.Connection:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -224,21 +223,28 @@ def _explained() -> Iterator[None]:
         ) from None
 
 
-def _put(db: sqlite3.Connection, origin: Origin, origin_id: str, held: RawSkill) -> None:
-    db.execute(
-        "DELETE FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", (origin, origin_id, held.location)
-    )
-    problems = json.dumps([(one.file, one.field, one.message, one.line) for one in held.problems])
-    row = (origin, origin_id, held.location, held.folder, held.fingerprint, problems)
-    skill = db.execute(
-        "INSERT INTO skills(origin, origin_id, place, folder, mark, problems) VALUES (?, ?, ?, ?, ?, ?)", row
-    ).lastrowid
-    db.executemany(
-        "INSERT INTO files VALUES (?, ?, ?)", [(skill, path, content) for path, content in held.files.items()]
-    )
+def _read_fingerprint(db: sqlite3.Connection, key: SkillKey) -> str | None:
+    """None when the skill is not stored."""
+    query = "SELECT mark FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)"
+    row = db.execute(query, key).fetchone()
+    if row is None:
+        return None
+    return str(row[0])
+
+
+def _write_skill(db: sqlite3.Connection, origin: Origin, origin_id: str, raw: RawSkill) -> None:
+    key = SkillKey(origin, origin_id, raw.location)
+    db.execute("DELETE FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", key)
+    problems: list[tuple[str, str, str, int | None]] = []
+    for problem in raw.problems:
+        problems.append((problem.file, problem.field, problem.message, problem.line))
+    query = "INSERT INTO skills(origin, origin_id, place, folder, mark, problems) VALUES (?, ?, ?, ?, ?, ?)"
+    skill_id = db.execute(query, (*key, raw.folder, raw.fingerprint, json.dumps(problems))).lastrowid
+    file_rows = [(skill_id, path, content) for path, content in raw.files.items()]
+    db.executemany("INSERT INTO files VALUES (?, ?, ?)", file_rows)
 
 
 def _write_hub(db: sqlite3.Connection, hub: Hub) -> None:
-    query = "INSERT INTO hubs VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET url = excluded.url, ref = excluded.ref,"
-    query += " path = excluded.path, pin = excluded.pin, configured = excluded.configured"
+    query = """INSERT INTO hubs VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET url = excluded.url,
+        ref = excluded.ref, path = excluded.path, pin = excluded.pin, configured = excluded.configured"""
     db.execute(query, (hub.id, hub.url, hub.ref, hub.path, hub.commit, hub.configured))

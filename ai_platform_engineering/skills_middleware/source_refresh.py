@@ -1,4 +1,5 @@
-"""One look at all sources: what did not change since the last one is neither read nor scanned again."""
+"""Reads all skill sources; a skill that did not change since the last time is neither parsed nor scanned
+again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ NOT_FETCHED = "It was not fetched yet. Refresh the hubs."
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """A source as it was; with a reason it could not be read."""
+    """A source and its skills by location; `reason` says why it could not be read."""
 
     source: SkillSource
     loaded: Mapping[str, LoadedSkill] = field(default_factory=dict)
@@ -28,62 +29,62 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class CatalogState:
-    """Everything as it was at one look, in the order in which skills win. Without switches the store cannot be read."""
+    """All sources in order of precedence. Without switches the store cannot be read."""
 
     sources: tuple[SourceState, ...] = ()
     switches: EnabledSwitches | None = None
     hubs: tuple[Hub, ...] = ()
 
     def skills(self) -> Iterator[tuple[Origin, str, LoadedSkill]]:
-        for one in self.sources:
-            for loaded in one.loaded.values():
-                yield one.source.origin, one.source.origin_id, loaded
+        for state in self.sources:
+            for loaded in state.loaded.values():
+                yield state.source.origin, state.source.origin_id, loaded
 
     def has_same_skills(self, other: "CatalogState") -> bool:
-        """Whether no skill came, went or changed. By identity: a skill that did not change is the same object."""
-        mine, theirs = list(self.skills()), list(other.skills())
-        return (
-            self.switches == other.switches
-            and len(mine) == len(theirs)
-            and all(a[2] is b[2] for a, b in zip(mine, theirs, strict=True))
-        )
+        """Whether no skill was added, removed or changed. By identity: a skill that did not change is the
+        same object."""
+        own_skills = list(self.skills())
+        other_skills = list(other.skills())
+        if self.switches != other.switches or len(own_skills) != len(other_skills):
+            return False
+        return all(own[2] is other[2] for own, other in zip(own_skills, other_skills, strict=True))
 
 
 def read_sources(
-    store: SkillStore, fixed: Sequence[SkillSource], before: CatalogState, *, every: bool
+    store: SkillStore, fixed: Sequence[SkillSource], previous: CatalogState, *, every: bool
 ) -> CatalogState:
-    """`every`: also at sources that do not change by themselves. Blocks: it is called in a thread."""
+    """The new state. `every`: also of sources that do not change by themselves. Blocks: it is called in a
+    thread."""
+    switches: EnabledSwitches | None = None
+    hubs: tuple[Hub, ...] = ()
     try:
-        switches, hubs = store.switches(), tuple(store.hubs())
+        switches = store.switches()
+        hubs = tuple(store.hubs())
     except CaipeError:
-        switches, hubs = None, ()
-    sources = [
-        *fixed,
-        StoredSource(store),
-        *(StoredSource(store, origin="hub", origin_id=hub.id) for hub in hubs),
-    ]
-    known = {(one.source.origin, one.source.origin_id): one for one in before.sources}
-    unfetched = {hub.id for hub in hubs if not hub.commit}
-    seen = []
-    for source in sources:
-        one = known.get((source.origin, source.origin_id))
-        if one is None or one.reason or source.watched or every:
-            one = _looked(
-                source, one or SourceState(source), NOT_FETCHED if source.origin_id in unfetched else ""
-            )
-        seen.append(one)
-    return CatalogState(tuple(seen), switches, hubs)
+        switches = None  # the state of the stored source says why
+    hub_sources = [StoredSource(store, origin="hub", origin_id=hub.id) for hub in hubs]
+    previous_states = {(state.source.origin, state.source.origin_id): state for state in previous.sources}
+    unfetched_ids = {hub.id for hub in hubs if not hub.commit}
+    states: list[SourceState] = []
+    for source in (*fixed, StoredSource(store), *hub_sources):
+        state = previous_states.get((source.origin, source.origin_id))
+        if state is None or state.reason or source.watched or every:
+            reason = NOT_FETCHED if source.origin_id in unfetched_ids else ""
+            state = _read_source(source, state or SourceState(source), reason)
+        states.append(state)
+    return CatalogState(tuple(states), switches, hubs)
 
 
-def _looked(source: SkillSource, before: SourceState, reason: str) -> SourceState:
+def _read_source(source: SkillSource, previous: SourceState, reason: str) -> SourceState:
+    known_skills = {location: loaded.raw for location, loaded in previous.loaded.items()}
     try:
-        held = source.read_skills({place: loaded.raw for place, loaded in before.loaded.items()})
+        raw_skills = source.read_skills(known_skills)
     except CaipeError as error:
         return SourceState(source, reason=str(error))
-    loaded = {}
-    for place, one in held.items():
-        old = before.loaded.get(place)
-        loaded[place] = (
-            old if old is not None and old.raw is one else load_skill(one, source.origin, source.origin_id)
-        )
-    return SourceState(source, loaded, reason)
+    loaded_skills: dict[str, LoadedSkill] = {}
+    for location, raw in raw_skills.items():
+        loaded = previous.loaded.get(location)
+        if loaded is None or loaded.raw is not raw:
+            loaded = load_skill(raw, source.origin, source.origin_id)
+        loaded_skills[location] = loaded
+    return SourceState(source, loaded_skills, reason)

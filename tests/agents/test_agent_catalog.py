@@ -1,4 +1,5 @@
-"""Agents as data: what may be written, where it may stand, and that every mistake is told with its file and line."""
+"""Agents as data: what may be written, where it may stand, and that every mistake is told with its file and
+line."""
 
 import json
 import logging
@@ -11,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_platform_engineering.agents.definition_reader import agent_name
+from ai_platform_engineering.agents.definition_reader import derive_agent_name
 from ai_platform_engineering.core.agent_definition import AgentDefinition
-from tests.support.agent_files import GOOD, load, problems
+from tests.support.agent_files import GOOD, load_files, load_problems
 
 # What may be written
 
@@ -39,13 +40,14 @@ mcpServers:
     url: https://tools.example/mcp
     headers: {Authorization: Bearer x}
 url: https://agent.example/
-tools: {allow: ["get_*"], ask: [put], deny: [get_secret], read: ["get_*"], idempotent: [put], poll: [get_state]}
+tools:
+  {allow: ["get_*"], ask: [put], deny: [get_secret], read: ["get_*"], idempotent: [put], poll: [get_state]}
 requires: []
 examples: ["What is new?"]
 model: openai:gpt-5-mini
 install: {pip: [tool==1.0], python: "3.12"}
 """
-    entry = load({"all.yaml": text}).get("my-agent")
+    entry = load_files({"all.yaml": text}).get("my-agent")
     assert entry
     assert set(AgentDefinition.model_fields) == entry.definition.model_fields_set
     assert entry.definition.model_dump(by_alias=True) == {
@@ -92,8 +94,8 @@ install: {pip: [tool==1.0], python: "3.12"}
 
 def test_a_file_may_hold_a_list_and_another_one_definition_and_another_nothing() -> None:
     both = "- name: one\n  description: One.\n- description: Two.\n  name: two\n"
-    found = load({"list.yaml": both, "one.yml": GOOD, "none.yaml": "# nothing yet\n"})
-    assert [(entry.name, entry.source) for entry in found] == [
+    catalog = load_files({"list.yaml": both, "one.yml": GOOD, "none.yaml": "# nothing yet\n"})
+    assert [(entry.name, entry.source) for entry in catalog] == [
         ("one", "list.yaml:1"),
         ("two", "list.yaml:4"),
         ("demo", "one.yml:1"),
@@ -102,16 +104,18 @@ def test_a_file_may_hold_a_list_and_another_one_definition_and_another_nothing()
 
 def test_json_is_read_with_tabs_escapes_and_a_byte_order_mark() -> None:
     text = '\ufeff{\n\t"name": "demo",\n\t"description": "a \\ud83d\\ude00 \\/ \\\\ud83d \\u00e9"\n}\n'
-    found = load({"agent.json": text})
-    assert [(one.description, one.name) for one in found.ready] == [("a \U0001f600 / \\ud83d é", "demo")]
+    catalog = load_files({"agent.json": text})
+    assert [(definition.description, definition.name) for definition in catalog.ready] == [
+        ("a \U0001f600 / \\ud83d é", "demo")
+    ]
 
 
 def test_definitions_may_share_parts_with_anchors() -> None:
-    text = (
-        GOOD
-        + "mcpServers:\n  a:\n    command: x\n    env: &env {KEY: '${KEY}'}\n  b:\n    command: y\n    env: *env\n"
+    text = GOOD + (
+        "mcpServers:\n  a:\n    command: x\n    env: &env {KEY: '${KEY}'}\n  b:\n    command: y\n "
+        "   env: *env\n"
     )
-    entry = load({"a.yaml": text}, {"KEY": "k"}).get("demo")
+    entry = load_files({"a.yaml": text}, {"KEY": "k"}).get("demo")
     assert entry
     assert [server.env for server in entry.definition.mcp_servers.values()] == [{"KEY": "k"}] * 2
 
@@ -130,8 +134,8 @@ def test_each_server_of_a_plain_mcp_json_becomes_an_agent() -> None:
         },
         "old": {"command": "old", "disabled": True},
     }
-    found = load({"mcp.json": json.dumps({"mcpServers": servers}, indent=2)}, {"DOCS_KEY": "k"})
-    files, docs, old = found.entries
+    catalog = load_files({"mcp.json": json.dumps({"mcpServers": servers}, indent=2)}, {"DOCS_KEY": "k"})
+    files, docs, old = catalog.entries
     assert (files.name, files.definition.title, files.definition.description) == (
         "my-files",
         "My Files",
@@ -146,7 +150,7 @@ def test_each_server_of_a_plain_mcp_json_becomes_an_agent() -> None:
 
 def test_a_server_switched_off_in_mcp_json_can_be_switched_on() -> None:
     text = json.dumps({"mcpServers": {"old": {"command": "old", "disabled": True}}})
-    assert [entry.status for entry in load({"mcp.json": text}, {"ENABLE_OLD": "true"})] == ["ready"]
+    assert [entry.status for entry in load_files({"mcp.json": text}, {"ENABLE_OLD": "true"})] == ["ready"]
 
 
 @pytest.mark.parametrize(
@@ -163,12 +167,12 @@ def test_a_server_switched_off_in_mcp_json_can_be_switched_on() -> None:
     ],
 )
 def test_the_name_of_a_server_is_made_an_agents_name(server: str, agent: str) -> None:
-    assert agent_name(server) == agent
+    assert derive_agent_name(server) == agent
 
 
 @given(st.text(max_size=30))
 def test_every_made_name_is_allowed(server: str) -> None:
-    if name := agent_name(server):
+    if name := derive_agent_name(server):
         assert AgentDefinition(name=name, description="x").name == name
 
 
@@ -196,7 +200,10 @@ def test_every_made_name_is_allowed(server: str) -> None:
         pytest.param(
             GOOD + "mcpServers:\n  x:\n    command: y\n    timeout: 3\n",
             [
-                "foo.yaml:6: unknown key `timeout`; known are `args`, `command`, `cwd`, `env`, `headers`, `type`, `url`",
+                (
+                    "foo.yaml:6: unknown key `timeout`; known are `args`, `command`, `cwd`, `env`,"
+                    " `headers`, `type`, `url`"
+                ),
             ],
             id="key of a server",
         ),
@@ -278,7 +285,10 @@ def test_every_made_name_is_allowed(server: str) -> None:
         pytest.param(
             "name: My Agent\ndescription: d\n",
             [
-                "foo.yaml:1: an agent's name is made of a-z, 0-9, _ and -, and starts with a letter; 'My Agent' is not"
+                (
+                    "foo.yaml:1: an agent's name is made of a-z, 0-9, _ and -, and starts with a"
+                    " letter; 'My Agent' is not"
+                )
             ],
             id="bad name",
         ),
@@ -326,7 +336,10 @@ def test_every_made_name_is_allowed(server: str) -> None:
         pytest.param(
             GOOD + "prompt: |\n  fine ${OK}\n  broken ${0}\n",
             [
-                "foo.yaml:5: `${` must be followed by the name of a variable; write `$${` for the characters themselves"
+                (
+                    "foo.yaml:5: `${` must be followed by the name of a variable; write `$${` for the"
+                    " characters themselves"
+                )
             ],
             id="bad reference",
         ),
@@ -341,9 +354,9 @@ def test_every_made_name_is_allowed(server: str) -> None:
     ],
 )
 def test_a_mistake_is_told_with_file_and_line(text: str, expected: list[str]) -> None:
-    told = problems({"foo.yaml": text})
-    assert len(told) == len(expected)
-    assert all(line.startswith(start) for line, start in zip(told, expected, strict=True)), told
+    messages = load_problems({"foo.yaml": text})
+    assert len(messages) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(messages, expected, strict=True)), messages
 
 
 @pytest.mark.parametrize(
@@ -389,8 +402,8 @@ def test_a_mistake_is_told_with_file_and_line(text: str, expected: list[str]) ->
     ],
 )
 def test_a_mistake_in_a_plain_mcp_json_is_told_too(text: str, expected: str) -> None:
-    told = problems({"mcp.json": text})
-    assert any(line.startswith(expected) for line in told), told
+    messages = load_problems({"mcp.json": text})
+    assert any(line.startswith(expected) for line in messages), messages
 
 
 def test_all_mistakes_of_all_files_are_told_together() -> None:
@@ -399,7 +412,7 @@ def test_all_mistakes_of_all_files_are_told_together() -> None:
         "b.yaml": "name: [\n",
         "c.yaml": "- name: Bad\n  description: d\n- name: ok\n",
     }
-    assert [line.split(": ")[0] for line in problems(files)] == [
+    assert [line.split(": ")[0] for line in load_problems(files)] == [
         "a.yaml:3",
         "a.yaml:4",
         "b.yaml:2",
@@ -410,12 +423,12 @@ def test_all_mistakes_of_all_files_are_told_together() -> None:
 
 def test_a_name_that_is_taken_names_both_places() -> None:
     files = {"a.yaml": GOOD, "b.yaml": "# first\n" + GOOD}
-    assert problems(files) == ["b.yaml:2: the name `demo` is taken by the agent at a.yaml:1"]
+    assert load_problems(files) == ["b.yaml:2: the name `demo` is taken by the agent at a.yaml:1"]
 
 
 def test_two_names_with_the_same_variables_are_refused() -> None:
     text = "- {name: my-agent, description: a}\n- {name: my_agent, description: b}\n"
-    assert problems({"a.yaml": text}) == [
+    assert load_problems({"a.yaml": text}) == [
         "a.yaml:2: the name `my_agent` has the same variables as `my-agent` at a.yaml:1"
     ]
 
@@ -426,7 +439,7 @@ def test_two_names_with_the_same_variables_are_refused() -> None:
 )
 def test_no_mistake_quotes_a_value(broken: str) -> None:
     secret = secrets.token_hex(8)
-    assert secret not in "\n".join(problems({"a.yaml": broken.format(secret)}))
+    assert secret not in "\n".join(load_problems({"a.yaml": broken.format(secret)}))
 
 
 # AGENTS_CONFIG
@@ -437,8 +450,8 @@ def test_a_folder_gives_its_yaml_and_json_files_in_order() -> None:
         f"agents/{name}": f"name: {name[0]}\ndescription: d\n"
         for name in ("c.yml", "a.yaml", "d.txt", ".e.yaml", "sub/f.yaml")
     }
-    found = load({**files, "agents/b.json": '{"name": "b", "description": "d"}'}, config="agents")
-    assert [entry.source for entry in found] == ["agents/a.yaml:1", "agents/b.json:1", "agents/c.yml:1"]
+    catalog = load_files({**files, "agents/b.json": '{"name": "b", "description": "d"}'}, config="agents")
+    assert [entry.source for entry in catalog] == ["agents/a.yaml:1", "agents/b.json:1", "agents/c.yml:1"]
 
 
 def test_files_and_folders_are_joined_by_the_path_separator() -> None:
@@ -448,35 +461,35 @@ def test_files_and_folders_are_joined_by_the_path_separator() -> None:
         "c.yaml": "name: c\ndescription: d\n",
     }
     config = os.pathsep.join(["one", " b.conf ", "", "c.yaml"])
-    assert [entry.name for entry in load(files, config=config)] == ["a", "b", "c"]
+    assert [entry.name for entry in load_files(files, config=config)] == ["a", "b", "c"]
 
 
 def test_a_path_that_does_not_exist_is_told() -> None:
-    assert problems({}, config="nowhere") == [
+    assert load_problems({}, config="nowhere") == [
         "nowhere:1: AGENTS_CONFIG names it, and there is no such file or folder"
     ]
 
 
 def test_a_file_that_is_not_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"name: \xff\xfe\n")
-    assert problems({}, config="a.yaml") == ["a.yaml:1: is not UTF-8 text"]
+    assert load_problems({}, config="a.yaml") == ["a.yaml:1: is not UTF-8 text"]
 
 
 def test_a_folder_without_definitions_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "empty").mkdir()
-    assert load({}, config="empty").entries == ()
+    assert load_files({}, config="empty").entries == ()
     assert "AGENTS_CONFIG: empty holds no file" in caplog.text
 
 
 def test_a_definition_replaces_the_shipped_one_of_its_name(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        found = load({"mine.yaml": "name: github\ndescription: Ours.\n"}, shipped=True)
-    names_found = [entry.name for entry in found]
+        catalog = load_files({"mine.yaml": "name: github\ndescription: Ours.\n"}, shipped=True)
+    names_found = [entry.name for entry in catalog]
     assert names_found.count("github") == 1
     assert names_found == sorted(names_found)
-    mine = found.get("github")
+    mine = catalog.get("github")
     assert mine
     assert (mine.source, mine.definition.mcp_servers, mine.status) == ("mine.yaml:1", {}, "ready")
     assert "Agent github from mine.yaml:1 replaces the shipped one" in caplog.text
@@ -486,5 +499,5 @@ def test_our_own_servers_run_with_our_own_python() -> None:
     text = (
         GOOD + "mcpServers:\n  ours: {command: python, args: [-m, ai_platform_engineering.mcp_servers.x]}\n"
     )
-    [definition] = load({"a.yaml": text + "  theirs: {command: python, args: [-m, other.x]}\n"}).ready
+    [definition] = load_files({"a.yaml": text + "  theirs: {command: python, args: [-m, other.x]}\n"}).ready
     assert [server.command for server in definition.mcp_servers.values()] == [sys.executable, "python"]

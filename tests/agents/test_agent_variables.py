@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_platform_engineering.agents.variables import BadReference, VariableReference, expand, names, parse
-from tests.support.agent_files import GOOD, load
+from ai_platform_engineering.agents.variables import (
+    BadReference,
+    VariableReference,
+    expand_text,
+    find_names,
+    parse_template,
+)
+from tests.support.agent_files import GOOD, load_files
 
 # Variables
 
@@ -47,7 +53,7 @@ from tests.support.agent_files import GOOD, load
 def test_variables_are_filled_in(
     text: str, variables: dict[str, str], expected: str, missing: tuple[str, ...]
 ) -> None:
-    filled = expand(text, variables)
+    filled = expand_text(text, variables)
     assert (filled.text, filled.missing) == (expected, missing)
 
 
@@ -56,12 +62,12 @@ def test_variables_are_filled_in(
 )
 def test_what_looks_like_a_variable_and_is_none_is_refused(text: str) -> None:
     with pytest.raises(BadReference):
-        parse(text)
+        parse_template(text)
 
 
 @given(st.text(alphabet="${}:-aA \n"))
 def test_escaped_text_comes_back_as_it_was(text: str) -> None:
-    assert expand(text.replace("${", "$${"), {}).text == text
+    assert expand_text(text.replace("${", "$${"), {}).text == text
 
 
 variable_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
@@ -80,35 +86,35 @@ def templates(
 
 def _joined(parts: list[str | VariableReference]) -> tuple[str | VariableReference, ...]:
     """No two plain texts in a row, and none that ends in `$`, which would escape what follows."""
-    kept: list[str | VariableReference] = []
+    joined: list[str | VariableReference] = []
     for part in parts:
         if isinstance(part, str):
             part = part.rstrip("$")
-            if not part or (kept and isinstance(kept[-1], str)):
+            if not part or (joined and isinstance(joined[-1], str)):
                 continue
-        kept.append(part)
-    return tuple(kept)
+        joined.append(part)
+    return tuple(joined)
 
 
 def written(template: tuple[str | VariableReference, ...]) -> str:
-    def one(part: str | VariableReference) -> str:
+    def load_entry(part: str | VariableReference) -> str:
         if isinstance(part, str):
             return part.replace("${", "$${")
         return f"${{{part.name}}}" if part.default is None else f"${{{part.name}:-{written(part.default)}}}"
 
-    return "".join(map(one, template))
+    return "".join(map(load_entry, template))
 
 
 @given(templates(plain_texts, 2))
 def test_a_template_that_is_written_down_is_read_back(template: tuple[str | VariableReference, ...]) -> None:
-    assert parse(written(template)) == template
+    assert parse_template(written(template)) == template
 
 
 @given(templates(plain_texts, 2), st.text(min_size=1).filter(lambda value: value == value.strip().strip("/")))
 def test_with_all_variables_set_nothing_is_missing_and_no_default_is_used(
     template: tuple[str | VariableReference, ...], value: str
 ) -> None:
-    filled = expand(written(template), dict.fromkeys(names(template), value))
+    filled = expand_text(written(template), dict.fromkeys(find_names(template), value))
     assert filled.missing == ()
     assert filled.text == "".join(part if isinstance(part, str) else value for part in template)
 
@@ -127,7 +133,7 @@ mcpServers:
 examples: ["What is ${WORD}?"]
 tools: {allow: ["${WORD}_*"]}
 """
-    [definition] = load({"a.yaml": text}, {"WORD": "salt"}).ready
+    [definition] = load_files({"a.yaml": text}, {"WORD": "salt"}).ready
     server = definition.mcp_servers["${WORD}"]
     assert (definition.title, definition.description, definition.prompt) == (
         "salt",
@@ -163,7 +169,7 @@ requires:
   - TOKEN
   - GIVEN|NOT_GIVEN
 """
-    entry = load({"a.yaml": text}, {"GIVEN": "x"}).get("demo")
+    entry = load_files({"a.yaml": text}, {"GIVEN": "x"}).get("demo")
     assert entry
     assert entry.status == "not_configured"
     assert entry.missing == (
@@ -196,7 +202,7 @@ def test_what_is_missing_in_a_list_or_a_plain_mcp_json_has_its_line_too() -> Non
         "a.yaml": "- name: a\n  description: d\n- name: b\n  description: d\n  url: ${B_URL}\n",
         "mcp.json": '{"mcpServers": {\n"c": {\n"url": "https://x",\n"headers": {"K": "${C_KEY}"}}}}',
     }
-    assert [entry.missing for entry in load(files)] == [
+    assert [entry.missing for entry in load_files(files)] == [
         (),
         (("B_URL", "a.yaml:5"),),
         (("C_KEY", "mcp.json:4"),),
@@ -218,7 +224,7 @@ mcpServers:
     url: https://x
     headers: {Authorization: "Bearer ${B}", X: y}
 """
-    entry = load({"a.yaml": text}, {"C": "c", "ENABLE_DEMO": "true"}).get("demo")
+    entry = load_files({"a.yaml": text}, {"C": "c", "ENABLE_DEMO": "true"}).get("demo")
     assert entry
     definition = entry.definition
     assert (definition.title, definition.model, definition.mcp_servers["a"].cwd) == (None, None, None)
@@ -228,8 +234,8 @@ mcpServers:
 
 @pytest.mark.parametrize("key", ["command", "url"])
 def test_a_server_with_nothing_to_start_or_reach_is_not_configured(key: str) -> None:
-    found = load({"a.yaml": GOOD + f"mcpServers:\n  a:\n    {key}: ${{WHERE:-}}\n"})
-    assert [(entry.status, entry.missing) for entry in found] == [
+    catalog = load_files({"a.yaml": GOOD + f"mcpServers:\n  a:\n    {key}: ${{WHERE:-}}\n"})
+    assert [(entry.status, entry.missing) for entry in catalog] == [
         ("not_configured", (("WHERE", "a.yaml:5"),))
     ]
 
@@ -264,15 +270,17 @@ def test_the_status_follows_from_switch_variables_and_placement(
         name: value for name, value in {"ENABLE_DEMO": enable, "KEY": key}.items() if value is not None
     }
     variables |= {"DEMO_AGENT_URL": "http://demo.example:8001"} if distributed else {}
-    found = load({"a.yaml": NEEDY}, variables, distributed=lambda name: distributed and name == "demo")
-    [entry] = found
+    catalog = load_files(
+        {"a.yaml": NEEDY}, variables, distributed=lambda name: distributed and name == "demo"
+    )
+    [entry] = catalog
     assert (entry.status, bool(entry.missing)) == (status, missing)
-    assert [definition.name for definition in found.ready] == (["demo"] if status == "ready" else [])
+    assert [definition.name for definition in catalog.ready] == (["demo"] if status == "ready" else [])
 
 
 def test_an_agent_with_a_hyphen_has_variables_with_an_underscore() -> None:
     files = {"a.yaml": "- {name: my-agent, description: d}\n- {name: other, description: d, model: a:b}\n"}
-    found = load(
+    catalog = load_files(
         files,
         {
             "ENABLE_MY_AGENT": "false",
@@ -281,7 +289,7 @@ def test_an_agent_with_a_hyphen_has_variables_with_an_underscore() -> None:
             "LLM_MODEL": "e:f",
         },
     )
-    assert [(entry.status, entry.definition.model) for entry in found] == [
+    assert [(entry.status, entry.definition.model) for entry in catalog] == [
         ("disabled", None),
         ("ready", "c:d"),
     ]
@@ -291,7 +299,7 @@ def test_the_report_says_what_to_do() -> None:
     text = "".join(
         f"- {{name: {name}, description: d, requires: [KEY, A|B]}}\n" for name in ("bare", "idle", "forced")
     )
-    rows = load({"a.yaml": text}, {"ENABLE_IDLE": "false", "ENABLE_FORCED": "true"}).report()
+    rows = load_files({"a.yaml": text}, {"ENABLE_IDLE": "false", "ENABLE_FORCED": "true"}).report()
     assert [(row.name, row.status, row.source, row.note) for row in rows] == [
         ("bare", "not_configured", "a.yaml:1", "set KEY (a.yaml:1) and A or B (a.yaml:1)"),
         ("idle", "disabled", "a.yaml:2", "switched off by ENABLE_IDLE"),
@@ -326,24 +334,24 @@ install: {npm: ["a ${S}"]}
 requires: [T]
 """
     with caplog.at_level(logging.DEBUG):
-        found = load(
+        catalog = load_files(
             {"a.yaml": everywhere, "mcp.json": '{"mcpServers": {"c": {"command": "${S}"}}}'},
             {"S": secret, "C_LLM_MODEL": secret},
         )
-    entry = found.get("demo")
+    entry = catalog.get("demo")
     assert entry
     assert f"a {secret}" in entry.definition.mcp_servers["a"].env.values()
-    shown = [
-        found,
-        found.report(),
+    outputs = [
+        catalog,
+        catalog.report(),
         entry,
         entry.definition,
         *entry.definition.mcp_servers.values(),
         entry.definition.tools,
     ]
     assert all(
-        secret not in text(one)
-        for one in [*shown, entry.definition.install, expand("${S}", {"S": secret})]
+        secret not in text(value)
+        for value in [*outputs, entry.definition.install, expand_text("${S}", {"S": secret})]
         for text in (repr, str)
     )
     assert secret not in caplog.text

@@ -11,15 +11,15 @@ from ai_platform_engineering.agents.agent_catalog import SHIPPED_FOLDER, AgentCa
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.policy import decide_permission
 from tests.conftest import ROOT
-from tests.support.agent_files import load
+from tests.support.agent_files import load_files
 
 # The shipped agents
 
 
-def everything(found: AgentCatalog) -> dict[str, str]:
+def everything(catalog: AgentCatalog) -> dict[str, str]:
     return {
         variable: f"value-of-{variable.lower()}"
-        for entry in found
+        for entry in catalog
         for variable in entry.variables
         if not variable.startswith("ENABLE_")
     }
@@ -31,7 +31,10 @@ def shipped() -> AgentCatalog:
 
 
 def test_all_agents_are_shipped_in_a_file_of_their_name(shipped: AgentCatalog) -> None:
-    expected = "argocd aws backstage confluence github gitlab jira komodor kubernetes netutils pagerduty slack splunk victorops weather webex"
+    expected = (
+        "argocd aws backstage confluence github gitlab jira komodor kubernetes netutils pagerduty"
+        " slack splunk victorops weather webex"
+    )
     assert [entry.name for entry in shipped] == expected.split()
     assert [entry.source.split(":")[0] for entry in shipped] == [
         f"agents/{entry.name}.yaml" for entry in shipped
@@ -44,10 +47,10 @@ def test_without_any_variable_only_what_needs_none_is_offered(shipped: AgentCata
 
 
 def test_with_all_variables_every_shipped_agent_is_ready(shipped: AgentCatalog) -> None:
-    found = load_catalog({**everything(shipped), "ENABLE_WEATHER": "true"}, agents_config=None)
-    assert {entry.status for entry in found} == {"ready"}
-    assert {entry.missing for entry in found} == {()}
-    texts = json.dumps([entry.definition.model_dump(mode="json") for entry in found])
+    catalog = load_catalog({**everything(shipped), "ENABLE_WEATHER": "true"}, agents_config=None)
+    assert {entry.status for entry in catalog} == {"ready"}
+    assert {entry.missing for entry in catalog} == {()}
+    texts = json.dumps([entry.definition.model_dump(mode="json") for entry in catalog])
     assert "${" not in texts
 
 
@@ -154,8 +157,8 @@ def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_ch
     entry = shipped.get(agent)
     assert entry
     policy = entry.definition.tools
-    known = {"listed": policy.find_permission(tool), "annotations": None, "effect": policy.effect(tool)}
-    assert (decide_permission(known, read_only=True).permission == "allow") == reads
+    traits = {"listed": policy.find_permission(tool), "annotations": None, "effect": policy.effect(tool)}
+    assert (decide_permission(traits, read_only=True).permission == "allow") == reads
 
 
 @pytest.mark.parametrize(
@@ -329,5 +332,5 @@ def test_every_key_is_documented() -> None:
 def test_the_examples_of_the_documentation_work() -> None:
     blocks = re.findall(r"^```(yaml|json)\n(.*?)^```$", documentation(), re.MULTILINE | re.DOTALL)
     assert {kind for kind, _ in blocks} == {"yaml", "json"}
-    found = load({f"{number}.{kind}": text for number, (kind, text) in enumerate(blocks)})
-    assert len(found.entries) >= len(blocks)
+    catalog = load_files({f"{number}.{kind}": text for number, (kind, text) in enumerate(blocks)})
+    assert len(catalog.entries) >= len(blocks)

@@ -1,4 +1,5 @@
-"""The catalogue: which skill wins, what people can change, what a run keeps, and that nothing takes it down."""
+"""The catalogue: which skill wins, what people can change, what a run keeps, and that nothing takes it
+down."""
 
 import asyncio
 import os
@@ -101,13 +102,13 @@ async def body(catalog: SkillRegistry, name: str) -> str:
     return skill.body
 
 
-async def told(catalog: SkillCatalog) -> dict[tuple[str, str], tuple[bool, str | None]]:
+async def entry_states(catalog: SkillCatalog) -> dict[tuple[str, str], tuple[bool, str | None]]:
     return {
         (entry.name, entry.origin): (entry.enabled, entry.shadowed_by) for entry in await catalog.entries()
     }
 
 
-# --- which one is used ------------------------------------------------------------------------------------------------------------------
+# --- which one is used ----------------------------------------------------------------------------------
 
 
 async def test_the_first_of_a_name_is_used_and_the_next_when_it_is_disabled(
@@ -132,7 +133,9 @@ async def test_the_first_of_a_name_is_used_and_the_next_when_it_is_disabled(
         for number, (first, text) in enumerate(order):
             assert await body(catalog, "triage") == text
             shadowed = {
-                kind: by for (name, kind), (_, by) in (await told(catalog)).items() if name == "triage"
+                kind: by
+                for (name, kind), (_, by) in (await entry_states(catalog)).items()
+                if name == "triage"
             }
             assert shadowed == {kind: first if at > number else None for at, (kind, _) in enumerate(order)}
             entry = await catalog.set_enabled("triage", first, False)
@@ -147,7 +150,7 @@ async def test_the_first_of_a_name_is_used_and_the_next_when_it_is_disabled(
         assert await body(catalog, "triage") == "Stored."
     async with case.opened() as again:
         assert await body(again, "triage") == "Stored."
-        assert (await told(again))["triage", "shipped"] == (False, None)
+        assert (await entry_states(again))["triage", "shipped"] == (False, None)
 
 
 async def test_every_skill_is_scanned_and_a_blocking_finding_keeps_it_off(case: Case) -> None:
@@ -157,7 +160,7 @@ async def test_every_skill_is_scanned_and_a_blocking_finding_keeps_it_off(case: 
         entry = await catalog.create(skill_files("worse", references__guide=BLOCKED))
         assert (
             entry.enabled,
-            entry.skill is not None and [(one.file, one.line) for one in entry.skill.findings],
+            entry.skill is not None and [(finding.file, finding.line) for finding in entry.skill.findings],
         ) == (
             False,
             [("references/guide.md", 1)],
@@ -198,7 +201,7 @@ async def test_a_broken_skill_is_listed_with_its_problems(case: Case) -> None:
             await catalog.set_enabled("broken", "folder", True)
 
 
-# --- what changes -------------------------------------------------------------------------------------------------------------------------
+# --- what changes ---------------------------------------------------------------------------------------
 
 
 async def test_a_folder_is_looked_at_once_a_second(case: Case) -> None:
@@ -238,13 +241,13 @@ async def test_what_is_changed_here_counts_at_once(case: Case) -> None:
             await catalog.create({"SKILL.md": b"---\nname: x\n---\n"})
         await catalog.delete("one")
         assert await names(catalog) == []
-        for gone in (
+        for call in (
             catalog.delete("one"),
             catalog.update("one", skill_files("one")),
             catalog.set_enabled("one", "stored", True),
         ):
             with pytest.raises(SkillNotFound):
-                await gone
+                await call
 
 
 async def test_only_stored_skills_can_be_changed(case: Case) -> None:
@@ -258,8 +261,8 @@ async def test_only_stored_skills_can_be_changed(case: Case) -> None:
 
 async def test_two_who_create_the_same_skill(case: Case) -> None:
     async with case.opened() as catalog:
-        given = (catalog.create(skill_files("one", f"{number}.")) for number in range(8))
-        results = await asyncio.gather(*given, return_exceptions=True)
+        creations = (catalog.create(skill_files("one", f"{number}.")) for number in range(8))
+        results = await asyncio.gather(*creations, return_exceptions=True)
         assert sum(isinstance(result, SkillConflict) for result in results) == 7
         assert len(await catalog.entries()) == 1
 
@@ -287,7 +290,7 @@ async def test_a_check_stores_nothing(case: Case) -> None:
         assert await catalog.entries() == ()
 
 
-# --- what a run keeps ---------------------------------------------------------------------------------------------------------------------
+# --- what a run keeps -----------------------------------------------------------------------------------
 
 
 async def test_a_run_keeps_the_version_it_began_with(case: Case) -> None:
@@ -334,8 +337,8 @@ async def test_the_versions_that_are_kept_are_bounded(case: Case) -> None:
             assert skill is not None
             versions.append(skill.version)
             assert await catalog.get("one", versions[0])  # what is used stays
-        kept = [await catalog.get("one", version) is not None for version in versions]
-        assert kept == [True, False, False, *[True] * (MAX_SNAPSHOTS - 1)]
+        is_kept = [await catalog.get("one", version) is not None for version in versions]
+        assert is_kept == [True, False, False, *[True] * (MAX_SNAPSHOTS - 1)]
 
 
 async def test_only_files_with_a_place_are_read(case: Case) -> None:
@@ -353,7 +356,7 @@ async def test_only_files_with_a_place_are_read(case: Case) -> None:
                 await catalog.read("one", skill.version, path)
 
 
-# --- what fails ---------------------------------------------------------------------------------------------------------------------------
+# --- what fails -----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -367,7 +370,7 @@ class Failing:
     gate: threading.Event = field(default_factory=threading.Event)
     entered: threading.Event = field(default_factory=threading.Event)
 
-    def held(self, known: Mapping[str, RawSkill]) -> dict[str, RawSkill]:
+    def read_skills(self, known: Mapping[str, RawSkill]) -> dict[str, RawSkill]:
         self.entered.set()
         self.gate.wait(60)
         if self.error:
@@ -394,11 +397,11 @@ async def test_a_slow_source_does_not_stop_the_loop(case: Case) -> None:
     slow = Failing()
     case.extra = (slow,)
     catalog = case.catalog()
-    asked = [asyncio.create_task(catalog.list_usable()) for _ in range(3)]
+    tasks = [asyncio.create_task(catalog.list_usable()) for _ in range(3)]
     await asyncio.to_thread(slow.entered.wait, 60)
-    assert not any(task.done() for task in asked)  # and we are here
+    assert not any(task.done() for task in tasks)  # and we are here
     slow.gate.set()
-    assert [[skill.name for skill in await task] for task in asked] == [["slow"]] * 3
+    assert [[skill.name for skill in await task] for task in tasks] == [["slow"]] * 3
     await catalog.close()
 
 
@@ -422,8 +425,8 @@ async def test_without_its_database_nothing_is_used(case: Case) -> None:
     case.home.joinpath("skills.db").write_text("This is no database. " * 100)
     async with case.opened() as catalog:
         assert await names(catalog) == []
-        assert await told(catalog) == {("one", "shipped"): (False, None)}
-        assert [(one.origin, "skills.db" in one.reason) for one in catalog.unavailable_sources] == [
+        assert await entry_states(catalog) == {("one", "shipped"): (False, None)}
+        assert [(source.origin, "skills.db" in source.reason) for source in catalog.unavailable_sources] == [
             ("stored", True)
         ]
         with pytest.raises(SourceUnavailable):
@@ -463,7 +466,7 @@ def test_settings_of_skills() -> None:
         build_skill_catalog(Settings.from_variables({"SKILL_HUBS": "nonsense"}), {})
 
 
-# --- hubs ---------------------------------------------------------------------------------------------------------------------------------
+# --- hubs -----------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -482,21 +485,24 @@ async def test_a_hub_changes_when_it_is_refreshed_and_not_before(case: Case, tmp
         async with case.opened() as catalog:
             hub = await catalog.add_hub(url)
             assert (hub.id, hub.commit) == ("team-skills", git(origin, "rev-parse", "HEAD"))
-            assert await told(catalog) == {("one", "hub"): (True, None), ("two", "hub"): (False, None)}
+            assert await entry_states(catalog) == {
+                ("one", "hub"): (True, None),
+                ("two", "hub"): (False, None),
+            }
             with pytest.raises(SkillConflict, match="known already"):
                 await catalog.add_hub(url)
             newest = commit(origin, {"one/SKILL.md": skill_md("one", "Second."), "two/SKILL.md": None})
             case.clock.now += REREAD_SECONDS
             await catalog.refresh()
             assert await body(catalog, "one") == "First."
-        asked = len(served.requests)
+        request_count = len(served.requests)
         async with case.opened() as catalog:  # after a restart, without the network
             assert await body(catalog, "one") == "First."
-            assert len(served.requests) == asked
+            assert len(served.requests) == request_count
             await catalog.refresh(hubs=True)
             assert await body(catalog, "one") == "Second."
             assert [entry.name for entry in await catalog.entries()] == ["one"]
-            assert [one.commit for one in await catalog.hubs()] == [newest]
+            assert [hub.commit for hub in await catalog.hubs()] == [newest]
             served.refuse = "404 Not Found"
             await catalog.refresh(hubs=True)
             assert await body(catalog, "one") == "Second."
@@ -530,14 +536,14 @@ async def test_the_hubs_of_the_settings_are_fetched_once_and_pinned(case: Case, 
         async with case.opened(private=False) as catalog:
             await catalog.wait_for_fetch()
             assert await body(catalog, "one") == "First."
-            asked = len(served.requests)
+            request_count = len(served.requests)
             await catalog.refresh(hubs=True)  # a commit cannot have become another
-            assert len(served.requests) == asked
+            assert len(served.requests) == request_count
             with pytest.raises(Refused, match="SKILL_HUBS"):
                 await catalog.remove_hub("team-skills")
         async with case.opened(private=False) as catalog:
             await catalog.wait_for_fetch()
-            assert (await body(catalog, "one"), len(served.requests)) == ("First.", asked)
+            assert (await body(catalog, "one"), len(served.requests)) == ("First.", request_count)
         case.configured = (f"{url}@main",)
         async with case.opened(private=False) as catalog:
             await catalog.wait_for_fetch()
@@ -554,7 +560,7 @@ async def test_a_hub_of_the_settings_that_is_away_delays_nothing(case: Case, tmp
         case.configured = (url,)
         async with case.opened() as catalog:
             assert await names(catalog) == ["own"]
-            assert [one.origin_id for one in catalog.unavailable_sources] == ["team-skills"]
+            assert [source.origin_id for source in catalog.unavailable_sources] == ["team-skills"]
             await catalog.wait_for_fetch()
             assert "no repository at this address" in catalog.unavailable_sources[0].reason
             served.refuse = ""
@@ -562,7 +568,7 @@ async def test_a_hub_of_the_settings_that_is_away_delays_nothing(case: Case, tmp
             assert await names(catalog) == ["one", "own"]
 
 
-# --- lists --------------------------------------------------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------------
 
 
 async def test_pages_and_words(case: Case) -> None:
@@ -578,8 +584,10 @@ async def test_pages_and_words(case: Case) -> None:
         entries = await catalog.entries()
         first, last = find_page(entries, size=5), find_page(entries, page=2, size=5)
         assert ([entry.name for entry in first.entries], first.total, first.has_more) == (
-            ["broken", "skill-0", "skill-1", "skill-2", "skill-3"], 8, True
-        )  # fmt: skip
+            ["broken", "skill-0", "skill-1", "skill-2", "skill-3"],
+            8,
+            True,
+        )
         assert ([entry.name for entry in last.entries], last.total, last.has_more) == (
             ["skill-4", "skill-5", "skill-6"],
             8,

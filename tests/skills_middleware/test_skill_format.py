@@ -1,4 +1,5 @@
-"""SKILL.md by the public convention: what is read, what is refused and with which words, and what survives being written."""
+"""SKILL.md by the public convention: what is read, what is refused and with which words, and what survives
+being written."""
 
 from collections.abc import Mapping
 
@@ -116,12 +117,13 @@ def test_how_a_file_was_saved_does_not_matter(text: str) -> None:
     assert (skill.name, skill.description, skill.body) == ("a-skill", "A skill.", "Look.")
 
 
-# --- what is wrong ------------------------------------------------------------------------------------------------------------------
+# --- what is wrong --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "name", ["A-skill", "a_skill", "-a", "a-", "a--b", "a b", "ä", "a" * 65, "a/b", "..", "a\\n", "incident.triage"]
-)  # fmt: skip
+    "name",
+    ["A-skill", "a_skill", "-a", "a-", "a--b", "a b", "ä", "a" * 65, "a/b", "..", "a\\n", "incident.triage"],
+)
 def test_a_name_that_is_none(name: str) -> None:
     (problem,) = problems(minimal(name=name))
     assert (problem.file, problem.field, problem.line) == ("SKILL.md", "name", 2)
@@ -139,7 +141,7 @@ def test_the_name_is_that_of_the_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         ("# Only text", 1, "begin with front matter"),
         ("", 1, "begin with front matter"),
@@ -157,18 +159,23 @@ def test_the_name_is_that_of_the_folder() -> None:
         ("---\nname: a\ndescription: b\n---\n\nx\0", 6, "NUL"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(text: str, line: int, said: str) -> None:
+def test_what_cannot_be_read_is_named_with_its_line(text: str, line: int, message: str) -> None:
     (problem,) = problems(text)
     assert (problem.file, problem.line) == ("SKILL.md", line)
-    assert said in problem.message
+    assert message in problem.message
 
 
 def test_every_wrong_field_is_named_at_once() -> None:
     top = f"compatibility: {'x' * 501}\nmetadata: text\nallowed-tools: {{a: b}}\nlicense: [a]\n"
-    found = problems(f"---\nname: A\ndescription: {'x' * 1025}\n{top}---\n")
-    assert {(problem.field, problem.line) for problem in found} == {
-        ("name", 2), ("description", 3), ("compatibility", 4), ("metadata", 5), ("allowed-tools", 6), ("license", 7)
-    }  # fmt: skip
+    field_problems = problems(f"---\nname: A\ndescription: {'x' * 1025}\n{top}---\n")
+    assert {(problem.field, problem.line) for problem in field_problems} == {
+        ("name", 2),
+        ("description", 3),
+        ("compatibility", 4),
+        ("metadata", 5),
+        ("allowed-tools", 6),
+        ("license", 7),
+    }
     assert [problem.field for problem in problems("---\nlicense: x\n---\n")] == ["name", "description"]
     assert [problem.field for problem in problems("---\nname: a\ndescription: '  '\n---\n")] == [
         "description"
@@ -181,18 +188,18 @@ def test_every_wrong_field_is_named_at_once() -> None:
 def test_metadata_is_texts() -> None:
     assert problems(minimal("metadata: {a: [b]}\n"))[0].field == "metadata"
     assert problems(minimal("metadata: {a: b, a: c}\n"))[0].field == "metadata"
-    assert parse_skill({"SKILL.md": minimal("metadata: {a: true, b: 2, c: , d: 2024-01-01}\n").encode()}).metadata == {
-        "a": "true", "b": "2", "c": "", "d": "2024-01-01"
-    }  # fmt: skip
+    assert parse_skill(
+        {"SKILL.md": minimal("metadata: {a: true, b: 2, c: , d: 2024-01-01}\n").encode()}
+    ).metadata == {"a": "true", "b": "2", "c": "", "d": "2024-01-01"}
 
 
 def test_a_file_that_is_missing_or_no_text() -> None:
-    for files, said in (
+    for files, message in (
         ({}, "Add a SKILL.md"),
         ({"skill.md": b""}, "Rename skill.md"),
         ({"SKILL.md": b"\xff\xfe"}, "UTF-8"),
     ):
-        with pytest.raises(SkillErrors, match=said):
+        with pytest.raises(SkillErrors, match=message):
             parse_skill(files)
 
 
@@ -222,8 +229,8 @@ def test_limits_of_size_number_and_depth() -> None:
         (f"has {MAX_FILES + 1} files", {"SKILL.md": main, **many, "assets/more": b""}),
         (f"at most {MAX_DEPTH} parts", {"SKILL.md": main, "references/a/b/c/d": b""}),
     ]
-    for said, files in wrong:
-        with pytest.raises(SkillErrors, match=said):
+    for message, files in wrong:
+        with pytest.raises(SkillErrors, match=message):
             parse_skill(files)
 
 
@@ -258,13 +265,13 @@ def test_a_path_that_passes_stays_below(path: str) -> None:
         assert path.encode()
 
 
-# --- what is odd ----------------------------------------------------------------------------------------------------------------------
+# --- what is odd ----------------------------------------------------------------------------------------
 
 
 def odd(files: Mapping[str, bytes]) -> list[tuple[str, str, int | None]]:
-    found = parse_skill(files).findings
-    assert all(finding.severity == "warn" for finding in found)
-    return [(finding.code, finding.file, finding.line) for finding in found]
+    findings = parse_skill(files).findings
+    assert all(finding.severity == "warn" for finding in findings)
+    return [(finding.code, finding.file, finding.line) for finding in findings]
 
 
 def test_what_is_odd_is_a_warning() -> None:
@@ -294,7 +301,7 @@ def test_files_without_a_place_are_kept_from_the_model() -> None:
     assert not is_expected("SKILL.md")
 
 
-# --- versions and writing ---------------------------------------------------------------------------------------------------------------
+# --- versions and writing -------------------------------------------------------------------------------
 
 
 def test_the_version_tells_files_apart() -> None:

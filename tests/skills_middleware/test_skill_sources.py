@@ -1,4 +1,5 @@
-"""Where skills come from: folders with all that can be in them, a database, and git repositories over HTTP."""
+"""Where skills come from: folders with all that can be in them, a database, and git repositories over
+HTTP."""
 
 import os
 import sqlite3
@@ -21,32 +22,32 @@ from tests.support.fakes.git_server import commit, git, git_server, repository
 from tests.support.fakes.site import FakeNetwork
 from tests.support.skill_files import skill_files, skill_md, write_skill
 
-# --- folders --------------------------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------------
 
 
-def held(folder: Path, known: dict[str, RawSkill] | None = None) -> dict[str, RawSkill]:
-    return FolderSource(folder).read_skills(known or {})
+def read_folder(folder: Path, known_skills: dict[str, RawSkill] | None = None) -> dict[str, RawSkill]:
+    return FolderSource(folder).read_skills(known_skills or {})
 
 
-def said(one: RawSkill) -> str:
-    assert one.files == {}
-    return " ".join(map(str, one.problems))
+def problem_text(raw: RawSkill) -> str:
+    assert raw.files == {}
+    return " ".join(map(str, raw.problems))
 
 
 def test_the_shipped_skills_are_whole_and_clean() -> None:
-    found = shipped_source().read_skills({})
-    assert sorted(found) == [
+    skills = shipped_source().read_skills({})
+    assert sorted(skills) == [
         "argocd-sync-failure",
         "cost-check",
         "incident-triage",
         "on-call-handover",
         "post-incident-review",
     ]
-    for one in found.values():
-        checked = load_skill(one, "shipped", "").check
+    for raw in skills.values():
+        checked = load_skill(raw, "shipped", "").check
         assert (checked.problems, checked.findings) == ((), ())
         assert checked.skill is not None
-        assert (checked.skill.name, checked.skill.origin) == (one.folder, "shipped")
+        assert (checked.skill.name, checked.skill.origin) == (raw.folder, "shipped")
 
 
 def test_folders_and_the_flat_form(tmp_path: Path) -> None:
@@ -54,22 +55,22 @@ def test_folders_and_the_flat_form(tmp_path: Path) -> None:
     (tmp_path / "flat--SKILL.md").write_text(skill_md("flat"))
     write_skill(tmp_path, {"README.md": b"", ".git/config": b"", ".hidden--SKILL.md": b""})
     write_skill(tmp_path / "deep", {".DS_Store": b"", "scripts/__pycache__/x.pyc": b"", "scripts/.x": b""})
-    found = held(tmp_path)
-    assert {place: (one.folder, sorted(one.files), one.problems) for place, one in found.items()} == {
+    skills = read_folder(tmp_path)
+    assert {location: (raw.folder, sorted(raw.files), raw.problems) for location, raw in skills.items()} == {
         "deep": ("deep", ["SKILL.md", "references/guide.md"], ()),
         "flat--SKILL.md": ("flat", ["SKILL.md"], ()),
     }
-    assert all(load_skill(one, "folder", "").check.skill for one in found.values())
+    assert all(load_skill(raw, "folder", "").check.skill for raw in skills.values())
 
 
 def test_only_what_changed_is_read_again(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_skill(tmp_path / name, skill_files(name, references__guide="Guide."))
-    first = held(tmp_path)
-    second = held(tmp_path, first)
+    first = read_folder(tmp_path)
+    second = read_folder(tmp_path, first)
     assert all(second[name] is first[name] for name in ("one", "two"))
     (tmp_path / "two" / "references" / "guide.md").write_text("Other")
-    third = held(tmp_path, second)
+    third = read_folder(tmp_path, second)
     assert third["one"] is first["one"]
     assert third["two"].files["references/guide.md"] == b"Other"
     same_size = (tmp_path / "one" / "SKILL.md").read_bytes().replace(b"Look.", b"Stop.")
@@ -80,11 +81,11 @@ def test_only_what_changed_is_read_again(tmp_path: Path) -> None:
     )  # as copying with times does
     (tmp_path / "two" / "assets").mkdir()
     (tmp_path / "two" / "assets" / "new").write_text("x")
-    fourth = held(tmp_path, third)
+    fourth = read_folder(tmp_path, third)
     assert b"Stop." in fourth["one"].files["SKILL.md"]
     assert "assets/new" in fourth["two"].files
     (tmp_path / "two" / "SKILL.md").unlink()
-    assert "SKILL.md" not in held(tmp_path, fourth)["two"].files
+    assert "SKILL.md" not in read_folder(tmp_path, fourth)["two"].files
 
 
 def test_links_lead_nowhere_else(tmp_path: Path) -> None:
@@ -98,12 +99,12 @@ def test_links_lead_nowhere_else(tmp_path: Path) -> None:
     (root / "loop" / "assets").symlink_to(root / "loop")
     (root / "self").mkdir()
     (root / "self" / "SKILL.md").symlink_to(root / "self" / "SKILL.md")
-    found = held(root)
-    assert "references/passwd: The file is a link to a place outside" in said(found["linked"])
-    assert "link to a folder" in said(found["outside"])
-    assert "link to a place outside" in said(found["flat--SKILL.md"])
-    assert "assets: This is not a file" in said(found["loop"])
-    assert "cannot be read" in said(found["self"])
+    skills = read_folder(root)
+    assert "references/passwd: The file is a link to a place outside" in problem_text(skills["linked"])
+    assert "link to a folder" in problem_text(skills["outside"])
+    assert "link to a place outside" in problem_text(skills["flat--SKILL.md"])
+    assert "assets: This is not a file" in problem_text(skills["loop"])
+    assert "cannot be read" in problem_text(skills["self"])
 
 
 def test_a_config_map_of_kubernetes_is_read(tmp_path: Path) -> None:
@@ -112,10 +113,10 @@ def test_a_config_map_of_kubernetes_is_read(tmp_path: Path) -> None:
         write_skill(tmp_path / f"..{number}", {"triage--SKILL.md": skill_md("triage", body).encode()})
     (tmp_path / "..data").symlink_to("..0")
     (tmp_path / "triage--SKILL.md").symlink_to("..data/triage--SKILL.md")
-    first = held(tmp_path)
+    first = read_folder(tmp_path)
     (tmp_path / "..data").unlink()
     (tmp_path / "..data").symlink_to("..1")
-    second = held(tmp_path, first)
+    second = read_folder(tmp_path, first)
     assert list(first) == list(second) == ["triage--SKILL.md"]
     assert b"First." in first["triage--SKILL.md"].files["SKILL.md"]
     assert b"Second." in second["triage--SKILL.md"].files["SKILL.md"]
@@ -132,36 +133,36 @@ def test_what_is_too_much_or_no_file_is_a_problem_of_its_skill(tmp_path: Path) -
     write_skill(tmp_path / "pipe", skill_files("pipe"))
     os.mkfifo(tmp_path / "pipe" / "fifo")
     write_skill(tmp_path / "empty", {"x": b""})
-    found = held(tmp_path)
-    assert "256 KB" in said(found["big"])
-    assert "may have 100" in said(found["many"])
-    assert "too deep" in said(found["deep"])
-    assert "not a file" in said(found["pipe"])
-    assert found["good"].problems == ()
-    (problem,) = load_skill(found["empty"], "folder", "").check.problems
+    skills = read_folder(tmp_path)
+    assert "256 KB" in problem_text(skills["big"])
+    assert "may have 100" in problem_text(skills["many"])
+    assert "too deep" in problem_text(skills["deep"])
+    assert "not a file" in problem_text(skills["pipe"])
+    assert skills["good"].problems == ()
+    (problem,) = load_skill(skills["empty"], "folder", "").check.problems
     assert "Add a SKILL.md" in problem.message
 
 
 def test_a_source_has_a_size(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write_skill(tmp_path / name, {**skill_files(name), "assets/x": b"x" * 1000})
-    source = FolderSource(tmp_path, most=2500)
-    found = source.read_skills({})
-    assert (found["a"].problems, found["b"].problems) == ((), ())
-    assert "so this one was left out" in said(found["c"])
-    assert source.read_skills(found)["c"] is found["c"]
+    source = FolderSource(tmp_path, max_bytes=2500)
+    skills = source.read_skills({})
+    assert (skills["a"].problems, skills["b"].problems) == ((), ())
+    assert "so this one was left out" in problem_text(skills["c"])
+    assert source.read_skills(skills)["c"] is skills["c"]
     (tmp_path / "a" / "assets" / "x").write_bytes(b"")
-    assert len(source.read_skills(found)["c"].files) == 2
+    assert len(source.read_skills(skills)["c"].files) == 2
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for wrong in (tmp_path / "missing", tmp_path / "file"):
         with pytest.raises(SourceUnavailable, match="Check SKILLS_DIR"):
-            held(wrong)
+            read_folder(wrong)
 
 
-# --- the database -----------------------------------------------------------------------------------------------------------------------
+# --- the database ---------------------------------------------------------------------------------------
 
 
 def a_held(name: str, mark: str = "1", body: str = "Look.") -> RawSkill:
@@ -181,13 +182,13 @@ def test_what_is_stored_outlives_the_process(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
     store.close()
     again = SkillStore(path)
-    found = StoredSource(again).read_skills({})
-    assert found["one"].fingerprint == "2"
-    assert b"New." in found["one"].files["SKILL.md"]
+    skills = StoredSource(again).read_skills({})
+    assert skills["one"].fingerprint == "2"
+    assert b"New." in skills["one"].files["SKILL.md"]
     assert again.switches() == {("shipped", "", "cost-check"): False}
     assert again.hubs() == [Hub("h", "https://git.test/x", commit="c")]
     assert list(StoredSource(again, origin="hub", origin_id="h").read_skills({})) == ["three"]
-    assert StoredSource(again).read_skills(found)["one"] is found["one"]
+    assert StoredSource(again).read_skills(skills)["one"] is skills["one"]
     assert again.remove(SkillKey("stored", "", "one"))
     assert not again.remove(SkillKey("stored", "", "one"))
     assert again.remove_hub("h")
@@ -207,7 +208,7 @@ def test_a_database_that_cannot_be_used_says_so(tmp_path: Path) -> None:
         SkillStore(tmp_path / "file" / "skills.db").switches()
 
 
-# --- hubs -------------------------------------------------------------------------------------------------------------------------------
+# --- hubs -----------------------------------------------------------------------------------------------
 
 
 def reader(tmp_path: Path, world: FakeNetwork | None = None, *, private: bool = True) -> HubReader:
@@ -216,7 +217,7 @@ def reader(tmp_path: Path, world: FakeNetwork | None = None, *, private: bool = 
         tmp_path / "hubs",
         variables,
         UrlChecker(allow_private=private, connector=world),
-        own=UrlChecker(allow_private=True, connector=world),
+        configured_url_checker=UrlChecker(allow_private=True, connector=world),
     )
 
 
@@ -242,18 +243,18 @@ async def test_the_skills_of_a_repository_over_http(tmp_path: Path) -> None:
     async with git_server(origin) as served:
         world = FakeNetwork({"code.test": ("127.0.0.1",)})
         hub = create_hub(f"http://code.test:{served.port}/team/skills.git")
-        fetched, found = await reader(tmp_path, world).fetch(hub)
+        fetched, skills = await reader(tmp_path, world).fetch(hub)
         assert fetched == replace(hub, commit=git(origin, "rev-parse", "HEAD"))
-        assert {one.location: (one.folder, sorted(one.files)) for one in found} == {
+        assert {raw.location: (raw.folder, sorted(raw.files)) for raw in skills} == {
             ".claude/skills/two": ("two", ["SKILL.md"]),
             "skills/one": ("one", ["SKILL.md", "references/SKILL.md", "references/guide.md"]),
         }
         assert list((tmp_path / "hubs").iterdir()) == []
         assert world.asked == ["code.test"]
-        asked = len(served.requests)
+        request_count = len(served.requests)
         with pytest.raises(SourceUnavailable, match="private, local or reserved"):
             await reader(tmp_path, world, private=False).fetch(hub)
-        assert len(served.requests) == asked
+        assert len(served.requests) == request_count
         own, _ = await reader(tmp_path, world, private=False).fetch(replace(hub, configured=True))
         assert own.commit == fetched.commit
 
@@ -266,12 +267,12 @@ async def test_a_commit_is_a_pin(tmp_path: Path) -> None:
         first, _ = await reader(tmp_path).fetch(create_hub(url))
         commit(origin, as_texts(one=skill_files("one", "Second.")))
         for hub, pinned in ((first, True), (create_hub(url, first.commit), False)):
-            again, (one,) = await reader(tmp_path).fetch(hub, pinned=pinned)
+            again, (raw,) = await reader(tmp_path).fetch(hub, pinned=pinned)
             assert again.commit == first.commit
-            assert b"First." in one.files["SKILL.md"]
-        newest, (one,) = await reader(tmp_path).fetch(first)
+            assert b"First." in raw.files["SKILL.md"]
+        newest, (raw,) = await reader(tmp_path).fetch(first)
         assert newest.commit != first.commit
-        assert b"Second." in one.files["SKILL.md"]
+        assert b"Second." in raw.files["SKILL.md"]
         git(origin, "config", "uploadpack.allowAnySHA1InWant", "false")
         with pytest.raises(SourceUnavailable, match="no such branch, tag or commit"):
             await reader(tmp_path).fetch(first, pinned=True)
@@ -287,14 +288,14 @@ async def test_branches_folders_and_a_repository_that_is_one_skill(tmp_path: Pat
     commit(origin, {"SKILL.md": None, "team/b/SKILL.md": skill_md("b")})
     hubs = reader(tmp_path)
     place = str(origin)
-    _, whole = await hubs.fetch(create_hub(place, "main", configured=True))
-    assert [(one.location, one.folder, sorted(one.files)) for one in whole] == [
+    _, all_skills = await hubs.fetch(create_hub(place, "main", configured=True))
+    assert [(raw.location, raw.folder, sorted(raw.files)) for raw in all_skills] == [
         (".", "my-skill", ["SKILL.md", "team/a/SKILL.md"])
     ]
     _, below = await hubs.fetch(create_hub(place, "next", "team", configured=True))
-    assert [(one.location, one.folder) for one in below] == [("team/a", "a"), ("team/b", "b")]
+    assert [(raw.location, raw.folder) for raw in below] == [("team/a", "a"), ("team/b", "b")]
     _, single = await hubs.fetch(create_hub(place, "next", "team/b", configured=True))
-    assert [(one.location, one.folder) for one in single] == [("team/b", "b")]
+    assert [(raw.location, raw.folder) for raw in single] == [("team/b", "b")]
     with pytest.raises(SourceUnavailable, match=r"no SKILL\.md below nowhere"):
         await hubs.fetch(create_hub(place, "next", "nowhere", configured=True))
 
@@ -326,19 +327,29 @@ async def test_links_submodules_and_large_files_are_problems_of_their_skill(tmp_
         f"160000,{git(origin, 'rev-parse', 'HEAD')},sub/module",
     )
     git(origin, "commit", "--quiet", "--message", "A module.")
-    _, found = await reader(tmp_path).fetch(create_hub(str(origin), configured=True))
-    by_place = {one.location: one for one in found}
-    assert by_place["good"].problems == ()
-    assert "assets: This is a link" in said(by_place["linked"])
-    assert "module: This is a submodule" in said(by_place["sub"])
-    assert "256 KB" in said(by_place["big"])
+    _, skills = await reader(tmp_path).fetch(create_hub(str(origin), configured=True))
+    by_location = {raw.location: raw for raw in skills}
+    assert by_location["good"].problems == ()
+    assert "assets: This is a link" in problem_text(by_location["linked"])
+    assert "module: This is a submodule" in problem_text(by_location["sub"])
+    assert "256 KB" in problem_text(by_location["big"])
 
 
 @pytest.mark.parametrize(
     "url",
-    ["/srv/git/x", "file:///srv/git/x", "ext::sh -c 'touch sprung'", "--upload-pack=touch sprung", "git://h.test/x", "skills", "",
-     "https://user:secret@h.test/x", "ssh://-oProxyCommand=x/y", "ftp://h.test/x"],
-)  # fmt: skip
+    [
+        "/srv/git/x",
+        "file:///srv/git/x",
+        "ext::sh -c 'touch sprung'",
+        "--upload-pack=touch sprung",
+        "git://h.test/x",
+        "skills",
+        "",
+        "https://user:secret@h.test/x",
+        "ssh://-oProxyCommand=x/y",
+        "ftp://h.test/x",
+    ],
+)
 def test_addresses_that_are_no_hub(url: str) -> None:
     with pytest.raises(CaipeError) as caught:
         create_hub(url)

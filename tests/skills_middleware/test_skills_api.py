@@ -1,4 +1,5 @@
-"""The skills API over HTTP: every route, every refusal, and that nothing of the server's own is swallowed by it."""
+"""The skills API over HTTP: every route, every refusal, and that nothing of the server's own is swallowed
+by it."""
 
 import base64
 import contextlib
@@ -95,7 +96,7 @@ def problem(response: httpx.Response, status: int) -> str:
     return str(body["detail"])
 
 
-# --- from creating to deleting -----------------------------------------------------------------------------------------------------------
+# --- from creating to deleting --------------------------------------------------------------------------
 
 
 async def test_a_skill_from_creating_to_deleting(stage: Stage) -> None:
@@ -106,25 +107,42 @@ async def test_a_skill_from_creating_to_deleting(stage: Stage) -> None:
     created = await stage.ask("POST", "/skills", sent("triage", "First.", name="triage", files=files))
     assert created.status_code == 201
     assert created.headers["location"] == "/skills/triage"
-    shown = await stage.http.get("/skills/triage")
-    skill = shown.json()
+    response = await stage.http.get("/skills/triage")
+    skill = response.json()
     assert skill == created.json()
     assert skill == {
-        "id": "stored/triage", "name": "triage", "description": "The skill triage.", "source": "agent_skills", "source_id": None,
-        "origin": "stored", "content": skill_md("triage", "First."), "ancillary_files": {"references/guide.md": "Guide."}, "metadata": {},
-        "visibility": "global", "team_ids": [], "owner_user_id": None, "version": skill["version"], "license": None,
-        "compatibility": None, "allowed_tools": [], "enabled": True, "used": True, "shadowed_by": None, "findings": [], "problems": [],
+        "id": "stored/triage",
+        "name": "triage",
+        "description": "The skill triage.",
+        "source": "agent_skills",
+        "source_id": None,
+        "origin": "stored",
+        "content": skill_md("triage", "First."),
+        "ancillary_files": {"references/guide.md": "Guide."},
+        "metadata": {},
+        "visibility": "global",
+        "team_ids": [],
+        "owner_user_id": None,
+        "version": skill["version"],
+        "license": None,
+        "compatibility": None,
+        "allowed_tools": [],
+        "enabled": True,
+        "used": True,
+        "shadowed_by": None,
+        "findings": [],
+        "problems": [],
         "files": [{"path": "assets/x.png", "size": 5}, {"path": "references/guide.md", "size": 6}],
-    }  # fmt: skip
-    assert shown.headers["etag"] == f'"{skill["version"]}"'
+    }
+    assert response.headers["etag"] == f'"{skill["version"]}"'
     picture = await stage.http.get("/skills/triage/files/assets/x.png")
     assert (picture.content, picture.headers["content-type"]) == (b"\x89PNG\xff", "application/octet-stream")
 
     updated = await stage.ask(
-        "PUT", "/skills/triage", sent("triage", "Second."), If_Match=shown.headers["etag"]
+        "PUT", "/skills/triage", sent("triage", "Second."), If_Match=response.headers["etag"]
     )
     assert updated.status_code == 200
-    assert updated.headers["etag"] != shown.headers["etag"]
+    assert updated.headers["etag"] != response.headers["etag"]
     assert (await stage.get("/skills/triage"))["content"] == skill_md("triage", "Second.")
     assert (await stage.ask("DELETE", "/skills/triage", If_Match=updated.headers["etag"])).status_code == 204
     assert problem(await stage.http.get("/skills/triage"), 404) == "There is no skill triage."
@@ -137,9 +155,9 @@ async def test_two_editors_do_not_overwrite_each_other(stage: Stage) -> None:
         "etag"
     ]
     late = await stage.ask("PUT", "/skills/triage", sent("triage", "Third."), If_Match=first)
-    said = "The skill triage was changed meanwhile. Read it again, and repeat the change."
-    assert problem(late, 412) == said
-    assert problem(await stage.ask("DELETE", "/skills/triage", If_Match=first), 412) == said
+    message = "The skill triage was changed meanwhile. Read it again, and repeat the change."
+    assert problem(late, 412) == message
+    assert problem(await stage.ask("DELETE", "/skills/triage", If_Match=first), 412) == message
     assert (await stage.get("/skills/triage"))["content"] == skill_md("triage", "Second.")
     for tag in (f"W/{second}", f"{first}, {second}", "*"):  # a proxy weakens a tag, a client names several
         assert (
@@ -179,8 +197,8 @@ async def test_creating_what_is_there_and_changing_what_is_not_stored(stage: Sta
 async def test_invalid_skills_are_told_by_file_and_field(stage: Stage) -> None:
     wrong = await stage.ask("POST", "/skills", {"content": "---\nname: Not OK\nallowed-tools: {}\n---\n"})
     assert "SKILL.md:2: name: A name has lower-case letters" in problem(wrong, 422)
-    told = [(one["file"], one["field"], one["line"]) for one in wrong.json()["problems"]]
-    assert told == [
+    locations = [(item["file"], item["field"], item["line"]) for item in wrong.json()["problems"]]
+    assert locations == [
         ("SKILL.md", "name", 2),
         ("SKILL.md", "description", None),
         ("SKILL.md", "allowed-tools", 3),
@@ -188,11 +206,11 @@ async def test_invalid_skills_are_told_by_file_and_field(stage: Stage) -> None:
     elsewhere = await stage.ask("POST", "/skills", sent("triage", name="other"))
     assert elsewhere.json()["problems"][0]["field"] == "name"
     outside = await stage.ask("POST", "/skills", sent("triage", files={"../x.md": "x", "/etc/x": "x"}))
-    assert [one["file"] for one in outside.json()["problems"]] == ["../x.md", "/etc/x"]
+    assert [item["file"] for item in outside.json()["problems"]] == ["../x.md", "/etc/x"]
     encoded = await stage.ask(
         "POST", "/skills", sent("triage", files={"assets/x": {"base64": "not base64!"}})
     )
-    assert [(one["file"], one["field"]) for one in encoded.json()["problems"]] == [("assets/x", "base64")]
+    assert [(item["file"], item["field"]) for item in encoded.json()["problems"]] == [("assets/x", "base64")]
     twice = await stage.ask("POST", "/skills", sent("triage", files={"SKILL.md": "x"}))
     assert "belongs into `content`" in problem(twice, 422)
     await stage.ask("POST", "/skills", sent("triage"))
@@ -213,14 +231,17 @@ async def test_names_of_routes_are_no_names_of_skills(stage: Stage, name: str) -
     assert refused.json()["problems"][0]["field"] == "name"
     checked = (await stage.ask("POST", "/skills/validate", sent(name))).json()
     assert (checked["valid"], checked["problems"][0]["field"]) == (False, "name")
-    taken = await stage.ask("DELETE", f"/skills/{name}")
-    assert (taken.status_code, taken.headers["allow"]) == (405, "GET, POST" if name == "hubs" else "POST")
+    not_allowed = await stage.ask("DELETE", f"/skills/{name}")
+    assert (not_allowed.status_code, not_allowed.headers["allow"]) == (
+        405,
+        "GET, POST" if name == "hubs" else "POST",
+    )
     # One in a folder is there, and can at least be switched off.
     write_skill(stage.folder / name, skill_files(name))
     assert (await stage.ask("POST", f"/skills/{name}/disable")).json()["enabled"] is False
 
 
-# --- lists -------------------------------------------------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------------
 
 
 async def test_listing_in_pages_with_words_sources_and_tags(stage: Stage) -> None:
@@ -237,9 +258,14 @@ async def test_listing_in_pages_with_words_sources_and_tags(stage: Stage) -> Non
         "tagged",
     ]
     assert every["meta"] == {
-        "total": 6, "page": 0, "page_size": 6, "has_more": False, "sources_loaded": ["folder", "stored"], "unavailable_sources": [],
+        "total": 6,
+        "page": 0,
+        "page_size": 6,
+        "has_more": False,
+        "sources_loaded": ["folder", "stored"],
+        "unavailable_sources": [],
         "source_problems": [],
-    }  # fmt: skip
+    }
     assert {(skill["content"], str(skill["ancillary_files"])) for skill in every["skills"]} == {(None, "{}")}
     first, last = [await stage.get("/skills", page=page, page_size=4) for page in (1, 2)]
     assert [len(page["skills"]) for page in (first, last)] == [4, 2]
@@ -253,14 +279,14 @@ async def test_listing_in_pages_with_words_sources_and_tags(stage: Stage) -> Non
     assert await stage.names(tags="aws,other") == []
     assert await stage.names(visibility="team") == []
     assert len(await stage.names(visibility="global")) == 6
-    (found,) = (await stage.get("/skills", q="tagged", include_content="true"))["skills"]
-    assert found["content"] == tags["content"]
+    (skill,) = (await stage.get("/skills", q="tagged", include_content="true"))["skills"]
+    assert skill["content"] == tags["content"]
 
 
 async def test_broken_skills_and_sources_are_listed_with_what_is_wrong(stage: Stage) -> None:
     write_skill(stage.folder / "broken", {"SKILL.md": b"no front matter", "references/x.md": b"x"})
-    (shown,) = (await stage.get("/skills"))["skills"]
-    assert (shown["name"], shown["enabled"], shown["version"], shown["problems"][0]["file"]) == (
+    (skill,) = (await stage.get("/skills"))["skills"]
+    assert (skill["name"], skill["enabled"], skill["version"], skill["problems"][0]["file"]) == (
         "broken",
         False,
         None,
@@ -281,7 +307,7 @@ async def test_broken_skills_and_sources_are_listed_with_what_is_wrong(stage: St
     )
 
 
-# --- switching and scanning --------------------------------------------------------------------------------------------------------------
+# --- switching and scanning -----------------------------------------------------------------------------
 
 
 async def test_switching_off_lets_the_next_one_be_used(stage: Stage) -> None:
@@ -346,8 +372,13 @@ async def test_validating_and_scanning_store_nothing(stage: Stage) -> None:
         await stage.ask("POST", "/skills/scan-content", {"name": "x", "content": "Rotate the token."})
     ).json()
     assert clean == {
-        "passed": True, "blocked": False, "scan_status": "passed", "max_severity": None, "summary": "Nothing was found.", "findings": [],
-    }  # fmt: skip
+        "passed": True,
+        "blocked": False,
+        "scan_status": "passed",
+        "max_severity": None,
+        "summary": "Nothing was found.",
+        "findings": [],
+    }
     warned = (
         await stage.ask("POST", "/skills/scan-content", {"content": "See http://wiki.corp.dev/x"})
     ).json()
@@ -369,37 +400,45 @@ async def test_files_come_as_they_are_and_inert(stage: Stage) -> None:
     await stage.ask(
         "POST", "/skills", sent("triage", files={"assets/page.html": page, "notes/deep/x.md": "x"})
     )
-    found = await stage.http.get("/skills/triage/files/assets/page.html")
-    assert found.text == page
-    assert found.headers["content-type"] == "text/plain; charset=utf-8"
-    assert (found.headers["x-content-type-options"], found.headers["content-security-policy"]) == (
+    response = await stage.http.get("/skills/triage/files/assets/page.html")
+    assert response.text == page
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
+    assert (response.headers["x-content-type-options"], response.headers["content-security-policy"]) == (
         "nosniff",
         "sandbox",
     )
     assert (await stage.http.get("/skills/triage/files/notes/deep/x.md")).text == "x"
     for path in ("none.md", "%2e%2e/skills.db", "/etc/passwd", "assets"):
-        said = problem(await stage.http.get(f"/skills/triage/files/{path}"), 404)
-        assert "has no file" in said
-        assert "SKILL.md, assets/page.html, notes/deep/x.md" in said
+        message = problem(await stage.http.get(f"/skills/triage/files/{path}"), 404)
+        assert "has no file" in message
+        assert "SKILL.md, assets/page.html, notes/deep/x.md" in message
     assert problem(await stage.http.get("/skills/none/files/x"), 404) == "There is no skill none."
 
 
-# --- refreshing, the supervisor, hubs ----------------------------------------------------------------------------------------------------
+# --- refreshing, the supervisor, hubs -------------------------------------------------------------------
 
 
 async def test_refreshing_and_what_the_supervisor_uses(stage: Stage) -> None:
     before = await stage.get("/internal/supervisor/skills-status")
     assert {**before, "skills_merged_at": None} == {
-        "mas_registered": True, "sync_status": "synced", "graph_generation": before["graph_generation"], "skills_generation": 1,
-        "skills_loaded_count": 0, "skills_merged_at": None,
-    }  # fmt: skip
+        "mas_registered": True,
+        "sync_status": "synced",
+        "graph_generation": before["graph_generation"],
+        "skills_generation": 1,
+        "skills_loaded_count": 0,
+        "skills_merged_at": None,
+    }
     write_skill(stage.folder / "triage", skill_files("triage"))
     refreshed = (await stage.ask("POST", "/skills/refresh")).json()
     after = await stage.get("/internal/supervisor/skills-status")
     assert refreshed == {
-        "status": "ok", "message": "1 skills can be used.", "supervisor_rebuilt": True, "graph_generation": after["graph_generation"],
-        "skills_loaded_count": 1, "source_problems": [],
-    }  # fmt: skip
+        "status": "ok",
+        "message": "1 skills can be used.",
+        "supervisor_rebuilt": True,
+        "graph_generation": after["graph_generation"],
+        "skills_loaded_count": 1,
+        "source_problems": [],
+    }
     assert (after["skills_loaded_count"], after["skills_generation"]) == (1, 2)
     assert after["skills_merged_at"] > before["skills_merged_at"]
     assert (await stage.get("/ready"))["components"]["model"]["status"] == "ok"  # which builds the graph
@@ -443,13 +482,13 @@ async def test_hubs_from_adding_to_removing(stage: Stage, tmp_path: Path) -> Non
             "problem": "",
         }
         assert (await stage.get("/skills/hubs"))["hubs"] == [{**hub, "commit": first}]
-        shown = await stage.get("/skills/triage")
-        assert (shown["source"], shown["source_id"], shown["id"]) == (
+        skill = await stage.get("/skills/triage")
+        assert (skill["source"], skill["source_id"], skill["id"]) == (
             "hub",
             "team-skills",
             "hub/team-skills/triage",
         )
-        assert (await stage.get("/skills/triage", source_id="team-skills"))["id"] == shown["id"]
+        assert (await stage.get("/skills/triage", source_id="team-skills"))["id"] == skill["id"]
         assert problem(
             await stage.ask("POST", "/skills/hubs", {"url": f"{url}?token=hidden"}), 409
         ).startswith("This hub is known already.")
@@ -465,7 +504,7 @@ async def test_hubs_from_adding_to_removing(stage: Stage, tmp_path: Path) -> Non
         assert (refreshed["commit"], refreshed["skills"]) == (second, 2)
         third = commit(origin, {"more/SKILL.md": None})
         assert (await stage.ask("POST", "/skills/refresh?include_hubs=true")).json()["status"] == "ok"
-        assert [one["commit"] for one in (await stage.get("/skills/hubs"))["hubs"]] == [third]
+        assert [hub["commit"] for hub in (await stage.get("/skills/hubs"))["hubs"]] == [third]
         git.refuse = "500 Broken"
         failed = (await stage.ask("POST", "/skills/hubs/team-skills/refresh")).json()
         assert (failed["commit"], failed["skills"]) == (third, 1)
@@ -503,18 +542,30 @@ async def test_hubs_that_cannot_be_used(tmp_path: Path) -> None:
         assert "stands in SKILL_HUBS" in problem(await stage.ask("DELETE", f"/skills/hubs/{hub['id']}"), 409)
 
 
-# --- who may, and how much ---------------------------------------------------------------------------------------------------------------
+# --- who may, and how much ------------------------------------------------------------------------------
 
 WRITES = [
-    ("POST", "/skills"), ("PUT", "/skills/triage"), ("DELETE", "/skills/triage"), ("POST", "/skills/triage/enable"),
-    ("POST", "/skills/triage/disable"), ("POST", "/skills/hubs"), ("DELETE", "/skills/hubs/x"), ("POST", "/skills/hubs/x/refresh"),
+    ("POST", "/skills"),
+    ("PUT", "/skills/triage"),
+    ("DELETE", "/skills/triage"),
+    ("POST", "/skills/triage/enable"),
+    ("POST", "/skills/triage/disable"),
+    ("POST", "/skills/hubs"),
+    ("DELETE", "/skills/hubs/x"),
+    ("POST", "/skills/hubs/x/refresh"),
     ("POST", "/skills/refresh?include_hubs=true"),
-]  # fmt: skip
+]
 READS = [
-    ("GET", "/skills"), ("GET", "/skills/triage"), ("GET", "/skills/triage/files/SKILL.md"), ("POST", "/skills/validate"),
-    ("POST", "/skills/scan-content"), ("POST", "/skills/refresh"), ("GET", "/skills/hubs"), ("GET", "/internal/supervisor/skills-status"),
+    ("GET", "/skills"),
+    ("GET", "/skills/triage"),
+    ("GET", "/skills/triage/files/SKILL.md"),
+    ("POST", "/skills/validate"),
+    ("POST", "/skills/scan-content"),
+    ("POST", "/skills/refresh"),
+    ("GET", "/skills/hubs"),
+    ("GET", "/internal/supervisor/skills-status"),
     ("GET", "/skills/openapi.json"),
-]  # fmt: skip
+]
 
 
 async def test_nothing_is_changed_where_nothing_may_be(tmp_path: Path) -> None:
@@ -564,16 +615,16 @@ async def test_every_route_wants_the_key(tmp_path: Path) -> None:
         ):
             assert (await stage.http.get(path)).status_code == 200
         described = (await stage.ask("GET", "/skills/openapi.json", Authorization=f"Bearer {KEY}")).json()
-    operations = [one for path in described["paths"].values() for one in path.values()]
-    assert all(one["security"] and "401" in one["responses"] for one in operations)
+    operations = [operation for path in described["paths"].values() for operation in path.values()]
+    assert all(operation["security"] and "401" in operation["responses"] for operation in operations)
 
 
 async def test_mistakes_are_problems_with_a_sentence(stage: Stage) -> None:
     many = {"page": "-1", "page_size": "101", "source": "moon", "q": "x" * 201}
     wrong = await stage.http.get("/skills", params=many)
     assert problem(wrong, 422).startswith("The request is wrong. q: ")
-    assert {one["field"] for one in wrong.json()["problems"]} == set(many)
-    assert {one["file"] for one in wrong.json()["problems"]} == {""}
+    assert {item["field"] for item in wrong.json()["problems"]} == set(many)
+    assert {item["file"] for item in wrong.json()["problems"]} == {""}
     for body in ({}, {"content": 1}, {"content": "x", "colour": "red"}, [], "x", None):
         problem(await stage.ask("POST", "/skills", body), 422)
     secret = await stage.ask("POST", "/skills", {"content": {"token": "hunter2"}})
@@ -650,7 +701,7 @@ async def test_skills_can_be_switched_off(tmp_path: Path) -> None:
         assert (status["sync_status"], status["skills_loaded_count"]) == ("stale", 0)
 
 
-# --- the last mount ----------------------------------------------------------------------------------------------------------------------
+# --- the last mount -------------------------------------------------------------------------------------
 
 PLACEMENTS = {
     "all here": {},
@@ -686,22 +737,29 @@ async def test_what_matches_nothing_else_reaches_it_and_nothing_of_ours_does(
         for path in ("/docs", "/redoc", "/openapi.json"):
             assert "<script" not in (await http.get(path)).text
         # Ours, each with what only it says.
-        said = {
-            "/health": "ok", "/ready": "components", "/tools": "supervisor", "/workflows": "workflows", "/v1/facts": "facts",
-            "/v1/requests": "requests", "/v1/datasources": "datasources", "/v1/jobs": "jobs",
-            "/.well-known/agent-card.json": "capabilities", "/.well-known/agent.json": "capabilities",
+        expected = {
+            "/health": "ok",
+            "/ready": "components",
+            "/tools": "supervisor",
+            "/workflows": "workflows",
+            "/v1/facts": "facts",
+            "/v1/requests": "requests",
+            "/v1/datasources": "datasources",
+            "/v1/jobs": "jobs",
+            "/.well-known/agent-card.json": "capabilities",
+            "/.well-known/agent.json": "capabilities",
             "/v1/.well-known/agent-card.json": "capabilities",
-        }  # fmt: skip
-        for path, word in said.items():
+        }
+        for path, word in expected.items():
             answer = await http.get(path)
             assert (answer.status_code, word in answer.text) == (200, True), path
             slash = await http.get(f"{path}/")
             assert (slash.status_code, slash.headers["location"]) == (307, f"{url.rstrip('/')}{path}")
             assert (await http.request("PATCH", path)).status_code == 405
-        asked = await http.post(
+        response = await http.post(
             "/", json={"jsonrpc": "2.0", "id": "1", "method": "tasks/get", "params": {"id": "none"}}
         )
-        assert asked.json()["error"]["code"] == -32001
+        assert response.json()["error"]["code"] == -32001
         assert (await http.get("/")).status_code == 405
         assert (await http.get("/v1/tasks/none/calls")).json()["detail"] == "There is no task none."
 

@@ -1,4 +1,5 @@
-"""The description of the skills API against the API itself: schemathesis makes requests from the one, and all its checks hold."""
+"""The description of the skills API against the API itself: schemathesis makes requests from the one, and
+all its checks hold."""
 
 import asyncio
 import threading
@@ -15,7 +16,7 @@ from schemathesis.config import ChecksConfig, PositiveDataAcceptanceConfig, Proj
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
-from ai_platform_engineering.skills_middleware.api.skills_app import skills_app
+from ai_platform_engineering.skills_middleware.api.skills_app import build_skills_app
 from tests.support.fakes.git_server import git_server, repository
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Say, Script, Turn
@@ -41,7 +42,7 @@ for name, strategy in FORMATS.items():
     schemathesis.openapi.format(name, strategy)
 
 
-async def _serve(home: Path, began: threading.Event, ends: asyncio.Event, said: dict[str, Any]) -> None:
+async def _serve(home: Path, began: threading.Event, ends: asyncio.Event, state: dict[str, Any]) -> None:
     origin = repository(home / "origin", {"hubbed/SKILL.md": skill_md("hubbed")})
     write_skill(home / "folder" / NAMES[1], skill_files(NAMES[1], references__guide="Guide."))
     settings = Settings.from_variables({**FAST, "A2A_AUTH_SHARED_KEY": KEY})
@@ -49,7 +50,7 @@ async def _serve(home: Path, began: threading.Event, ends: asyncio.Event, said: 
         settings, model=ScriptedChatModel(script=Script(Turn(Say("Here.")))), skills=build_catalog(home)
     )
     async with git_server(origin) as git, serve_app(app) as url:
-        said |= {
+        state |= {
             "url": url,
             "git": f"http://127.0.0.1:{git.port}/team/skills",
             "loop": asyncio.get_running_loop(),
@@ -62,16 +63,16 @@ async def _serve(home: Path, began: threading.Event, ends: asyncio.Event, said: 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """In a thread: schemathesis speaks HTTP without waiting for a loop."""
-    began, said = threading.Event(), dict[str, Any]()
+    began, state = threading.Event(), dict[str, Any]()
 
     def run() -> None:
-        asyncio.run(_serve(tmp_path_factory.mktemp("skills"), began, asyncio.Event(), said))
+        asyncio.run(_serve(tmp_path_factory.mktemp("skills"), began, asyncio.Event(), state))
 
     thread = threading.Thread(target=run)
     thread.start()
     assert began.wait(60)
-    yield said
-    said["loop"].call_soon_threadsafe(said["ends"].set)
+    yield state
+    state["loop"].call_soon_threadsafe(state["ends"].set)
     thread.join(60)
 
 
@@ -90,7 +91,7 @@ def stocked(server: dict[str, Any]) -> dict[str, Any]:
 accepted = PositiveDataAcceptanceConfig(expected_statuses=["2xx", "401", "403", "404", "409", "412"])
 project = ProjectConfig(checks=ChecksConfig(positive_data_acceptance=accepted))
 config = schemathesis.Config(seed=1, projects=ProjectsConfig(default=project))
-DOCUMENT = skills_app(None, lambda: False, needs_key=True).openapi()
+DOCUMENT = build_skills_app(None, lambda: False, needs_key=True).openapi()
 schema = schemathesis.openapi.from_dict(DOCUMENT, config=config)
 
 

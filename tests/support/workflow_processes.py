@@ -1,4 +1,5 @@
-"""Self-service workflows on stage: a GitHub on a loopback port, the supervisor and an agent service as processes, a person who answers."""
+"""Self-service workflows on stage: a GitHub on a loopback port, the supervisor and an agent service as
+processes, a person who answers."""
 
 import asyncio
 import contextlib
@@ -32,7 +33,7 @@ ORG = ORGANISATION
 PATIENCE = 60.0
 
 
-def a_name(of: str = "repo") -> str:
+def random_name(of: str = "repo") -> str:
     return f"{of}-{secrets.token_hex(4)}"
 
 
@@ -47,13 +48,14 @@ class Hold:
         async with asyncio.timeout(PATIENCE):
             await self.reached.wait()
 
-    async def here(self) -> None:
+    async def block(self) -> None:
         self.reached.set()
         await self.free.wait()
 
 
 class GitHub:
-    """The stand-in over its state; `wrote` are the requests that came to change something, whatever became of them."""
+    """The stand-in over its state; `wrote` are the requests that came to change something, whatever became
+    of them."""
 
     def __init__(self, url: str = "") -> None:
         self.url, self.state = url, build_sample_state()
@@ -65,7 +67,7 @@ class GitHub:
         """`when` is "before" or "after" the request, which is a method and a path."""
         return self.holds.setdefault((when, request), Hold())
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         for hold in self.holds.values():
             hold.free.set()
         self.holds.clear()
@@ -74,31 +76,31 @@ class GitHub:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = f"{scope['method']} {scope['path']}"
+        request = f"{scope['method']} {scope['path']}"
         if scope["method"] != "GET":
-            self.wrote.append(asked)
-        await self._passing("before", asked)
+            self.wrote.append(request)
+        await self._passing("before", request)
         sent: list[Any] = []
 
-        async def kept(message: Any) -> None:
+        async def keep_message(message: Any) -> None:
             sent.append(message)
 
-        await self._app(scope, receive, kept)
-        await self._passing("after", asked)
+        await self._app(scope, receive, keep_message)
+        await self._passing("after", request)
         for message in sent:
             await send(message)
 
-    async def _passing(self, when: str, asked: str) -> None:
-        if hold := self.holds.get((when, asked)):
-            await hold.here()
+    async def _passing(self, when: str, request: str) -> None:
+        if hold := self.holds.get((when, request)):
+            await hold.block()
 
     async def repository(self, name: str, owner: str = ORG) -> dict[str, Any] | None:
         """What GitHub says when it is asked for the repository."""
         async with httpx.AsyncClient(
             base_url=self.url, headers={"Authorization": f"Bearer {DEMO_TOKEN}"}, verify=PLAIN
         ) as http:
-            found = await http.get(f"repos/{owner}/{name}")
-        return found.json() if found.status_code == 200 else None
+            response = await http.get(f"repos/{owner}/{name}")
+        return response.json() if response.status_code == 200 else None
 
     @property
     def settings(self) -> dict[str, str]:
@@ -106,13 +108,13 @@ class GitHub:
 
 
 @contextlib.asynccontextmanager
-async def github() -> AsyncIterator[GitHub]:
+async def serve_github() -> AsyncIterator[GitHub]:
     hub = GitHub()
     async with serve_app(hub) as hub.url:
         try:
             yield hub
         finally:
-            hub.let_go()
+            hub.release()
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class Person:
     """Somebody who asks once and then answers what is asked; `seen` is the last that came back."""
 
     client: Client
-    seen: ReceivedStream = field(default_factory=lambda: ReceivedStream([]))
+    stream: ReceivedStream = field(default_factory=lambda: ReceivedStream([]))
 
     async def say(self, *parts: str | dict[str, Any]) -> ReceivedStream:
         """A new question."""
@@ -136,31 +138,31 @@ class Person:
 
     async def decide(self, decision: Mapping[str, Any]) -> ReceivedStream:
         return await self._told(
-            V03.data({"resume": {self.request.request_id: dict(decision)}}), taskId=self.seen.task_id
+            V03.data({"resume": {self.request.request_id: dict(decision)}}), taskId=self.stream.task_id
         )
 
     async def _told(self, *parts: Any, **more: Any) -> ReceivedStream:
         frames: list[Frame] = []
-        self.seen = ReceivedStream(frames)
+        self.stream = ReceivedStream(frames)
         async for frame in self.client.open(V03.stream, V03.message(*parts, **more)):
             frames.append(frame)
-        return self.seen
+        return self.stream
 
     async def follow(self) -> ReceivedStream:
         """Comes back to the task, with all that has happened and what follows."""
-        task_id = self.seen.task_id
-        self.seen = ReceivedStream(
+        task_id = self.stream.task_id
+        self.stream = ReceivedStream(
             [frame async for frame in self.client.open(V03.subscribe, {"id": task_id})]
         )
-        return self.seen
+        return self.stream
 
     @property
     def request(self) -> InputRequested:
         """What was asked last, and still is."""
-        assert self.seen.last.state == "input-required", (
-            self.seen.last.body if not self.seen.named("final_result") else self.seen.answer
+        assert self.stream.last.state == "input-required", (
+            self.stream.last.body if not self.stream.named("final_result") else self.stream.answer
         )
-        return [event for event in self.seen.events if isinstance(event, InputRequested)][-1]
+        return [event for event in self.stream.events if isinstance(event, InputRequested)][-1]
 
     @property
     def form(self) -> Form:
@@ -191,7 +193,7 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
 
-    async def again(self) -> Client:
+    async def restart(self) -> Client:
         """Kills the process and starts another one."""
         await self._running.aclose()  # SIGKILL: it has no time for anything
         await self.__aenter__()
@@ -199,8 +201,11 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def agent_github(where: Where, folder: Path, hub: GitHub, **env: str) -> AsyncIterator[dict[str, str]]:
-    """What a supervisor must be told of GitHub's agent, which is in its process or a service with the credentials."""
+async def serve_github_agent(
+    where: Where, folder: Path, hub: GitHub, **env: str
+) -> AsyncIterator[dict[str, str]]:
+    """What a supervisor must be told of GitHub's agent, which is in its process or a service with the
+    credentials."""
     if where == "in-process":
         yield hub.settings
         return
@@ -210,17 +215,18 @@ async def agent_github(where: Where, folder: Path, hub: GitHub, **env: str) -> A
 
 
 @contextlib.asynccontextmanager
-async def supervising(folder: Path, **variables: str) -> AsyncIterator[Client]:
-    """The supervisor in this process, with the agents, workflows and the storage of the settings; tool servers are processes."""
-    given = {**FAST, "CAIPE_HOME": str(folder / "home"), "TMPDIR": str(folder), **variables}
+async def serve_supervisor(folder: Path, **variables: str) -> AsyncIterator[Client]:
+    """The supervisor in this process, with the agents, workflows and the storage of the settings; tool
+    servers are processes."""
+    variables_with_defaults = {**FAST, "CAIPE_HOME": str(folder / "home"), "TMPDIR": str(folder), **variables}
     async with (
-        serve_app(build_app(Settings.from_variables(given), given)) as at,
+        serve_app(build_app(Settings.from_variables(variables_with_defaults), variables_with_defaults)) as at,
         httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
     ):
         yield Client(at, http)
 
 
-def write(folder: Path, workflow: Mapping[str, Any]) -> Path:
+def write_workflow(folder: Path, workflow: Mapping[str, Any]) -> Path:
     """A workflow as a file; JSON is YAML."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{workflow['name']}.yaml"
@@ -228,7 +234,7 @@ def write(folder: Path, workflow: Mapping[str, Any]) -> Path:
     return path
 
 
-def statuses(events: list[AnyEvent]) -> dict[str, str]:
+def step_statuses(events: list[AnyEvent]) -> dict[str, str]:
     """The last plan: title of the step and its state."""
     return {
         step.title: step.status
@@ -236,6 +242,6 @@ def statuses(events: list[AnyEvent]) -> dict[str, str]:
     }
 
 
-def tools(events: list[AnyEvent]) -> list[str]:
+def called_tools(events: list[AnyEvent]) -> list[str]:
     """What was called, in order: agents and their tools."""
     return [f"{event.agent}/{event.tool}" for event in events if isinstance(event, ToolStarted)]

@@ -1,4 +1,5 @@
-"""Workflow files: where they may stand, both shapes, which workflow a text means, and the shipped ones against real tools."""
+"""Workflow files: where they may stand, both shapes, which workflow a text means, and the shipped ones
+against real tools."""
 
 import logging
 import socket
@@ -29,10 +30,13 @@ from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog, 
 from tests.support.netutils_client import NetutilsClient, start_server
 
 SHIPPED = ["check-a-service", "create-github-repo", "onboard-argocd-service"]
-ONE = "name: {name}\ntitle: {title}\ndescription: d\nsteps: [{{name: a, agent: jira, prompt: p}}, {{name: b, agent: aws, prompt: p}}]\n"
+ONE = (
+    "name: {name}\ntitle: {title}\ndescription: d\nsteps: [{{name: a, agent: jira, prompt: p}},"
+    " {{name: b, agent: aws, prompt: p}}]\n"
+)
 
 
-def one(name: str, title: str = "One") -> str:
+def workflow_yaml(name: str, title: str = "One") -> str:
     return ONE.format(name=name, title=title)
 
 
@@ -44,24 +48,26 @@ def load(folder: Path, **files: str) -> WorkflowCatalog:
 
 
 def test_files_of_a_folder_and_single_files_are_read_and_the_later_wins(tmp_path: Path) -> None:
-    many = f"- {one('two', 'Two')}- {one('three', 'Three')}".replace("\n", "\n  ").replace("  - ", "- ")
+    many = f"- {workflow_yaml('two', 'Two')}- {workflow_yaml('three', 'Three')}".replace(
+        "\n", "\n  "
+    ).replace("  - ", "- ")
     single = tmp_path / "elsewhere.txt"
-    single.write_text(one("two", "Zwei"), encoding="utf-8")
+    single.write_text(workflow_yaml("two", "Zwei"), encoding="utf-8")
     folder = tmp_path / "folder"
     folder.mkdir()
     load(
         folder,
-        a_yaml=one("one"),
+        a_yaml=workflow_yaml("one"),
         b_yml=many,
         c_json='{"name": "j", "title": "J", "description": "d", "steps": [{"name": "a", "prompt": "p"}]}',
     )
-    load(folder, d_yaml="# nothing\n", e_txt=one("unread"))
-    (folder / ".hidden.yaml").write_text(one("hidden"), encoding="utf-8")
-    found = load_workflows([folder, single], ["jira"])
-    assert found.problems == ()
+    load(folder, d_yaml="# nothing\n", e_txt=workflow_yaml("unread"))
+    (folder / ".hidden.yaml").write_text(workflow_yaml("hidden"), encoding="utf-8")
+    catalog = load_workflows([folder, single], ["jira"])
+    assert catalog.problems == ()
     ours = [
         (entry.workflow.title, entry.missing, Path(entry.source).name)
-        for entry in found
+        for entry in catalog
         if not entry.source.startswith("workflows/")
     ]
     assert ours == [
@@ -70,18 +76,18 @@ def test_files_of_a_folder_and_single_files_are_read_and_the_later_wins(tmp_path
         ("Three", ("aws",), "b.yml"),
         ("Zwei", ("aws",), "elsewhere.txt"),
     ]
-    assert found.get("unread") is found.get("hidden") is None
+    assert catalog.get("unread") is catalog.get("hidden") is None
 
 
 def test_a_file_of_ones_own_replaces_a_shipped_workflow_and_a_broken_one_does_not(tmp_path: Path) -> None:
-    replaced = load(tmp_path, a_yaml=one("check-a-service", "Mine")).get("check-a-service")
+    replaced = load(tmp_path, a_yaml=workflow_yaml("check-a-service", "Mine")).get("check-a-service")
     assert replaced
     assert replaced.workflow.title == "Mine"
-    found = load(tmp_path, a_yaml="name: check-a-service\ntitle: Mine\n")
-    kept = found.get("check-a-service")
-    assert kept
-    assert kept.source == "workflows/check-a-service.yaml"
-    assert len(found.problems) == 1
+    catalog = load(tmp_path, a_yaml="name: check-a-service\ntitle: Mine\n")
+    entry = catalog.get("check-a-service")
+    assert entry
+    assert entry.source == "workflows/check-a-service.yaml"
+    assert len(catalog.problems) == 1
 
 
 @pytest.mark.parametrize(
@@ -97,12 +103,12 @@ def test_a_file_of_ones_own_replaces_a_shipped_workflow_and_a_broken_one_does_no
         ("a: \x07", "is not valid YAML"),
         ("[" * 600 + "]" * 600, "is not valid YAML"),
         ("&a [*a]", "a workflow must be a mapping of keys and values"),
-        (one("Bad Name"), "`name` is made of a-z, 0-9 and -, and starts with a letter or a digit"),
+        (workflow_yaml("Bad Name"), "`name` is made of a-z, 0-9 and -, and starts with a letter or a digit"),
         (
-            one("x") + "form: {fields: [{name: d, type: date, default: 2026-13-01}]}",
+            workflow_yaml("x") + "form: {fields: [{name: d, type: date, default: 2026-13-01}]}",
             "the form, field `d`: `default`: d must be a date",
         ),
-        (one("x") + 'answer: "{{ c }}"\n', "`answer`: `c` names no form and no step before it"),
+        (workflow_yaml("x") + 'answer: "{{ c }}"\n', "`answer`: `c` names no form and no step before it"),
         ("Deploy: {tasks: []}", "`Deploy`: `tasks` must be a list with at least one task"),
         ("Deploy: {tasks: [{display_text: x}]}", "`Deploy`, task 1: `llm_prompt` is missing"),
         ("Deploy: {tasks: [{llm_prompt: [x]}]}", "`Deploy`, task 1: `llm_prompt` must be text"),
@@ -120,11 +126,11 @@ def test_a_broken_file_is_reported_and_left_out(
     tmp_path: Path, content: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        found = load(tmp_path, bad_yaml=content, good_yaml=one("good"))
-    assert found.get("good")
-    assert len(found.problems) == 1
-    assert found.problems[0].startswith(f"{tmp_path / 'bad.yaml'}: {problem}")
-    assert found.problems[0] in caplog.text
+        catalog = load(tmp_path, bad_yaml=content, good_yaml=workflow_yaml("good"))
+    assert catalog.get("good")
+    assert len(catalog.problems) == 1
+    assert catalog.problems[0].startswith(f"{tmp_path / 'bad.yaml'}: {problem}")
+    assert catalog.problems[0] in caplog.text
 
 
 def test_files_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
@@ -154,9 +160,9 @@ Deploy:
 
 
 def test_the_older_shape_gives_one_workflow_per_name(tmp_path: Path) -> None:
-    found = load(tmp_path, task_yaml=OLDER)
-    assert found.problems == ()
-    entry, deploy = found.get("create-github-repo-docs"), found.get("deploy")
+    catalog = load(tmp_path, task_yaml=OLDER)
+    assert catalog.problems == ()
+    entry, deploy = catalog.get("create-github-repo-docs"), catalog.get("deploy")
     assert entry
     assert deploy
     assert (entry.workflow.title, entry.missing, deploy.missing) == (
@@ -167,8 +173,8 @@ def test_the_older_shape_gives_one_workflow_per_name(tmp_path: Path) -> None:
     assert entry.workflow.description == "Create GitHub Repo & Docs: Collect the details; Create it; Step 3."
 
     story: list[StepOutcome] = []
-    asked = "Ask for {name} and {{ organisation }} as {'a': {{}}}"
-    assert next_action(entry.workflow, {}, story) == AskModel("step-1", asked)
+    prompt = "Ask for {name} and {{ organisation }} as {'a': {{}}}"
+    assert next_action(entry.workflow, {}, story) == AskModel("step-1", prompt)
     story.append(StepOutcome("step-1", ok=True, value="web in octo"))
     order = "Create the repository.\n\nWhat earlier steps gave:\n\nCollect the details: web in octo"
     assert next_action(entry.workflow, {}, story) == DelegateTask("step-2", "github", order)
@@ -186,7 +192,8 @@ def test_a_title_without_latin_letters_has_a_name_too(tmp_path: Path) -> None:
 
 PHRASES = """
 - {name: first, title: Zero, description: d, steps: &s [{name: a, prompt: p}]}
-- {name: create-repo, title: Create GitLab Repo, description: d, phrases: [new repo, "create a git repository"], steps: *s}
+- {name: create-repo, title: Create GitLab Repo, description: d,
+   phrases: [new repo, "create a git repository"], steps: *s}
 - {name: create-team, title: Create GitLab Team, description: d, phrases: [new team], steps: *s}
 - {name: run-tests, title: Run tests, description: d, phrases: [test everything], steps: *s}
 - {name: tests, title: All the tests, description: d, phrases: [test everything], steps: *s}
@@ -414,7 +421,10 @@ def test_a_first_issue_is_opened_when_one_is_wanted(shipped: WorkflowCatalog) ->
 
     _, end = walked(workflow, {"repo": "web", "issue": "Add owners"}, refused)
     assert end == FinishWorkflow(
-        "The repository octo/web exists: https://github.example/octo/web\n\nOpen the first issue (failed): Issues are switched off.",
+        (
+            "The repository octo/web exists: https://github.example/octo/web\n\nOpen the first issue"
+            " (failed): Issues are switched off."
+        ),
         failed=False,
     )
 
@@ -430,7 +440,7 @@ def test_a_service_is_onboarded_in_words_by_an_agent_that_asks_first(shipped: Wo
         ("create", "argocd", None),
         ("health", "argocd", None),
     ]
-    for said in (
+    for text in (
         "payments",
         "https://git.example/infra",
         "namespace pay",
@@ -439,7 +449,7 @@ def test_a_service_is_onboarded_in_words_by_an_agent_that_asks_first(shipped: Wo
         "project: default",
         "sync policy: manual",
     ):
-        assert said in orders[0].text
+        assert text in orders[0].text
     assert "Done: create." in orders[1].text
     assert end == FinishWorkflow("Done: health.", failed=False)
     argocd = load_catalog({}, agents_config=None).get("argocd")

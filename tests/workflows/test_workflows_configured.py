@@ -1,4 +1,5 @@
-"""Workflows as people configure them: on the embedded agents alone, from files of their own, listed, reloaded, and killed in the middle."""
+"""Workflows as people configure them: on the embedded agents alone, from files of their own, listed,
+reloaded, and killed in the middle."""
 
 import asyncio
 import contextlib
@@ -25,31 +26,31 @@ from tests.support.workflow_processes import (
     Hold,
     Person,
     Server,
-    a_name,
-    github,
-    statuses,
-    supervising,
-    tools,
-    write,
+    random_name,
+    serve_github,
+    step_statuses,
+    serve_supervisor,
+    called_tools,
+    write_workflow,
 )
 
 CHECK = "Check a service"
 
 
 async def listing(client: Client) -> dict[str, Any]:
-    found: dict[str, Any] = (await client.http.get(f"{client.url}workflows")).json()
-    return found
+    workflows: dict[str, Any] = (await client.http.get(f"{client.url}workflows")).json()
+    return workflows
 
 
-def row(found: dict[str, Any], name: str) -> dict[str, Any]:
-    [one] = [one for one in found["workflows"] if one["name"] == name]
-    return dict(one)
+def row(workflows: dict[str, Any], name: str) -> dict[str, Any]:
+    [entry] = [entry for entry in workflows["workflows"] if entry["name"] == name]
+    return dict(entry)
 
 
 def calls(person: Person, tool: str) -> list[dict[str, Any]]:
     return [
         dict(event.arguments)
-        for event in person.seen.events
+        for event in person.stream.events
         if isinstance(event, ToolStarted) and event.tool == tool
     ]
 
@@ -65,25 +66,25 @@ async def test_a_service_is_checked_without_a_key_or_a_model(tmp_path: Path) -> 
             await person.say(words)
             assert person.form.title == CHECK
             await person.fill(host="localhost", port=99999)
-            assert person.seen.last.state == "input-required"
-            assert person.seen.last.status_text.startswith(
+            assert person.stream.last.state == "input-required"
+            assert person.stream.last.status_text.startswith(
                 "I still need your input: Port must be at most 65535."
             )
-            [*_, still] = [event for event in person.seen.events if isinstance(event, Paused)]
+            [*_, still] = [event for event in person.stream.events if isinstance(event, Paused)]
             assert still.wrong == {person.request.request_id: {"port": "Port must be at most 65535."}}
             await person.fill(host="localhost", port=port, url=f"{server.client.url}health")
-            assert person.seen.last.state == "completed"
-            assert tools(person.seen.events) == [
+            assert person.stream.last.state == "completed"
+            assert called_tools(person.stream.events) == [
                 called for tool in ("dns_lookup", "check_port", "http_check") for called in _both(tool)
             ]
             assert calls(person, "check_port") == [{"host": "localhost", "port": port}]
-            assert person.seen.answer.startswith(
+            assert person.stream.answer.startswith(
                 "What I found about localhost, seen from the machine this runs on:\n\nLook up the name: "
             )
-            assert f"Check the port: Port {port} on localhost (127.0.0.1) is open: " in person.seen.answer
-            assert "Fetch the address: " in person.seen.answer
-            assert "{" not in person.seen.answer  # words, no data
-            assert statuses(person.seen.events) == dict.fromkeys(
+            assert f"Check the port: Port {port} on localhost (127.0.0.1) is open: " in person.stream.answer
+            assert "Fetch the address: " in person.stream.answer
+            assert "{" not in person.stream.answer  # words, no data
+            assert step_statuses(person.stream.events) == dict.fromkeys(
                 (CHECK, "Look up the name", "Check the port", "Fetch the address"), "completed"
             )
 
@@ -93,15 +94,15 @@ def _both(tool: str) -> tuple[str, str]:
 
 
 async def test_a_failed_check_is_shown_and_the_others_go_on(tmp_path: Path) -> None:
-    async with supervising(tmp_path) as client:
+    async with serve_supervisor(tmp_path) as client:
         person = Person(client)
         await person.say(CHECK)
         await person.fill(host="no_such-name.invalid..", port="", url=f"{client.url}health")
-    assert person.seen.last.state == "completed"
-    assert "Look up the name (failed): " in person.seen.answer
-    assert "Check the port" not in person.seen.answer
-    assert f"Fetch the address: GET {client.url}health answered 200 OK" in person.seen.answer
-    assert statuses(person.seen.events) == {
+    assert person.stream.last.state == "completed"
+    assert "Look up the name (failed): " in person.stream.answer
+    assert "Check the port" not in person.stream.answer
+    assert f"Fetch the address: GET {client.url}health answered 200 OK" in person.stream.answer
+    assert step_statuses(person.stream.events) == {
         CHECK: "completed",
         "Look up the name": "failed",
         "Check the port": "skipped",
@@ -112,11 +113,11 @@ async def test_a_failed_check_is_shown_and_the_others_go_on(tmp_path: Path) -> N
 async def test_other_words_start_nothing_with_a_model(tmp_path: Path) -> None:
     async with (
         serve_openai(Script(Turn(Say("What for?")))) as model,
-        supervising(tmp_path, **OPENAI.settings(model)) as client,
+        serve_supervisor(tmp_path, **OPENAI.settings(model)) as client,
     ):
         person = Person(client)
         await person.say("please check a service for me")
-        assert person.seen.answer == "What for?"
+        assert person.stream.answer == "What for?"
         assert len(model.requests) == 1
 
 
@@ -175,13 +176,16 @@ NETWORK = {
             "arguments": {"address": "127.0.0.1"},
         },
     ],
-    "answer": "Tags {{ input.tags }}, {{ net.addresses }} addresses, port {{ port.ports[0].port }} of {{ ask.port }}.",
+    "answer": (
+        "Tags {{ input.tags }}, {{ net.addresses }} addresses,"
+        " port {{ port.ports[0].port }} of {{ ask.port }}."
+    ),
 }
 
 
 async def test_values_of_several_types_flow_by_name_through_a_form_in_the_middle(tmp_path: Path) -> None:
-    write(tmp_path / "workflows", NETWORK)
-    async with supervising(tmp_path, WORKFLOWS_CONFIG=str(tmp_path / "workflows")) as client:
+    write_workflow(tmp_path / "workflows", NETWORK)
+    async with serve_supervisor(tmp_path, WORKFLOWS_CONFIG=str(tmp_path / "workflows")) as client:
         port = httpx.URL(client.url).port
         person = Person(client)
         await person.say({"workflow": "plan-a-network", "values": {"cidr": "10.0.0.0/22", "wait": 2}})
@@ -192,14 +196,14 @@ async def test_values_of_several_types_flow_by_name_through_a_form_in_the_middle
             (None, 2),
             (True, None),
         ]
-        assert statuses(person.seen.events)["Which port"] == "in_progress"
+        assert step_statuses(person.stream.events)["Which port"] == "in_progress"
         await person.fill(port=port, wait="0.5")
     assert calls(person, "check_port") == [{"host": "localhost", "port": [port], "timeout": 0.5}]
     assert calls(person, "ip_info") == [{"address": ["a", "c"]}]
-    answer, failure = person.seen.answer.split("\n\n")
+    answer, failure = person.stream.answer.split("\n\n")
     assert answer == f'Tags ["a", "c"], 1024 addresses, port {port} of {port}.'
     assert failure.startswith("Broken (failed): ")
-    assert statuses(person.seen.events) == {
+    assert step_statuses(person.stream.events) == {
         "Plan a network": "completed",
         "Look at it": "completed",
         "Broken": "failed",
@@ -223,11 +227,11 @@ Order a Network:
 
 def _supervisor(request: Request) -> Turn:
     """Asks with a form, then says what it was given."""
-    given = [
+    configured = [
         json.loads(message.text) for message in request.since_user if message.tool == "CAIPEAgentResponse"
     ]
-    if given:
-        return Turn(Say(f"It is {given[-1]['network']}."))
+    if configured:
+        return Turn(Say(f"It is {configured[-1]['network']}."))
     return Turn(
         Call("CAIPEAgentResponse", {"response": "Which?", "input_fields": [{"field_name": "network"}]})
     )
@@ -239,7 +243,7 @@ async def test_the_older_shape_asks_with_a_model_and_hands_on_what_it_gave(tmp_p
     agent = Script(Turn(Say("Described.")))
     async with (
         serve_openai(CastingByTools(Script(_supervisor), agent)) as model,
-        supervising(tmp_path, TASK_CONFIG_PATH=str(path), **OPENAI.settings(model)) as client,
+        serve_supervisor(tmp_path, TASK_CONFIG_PATH=str(path), **OPENAI.settings(model)) as client,
     ):
         person = Person(client)
         await person.say("order a network")
@@ -247,33 +251,37 @@ async def test_the_older_shape_asks_with_a_model_and_hands_on_what_it_gave(tmp_p
             "Which?",
             ["network"],
         )
-        assert statuses(person.seen.events) == {"Ask which one": "in_progress", "Look at it": "pending"}
+        assert step_statuses(person.stream.events) == {
+            "Ask which one": "in_progress",
+            "Look at it": "pending",
+        }
         await person.fill(network="10.0.0.0/22")
-    asked, told, ordered = model.requests
-    assert "Ask the user with a form which {network} is wanted." in asked.system
-    assert "run_workflow" not in asked.tools
-    assert "Ask the user with a form which {network} is wanted." in told.system
-    assert ordered.last_user.startswith("Describe the network that was asked for.")
-    assert "Ask which one: It is 10.0.0.0/22." in ordered.last_user
+    form_request, answer_request, step_request = model.requests
+    assert "Ask the user with a form which {network} is wanted." in form_request.system
+    assert "run_workflow" not in form_request.tools
+    assert "Ask the user with a form which {network} is wanted." in answer_request.system
+    assert step_request.last_user.startswith("Describe the network that was asked for.")
+    assert "Ask which one: It is 10.0.0.0/22." in step_request.last_user
     assert (
-        person.seen.answer
+        person.stream.answer
         == "Order a Network: done.\n\nAsk which one: It is 10.0.0.0/22.\n\nLook at it: Described."
     )
-    assert statuses(person.seen.events) == {"Ask which one": "completed", "Look at it": "completed"}
-    assert person.seen.streamed_texts == ["It is 10.0.0.0/22.", person.seen.answer]
+    assert step_statuses(person.stream.events) == {"Ask which one": "completed", "Look at it": "completed"}
+    assert person.stream.streamed_texts == ["It is 10.0.0.0/22.", person.stream.answer]
 
 
 async def test_a_step_for_the_supervisors_model_fails_without_one(tmp_path: Path) -> None:
     path = tmp_path / "task_config.yaml"
     path.write_text(OLDER)
-    async with supervising(tmp_path, TASK_CONFIG_PATH=str(path)) as client:
+    async with serve_supervisor(tmp_path, TASK_CONFIG_PATH=str(path)) as client:
         person = Person(client)
         await person.say("Order a Network")
-    assert person.seen.answer == (
-        "Order a Network stopped: the step “Ask which one” failed: This step needs a language model, and none is configured.\n\n"
+    assert person.stream.answer == (
+        "Order a Network stopped: the step “Ask which one” failed:"
+        " This step needs a language model, and none is configured.\n\n"
         "Not done: Look at it."
     )
-    assert statuses(person.seen.events) == {"Ask which one": "failed", "Look at it": "skipped"}
+    assert step_statuses(person.stream.events) == {"Ask which one": "failed", "Look at it": "skipped"}
 
 
 # The list
@@ -285,28 +293,28 @@ def test_the_examples_of_the_documentation_are_workflows(tmp_path: Path) -> None
     )
     for number, example in enumerate(examples):
         (tmp_path / f"{number}.yaml").write_text(example)
-    found = load_workflows([tmp_path], ["github"])
-    assert found.problems == ()
-    assert [entry.missing for entry in found if entry.workflow.name == "create-github-repo"] == [()]
+    catalog = load_workflows([tmp_path], ["github"])
+    assert catalog.problems == ()
+    assert [entry.missing for entry in catalog if entry.workflow.name == "create-github-repo"] == [()]
     assert len(examples) == 2
 
 
 async def test_the_list_says_what_there_is_and_what_is_wrong(tmp_path: Path) -> None:
     folder = tmp_path / "workflows"
-    write(folder, NETWORK)
+    write_workflow(folder, NETWORK)
     (folder / "broken.yaml").write_text(
         "name: broken\ntitle: Broken\ndescription: Is.\nsteps: [{name: one, agnet: netutils, tool: x}]\n"
     )
-    async with supervising(tmp_path, WORKFLOWS_CONFIG=str(folder)) as client:
-        found = await listing(client)
-    assert list(found) == ["workflows", "problems"]
-    assert [one["name"] for one in found["workflows"]] == [
+    async with serve_supervisor(tmp_path, WORKFLOWS_CONFIG=str(folder)) as client:
+        workflows = await listing(client)
+    assert list(workflows) == ["workflows", "problems"]
+    assert [entry["name"] for entry in workflows["workflows"]] == [
         "check-a-service",
         "create-github-repo",
         "onboard-argocd-service",
         "plan-a-network",
     ]
-    own = row(found, "plan-a-network")
+    own = row(workflows, "plan-a-network")
     assert own == {
         "name": "plan-a-network",
         "title": "Plan a network",
@@ -328,9 +336,9 @@ async def test_the_list_says_what_there_is_and_what_is_wrong(tmp_path: Path) -> 
         ("cidr", "text"),
         ("tags", "multiselect"),
     ]
-    repo = row(found, "create-github-repo")
+    repo = row(workflows, "create-github-repo")
     assert (repo["available"], repo["missing"]) == (False, ["github"])
-    [problem] = found["problems"]
+    [problem] = workflows["problems"]
     assert problem.endswith("broken.yaml: step `one`: unknown key `agnet`; did you mean `agent`?")
 
 
@@ -356,20 +364,20 @@ def ping(address: str, title: str) -> dict[str, Any]:
 
 async def test_a_changed_file_counts_for_what_begins_afterwards(tmp_path: Path) -> None:
     folder = tmp_path / "workflows"
-    write(folder, ping("10.0.0.1", "Old"))
+    write_workflow(folder, ping("10.0.0.1", "Old"))
     async with Server(tmp_path, WORKFLOWS_CONFIG=str(folder)) as server:
         old = Person(server.client)
         await old.say("Ping")
         assert row(await listing(server.client), "ping")["steps"][1]["title"] == "Old"
-        write(folder, ping("10.0.0.2", "New"))
+        write_workflow(folder, ping("10.0.0.2", "New"))
         await reload(server.process)
         assert row(await listing(server.client), "ping")["steps"][1]["title"] == "New"
-        old.client = await server.again()
+        old.client = await server.restart()
         await old.fill(why="because")
         new = Person(server.client)
         await new.say("Ping")
         await new.fill(why="because")
-    assert (old.seen.answer, new.seen.answer) == ("Old", "New")
+    assert (old.stream.answer, new.stream.answer) == ("Old", "New")
     assert (calls(old, "ip_info"), calls(new, "ip_info")) == (
         [{"address": "10.0.0.1"}],
         [{"address": "10.0.0.2"}],
@@ -408,39 +416,45 @@ REPO = {
 }
 
 
-async def approve_and_kill(person: Person, server: Server, hub: GitHub, held: Hold) -> None:
+async def approve_and_kill(person: Person, server: Server, hub: GitHub, hold: Hold) -> None:
     """Approves, kills the server while GitHub holds a request, and comes back."""
     approving = asyncio.create_task(person.approve())
-    await held.wait()
+    await hold.wait()
     hub.holds.clear()
-    person.client = await server.again()
+    person.client = await server.restart()
     with contextlib.suppress(httpx.HTTPError):
         await approving
     await person.follow()
 
 
 async def test_a_step_that_only_reads_is_done_again_after_a_kill(tmp_path: Path) -> None:
-    repo = a_name()
-    write(tmp_path / "workflows", REPO)
-    async with github() as hub:
-        held = hub.hold("before", f"GET /repos/{ORG}/{repo}")
+    repo = random_name()
+    write_workflow(tmp_path / "workflows", REPO)
+    async with serve_github() as hub:
+        hold = hub.hold("before", f"GET /repos/{ORG}/{repo}")
         async with Server(tmp_path, WORKFLOWS_CONFIG=str(tmp_path / "workflows"), **hub.settings) as server:
             person = Person(server.client)
             await person.say("Begin a repo")
             await person.fill(repo=repo)
-            await approve_and_kill(person, server, hub, held)
+            await approve_and_kill(person, server, hub, hold)
             assert person.approval.tool == "create_issue"
             assert person.approval.arguments["title"] == f"In {ORG}/{repo}"
             await person.approve()
     assert hub.wrote == [f"POST /orgs/{ORG}/repos", f"POST /repos/{ORG}/{repo}/issues"]
-    assert person.seen.answer == "Issue 1."
-    assert set(statuses(person.seen.events).values()) == {"completed"}
+    assert person.stream.answer == "Issue 1."
+    assert set(step_statuses(person.stream.events).values()) == {"completed"}
     assert (
-        len([event for event in person.seen.events if isinstance(event, Notice) and event.code == "recovery"])
+        len(
+            [
+                event
+                for event in person.stream.events
+                if isinstance(event, Notice) and event.code == "recovery"
+            ]
+        )
         == 1
     )
-    assert tools(person.seen.events).count("supervisor/github") == 4
-    assert [event.asked.type for event in person.seen.events if isinstance(event, InputRequested)] == [
+    assert called_tools(person.stream.events).count("supervisor/github") == 4
+    assert [event.asked.type for event in person.stream.events if isinstance(event, InputRequested)] == [
         "form",
         "approval",
         "approval",
@@ -448,32 +462,32 @@ async def test_a_step_that_only_reads_is_done_again_after_a_kill(tmp_path: Path)
 
 
 async def test_a_step_that_may_have_written_is_not_done_again_after_a_kill(tmp_path: Path) -> None:
-    repo = a_name()
-    write(tmp_path / "workflows", REPO)
-    async with github() as hub:
-        held = hub.hold("after", f"POST /repos/{ORG}/{repo}/issues")
+    repo = random_name()
+    write_workflow(tmp_path / "workflows", REPO)
+    async with serve_github() as hub:
+        hold = hub.hold("after", f"POST /repos/{ORG}/{repo}/issues")
         async with Server(tmp_path, WORKFLOWS_CONFIG=str(tmp_path / "workflows"), **hub.settings) as server:
             person = Person(server.client)
             await person.say("Begin a repo")
             await person.fill(repo=repo)
             await person.approve()
-            await approve_and_kill(person, server, hub, held)
+            await approve_and_kill(person, server, hub, hold)
     assert hub.wrote == [f"POST /orgs/{ORG}/repos", f"POST /repos/{ORG}/{repo}/issues"]
-    assert person.seen.last.state == "completed"
-    assert person.seen.answer.startswith("Begin a repo stopped: the step “Issue” failed: ")
+    assert person.stream.last.state == "completed"
+    assert person.stream.answer.startswith("Begin a repo stopped: the step “Issue” failed: ")
     assert (
-        "The outcome of create_issue is unknown: it was started before the server stopped and may have taken effect."
-        in person.seen.answer
+        "The outcome of create_issue is unknown:"
+        " it was started before the server stopped and may have taken effect." in person.stream.answer
     )
-    assert "by yourself" not in person.seen.answer
-    assert person.seen.answer.endswith("Not done: Last.")
+    assert "by yourself" not in person.stream.answer
+    assert person.stream.answer.endswith("Not done: Last.")
     [unsure] = [
         event
-        for event in person.seen.events
+        for event in person.stream.events
         if isinstance(event, ToolFinished) and event.tool == "create_issue"
     ]
     assert unsure.outcome == "unknown"
-    assert statuses(person.seen.events) == {
+    assert step_statuses(person.stream.events) == {
         "Begin a repo": "completed",
         "Create": "completed",
         "Look": "completed",

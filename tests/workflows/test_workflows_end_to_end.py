@@ -1,4 +1,5 @@
-"""Self-service workflows from the first word to what exists afterwards: in both placements, across kills, and every way it can go wrong."""
+"""Self-service workflows from the first word to what exists afterwards: in both placements, across kills, and
+every way it can go wrong."""
 
 import re
 from contextlib import AbstractAsyncContextManager
@@ -27,12 +28,12 @@ from tests.support.workflow_processes import (
     GitHub,
     Person,
     Server,
-    a_name,
-    agent_github,
-    github,
-    statuses,
-    supervising,
-    tools,
+    random_name,
+    serve_github_agent,
+    serve_github,
+    step_statuses,
+    serve_supervisor,
+    called_tools,
 )
 
 CREATE = "Create GitHub Repo"
@@ -56,10 +57,10 @@ async def create(server: Server, repo: str, killed: Killed | None = None) -> Per
     person = Person(server.client)
     await person.say(CREATE)
     if killed in ("before the answer", "before both"):
-        person.client = await server.again()
+        person.client = await server.restart()
     await person.fill(repo=repo, owner=ORG, description="Pays.", issue="")
     if killed in ("before the approval", "before both"):
-        person.client = await server.again()
+        person.client = await server.restart()
     await person.approve()
     return person
 
@@ -68,25 +69,32 @@ async def create(server: Server, repo: str, killed: Killed | None = None) -> Per
 
 
 async def test_a_repository_is_created_without_a_model_and_alike_in_both_placements(tmp_path: Path) -> None:
-    told: dict[str, list[AnyEvent]] = {}
-    repo = a_name()
+    events: dict[str, list[AnyEvent]] = {}
+    repo = random_name()
     placements: tuple[Where, ...] = ("in-process", "remote")
     for where in placements:
-        async with github() as hub:
-            async with agent_github(where, tmp_path, hub) as env, Server(tmp_path / where, **env) as server:
+        async with serve_github() as hub:
+            async with (
+                serve_github_agent(where, tmp_path, hub) as env,
+                Server(tmp_path / where, **env) as server,
+            ):
                 person = await create(server, repo)
-                told[where] = [_anywhere(event, hub) for event in person.seen.events]
-            found = await hub.repository(repo)
-        assert found is not None
-        assert (found["private"], found["description"], found["default_branch"]) == (True, "Pays.", "main")
-        assert posted(hub) == ["repos"]
-        assert (person.seen.last.state, person.seen.answer) == (
-            "completed",
-            f"The repository {ORG}/{repo} exists: {found['html_url']}",
+                events[where] = [_anywhere(event, hub) for event in person.stream.events]
+            repository = await hub.repository(repo)
+        assert repository is not None
+        assert (repository["private"], repository["description"], repository["default_branch"]) == (
+            True,
+            "Pays.",
+            "main",
         )
-        assert statuses(person.seen.events) == DONE
-        assert tools(person.seen.events) == ["supervisor/github", "github/create_repository"]
-    here, there = (normalize_events(told[where]) for where in placements)
+        assert posted(hub) == ["repos"]
+        assert (person.stream.last.state, person.stream.answer) == (
+            "completed",
+            f"The repository {ORG}/{repo} exists: {repository['html_url']}",
+        )
+        assert step_statuses(person.stream.events) == DONE
+        assert called_tools(person.stream.events) == ["supervisor/github", "github/create_repository"]
+    here, there = (normalize_events(events[where]) for where in placements)
     assert here == there, difference(here, there)
 
 
@@ -115,24 +123,28 @@ def _anywhere(event: AnyEvent, hub: GitHub) -> AnyEvent:
 async def test_a_killed_supervisor_loses_neither_the_form_nor_the_approval(
     tmp_path: Path, where: Where, killed: Killed
 ) -> None:
-    repo = a_name()
-    async with github() as hub, agent_github(where, tmp_path, hub) as env, Server(tmp_path, **env) as server:
+    repo = random_name()
+    async with (
+        serve_github() as hub,
+        serve_github_agent(where, tmp_path, hub) as env,
+        Server(tmp_path, **env) as server,
+    ):
         person = await create(server, repo, killed)
-        found = await hub.repository(repo)
+        repository = await hub.repository(repo)
         assert "Traceback" not in server.process.err
-    assert found is not None
+    assert repository is not None
     assert posted(hub) == ["repos"]
-    assert person.seen.last.state == "completed"
-    assert person.seen.answer == f"The repository {ORG}/{repo} exists: {found['html_url']}"
-    assert statuses(person.seen.events) == DONE
-    assert tools(person.seen.events) == ["supervisor/github", "github/create_repository"]
-    resolved = [event.resolution for event in person.seen.events if isinstance(event, InputResolved)]
+    assert person.stream.last.state == "completed"
+    assert person.stream.answer == f"The repository {ORG}/{repo} exists: {repository['html_url']}"
+    assert step_statuses(person.stream.events) == DONE
+    assert called_tools(person.stream.events) == ["supervisor/github", "github/create_repository"]
+    resolved = [event.resolution for event in person.stream.events if isinstance(event, InputResolved)]
     assert resolved == ["answered", "approved"]
 
 
 async def test_the_plan_the_form_and_the_approval_are_on_the_wire(tmp_path: Path) -> None:
-    repo = a_name()
-    async with github() as hub, supervising(tmp_path, **hub.settings) as client:
+    repo = random_name()
+    async with serve_github() as hub, serve_supervisor(tmp_path, **hub.settings) as client:
         person = Person(client)
         first = await person.say(CREATE)
         assert first.last.state == "input-required"
@@ -150,10 +162,10 @@ async def test_the_plan_the_form_and_the_approval_are_on_the_wire(tmp_path: Path
         second = await person.fill(repo=repo, owner=ORG, private="no")
         assert second.last.state == "input-required"
         assert hub.wrote == []
-        [asked] = [frame.artifact["parts"][0]["data"] for frame in second.named("UserInputMetaData")]
-        assert asked["approval"] is True
-        assert (asked["agent"], asked["tool"]) == ("github", "create_repository")
-        assert asked["arguments"] == {
+        [metadata] = [frame.artifact["parts"][0]["data"] for frame in second.named("UserInputMetaData")]
+        assert metadata["approval"] is True
+        assert (metadata["agent"], metadata["tool"]) == ("github", "create_repository")
+        assert metadata["arguments"] == {
             "owner": ORG,
             "name": repo,
             "description": "",
@@ -161,9 +173,9 @@ async def test_the_plan_the_form_and_the_approval_are_on_the_wire(tmp_path: Path
             "auto_init": True,
         }
         await person.approve()
-        found = await hub.repository(repo)
-    assert found is not None
-    assert found["private"] is False
+        repository = await hub.repository(repo)
+    assert repository is not None
+    assert repository["private"] is False
 
 
 # How it is started
@@ -171,7 +183,7 @@ async def test_the_plan_the_form_and_the_approval_are_on_the_wire(tmp_path: Path
 
 def scripted(tmp_path: Path, hub: GitHub, model: OpenAIServer) -> AbstractAsyncContextManager[Client]:
     """The supervisor with the model, and GitHub's agent in its process."""
-    return supervising(tmp_path, **hub.settings, **OPENAI.settings(model))
+    return serve_supervisor(tmp_path, **hub.settings, **OPENAI.settings(model))
 
 
 def starts(name: str, **values: Any) -> Script:
@@ -181,25 +193,25 @@ def starts(name: str, **values: Any) -> Script:
 
 
 async def test_a_name_that_is_typed_exactly_asks_no_model(tmp_path: Path) -> None:
-    repo = a_name()
-    async with github() as hub, serve_openai(NEVER) as model, scripted(tmp_path, hub, model) as client:
+    repo = random_name()
+    async with serve_github() as hub, serve_openai(NEVER) as model, scripted(tmp_path, hub, model) as client:
         person = Person(client)
         await person.say(CREATE)
         await person.fill(repo=repo, owner=ORG)
         await person.approve()
         assert await hub.repository(repo) is not None
     assert model.requests == []
-    assert not [event for event in person.seen.events if isinstance(event, Notice)]
+    assert not [event for event in person.stream.events if isinstance(event, Notice)]
 
 
 async def test_a_model_starts_it_with_what_the_user_has_said_already(tmp_path: Path) -> None:
-    repo = a_name()
+    repo = random_name()
     script = starts("create-github-repo", repo=repo, owner=ORG, private=False, unknown="x", issue=7)
-    async with github() as hub, serve_openai(script) as model, scripted(tmp_path, hub, model) as client:
+    async with serve_github() as hub, serve_openai(script) as model, scripted(tmp_path, hub, model) as client:
         person = Person(client)
         await person.say(f"I need a public place for {repo} on GitHub, in {ORG}.")
-        asked = {field.field_name: field.value for field in person.form.fields}
-        assert asked == {
+        field_values = {field.field_name: field.value for field in person.form.fields}
+        assert field_values == {
             "repo": repo,
             "owner": ORG,
             "description": None,
@@ -212,8 +224,8 @@ async def test_a_model_starts_it_with_what_the_user_has_said_already(tmp_path: P
         await person.approve()
         assert await hub.repository(repo) is not None
     assert len(model.requests) == 1
-    assert person.seen.answer.startswith(f"The repository {ORG}/{repo} exists:")
-    assert tools(person.seen.events) == [
+    assert person.stream.answer.startswith(f"The repository {ORG}/{repo} exists:")
+    assert called_tools(person.stream.events) == [
         "supervisor/run_workflow",
         "supervisor/github",
         "github/create_repository",
@@ -222,14 +234,16 @@ async def test_a_model_starts_it_with_what_the_user_has_said_already(tmp_path: P
 
 @pytest.mark.parametrize("model", [False, True], ids=["no model", "model"])
 async def test_a_client_starts_it_with_a_data_part(tmp_path: Path, model: bool) -> None:
-    repo = a_name()
-    async with github() as hub, serve_openai(NEVER) as far:
+    repo = random_name()
+    async with serve_github() as hub, serve_openai(NEVER) as far:
         env = {**hub.settings, **(OPENAI.settings(far) if model else {})}
-        async with supervising(tmp_path, **env) as client:
+        async with serve_supervisor(tmp_path, **env) as client:
             person = Person(client)
             await person.say({"workflow": "create-github-repo", "values": {"repo": repo, "private": False}})
-            asked = {field.field_name: field.value for field in person.form.fields if field.value is not None}
-            assert asked == {"repo": repo, "private": False}
+            field_values = {
+                field.field_name: field.value for field in person.form.fields if field.value is not None
+            }
+            assert field_values == {"repo": repo, "private": False}
             await person.fill(repo=repo, owner=ORG)
             await person.approve()
             assert await hub.repository(repo) is not None
@@ -238,7 +252,7 @@ async def test_a_client_starts_it_with_a_data_part(tmp_path: Path, model: bool) 
 
 async def test_an_unknown_name_is_answered_with_those_there_are(tmp_path: Path) -> None:
     async with (
-        github() as hub,
+        serve_github() as hub,
         serve_openai(starts("create-a-castle")) as model,
         scripted(tmp_path, hub, model) as client,
     ):
@@ -246,15 +260,18 @@ async def test_an_unknown_name_is_answered_with_those_there_are(tmp_path: Path) 
         by_client = await person.say({"workflow": "create-a-castle"})
         assert model.requests == []
         by_model = await person.say("A castle, please.")
-    known = "There is no workflow create-a-castle. The workflows are: check-a-service, create-github-repo, onboard-argocd-service."
-    assert (by_client.last.state, by_client.answer) == ("completed", known)
-    assert by_model.answer == known
+    answer = (
+        "There is no workflow create-a-castle."
+        " The workflows are: check-a-service, create-github-repo, onboard-argocd-service."
+    )
+    assert (by_client.last.state, by_client.answer) == ("completed", answer)
+    assert by_model.answer == answer
     [finished] = [event for event in by_model.events if isinstance(event, ToolFinished)]
     assert (finished.tool, finished.outcome) == ("run_workflow", "error")
 
 
 async def test_a_workflow_whose_agent_is_missing_names_it(tmp_path: Path) -> None:
-    async with supervising(tmp_path) as client:
+    async with serve_supervisor(tmp_path) as client:
         person = Person(client)
         typed = await person.say(CREATE)
         sent = await person.say({"workflow": "create-github-repo"})
@@ -275,12 +292,12 @@ def issue_model(repo: str) -> Script:
 
 @both_placements
 async def test_the_first_issue_is_opened_by_the_agents_own_model(tmp_path: Path, where: Where) -> None:
-    repo = a_name()
-    async with github() as hub, serve_openai(CastingByTools(NEVER, issue_model(repo))) as model:
+    repo = random_name()
+    async with serve_github() as hub, serve_openai(CastingByTools(NEVER, issue_model(repo))) as model:
         llm = {"LLM_MODEL": "openai:scripted", "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "scripted"}
-        async with agent_github(where, tmp_path, hub, **llm) as env:
+        async with serve_github_agent(where, tmp_path, hub, **llm) as env:
             here = OPENAI.settings(model) if where == "in-process" else {}
-            async with supervising(tmp_path, **env, **here) as client:
+            async with serve_supervisor(tmp_path, **env, **here) as client:
                 person = Person(client)
                 await person.say(CREATE)
                 await person.fill(repo=repo, owner=ORG, issue="Write a README")
@@ -291,29 +308,29 @@ async def test_the_first_issue_is_opened_by_the_agents_own_model(tmp_path: Path,
         "Write a README"
     ]
     assert posted(hub) == ["repos", f"{repo}/issues"]
-    assert person.seen.answer.endswith("Opened #1.")
-    assert statuses(person.seen.events)["Open the first issue"] == "completed"
+    assert person.stream.answer.endswith("Opened #1.")
+    assert step_statuses(person.stream.events)["Open the first issue"] == "completed"
     assert f"{ORG}/{repo}" in model.requests[0].last_user
     assert len(model.requests) == 2
 
 
 @pytest.mark.parametrize("model", ["none", "broken"])
 async def test_the_optional_step_fails_and_the_answer_says_so(tmp_path: Path, model: str) -> None:
-    repo = a_name()
+    repo = random_name()
     broken: Casting = Script(Turn(Fail(400, message="no such model")))
-    async with github() as hub, serve_openai(broken) as far:
+    async with serve_github() as hub, serve_openai(broken) as far:
         env = OPENAI.settings(far) if model == "broken" else {}
-        async with supervising(tmp_path, **hub.settings, **env) as client:
+        async with serve_supervisor(tmp_path, **hub.settings, **env) as client:
             person = Person(client)
             await person.say(CREATE)
             await person.fill(repo=repo, owner=ORG, issue="Write a README")
             await person.approve()
-            found = await hub.repository(repo)
-    assert found is not None
-    assert person.seen.last.state == "completed"
-    assert person.seen.answer.startswith(f"The repository {ORG}/{repo} exists: {found['html_url']}")
-    assert "Open the first issue (failed): " in person.seen.answer
-    assert statuses(person.seen.events)["Open the first issue"] == "failed"
+            repository = await hub.repository(repo)
+    assert repository is not None
+    assert person.stream.last.state == "completed"
+    assert person.stream.answer.startswith(f"The repository {ORG}/{repo} exists: {repository['html_url']}")
+    assert "Open the first issue (failed): " in person.stream.answer
+    assert step_statuses(person.stream.events)["Open the first issue"] == "failed"
     assert posted(hub) == ["repos"]
 
 
@@ -322,11 +339,11 @@ async def test_the_optional_step_fails_and_the_answer_says_so(tmp_path: Path, mo
 
 def stopped(person: Person, reason: str) -> None:
     """The workflow has ended at its second step for a reason that is told, and nothing after it was tried."""
-    assert person.seen.last.state == "completed"
-    assert person.seen.answer.startswith(f"{CREATE} stopped: the step “Create the repository” failed: ")
-    assert reason in person.seen.answer
-    assert person.seen.answer.endswith("Not done: Open the first issue.")
-    assert statuses(person.seen.events) == {
+    assert person.stream.last.state == "completed"
+    assert person.stream.answer.startswith(f"{CREATE} stopped: the step “Create the repository” failed: ")
+    assert reason in person.stream.answer
+    assert person.stream.answer.endswith("Not done: Open the first issue.")
+    assert step_statuses(person.stream.events) == {
         CREATE: "completed",
         "Create the repository": "failed",
         "Open the first issue": "skipped",
@@ -336,9 +353,9 @@ def stopped(person: Person, reason: str) -> None:
 @both_placements
 async def test_a_name_that_is_taken_stops_it(tmp_path: Path, where: Where) -> None:
     async with (
-        github() as hub,
-        agent_github(where, tmp_path, hub) as env,
-        supervising(tmp_path, **env) as client,
+        serve_github() as hub,
+        serve_github_agent(where, tmp_path, hub) as env,
+        serve_supervisor(tmp_path, **env) as client,
     ):
         before = set(hub.state.repositories)
         person = Person(client)
@@ -350,7 +367,7 @@ async def test_a_name_that_is_taken_stops_it(tmp_path: Path, where: Where) -> No
     assert posted(hub) == ["repos"]
     [call] = [
         event
-        for event in person.seen.events
+        for event in person.stream.events
         if isinstance(event, ToolFinished) and event.tool == "create_repository"
     ]
     assert call.outcome == "error"
@@ -359,49 +376,50 @@ async def test_a_name_that_is_taken_stops_it(tmp_path: Path, where: Where) -> No
 @both_placements
 async def test_a_rejected_call_stops_it_with_the_persons_reason(tmp_path: Path, where: Where) -> None:
     async with (
-        github() as hub,
-        agent_github(where, tmp_path, hub) as env,
-        supervising(tmp_path, **env) as client,
+        serve_github() as hub,
+        serve_github_agent(where, tmp_path, hub) as env,
+        serve_supervisor(tmp_path, **env) as client,
     ):
         person = Person(client)
         await person.say(CREATE)
-        await person.fill(repo=a_name(), owner=ORG, issue="Never opened")
+        await person.fill(repo=random_name(), owner=ORG, issue="Never opened")
         await person.decide({"type": "reject", "message": "Not before the review"})
     stopped(
         person, "A person rejected this call of create_repository: Not before the review. Nothing was done."
     )
-    assert "Do not call it again" not in person.seen.answer  # that is for a model
+    assert "Do not call it again" not in person.stream.answer  # that is for a model
     assert hub.wrote == []
 
 
 async def test_an_edited_approval_creates_what_the_person_wrote(tmp_path: Path) -> None:
-    repo = a_name()
-    async with github() as hub, supervising(tmp_path, **hub.settings) as client:
+    repo = random_name()
+    async with serve_github() as hub, serve_supervisor(tmp_path, **hub.settings) as client:
         person = Person(client)
         await person.say(CREATE)
-        await person.fill(repo=a_name("other"), owner=ORG)
+        await person.fill(repo=random_name("other"), owner=ORG)
         await person.decide({"type": "edit", "arguments": {**person.approval.arguments, "name": repo}})
-        found = await hub.repository(repo)
-    assert found is not None
+        repository = await hub.repository(repo)
+    assert repository is not None
     assert posted(hub) == ["repos"]
-    assert person.seen.answer == f"The repository {ORG}/{repo} exists: {found['html_url']}"
+    assert person.stream.answer == f"The repository {ORG}/{repo} exists: {repository['html_url']}"
 
 
 @pytest.mark.parametrize("message", ["I changed my mind", None])
 async def test_a_declined_form_does_nothing(tmp_path: Path, message: str | None) -> None:
-    async with github() as hub, supervising(tmp_path, **hub.settings) as client:
+    async with serve_github() as hub, serve_supervisor(tmp_path, **hub.settings) as client:
         person = Person(client)
         await person.say(CREATE)
         await person.decide({"type": "reject", **({"message": message} if message else {})})
-    assert person.seen.last.state == "completed"
-    assert person.seen.answer == (
-        f"{CREATE} stopped: the step “{CREATE}” failed: {message or 'The person does not want to answer.'}\n\n"
+    assert person.stream.last.state == "completed"
+    assert person.stream.answer == (
+        f"{CREATE} stopped: the step “{CREATE}” failed:"
+        f" {message or 'The person does not want to answer.'}\n\n"
         "Not done: Create the repository, Open the first issue."
     )
-    assert statuses(person.seen.events) == {
+    assert step_statuses(person.stream.events) == {
         CREATE: "failed",
         "Create the repository": "skipped",
         "Open the first issue": "skipped",
     }
-    assert tools(person.seen.events) == []
+    assert called_tools(person.stream.events) == []
     assert hub.wrote == []

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.files.yaml_file import YamlFileError, load_yaml
 
 log = logging.getLogger(__name__)
 
@@ -111,13 +111,9 @@ class BotConfig(_Strict):
 def read_config(path: Path) -> BotConfig:
     """Raises ConfigurationError, which names what is wrong."""
     try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        raise ConfigurationError(
-            f"SLACK_INTEGRATION_BOT_CONFIG: {path} cannot be read: {error.strerror}."
-        ) from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"SLACK_INTEGRATION_BOT_CONFIG: {path} is not valid YAML: {error}") from None
+        read = load_yaml(path) or {}
+    except YamlFileError as error:
+        raise ConfigurationError(f"SLACK_INTEGRATION_BOT_CONFIG: {path} {error}.") from None
     if not isinstance(read, dict):
         raise ConfigurationError(f"SLACK_INTEGRATION_BOT_CONFIG: {path} is not a mapping. {_KEYS}")
     try:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.files.yaml_file import YamlFileError, load_yaml
 
 _ROLE = "You are {name}: {description}"
 _DESCRIPTION = (
@@ -67,13 +67,9 @@ class PromptConfig(BaseModel):
         if path is None:
             return cls()
         try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigurationError(f"PROMPT_CONFIG: {path} cannot be read: {error.strerror}.") from None
-        except UnicodeDecodeError:
-            raise ConfigurationError(f"PROMPT_CONFIG: {path} is not a text file in UTF-8.") from None
-        except yaml.YAMLError as error:
-            raise ConfigurationError(f"PROMPT_CONFIG: {path} is not valid YAML: {error}") from None
+            content = load_yaml(path)
+        except YamlFileError as error:
+            raise ConfigurationError(f"PROMPT_CONFIG: {path} {error}.") from None
         try:
             return cls.model_validate(content or {})
         except ValidationError as error:

@@ -1,6 +1,7 @@
-"""Errors of the skills API: every one is a problem with a sentence, and says which file and field."""
+"""Error responses of the skills API: every one is a problem with a sentence, and names the file and field."""
 
 import logging
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,137 +15,150 @@ from starlette.routing import Match, Route
 from ai_platform_engineering.core.errors import CaipeError, Refused, SourceUnavailable
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.rest.problems import ProblemResponse
-from ai_platform_engineering.skills_middleware.api.schemas import ProblemItem, ProblemShown
+from ai_platform_engineering.skills_middleware.api.schemas import ProblemDetails, ProblemItem
 from ai_platform_engineering.skills_middleware.file_rules import SkillErrors
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillChanged, SkillNotFound
 from ai_platform_engineering.skills_middleware.skill_resolution import RESERVED_NAMES
 
 log = logging.getLogger(__name__)
 
-_MOST_SAID = 5  # problems in the sentence; all are in the list
-_UNKNOWN = "There is nothing at this address. GET /skills lists the skills, /skills/openapi.json describes the routes."
-_WRONG_METHOD = "This address does not take the method {method}. It takes: {allowed}."
-_OFF = "Skills are switched off here (ENABLE_SKILLS)."
+_MAX_IN_SENTENCE = 5  # problems in the sentence; all are in the list
+_MAX_IN_LIST = 100
+_NOT_FOUND = (
+    "There is nothing at this address."
+    " GET /skills lists the skills, /skills/openapi.json describes the routes."
+)
+_SKILLS_DISABLED = "Skills are switched off here (ENABLE_SKILLS)."
+_REQUEST_PARTS = ("body", "query", "path", "header")
 
-Documented = dict[int | str, dict[str, Any]]
+ResponseDocs = dict[int | str, dict[str, Any]]  # of the OpenAPI description, by status
 
 
-class SkillsOff(CaipeError):
+class SkillsDisabled(CaipeError):
     code = "skills_unavailable"
 
     def __init__(self) -> None:
-        super().__init__(_OFF)
+        super().__init__(_SKILLS_DISABLED)
 
 
 class ReadOnly(CaipeError):
     code = "read_only"
 
 
-class Unusable(CaipeError):
-    """What was sent has the right form, and cannot be used."""
+class UnprocessableRequest(CaipeError):
+    """A request of the right form that cannot be processed."""
 
     code = "unusable"
 
 
-def problem(
-    status: int, detail: str, *, headers: dict[str, str] | None = None, **more: Any
+def add_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(CaipeError, _handle_caipe_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(HTTPException, _handle_http_exception)
+    app.add_exception_handler(Exception, _handle_unexpected_error)
+
+
+def document_problems(*statuses: int) -> ResponseDocs:
+    """The problems of a route for its OpenAPI description; every route can answer 422, 500 and 503."""
+    schema = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
+    content = {ProblemResponse.media_type: {"schema": schema}}
+    docs: ResponseDocs = {}
+    for status in sorted({*statuses, 422, 500, 503}):
+        docs[status] = {"description": HTTPStatus(status).phrase, "content": content}
+    return docs
+
+
+def _problem_response(
+    status: int,
+    detail: str,
+    *,
+    error: str | None = None,
+    problems: Sequence[ProblemItem] | None = None,
+    headers: dict[str, str] | None = None,
 ) -> ProblemResponse:
     title = HTTPStatus(status).phrase
-    content = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
+    content: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    if error is not None:
+        content["error"] = error
+    if problems is not None:
+        content["problems"] = [problem.model_dump() for problem in problems]
     return ProblemResponse(content, status, headers)
 
 
-def documented(*statuses: int) -> Documented:
-    """The problems of a route, for its description; what is wrong with a request can be said of every one."""
-    return {
-        status: {"description": HTTPStatus(status).phrase, "content": _CONTENT}
-        for status in sorted({*statuses, 422, 500, 503})
-    }
-
-
-_CONTENT = {ProblemResponse.media_type: {"schema": {"$ref": f"#/components/schemas/{ProblemShown.__name__}"}}}
-
-
-async def _refused(request: Request, error: Exception) -> Response:
+async def _handle_caipe_error(request: Request, error: Exception) -> Response:
     match error:
-        case SkillsOff():
-            return problem(503, str(error), error=error.code)
+        case SkillsDisabled():
+            return _problem_response(503, str(error), error=error.code)
         case ReadOnly():
-            return problem(403, str(error))
+            return _problem_response(403, str(error))
         case SkillErrors():
-            return problem(
-                422, _sentence(error), problems=[ProblemItem.of(one).model_dump() for one in error.problems]
-            )
-        case Unusable():
-            return problem(422, str(error))
-        case SkillNotFound() if (
-            request.path_params.get("name") in RESERVED_NAMES
-        ):  # a route of ours with another method
-            return _not_allowed(request)
+            problems = [ProblemItem.of(problem) for problem in error.problems]
+            return _problem_response(422, _describe_skill_errors(error), problems=problems)
+        case UnprocessableRequest():
+            return _problem_response(422, str(error))
+        case SkillNotFound() if request.path_params.get("name") in RESERVED_NAMES:
+            return _method_not_allowed(request)  # a route of ours with another method
         case SkillNotFound():
-            return problem(404, str(error))
+            return _problem_response(404, str(error))
         case SkillChanged():
-            return problem(412, str(error))
+            return _problem_response(412, str(error))
         case Refused():
-            return problem(409, str(error))
+            return _problem_response(409, str(error))
         case SourceUnavailable():
-            return problem(503, str(error))
+            return _problem_response(503, str(error))
         case _:
-            return await _broken(request, error)
+            return await _handle_unexpected_error(request, error)
 
 
-def _sentence(error: SkillErrors) -> str:
-    more = len(error.problems) - _MOST_SAID
-    said = " ".join(map(str, error.problems[:_MOST_SAID]))
-    return f"The skill is not valid. {said}{f' And {more} more.' if more > 0 else ''}"
+def _describe_skill_errors(error: SkillErrors) -> str:
+    sentence = " ".join(map(str, error.problems[:_MAX_IN_SENTENCE]))
+    text = f"The skill is not valid. {sentence}"
+    more = len(error.problems) - _MAX_IN_SENTENCE
+    if more > 0:
+        text += f" And {more} more."
+    return text
 
 
-async def _misread(_: Request, error: Exception) -> Response:
-    """A request that does not have the form; without what was sent, which may be anything."""
+async def _handle_validation_error(_: Request, error: Exception) -> Response:
+    """Answers a request of the wrong form, without its values, which may be anything."""
     assert isinstance(error, RequestValidationError)
-    found = [
-        {"file": "", "field": _field(one["loc"]), "message": f"{one['msg']}.", "line": None}
-        for one in error.errors()
-    ]
-    said = " ".join(
-        f"{one['field']}: {one['message']}" if one["field"] else f"{one['message']}"
-        for one in found[:_MOST_SAID]
-    )
-    return problem(422, f"The request is wrong. {said}"[:1000], problems=found[:100])
+    problems: list[ProblemItem] = []
+    sentences: list[str] = []
+    for detail in error.errors():
+        problem = ProblemItem(file="", field=_field_name(detail["loc"]), message=f"{detail['msg']}.")
+        problems.append(problem)
+        sentences.append(f"{problem.field}: {problem.message}" if problem.field else problem.message)
+    text = f"The request is wrong. {' '.join(sentences[:_MAX_IN_SENTENCE])}"
+    return _problem_response(422, text[:1000], problems=problems[:_MAX_IN_LIST])
 
 
-def _field(place: tuple[Any, ...]) -> str:
-    """Where in the request, without the keys that a client chose."""
-    return ".".join(str(part)[:64] for part in place if part not in ("body", "query", "path", "header"))
+def _field_name(path: tuple[Any, ...]) -> str:
+    """The field of the request with dots, each part shortened."""
+    return ".".join(str(part)[:64] for part in path if part not in _REQUEST_PARTS)
 
 
-async def _http(request: Request, error: Exception) -> Response:
+async def _handle_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return problem(404, _UNKNOWN)
+        return _problem_response(404, _NOT_FOUND)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return _not_allowed(request)
-    return problem(error.status_code, str(error.detail))
+        return _method_not_allowed(request)
+    return _problem_response(error.status_code, str(error.detail))
 
 
-def _not_allowed(request: Request) -> Response:
-    """With all methods of the address; the framework names those of its first route alone."""
+def _method_not_allowed(request: Request) -> Response:
+    """Answers with all methods of the path; the framework names those of its first route alone."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     path = next(route.path for route in routes if route.matches(request.scope)[0] is not Match.NONE)
-    allowed = ", ".join(
-        sorted({method for route in routes if route.path == path for method in route.methods or ()})
-    )
-    said = _WRONG_METHOD.format(method=request.method[:20], allowed=allowed)
-    return problem(405, said, headers={"Allow": allowed})
+    methods: set[str] = set()
+    for route in routes:
+        if route.path == path:
+            methods |= route.methods or set()
+    allowed = ", ".join(sorted(methods))
+    text = f"This address does not take the method {request.method[:20]}. It takes: {allowed}."
+    return _problem_response(405, text, headers={"Allow": allowed})
 
 
-async def _broken(request: Request, error: Exception) -> Response:
+async def _handle_unexpected_error(request: Request, error: Exception) -> Response:
     log.error("%s %s failed: %s", request.method, request.url.path, format_traceback(error))
-    return problem(500, "Internal error. The server's log says more.")
-
-
-def refusing(app: FastAPI) -> None:
-    app.add_exception_handler(CaipeError, _refused)
-    app.add_exception_handler(RequestValidationError, _misread)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _broken)
+    return _problem_response(500, "Internal error. The server's log says more.")

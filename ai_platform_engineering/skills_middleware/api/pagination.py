@@ -1,4 +1,4 @@
-"""Pages of the catalogue, searched by words."""
+"""Pages of the skill catalogue, searched by words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,22 +22,25 @@ def find_page(
     page: int = 1,
     size: int = 50,
 ) -> SkillPage:
-    """The entries that hold every word in their name, description or metadata, by name; page 0 is all of them."""
-    wanted = words.casefold().split()
-    found = [entry for entry in entries if origin in (None, entry.origin) and _holds(entry, wanted)]
-    found.sort(key=lambda entry: entry.name)  # stable: of the same name the one that wins comes first
-    first = (page - 1) * size if page else 0
-    shown = found[first : first + size] if page else found
-    return SkillPage(shown, len(found), bool(page) and first + size < len(found))
+    """The entries with every word in their name, description or metadata, by name; page 0 is all of them."""
+    search_words = words.casefold().split()
+    matches: list[SkillEntry] = []
+    for entry in entries:
+        if origin in (None, entry.origin) and _contains_words(entry, search_words):
+            matches.append(entry)
+    matches.sort(key=lambda entry: entry.name)  # stable: of the same name the one that is used comes first
+    if not page:
+        return SkillPage(matches, len(matches), has_more=False)
+    start = (page - 1) * size
+    end = start + size
+    return SkillPage(matches[start:end], len(matches), has_more=end < len(matches))
 
 
-def _holds(entry: SkillEntry, words: Sequence[str]) -> bool:
+def _contains_words(entry: SkillEntry, words: Sequence[str]) -> bool:
     if not words:
         return True
-    about = (
-        [entry.name]
-        if entry.skill is None
-        else [entry.name, entry.skill.description, *entry.skill.metadata.values()]
-    )
-    text = " ".join(about).casefold()
+    texts = [entry.name]
+    if entry.skill is not None:
+        texts += [entry.skill.description, *entry.skill.metadata.values()]
+    text = " ".join(texts).casefold()
     return all(word in text for word in words)

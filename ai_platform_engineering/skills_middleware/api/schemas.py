@@ -1,4 +1,5 @@
-"""Skills as the REST API shows them. `source`, `visibility` and the like are what existing clients read; `origin` is our own word."""
+"""Requests and responses of the skills REST API. `source`, `visibility` and the like are what existing
+clients read; `origin` is our own word."""
 
 import base64
 import binascii
@@ -7,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ai_platform_engineering.core.skills import Origin, ScanFinding, Severity, SkillFile
+from ai_platform_engineering.core.skills import Origin, ScanFinding, Severity, Skill, SkillFile
 from ai_platform_engineering.skills_middleware.file_rules import (
     MAX_FILES,
     SKILL_MD,
@@ -15,24 +16,26 @@ from ai_platform_engineering.skills_middleware.file_rules import (
     SkillProblem,
 )
 from ai_platform_engineering.skills_middleware.mas_registry import SyncStatus
+from ai_platform_engineering.skills_middleware.scan.skill_scan import has_blocking
 from ai_platform_engineering.skills_middleware.skill_catalog import UnavailableSource
 from ai_platform_engineering.skills_middleware.skill_resolution import SkillCheck, SkillEntry
 from ai_platform_engineering.skills_middleware.skill_store import Hub
 
-Source = Literal["default", "agent_skills", "hub"]
-Wanted = Literal["default", "agent_skills", "hub", "shipped", "folder", "stored"]
+SourceName = Literal["default", "agent_skills", "hub"]
+SourceFilter = Literal["default", "agent_skills", "hub", "shipped", "folder", "stored"]
 Visibility = Literal["global", "team", "personal"]
 
-_SOURCES: Mapping[Origin, Source] = {
+_SOURCES: Mapping[Origin, SourceName] = {
     "shipped": "default",
     "folder": "default",
     "stored": "agent_skills",
     "hub": "hub",
 }
+_EMPTY_SKILL = Skill(name="", description="", body="", version="")  # of an entry that could not be parsed
 
 
-def _whole(text: str) -> str:
-    """JSON can hold half a character, which no file can."""
+def _check_encodable(text: str) -> str:
+    """Refuses a lone surrogate: JSON can hold one, a file cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -40,67 +43,62 @@ def _whole(text: str) -> str:
     return text
 
 
-Whole = Annotated[str, AfterValidator(_whole)]
-SkillPath = Annotated[Whole, Field(json_schema_extra={"format": "skill-path"})]
+ValidText = Annotated[str, AfterValidator(_check_encodable)]
+SkillPath = Annotated[ValidText, Field(json_schema_extra={"format": "skill-path"})]
 
 
-# --- what is sent ---------------------------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------------
 
 
-class _Sent(BaseModel):
+class _RequestModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Bytes(_Sent):
+class Base64File(_RequestModel):
     """A file that is not text."""
 
     base64: str = Field(json_schema_extra={"format": "byte"})
 
 
-class SkillSent(_Sent):
+class SkillRequest(_RequestModel):
     """A skill's files. `name`, where it is given, must be the name in the front matter."""
 
-    name: Annotated[Whole, Field(max_length=64, json_schema_extra={"format": "skill-name"})] | None = None
-    content: Whole = Field(description="The text of SKILL.md.", json_schema_extra={"format": "skill-md"})
-    files: dict[SkillPath, Whole | Bytes] = Field(default_factory=dict, max_length=MAX_FILES)
+    name: Annotated[ValidText, Field(max_length=64, json_schema_extra={"format": "skill-name"})] | None = None
+    content: ValidText = Field(description="The text of SKILL.md.", json_schema_extra={"format": "skill-md"})
+    files: dict[SkillPath, ValidText | Base64File] = Field(default_factory=dict, max_length=MAX_FILES)
 
-    def contents(self) -> dict[str, bytes]:
-        """Raises SkillErrors."""
+    def read_files(self) -> dict[str, bytes]:
+        """The files of the skill by path. Raises SkillErrors."""
         if SKILL_MD in self.files:
-            raise SkillErrors(
-                [
-                    SkillProblem(
-                        SKILL_MD, "", "The text of SKILL.md belongs into `content`. Leave it out of `files`."
-                    )
-                ]
-            )
-        found = {SKILL_MD: self.content.encode()}
+            message = "The text of SKILL.md belongs into `content`. Leave it out of `files`."
+            raise SkillErrors([SkillProblem(SKILL_MD, "", message)])
+        contents = {SKILL_MD: self.content.encode()}
         for path, file in self.files.items():
+            if isinstance(file, str):
+                contents[path] = file.encode()
+                continue
             try:
-                found[path] = (
-                    file.encode() if isinstance(file, str) else base64.b64decode(file.base64, validate=True)
-                )
+                contents[path] = base64.b64decode(file.base64, validate=True)
             except (binascii.Error, ValueError):
-                raise SkillErrors(
-                    [SkillProblem(path[:80], "base64", "This is not base64. Encode the file again.")]
-                ) from None
-        return found
+                message = "This is not base64. Encode the file again."
+                raise SkillErrors([SkillProblem(path[:80], "base64", message)]) from None
+        return contents
 
 
-class ContentSent(_Sent):
+class ScanRequest(_RequestModel):
     name: str = Field("", max_length=200)
-    content: Whole
+    content: ValidText
 
 
-class HubSent(_Sent):
-    url: Whole = Field(min_length=1, max_length=2000, json_schema_extra={"format": "git-url"})
-    ref: Whole = Field(
+class HubRequest(_RequestModel):
+    url: ValidText = Field(min_length=1, max_length=2000, json_schema_extra={"format": "git-url"})
+    ref: ValidText = Field(
         "",
         max_length=200,
         description="A branch, a tag or a commit.",
         json_schema_extra={"format": "git-ref"},
     )
-    path: Whole = Field(
+    path: ValidText = Field(
         "",
         max_length=200,
         description="A folder of the repository.",
@@ -108,14 +106,14 @@ class HubSent(_Sent):
     )
 
 
-# --- what is answered -----------------------------------------------------------------------------------------------------------------
+# --- responses ------------------------------------------------------------------------------------------
 
 
-class _Shown(BaseModel):
+class _ResponseModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class ProblemItem(_Shown):
+class ProblemItem(_ResponseModel):
     """What is wrong, where. `file` is empty when it is the request itself."""
 
     file: str
@@ -128,7 +126,7 @@ class ProblemItem(_Shown):
         return cls(file=problem.file, field=problem.field, message=problem.message, line=problem.line)
 
 
-class ProblemShown(_Shown):
+class ProblemDetails(_ResponseModel):
     """An error by RFC 9457."""
 
     type: str
@@ -139,11 +137,11 @@ class ProblemShown(_Shown):
     problems: list[ProblemItem] | None = None
 
 
-class SkillShown(_Shown):
+class SkillResponse(_ResponseModel):
     id: str
     name: str
     description: str
-    source: Source
+    source: SourceName
     source_id: str | None
     origin: Origin
     content: str | None  # and the texts of its files, where they were asked for
@@ -164,41 +162,44 @@ class SkillShown(_Shown):
     problems: list[ProblemItem]
 
     @classmethod
-    def of(cls, entry: SkillEntry, *, content: bool = False) -> "SkillShown":
-        skill = entry.skill
+    def of(cls, entry: SkillEntry, *, content: bool = False) -> "SkillResponse":
+        skill = entry.skill or _EMPTY_SKILL
         return cls(
             id="/".join(filter(None, (entry.origin, entry.origin_id, entry.name))),
             name=entry.name,
-            description=skill.description if skill else "",
+            description=skill.description,
             source=_SOURCES[entry.origin],
             source_id=entry.origin_id or None,
             origin=entry.origin,
-            content=_text(entry.files.get(SKILL_MD, b"")) or "" if content else None,
-            ancillary_files=_texts(entry.files) if content else {},
-            metadata=dict(skill.metadata) if skill else {},
-            version=skill.version if skill else None,
-            license=skill.license if skill else None,
-            compatibility=skill.compatibility if skill else None,
-            allowed_tools=list(skill.allowed_tools) if skill else [],
-            files=list(skill.files) if skill else [],
+            content=_decode_skill_md(entry.files) if content else None,
+            ancillary_files=_decode_other_files(entry.files) if content else {},
+            metadata=dict(skill.metadata),
+            version=skill.version or None,
+            license=skill.license,
+            compatibility=skill.compatibility,
+            allowed_tools=list(skill.allowed_tools),
+            files=list(skill.files),
             enabled=entry.enabled,
             used=entry.used,
             shadowed_by=entry.shadowed_by,
-            findings=list(skill.findings) if skill else [],
+            findings=list(skill.findings),
             problems=[ProblemItem.of(problem) for problem in entry.problems],
         )
 
 
-class SourceProblem(_Shown):
+class SourceProblem(_ResponseModel):
     source: str
     reason: str
 
     @classmethod
-    def of(cls, one: UnavailableSource) -> "SourceProblem":
-        return cls(source=f"{one.origin}:{one.origin_id}" if one.origin_id else one.origin, reason=one.reason)
+    def of(cls, unavailable: UnavailableSource) -> "SourceProblem":
+        source: str = unavailable.origin
+        if unavailable.origin_id:
+            source += f":{unavailable.origin_id}"
+        return cls(source=source, reason=unavailable.reason)
 
 
-class Meta(_Shown):
+class ListMetadata(_ResponseModel):
     total: int
     page: int
     page_size: int
@@ -208,12 +209,12 @@ class Meta(_Shown):
     source_problems: list[SourceProblem]
 
 
-class SkillsShown(_Shown):
-    skills: list[SkillShown]
-    meta: Meta
+class SkillListResponse(_ResponseModel):
+    skills: list[SkillResponse]
+    meta: ListMetadata
 
 
-class CheckedShown(_Shown):
+class ValidationResponse(_ResponseModel):
     valid: bool
     blocked: bool  # valid, but it would be stored disabled
     name: str | None
@@ -222,19 +223,19 @@ class CheckedShown(_Shown):
     findings: list[ScanFinding]
 
     @classmethod
-    def of(cls, checked: SkillCheck) -> "CheckedShown":
-        skill = checked.skill
+    def of(cls, check: SkillCheck) -> "ValidationResponse":
+        skill = check.skill
         return cls(
             valid=skill is not None,
-            blocked=checked.is_blocked,
+            blocked=check.is_blocked,
             name=skill.name if skill else None,
             version=skill.version if skill else None,
-            problems=[ProblemItem.of(problem) for problem in checked.problems],
-            findings=list(checked.findings),
+            problems=[ProblemItem.of(problem) for problem in check.problems],
+            findings=list(check.findings),
         )
 
 
-class ScanShown(_Shown):
+class ScanResponse(_ResponseModel):
     passed: bool
     blocked: bool
     scan_status: Literal["passed", "flagged"]
@@ -243,28 +244,24 @@ class ScanShown(_Shown):
     findings: list[ScanFinding]
 
     @classmethod
-    def of(cls, findings: Sequence[ScanFinding]) -> "ScanShown":
-        worst: Severity | None = next(
-            (one.severity for one in sorted(findings, key=lambda one: one.severity)), None
-        )
-        said = (
-            f"{len(findings)} finding{'s' if len(findings) > 1 else ''}: {findings[0].message}"
-            if findings
-            else "Nothing was found."
-        )
-        blocked = worst == "block"
+    def of(cls, findings: Sequence[ScanFinding]) -> "ScanResponse":
+        blocked = has_blocking(tuple(findings))
+        max_severity: Severity | None = None
+        if findings:
+            max_severity = "block" if blocked else "warn"
         return cls(
             passed=not blocked,
             blocked=blocked,
             scan_status="flagged" if findings else "passed",
-            max_severity=worst,
-            summary=said,
+            max_severity=max_severity,
+            summary=_summarise(findings),
             findings=list(findings),
         )
 
 
-class Refreshed(_Shown):
-    """`supervisor_rebuilt`: the supervisor uses what was read. It reads the catalogue at each step, and nothing has to be rebuilt."""
+class RefreshResponse(_ResponseModel):
+    """`supervisor_rebuilt`: the supervisor uses what was read. It reads the catalogue at each step, and
+    nothing has to be rebuilt."""
 
     status: Literal["ok", "partial"]
     message: str
@@ -274,7 +271,7 @@ class Refreshed(_Shown):
     source_problems: list[SourceProblem]
 
 
-class Status(_Shown):
+class SupervisorStatusResponse(_ResponseModel):
     mas_registered: bool
     sync_status: SyncStatus
     graph_generation: int
@@ -283,7 +280,7 @@ class Status(_Shown):
     skills_merged_at: str | None
 
 
-class HubShown(_Shown):
+class HubResponse(_ResponseModel):
     id: str
     url: str
     ref: str
@@ -296,7 +293,11 @@ class HubShown(_Shown):
     @classmethod
     def of(
         cls, hub: Hub, entries: Sequence[SkillEntry], unavailable: Sequence[UnavailableSource]
-    ) -> "HubShown":
+    ) -> "HubResponse":
+        own_entries = [entry for entry in entries if (entry.origin, entry.origin_id) == ("hub", hub.id)]
+        own_reasons = [
+            source.reason for source in unavailable if (source.origin, source.origin_id) == ("hub", hub.id)
+        ]
         return cls(
             id=hub.id,
             url=hub.url.partition("?")[0],  # behind it people write tokens
@@ -304,26 +305,45 @@ class HubShown(_Shown):
             path=hub.path,
             commit=hub.commit,
             configured=hub.configured,
-            skills=sum((entry.origin, entry.origin_id) == ("hub", hub.id) for entry in entries),
-            problem=next(
-                (one.reason for one in unavailable if (one.origin, one.origin_id) == ("hub", hub.id)), ""
-            ),
+            skills=len(own_entries),
+            problem=next(iter(own_reasons), ""),
         )
 
 
-class HubsShown(_Shown):
-    hubs: list[HubShown]
+class HubListResponse(_ResponseModel):
+    hubs: list[HubResponse]
 
 
-def _texts(files: Mapping[str, bytes]) -> dict[str, str]:
-    return {
-        path: text
-        for path, content in sorted(files.items())
-        if path != SKILL_MD and (text := _text(content)) is not None
-    }
+def is_from(entry: SkillEntry, source: SourceFilter | None, source_id: str = "") -> bool:
+    """Whether an entry comes from a source, named by its origin or as existing clients name it."""
+    return source in (None, entry.origin, _SOURCES[entry.origin]) and source_id in ("", entry.origin_id)
 
 
-def _text(content: bytes) -> str | None:
+def has_tags(entry: SkillEntry, tags: Sequence[str]) -> bool:
+    """Whether an entry has all tags; its own are in the metadata, with commas or spaces between them."""
+    if not tags:
+        return True
+    if entry.skill is None:
+        return False
+    own_tags = entry.skill.metadata.get("tags", "").replace(",", " ").casefold().split()
+    return set(tags) <= set(own_tags)
+
+
+def _decode_skill_md(files: Mapping[str, bytes]) -> str:
+    return _decode(files.get(SKILL_MD, b"")) or ""
+
+
+def _decode_other_files(files: Mapping[str, bytes]) -> dict[str, str]:
+    """The files beside SKILL.md that are text."""
+    texts: dict[str, str] = {}
+    for path, content in sorted(files.items()):
+        text = _decode(content)
+        if path != SKILL_MD and text is not None:
+            texts[path] = text
+    return texts
+
+
+def _decode(content: bytes) -> str | None:
     """None for what is not text."""
     try:
         return content.decode("utf-8-sig")
@@ -331,14 +351,8 @@ def _text(content: bytes) -> str | None:
         return None
 
 
-def is_from(entry: SkillEntry, wanted: Wanted | None, source_id: str = "") -> bool:
-    """Whether an entry comes from a source, in either way of naming it."""
-    return wanted in (None, entry.origin, _SOURCES[entry.origin]) and source_id in ("", entry.origin_id)
-
-
-def has_tags(entry: SkillEntry, tags: Sequence[str]) -> bool:
-    """Tags stand in the metadata, with commas or spaces between them."""
-    if not tags:
-        return True
-    own = entry.skill.metadata.get("tags", "").replace(",", " ").casefold().split() if entry.skill else []
-    return set(tags) <= set(own)
+def _summarise(findings: Sequence[ScanFinding]) -> str:
+    if not findings:
+        return "Nothing was found."
+    plural = "s" if len(findings) > 1 else ""
+    return f"{len(findings)} finding{plural}: {findings[0].message}"

@@ -1,4 +1,4 @@
-"""The skills API: what there is, what people change, and where it comes from."""
+"""The handlers of the skills REST API: reading skills, changing them, and hubs."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,24 +13,28 @@ from starlette.responses import Response
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.policy import READ_ONLY
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
-from ai_platform_engineering.skills_middleware.api.error_responses import ReadOnly, SkillsOff, Unusable
+from ai_platform_engineering.skills_middleware.api.error_responses import (
+    ReadOnly,
+    SkillsDisabled,
+    UnprocessableRequest,
+)
 from ai_platform_engineering.skills_middleware.api.pagination import find_page
 from ai_platform_engineering.skills_middleware.api.schemas import (
-    CheckedShown,
-    ContentSent,
-    HubSent,
-    HubShown,
-    HubsShown,
-    Meta,
-    Refreshed,
-    ScanShown,
-    SkillSent,
-    SkillShown,
-    SkillsShown,
+    HubListResponse,
+    HubRequest,
+    HubResponse,
+    ListMetadata,
+    RefreshResponse,
+    ScanRequest,
+    ScanResponse,
+    SkillListResponse,
+    SkillRequest,
+    SkillResponse,
+    SourceFilter,
     SourceProblem,
-    Status,
+    SupervisorStatusResponse,
+    ValidationResponse,
     Visibility,
-    Wanted,
     has_tags,
     is_from,
 )
@@ -45,19 +49,19 @@ from ai_platform_engineering.skills_middleware.skill_catalog import (
 )
 from ai_platform_engineering.skills_middleware.skill_resolution import SkillEntry
 
-Name = Annotated[str, Path(min_length=1, max_length=255, json_schema_extra={"format": "skill-name"})]
-FilePath = Annotated[str, Path(min_length=1, max_length=255, json_schema_extra={"format": "skill-path"})]
-HubId = Annotated[str, Path(min_length=1, max_length=64)]
-From = Annotated[
-    Wanted | None,
+NameParam = Annotated[str, Path(min_length=1, max_length=255, json_schema_extra={"format": "skill-name"})]
+FilePathParam = Annotated[str, Path(min_length=1, max_length=255, json_schema_extra={"format": "skill-path"})]
+HubIdParam = Annotated[str, Path(min_length=1, max_length=64)]
+SourceParam = Annotated[
+    SourceFilter | None,
     Query(description="Where it comes from, when several have the name; without it the one that is used."),
 ]
-Where = Annotated[str, Query(max_length=64, description="Which hub.")]
-IfMatch = Annotated[str | None, Header(description="The version that was read, as its ETag says it.")]
-Texts = Annotated[bool, Query(description="With the texts of SKILL.md and of the other files.")]
+SourceIdParam = Annotated[str, Query(max_length=64, description="Which hub.")]
+IfMatchHeader = Annotated[str | None, Header(description="The version that was read, as its ETag says it.")]
+IncludeContentParam = Annotated[bool, Query(description="With the texts of SKILL.md and of the other files.")]
 
-# A file is a stranger's text on our origin: a browser shows it, at most, as text.
-_INERT = {
+# A file is third-party text on our origin: a browser shows it, at most, as text.
+_FILE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "sandbox",
     "Content-Disposition": "attachment",
@@ -66,119 +70,139 @@ _INERT = {
 
 @dataclass(frozen=True, slots=True)
 class SkillsApi:
-    """Without a catalogue skills are switched off."""
+    """The handlers over a catalogue; without one skills are switched off."""
 
     catalog: SkillCatalog | None
     read_only: Callable[[], bool]
 
-    def writable(self) -> None:
+    def require_writable(self) -> None:
         if self.read_only():
             raise ReadOnly(READ_ONLY)
 
-    # --- reading --------------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------
 
     async def list_skills(
         self,
         q: Annotated[str, Query(max_length=200, description="Words of name, description or metadata.")] = "",
-        source: From = None,
+        source: SourceParam = None,
         tags: Annotated[
             str, Query(max_length=200, description="With commas between them; a skill must have all.")
         ] = "",
         visibility: Annotated[Visibility | None, Query(description="Every skill here is global.")] = None,
-        include_content: Texts = False,
+        include_content: IncludeContentParam = False,
         page: Annotated[int, Query(ge=0, le=100_000, description="0: all of them.")] = 0,
         page_size: Annotated[int, Query(ge=1, le=100)] = 50,
     ) -> Response:
-        entries = await self._skills.entries()
-        wanted = tags.replace(",", " ").casefold().split()
-        chosen = [
-            one
-            for one in entries
-            if is_from(one, source) and has_tags(one, wanted) and visibility in (None, "global")
-        ]
-        found = find_page(chosen, words=q, page=page, size=page_size)
-        problems = self._problems()
-        meta = Meta(
-            total=found.total,
+        all_entries = await self._get_catalog().entries()
+        entries: list[SkillEntry] = []
+        if visibility in (None, "global"):
+            tag_names = tags.replace(",", " ").casefold().split()
+            entries = [
+                entry for entry in all_entries if is_from(entry, source) and has_tags(entry, tag_names)
+            ]
+        skill_page = find_page(entries, words=q, page=page, size=page_size)
+        problems = self._source_problems()
+        metadata = ListMetadata(
+            total=skill_page.total,
             page=page,
-            page_size=page_size if page else found.total,
-            has_more=found.has_more,
-            sources_loaded=sorted({entry.origin for entry in entries}),
-            unavailable_sources=[one.source for one in problems],
+            page_size=page_size if page else skill_page.total,
+            has_more=skill_page.has_more,
+            sources_loaded=sorted({entry.origin for entry in all_entries}),
+            unavailable_sources=[problem.source for problem in problems],
             source_problems=problems,
         )
-        return _json(
-            SkillsShown(
-                skills=[SkillShown.of(entry, content=include_content) for entry in found.entries], meta=meta
-            )
-        )
+        skills = [SkillResponse.of(entry, content=include_content) for entry in skill_page.entries]
+        return _json_response(SkillListResponse(skills=skills, meta=metadata))
 
     async def show_skill(
-        self, name: Name, source: From = None, source_id: Where = "", include_content: Texts = True
+        self,
+        name: NameParam,
+        source: SourceParam = None,
+        source_id: SourceIdParam = "",
+        include_content: IncludeContentParam = True,
     ) -> Response:
-        return _skill(
-            await self._named(name, source, source_id, lambda entry: entry.used), content=include_content
-        )
+        entry = await self._find_entry(name, source, source_id, lambda entry: entry.used)
+        return _skill_response(entry, content=include_content)
 
     async def show_file(
-        self, name: Name, path: FilePath, source: From = None, source_id: Where = ""
+        self,
+        name: NameParam,
+        path: FilePathParam,
+        source: SourceParam = None,
+        source_id: SourceIdParam = "",
     ) -> Response:
-        entry = await self._named(name, source, source_id, lambda entry: entry.used)
+        entry = await self._find_entry(name, source, source_id, lambda entry: entry.used)
         content = entry.files.get(path)
         if content is None:
-            there = ", ".join(map(to_printable, sorted(entry.files)[:20])) or "none"
+            paths = ", ".join(map(to_printable, sorted(entry.files)[:20])) or "none"
             raise SkillNotFound(
-                f"The skill {to_printable(name)} has no file {to_printable(path)}. Its files: {there}."
+                f"The skill {to_printable(name)} has no file {to_printable(path)}. Its files: {paths}."
             )
-        return Response(content, media_type=_media_type(content), headers={**_INERT, **_tag(entry)})
+        headers = {**_FILE_HEADERS, **_etag_header(entry)}
+        return Response(content, media_type=_detect_media_type(content), headers=headers)
 
-    async def validate_skill(self, sent: SkillSent) -> Response:
-        return _json(CheckedShown.of(await self._skills.validate(sent.contents(), sent.name)))
+    async def validate_skill(self, request: SkillRequest) -> Response:
+        check = await self._get_catalog().validate(request.read_files(), request.name)
+        return _json_response(ValidationResponse.of(check))
 
-    async def scan_content(self, sent: ContentSent) -> Response:
-        return _json(ScanShown.of(await asyncio.to_thread(scan_files, {SKILL_MD: sent.content.encode()})))
+    async def scan_content(self, request: ScanRequest) -> Response:
+        findings = await asyncio.to_thread(scan_files, {SKILL_MD: request.content.encode()})
+        return _json_response(ScanResponse.of(findings))
 
     async def supervisor_status(self) -> Response:
-        mas, catalog = get_mas_instance(), self.catalog
-        merged = catalog.changed_at if catalog is not None else None
-        status = Status(
-            mas_registered=mas is not None,
+        catalog = self.catalog
+        generation = 0
+        usable_count = 0
+        changed_at: str | None = None
+        if catalog is not None:
+            generation = catalog.generation
+            if catalog.changed_at is not None:
+                changed_at = catalog.changed_at.isoformat()
+            usable_count = len(await catalog.list_usable())
+        status = SupervisorStatusResponse(
+            mas_registered=get_mas_instance() is not None,
             sync_status=read_sync_status(catalog),
-            graph_generation=mas.graph_generation if mas is not None else 0,
-            skills_generation=catalog.generation if catalog is not None else 0,
-            skills_loaded_count=len(await catalog.list_usable()) if catalog is not None else 0,
-            skills_merged_at=merged.isoformat() if merged is not None else None,
+            graph_generation=_read_graph_generation(),
+            skills_generation=generation,
+            skills_loaded_count=usable_count,
+            skills_merged_at=changed_at,
         )
-        return _json(status)
+        return _json_response(status)
 
-    # --- changing -------------------------------------------------------------------------------------------------------
+    # --- changing -------------------------------------------------------------------------------------------
 
-    async def create_skill(self, sent: SkillSent) -> Response:
-        entry = await self._skills.create(sent.contents(), sent.name)
-        return _skill(entry, 201, content=True, Location=f"/skills/{entry.name}")
+    async def create_skill(self, request: SkillRequest) -> Response:
+        entry = await self._get_catalog().create(request.read_files(), request.name)
+        return _skill_response(entry, 201, content=True, Location=f"/skills/{entry.name}")
 
-    async def update_skill(self, name: Name, sent: SkillSent, if_match: IfMatch = None) -> Response:
-        await self._skills.check_stored(name)
-        version = await self._expected(name, if_match)
-        if sent.name not in (None, name):
-            raise Unusable("The name in the address and the name in the request are not the same.")
-        return _skill(await self._skills.update(name, sent.contents(), version=version), content=True)
+    async def update_skill(
+        self, name: NameParam, request: SkillRequest, if_match: IfMatchHeader = None
+    ) -> Response:
+        await self._get_catalog().check_stored(name)
+        version = await self._find_expected_version(name, if_match)
+        if request.name not in (None, name):
+            raise UnprocessableRequest(
+                "The name in the address and the name in the request are not the same."
+            )
+        entry = await self._get_catalog().update(name, request.read_files(), version=version)
+        return _skill_response(entry, content=True)
 
-    async def delete_skill(self, name: Name, if_match: IfMatch = None) -> Response:
-        await self._skills.delete(name, version=await self._expected(name, if_match))
+    async def delete_skill(self, name: NameParam, if_match: IfMatchHeader = None) -> Response:
+        version = await self._find_expected_version(name, if_match)
+        await self._get_catalog().delete(name, version=version)
         return Response(status_code=204)
 
-    async def enable_skill(self, name: Name, source: From = None, source_id: Where = "") -> Response:
-        entry = await self._named(name, source, source_id, lambda entry: not entry.enabled)
-        return _skill(
-            await self._skills.set_enabled(entry.name, entry.origin, True, origin_id=entry.origin_id)
-        )
+    async def enable_skill(
+        self, name: NameParam, source: SourceParam = None, source_id: SourceIdParam = ""
+    ) -> Response:
+        entry = await self._find_entry(name, source, source_id, lambda entry: not entry.enabled)
+        return await self._set_enabled(entry, enabled=True)
 
-    async def disable_skill(self, name: Name, source: From = None, source_id: Where = "") -> Response:
-        entry = await self._named(name, source, source_id, lambda entry: entry.used)
-        return _skill(
-            await self._skills.set_enabled(entry.name, entry.origin, False, origin_id=entry.origin_id)
-        )
+    async def disable_skill(
+        self, name: NameParam, source: SourceParam = None, source_id: SourceIdParam = ""
+    ) -> Response:
+        entry = await self._find_entry(name, source, source_id, lambda entry: entry.used)
+        return await self._set_enabled(entry, enabled=False)
 
     async def refresh_skills(
         self,
@@ -187,107 +211,139 @@ class SkillsApi:
         ] = False,
     ) -> Response:
         if include_hubs:
-            self.writable()
-        await self._skills.refresh(hubs=include_hubs)
-        problems, mas = self._problems(), get_mas_instance()
-        count = len(await self._skills.list_usable())
-        failed = f" {len(problems)} sources could not be read." if problems else ""
-        refreshed = Refreshed(
+            self.require_writable()
+        catalog = self._get_catalog()
+        await catalog.refresh(hubs=include_hubs)
+        problems = self._source_problems()
+        usable_count = len(await catalog.list_usable())
+        message = f"{usable_count} skills can be used."
+        if problems:
+            message += f" {len(problems)} sources could not be read."
+        response = RefreshResponse(
             status="partial" if problems else "ok",
-            message=f"{count} skills can be used.{failed}",
-            supervisor_rebuilt=read_sync_status(self._skills) == "synced",
-            graph_generation=mas.graph_generation if mas is not None else 0,
-            skills_loaded_count=count,
+            message=message,
+            supervisor_rebuilt=read_sync_status(catalog) == "synced",
+            graph_generation=_read_graph_generation(),
+            skills_loaded_count=usable_count,
             source_problems=problems,
         )
-        return _json(refreshed)
+        return _json_response(response)
 
-    # --- hubs -----------------------------------------------------------------------------------------------------------
+    # --- hubs -----------------------------------------------------------------------------------------------
 
     async def list_hubs(self) -> Response:
-        return _json(HubsShown(hubs=[await self._hub(hub.id) for hub in await self._skills.hubs()]))
+        hubs: list[HubResponse] = []
+        for hub in await self._get_catalog().hubs():
+            hubs.append(await self._describe_hub(hub.id))
+        return _json_response(HubListResponse(hubs=hubs))
 
-    async def add_hub(self, sent: HubSent) -> Response:
+    async def add_hub(self, request: HubRequest) -> Response:
         try:
-            hub = await self._skills.add_hub(sent.url, sent.ref, sent.path)
+            hub = await self._get_catalog().add_hub(request.url, request.ref, request.path)
         except SkillConflict:
             raise
         except CaipeError as error:  # an address that is refused, a repository that cannot be read
-            raise Unusable(str(error)) from None
-        return _json(await self._hub(hub.id), 201, Location=f"/skills/hubs/{quote(hub.id)}")
+            raise UnprocessableRequest(str(error)) from None
+        return _json_response(await self._describe_hub(hub.id), 201, Location=f"/skills/hubs/{quote(hub.id)}")
 
-    async def remove_hub(self, hub_id: HubId) -> Response:
-        await self._skills.remove_hub(hub_id)
+    async def remove_hub(self, hub_id: HubIdParam) -> Response:
+        await self._get_catalog().remove_hub(hub_id)
         return Response(status_code=204)
 
-    async def refresh_hub(self, hub_id: HubId) -> Response:
+    async def refresh_hub(self, hub_id: HubIdParam) -> Response:
         """What fails is in `problem`, and the skills that were there stay."""
-        await self._skills.refresh_hub(hub_id)
-        return _json(await self._hub(hub_id))
+        await self._get_catalog().refresh_hub(hub_id)
+        return _json_response(await self._describe_hub(hub_id))
 
-    # --- what the routes share ------------------------------------------------------------------------------------------
+    # --- shared by the handlers -----------------------------------------------------------------------------
 
-    @property
-    def _skills(self) -> SkillCatalog:
+    def _get_catalog(self) -> SkillCatalog:
         if self.catalog is None:
-            raise SkillsOff
+            raise SkillsDisabled
         return self.catalog
 
-    def _problems(self) -> list[SourceProblem]:
-        return [SourceProblem.of(one) for one in self._skills.unavailable_sources]
+    def _source_problems(self) -> list[SourceProblem]:
+        return [SourceProblem.of(source) for source in self._get_catalog().unavailable_sources]
 
-    async def _hub(self, hub_id: str) -> HubShown:
-        hub = await self._skills.get_hub(hub_id)
-        return HubShown.of(hub, await self._skills.entries(), self._skills.unavailable_sources)
+    async def _describe_hub(self, hub_id: str) -> HubResponse:
+        catalog = self._get_catalog()
+        hub = await catalog.get_hub(hub_id)
+        return HubResponse.of(hub, await catalog.entries(), catalog.unavailable_sources)
 
-    async def _named(
-        self, name: str, source: Wanted | None, source_id: str, better: Callable[[SkillEntry], bool]
+    async def _set_enabled(self, entry: SkillEntry, *, enabled: bool) -> Response:
+        changed_entry = await self._get_catalog().set_enabled(
+            entry.name, entry.origin, enabled, origin_id=entry.origin_id
+        )
+        return _skill_response(changed_entry)
+
+    async def _find_entry(
+        self,
+        name: str,
+        source: SourceFilter | None,
+        source_id: str,
+        is_preferred: Callable[[SkillEntry], bool],
     ) -> SkillEntry:
-        """One of the name: the first that is `better`, else the first."""
-        found = [
-            entry
-            for entry in await self._skills.entries()
-            if entry.name == name and is_from(entry, source, source_id)
-        ]
-        if not found:
-            raise SkillNotFound(
-                f"There is no skill {to_printable(name)}{' from there' if source or source_id else ''}."
-            )
-        return next(filter(better, found), found[0])
+        """The first preferred entry of the name, else the first. Raises SkillNotFound."""
+        candidates: list[SkillEntry] = []
+        for entry in await self._get_catalog().entries():
+            if entry.name == name and is_from(entry, source, source_id):
+                candidates.append(entry)
+        if not candidates:
+            where = " from there" if source or source_id else ""
+            raise SkillNotFound(f"There is no skill {to_printable(name)}{where}.")
+        return next(filter(is_preferred, candidates), candidates[0])
 
-    async def _expected(self, name: str, if_match: str | None) -> str | None:
+    async def _find_expected_version(self, name: str, if_match: str | None) -> str | None:
         """The version that must still be stored. Raises SkillChanged."""
         if if_match is None or if_match.strip() == "*":
             return None
-        stored = _stored(await self._skills.entries(), name)
-        if stored is None:
+        entry = _find_stored(await self._get_catalog().entries(), name)
+        if entry is None:
             return None  # the catalogue says why it cannot be changed
-        version = stored.skill.version if stored.skill else ""
-        # A proxy that compresses marks a tag as weak.
-        if version not in {one.strip().removeprefix("W/").strip('"') for one in if_match.split(",")}:
+        version = entry.skill.version if entry.skill else ""
+        if version not in _parse_etags(if_match):
             raise SkillChanged(to_printable(name))
         return version
 
 
-def _stored(entries: Sequence[SkillEntry], name: str) -> SkillEntry | None:
-    return next((entry for entry in entries if (entry.name, entry.origin) == (name, "stored")), None)
+def _find_stored(entries: Sequence[SkillEntry], name: str) -> SkillEntry | None:
+    for entry in entries:
+        if (entry.name, entry.origin) == (name, "stored"):
+            return entry
+    return None
 
 
-def _json(shown: BaseModel, status: int = 200, **headers: str) -> Response:
-    return AsciiJSONResponse(shown.model_dump(mode="json"), status, headers)
+def _parse_etags(if_match: str) -> set[str]:
+    # A proxy that compresses marks an ETag as weak.
+    return {etag.strip().removeprefix("W/").strip('"') for etag in if_match.split(",")}
 
 
-def _skill(entry: SkillEntry, status: int = 200, *, content: bool = False, **headers: str) -> Response:
-    return _json(SkillShown.of(entry, content=content), status, **_tag(entry), **headers)
+def _read_graph_generation() -> int:
+    """How often the supervisor built its graph; 0 without a supervisor."""
+    mas = get_mas_instance()
+    if mas is None:
+        return 0
+    return mas.graph_generation
 
 
-def _tag(entry: SkillEntry) -> dict[str, str]:
-    if entry.skill:
-        return {"ETag": f'"{entry.skill.version}"'}
-    return {}
+def _json_response(model: BaseModel, status: int = 200, **headers: str) -> Response:
+    return AsciiJSONResponse(model.model_dump(mode="json"), status, headers)
 
 
-def _media_type(content: bytes) -> str:
+def _skill_response(
+    entry: SkillEntry, status: int = 200, *, content: bool = False, **headers: str
+) -> Response:
+    response = SkillResponse.of(entry, content=content)
+    return _json_response(response, status, **_etag_header(entry), **headers)
+
+
+def _etag_header(entry: SkillEntry) -> dict[str, str]:
+    if entry.skill is None:
+        return {}
+    return {"ETag": f'"{entry.skill.version}"'}
+
+
+def _detect_media_type(content: bytes) -> str:
     try:
         content.decode()
     except UnicodeDecodeError:

@@ -1,6 +1,8 @@
-"""What a skill brings in: every file is looked at before a skill can be used. A blocking finding keeps it disabled."""
+"""What a skill brings in: every file is looked at before a skill can be used. A blocking finding keeps it
+disabled."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ai_platform_engineering.core.skills import ScanFinding, Severity
@@ -10,9 +12,9 @@ from ai_platform_engineering.skills_middleware.scan.links import find_suspicious
 from ai_platform_engineering.skills_middleware.scan.secrets import find_secrets, mask_secrets
 from ai_platform_engineering.skills_middleware.scan.text_rules import find_rule_matches, flatten_text
 
-_LONGEST_QUOTE = 60
-_BLOB = re.compile(r"(?:[A-Za-z0-9+/]{40,}={0,2}\s{0,4}){1,}")
-_MAX_BLOB = 400
+_MAX_QUOTE = 60
+_ENCODED_TEXT = re.compile(r"(?:[A-Za-z0-9+/]{40,}={0,2}\s{0,4}){1,}")
+_MAX_ENCODED_LENGTH = 400
 
 _MAGIC = (
     (b"\x7fELF", "a program (ELF)"),
@@ -33,17 +35,17 @@ _MAGIC = (
     (b"!<arch>\n", "an archive (ar)"),
     (b"MSCF\0", "an archive (cab)"),
 )
-_COMPILED = (".pyc", ".pyo", ".exe", ".dll", ".so", ".dylib", ".jar", ".class", ".msi", ".whl")
+_COMPILED_SUFFIXES = (".pyc", ".pyo", ".exe", ".dll", ".so", ".dylib", ".jar", ".class", ".msi", ".whl")
 
 
 def scan_files(files: Mapping[str, bytes]) -> tuple[ScanFinding, ...]:
-    """What was found, file by file; of the same kind the first place in a file, with how many there are."""
-    findings = [
-        _finding("oversized", "block", problem.file, None, problem.message)
-        for problem in find_size_problems(_sizes(files))
-    ]
+    """The findings file by file; of each code the first one in a file, with how many there are."""
+    sizes = {path: len(content) for path, content in files.items()}
+    findings: list[ScanFinding] = []
+    for problem in find_size_problems(sizes):
+        findings.append(_finding("oversized", "block", problem.file, None, problem.message))
     for path, content in sorted(files.items()):
-        findings += _once_each(_in_file(to_printable(path), content))
+        findings += _merge_by_code(_scan_file(to_printable(path), content))
     return tuple(findings)
 
 
@@ -51,30 +53,21 @@ def has_blocking(findings: tuple[ScanFinding, ...]) -> bool:
     return any(finding.severity == "block" for finding in findings)
 
 
-def _sizes(files: Mapping[str, bytes]) -> dict[str, int]:
-    return {path: len(content) for path, content in files.items()}
-
-
-def _in_file(path: str, content: bytes) -> Iterator[ScanFinding]:
-    if program := _program(path, content):
-        yield _finding(
-            "executable",
-            "block",
-            path,
-            None,
-            f"The file is {program}. Leave it out: a skill has texts and scripts.",
-        )
+def _scan_file(path: str, content: bytes) -> Iterator[ScanFinding]:
+    if program := _detect_program(path, content):
+        message = f"The file is {program}. Leave it out: a skill has texts and scripts."
+        yield _finding("executable", "block", path, None, message)
         return
     if content.startswith(b"#!") and not path.startswith("scripts/"):
-        yield _finding(
-            "executable", "block", path, 1, "A script to run stands outside of scripts/. Move it there."
-        )
+        message = "A script to run stands outside of scripts/. Move it there."
+        yield _finding("executable", "block", path, 1, message)
     if b"\0" not in content:
-        yield from _in_text(path, content.decode("utf-8", "replace").removeprefix("\ufeff"))
+        yield from _scan_text(path, content.decode("utf-8", "replace").removeprefix("\ufeff"))
 
 
-def _program(path: str, content: bytes) -> str | None:
-    if path.lower().endswith(_COMPILED):
+def _detect_program(path: str, content: bytes) -> str | None:
+    """What kind of program or archive a file is; None when it is none."""
+    if path.lower().endswith(_COMPILED_SUFFIXES):
         return "a compiled program or an archive, by its name"
     if content[:2] == b"MZ" and b"\0" in content[:1024]:
         return "a program (PE)"
@@ -82,69 +75,68 @@ def _program(path: str, content: bytes) -> str | None:
         return "a compiled program (Python)"
     if content[257:262] == b"ustar":
         return "an archive (tar)"
-    return next((what for magic, what in _MAGIC if content.startswith(magic)), None)
+    for magic, description in _MAGIC:
+        if content.startswith(magic):
+            return description
+    return None
 
 
-def _in_text(path: str, text: str) -> Iterator[ScanFinding]:
-    safe = mask_secrets(text)
+def _scan_text(path: str, text: str) -> Iterator[ScanFinding]:
+    masked_text = mask_secrets(text)
 
-    def found(code: str, severity: Severity, at: int, message: str) -> ScanFinding:
-        return _finding(code, severity, path, text.count("\n", 0, at) + 1, message)
+    def finding_at(position: int, code: str, severity: Severity, message: str) -> ScanFinding:
+        return _finding(code, severity, path, text.count("\n", 0, position) + 1, message)
 
-    for one in find_hidden_characters(text):
-        yield found("hidden-text", "block", one.position, f"The text holds {one.description}. Remove it.")
+    for character in find_hidden_characters(text):
+        message = f"The text holds {character.description}. Remove it."
+        yield finding_at(character.position, "hidden-text", "block", message)
     for secret in find_secrets(text):
-        yield found(
-            "secret",
-            "block",
-            secret.position,
-            f"Here stands {secret.description}. Remove it, and have it replaced: it is no secret any more.",
+        message = (
+            f"Here stands {secret.description}. Remove it, and have it replaced: it is no secret any more."
         )
+        yield finding_at(secret.position, "secret", "block", message)
     for match in find_rule_matches(flatten_text(text)):
-        yield found(
-            match.code,
-            "block",
-            match.position,
-            f"{match.description}: “{_quoted(safe[match.position : match.end])}”. Reword or remove it.",
-        )
+        quote = _shorten_quote(masked_text[match.position : match.end])
+        message = f"{match.description}: “{quote}”. Reword or remove it."
+        yield finding_at(match.position, match.code, "block", message)
     for link in find_suspicious_links(text):
-        yield found(link.code, link.severity, link.position, link.message)
-    for blob in _BLOB.finditer(text):
-        if _is_encoded(blob[0]):
-            yield found(
-                "encoded-blob",
-                "warn",
-                blob.start(),
-                "A long encoded text stands here, which nobody can review. Write it out.",
-            )
+        yield finding_at(link.position, link.code, link.severity, link.message)
+    for candidate in _ENCODED_TEXT.finditer(text):
+        if _is_encoded(candidate[0]):
+            message = "A long encoded text stands here, which nobody can review. Write it out."
+            yield finding_at(candidate.start(), "encoded-blob", "warn", message)
 
 
 def _is_encoded(text: str) -> bool:
     joined = "".join(text.split())
-    mixed = all(re.search(kind, joined) for kind in ("[A-Z]", "[a-z]", "[0-9]"))
-    return len(joined) > _MAX_BLOB and mixed
+    has_all_kinds = all(re.search(kind, joined) for kind in ("[A-Z]", "[a-z]", "[0-9]"))
+    return len(joined) > _MAX_ENCODED_LENGTH and has_all_kinds
 
 
-def _quoted(text: str) -> str:
-    plain = " ".join("".join(one if one.isprintable() else " " for one in text).split())
-    if len(plain) <= _LONGEST_QUOTE:
-        return plain
-    return f"{plain[: _LONGEST_QUOTE - 3]}..."
+def _shorten_quote(text: str) -> str:
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    quote = " ".join(printable.split())
+    if len(quote) <= _MAX_QUOTE:
+        return quote
+    return f"{quote[: _MAX_QUOTE - 3]}..."
 
 
-def _once_each(findings: Iterator[ScanFinding]) -> list[ScanFinding]:
+def _merge_by_code(findings: Iterator[ScanFinding]) -> list[ScanFinding]:
+    """The finding with the lowest line of each code, with the number of places when there are several."""
     first: dict[str, ScanFinding] = {}
-    count: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for finding in findings:
-        held = first.setdefault(finding.code, finding)
-        if (finding.line or 0) < (held.line or 0):
+        counts[finding.code] += 1
+        first_finding = first.setdefault(finding.code, finding)
+        if (finding.line or 0) < (first_finding.line or 0):
             first[finding.code] = finding
-        count[finding.code] = count.get(finding.code, 0) + 1
-    more = {code: f" ({count[code]} places.)" if count[code] > 1 else "" for code in first}
-    return [
-        finding.model_copy(update={"message": finding.message + more[code]})
-        for code, finding in first.items()
-    ]
+    merged: list[ScanFinding] = []
+    for code, finding in first.items():
+        message = finding.message
+        if counts[code] > 1:
+            message += f" ({counts[code]} places.)"
+        merged.append(finding.model_copy(update={"message": message}))
+    return merged
 
 
 def _finding(code: str, severity: Severity, file: str, line: int | None, message: str) -> ScanFinding:

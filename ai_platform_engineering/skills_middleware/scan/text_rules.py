@@ -1,7 +1,9 @@
-"""Sentences and commands that no skill needs: to send secrets away, to switch approvals off, to turn from instructions, to hide.
+"""Rules against sentences and commands that no skill needs: to exfiltrate secrets, to switch approvals
+off, to override instructions, to conceal actions from people.
 
-A rule reads orders, not descriptions: what is forbidden ("never send …") and what somebody else does ("the proxy skips …") is let
-through. A skill that is blocked wrongly can be reworded; a sentence that gets past is still held by approvals and allowed tools.
+A rule matches instructions, not descriptions: what is forbidden ("never send …") and what somebody else
+does ("the proxy skips …") does not match. A skill that is blocked wrongly can be reworded; a sentence that no
+rule matches is still limited by approvals and allowed tools.
 """
 
 import re
@@ -21,18 +23,22 @@ _DOMAIN = (
 
 _CLASSES = {
     "send": word_class(
-        "send post upload forward transmit exfiltrate leak submit deliver paste ship publish report e-mail email mail relay",
+        "send post upload forward transmit exfiltrate leak submit deliver paste ship publish report"
+        " e-mail email mail relay",
         "s ing",
     ),
     "toward": word_class("to at via into toward towards on using"),
     "secret": _FILE
     + "|"
     + word_class(
-        "secret token credential password passphrase api_key access_key private_key ssh_key signing_key session_cookie",
+        "secret token credential password passphrase api_key access_key private_key ssh_key signing_key"
+        " session_cookie",
         "s",
     )
-    + r"|kube-?config\w*|env(?:ironment)?[\s_-]+(?:var(?:iable)?s?|values|dump)|(?:contents of|entire|whole|full|your|the|its) environment",
-    "place": r"(?:https?|ftp|wss?)://(?!localhost|127\.|\[::1\])\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:\d{1,3}\.){3}\d{1,3}|"
+    + r"|kube-?config\w*|env(?:ironment)?[\s_-]+(?:var(?:iable)?s?|values|dump)"
+    + r"|(?:contents of|entire|whole|full|your|the|its) environment",
+    "place": r"(?:https?|ftp|wss?)://(?!localhost|127\.|\[::1\])\S+"
+    + r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:\d{1,3}\.){3}\d{1,3}|"
     + _DOMAIN
     + "|"
     + word_class("webhook web_hook pastebin gist", "s")
@@ -42,7 +48,8 @@ _CLASSES = {
         "disable skip bypass suppress circumvent evade deactivate turn_off switch_off work_around remove", "s"
     ),
     "any": word_class(
-        "the all any every each these those required needed tool user user's manual human explicit further an a this of your its"
+        "the all any every each these those required needed tool user user's manual human explicit further"
+        " an a this of your its"
     ),
     "approval": word_class(
         "approval permission human_review human_oversight guardrail guard_rail safety_check safety_rule", "s"
@@ -79,120 +86,205 @@ class RuleMatch:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """`needs`: tried only on texts with one of these in them. `order`: only where an order can begin. `forgiven`: not in a sentence
-    that forbids it."""
+    """A pattern with its conditions."""
 
     code: str
-    needs: tuple[str, ...]
+    keywords: tuple[str, ...]  # the pattern is tried only on texts with one of them
     pattern: re.Pattern[str]
-    order: bool
-    forgiven: bool
+    needs_order: bool = False  # matches only where an instruction can begin
+    allows_prohibition: bool = False  # does not match in a sentence that forbids it
 
 
-def _says(code: str, needs: str, text: str, *, order: bool = False, forgiven: bool = True) -> _Rule:
-    return _Rule(code, tuple(needs.split()), compile_phrase(text, _CLASSES), order, forgiven)
+def _phrase_rule(
+    code: str, keywords: str, phrase: str, *, order: bool = False, prohibition: bool = True
+) -> _Rule:
+    pattern = compile_phrase(phrase, _CLASSES)
+    return _Rule(code, tuple(keywords.split()), pattern, needs_order=order, allows_prohibition=prohibition)
 
 
-def _runs(needs: str, pattern: str) -> _Rule:
-    return _Rule("exfiltration", tuple(needs.split()), re.compile(pattern), order=False, forgiven=False)
+def _command_rule(keywords: str, pattern: str) -> _Rule:
+    return _Rule("exfiltration", tuple(keywords.split()), re.compile(pattern))
 
 
-_SECRET_NEEDS = "secret token credential pass key cookie kube env .aws .ssh .netrc shadow"
-_CONSENT_NEEDS = "approval confirmation permission consent"
-_INSTRUCTION_NEEDS = "instruction prompt guideline directive constraint guardrail rules"
-_MENTION = "mention show reveal disclose report"
+_SECRET_KEYWORDS = "secret token credential pass key cookie kube env .aws .ssh .netrc shadow"
+_CONSENT_KEYWORDS = "approval confirmation permission consent"
+_INSTRUCTION_KEYWORDS = "instruction prompt guideline directive constraint guardrail rules"
+_MENTION_KEYWORDS = "mention show reveal disclose report"
 _DUMP = (
     rf"(?:\bprintenv\b|(?<![\w/.-])env\b(?!\s+\w+=)|\bcat\s+\S{{0,80}}{_FILE}|\bkubectl\s+get\s+secrets?\b)"
 )
 _RULES = (
-    _says("exfiltration", _SECRET_NEEDS, "<send> ..40 <secret> ..80 <toward> ..25 <place>"),
-    _says("approvals", "approval permission review oversight guard safety loop", "<off> <any>? <approval>", order=True),
-    _says("approvals", "approval", "turn|switch|set <any>? approvals|approval ..12 off|none|never|false|disabled", order=True),
-    _says("approvals", "without", "<without-asking> <people>? for? <any>? <consent>"),
-    _says("approvals", _CONSENT_NEEDS, "<do-not> ask|wait|prompt|request|seek <people>? for? <any>? <consent>", forgiven=False),
-    _says("self-approval", "yourself behalf", "approve|accept|authorize|confirm ..50 yourself|<on-behalf>", order=True),
-    _says("self-approval", "approve", "auto-approve|automatically_approve|always_approve <any>? <call>", order=True),
-    _says("self-approval", "approval", "answer|resolve <any>? approval|approvals requests|request? yourself|for_the_user|with_yes"),
-    _says("instruction-override", _INSTRUCTION_NEEDS, "<ignore> about? <any>? my? <earlier> system|safety? <instructions>"),
-    _says("instruction-override", _INSTRUCTION_NEEDS, "ignore|disregard|forget <any>? your <instructions>"),
-    _says("instruction-override", "told", "ignore|disregard|forget everything|all|anything|what that? you were|are|have been? told"),
-    _says("instruction-override", "longer", "you are no_longer bound|restricted|limited|subject"),
-    _says("concealment", "tell inform notify alert", "<do-not> tell|inform|notify|alert <people> anything? about|of <act>", forgiven=False),
-    _says("concealment", "tell inform notify alert", "<do-not> tell|inform|notify|alert <people> that you", forgiven=False),
-    _says("concealment", _MENTION, "<do-not> mention|show|reveal|disclose|report <act> to <people>", forgiven=False),
-    _says("concealment", _MENTION, "<do-not> mention|reveal|disclose|report <act> in the|your|any <answer>", forgiven=False),
-    _says("concealment", "without", "without telling|informing|notifying|alerting <people>"),
-    _says("concealment", "hide conceal keep", "hide|conceal|keep <act> ..30 from <people>", order=True),
-    _says("concealment", "secretly covertly", "secretly|covertly <send>|run|execute|delete|change|copy|call|collect|install|approve"),
-    _runs("curl wget nc socat", rf"{_DUMP}[^\n|]{{0,80}}\|\s*(?:[^\n|]{{1,60}}\|\s*){{0,2}}(?:curl|wget|nc|ncat|socat)\b"),
-    _runs("curl wget scp", rf"\b(?:curl|wget|scp)\b[^\n]{{0,200}}?(?:@\S{{0,80}}{_FILE}|\$\(\s*{_DUMP}|\s\S{{0,80}}{_FILE}\s+\S+@)"),
-    _runs("post( put( urlopen(", rf"\.(?:post|put|urlopen)\([^\n]{{0,200}}?(?:(?:os\.environ|process\.env)\b(?!\s*[\[.])|{_FILE})"),
-)  # fmt: skip
+    _phrase_rule("exfiltration", _SECRET_KEYWORDS, "<send> ..40 <secret> ..80 <toward> ..25 <place>"),
+    _phrase_rule(
+        "approvals",
+        "approval permission review oversight guard safety loop",
+        "<off> <any>? <approval>",
+        order=True,
+    ),
+    _phrase_rule(
+        "approvals",
+        "approval",
+        "turn|switch|set <any>? approvals|approval ..12 off|none|never|false|disabled",
+        order=True,
+    ),
+    _phrase_rule("approvals", "without", "<without-asking> <people>? for? <any>? <consent>"),
+    _phrase_rule(
+        "approvals",
+        _CONSENT_KEYWORDS,
+        "<do-not> ask|wait|prompt|request|seek <people>? for? <any>? <consent>",
+        prohibition=False,
+    ),
+    _phrase_rule(
+        "self-approval",
+        "yourself behalf",
+        "approve|accept|authorize|confirm ..50 yourself|<on-behalf>",
+        order=True,
+    ),
+    _phrase_rule(
+        "self-approval",
+        "approve",
+        "auto-approve|automatically_approve|always_approve <any>? <call>",
+        order=True,
+    ),
+    _phrase_rule(
+        "self-approval",
+        "approval",
+        "answer|resolve <any>? approval|approvals requests|request? yourself|for_the_user|with_yes",
+    ),
+    _phrase_rule(
+        "instruction-override",
+        _INSTRUCTION_KEYWORDS,
+        "<ignore> about? <any>? my? <earlier> system|safety? <instructions>",
+    ),
+    _phrase_rule(
+        "instruction-override", _INSTRUCTION_KEYWORDS, "ignore|disregard|forget <any>? your <instructions>"
+    ),
+    _phrase_rule(
+        "instruction-override",
+        "told",
+        "ignore|disregard|forget everything|all|anything|what that? you were|are|have been? told",
+    ),
+    _phrase_rule("instruction-override", "longer", "you are no_longer bound|restricted|limited|subject"),
+    _phrase_rule(
+        "concealment",
+        "tell inform notify alert",
+        "<do-not> tell|inform|notify|alert <people> anything? about|of <act>",
+        prohibition=False,
+    ),
+    _phrase_rule(
+        "concealment",
+        "tell inform notify alert",
+        "<do-not> tell|inform|notify|alert <people> that you",
+        prohibition=False,
+    ),
+    _phrase_rule(
+        "concealment",
+        _MENTION_KEYWORDS,
+        "<do-not> mention|show|reveal|disclose|report <act> to <people>",
+        prohibition=False,
+    ),
+    _phrase_rule(
+        "concealment",
+        _MENTION_KEYWORDS,
+        "<do-not> mention|reveal|disclose|report <act> in the|your|any <answer>",
+        prohibition=False,
+    ),
+    _phrase_rule("concealment", "without", "without telling|informing|notifying|alerting <people>"),
+    _phrase_rule(
+        "concealment", "hide conceal keep", "hide|conceal|keep <act> ..30 from <people>", order=True
+    ),
+    _phrase_rule(
+        "concealment",
+        "secretly covertly",
+        "secretly|covertly <send>|run|execute|delete|change|copy|call|collect|install|approve",
+    ),
+    _command_rule(
+        "curl wget nc socat",
+        rf"{_DUMP}[^\n|]{{0,80}}\|\s*(?:[^\n|]{{1,60}}\|\s*){{0,2}}(?:curl|wget|nc|ncat|socat)\b",
+    ),
+    _command_rule(
+        "curl wget scp",
+        rf"\b(?:curl|wget|scp)\b[^\n]{{0,200}}?(?:@\S{{0,80}}{_FILE}|\$\(\s*{_DUMP}|\s\S{{0,80}}{_FILE}\s+\S+@)",
+    ),
+    _command_rule(
+        "post( put( urlopen(",
+        rf"\.(?:post|put|urlopen)\([^\n]{{0,200}}?(?:(?:os\.environ|process\.env)\b(?!\s*[\[.])|{_FILE})",
+    ),
+)
 
-_WHAT = {
+_DESCRIPTIONS = {
     "exfiltration": "It tells to send secrets away",
     "approvals": "It tells to work around approvals",
     "self-approval": "It tells to approve in the place of a person",
     "instruction-override": "It tells to turn from the instructions in force",
     "concealment": "It tells to hide from people what is done",
 }
-_ORDERED = re.compile(
-    r"(?:^|[.!?:;()\n#-]|\d[.)]|\b(?:and|or|then|please|must|should|shall|always|to|can|just|now|will|you|not only))[\s,]*$",
+_ORDER_START = re.compile(
+    r"(?:^|[.!?:;()\n#-]|\d[.)]"
+    r"|\b(?:and|or|then|please|must|should|shall|always|to|can|just|now|will|you|not only))[\s,]*$",
     re.IGNORECASE,
 )
-_FORBIDDEN = re.compile(
-    r"\b(?:never|not|no one|nobody|cannot|avoid|refuse[sd]?|forbidden|prohibited|prevents?|detects?|nothing)\b|n't\b",
+_PROHIBITION = re.compile(
+    r"\b(?:never|not|no one|nobody|cannot|avoid|refuse[sd]?|forbidden|prohibited|prevents?|detects?"
+    r"|nothing)\b|n't\b",
     re.IGNORECASE,
 )
-_ENCOURAGED = re.compile(r"(?:never|not|n't)\s+(?:forget|fail|hesitate|only|worry)", re.IGNORECASE)
-_LATER = re.compile(r"\b(?:until|before|unless|if|yet)\b", re.IGNORECASE)
-_WINDOW, _OVERLAP = 4096, 512
-_MARKS = str.maketrans({"*": " ", "`": " ", ">": " ", "\u2019": "'", "\u00a0": " "})
+_ENCOURAGEMENT = re.compile(r"(?:never|not|n't)\s+(?:forget|fail|hesitate|only|worry)", re.IGNORECASE)
+_CONDITION = re.compile(r"\b(?:until|before|unless|if|yet)\b", re.IGNORECASE)
+_WINDOW = 4096
+_OVERLAP = 512
+_PLAIN_CHARACTERS = str.maketrans({"*": " ", "`": " ", ">": " ", "\u2019": "'", "\u00a0": " "})
 
 
 def flatten_text(text: str) -> str:
-    """The text as a reader hears it: wrapped lines joined, marks of Markdown and fancy letters plain. Positions stay."""
+    """The text with wrapped lines joined, marks of Markdown removed and letter variants normalised.
+    Positions stay."""
     if not text.isascii():
-        text = "".join(
-            plain if len(plain := unicodedata.normalize("NFKC", one)) == 1 else one for one in text
-        )
+        text = "".join(map(_normalise_character, text))
+    text = text.replace("\\\n", "  ").translate(_PLAIN_CHARACTERS)
     # A line that begins anew (a list, a heading, an empty line) ends a sentence; any other goes on.
-    return re.sub(
-        r"(?<=[\w,;)\"'])[ \t]*\n(?=[ \t]*[A-Za-z(\"'])",
-        _as_long,
-        text.replace("\\\n", "  ").translate(_MARKS),
-    )
-
-
-def _as_long(found: re.Match[str]) -> str:
-    return " " * len(found[0])
+    return re.sub(r"(?<=[\w,;)\"'])[ \t]*\n(?=[ \t]*[A-Za-z(\"'])", _replace_by_spaces, text)
 
 
 def find_rule_matches(text: str) -> Iterator[RuleMatch]:
-    """`text` is flattened."""
-    lowered = text.lower()
+    """The matches of all rules in a flattened text."""
+    lowered_text = text.lower()
     for rule in _RULES:
-        if any(word in lowered for word in rule.needs):
-            for found in _windowed(rule.pattern, text):
-                if _meant(rule, text, found):
-                    yield RuleMatch(rule.code, _WHAT[rule.code], found.start(), found.end())
+        if not any(keyword in lowered_text for keyword in rule.keywords):
+            continue
+        for match in _find_in_windows(rule.pattern, text):
+            if _applies(rule, text, match):
+                yield RuleMatch(rule.code, _DESCRIPTIONS[rule.code], match.start(), match.end())
 
 
-def _windowed(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """In pieces: one search of a long text would keep every other thread waiting until its end."""
+def _normalise_character(character: str) -> str:
+    normalised = unicodedata.normalize("NFKC", character)
+    if len(normalised) == 1:
+        return normalised
+    return character  # several characters would move positions
+
+
+def _replace_by_spaces(match: re.Match[str]) -> str:
+    return " " * len(match[0])
+
+
+def _find_in_windows(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Searches window by window: one search of a long text would block every other thread until its end."""
     for start in range(0, len(text), _WINDOW):
-        for found in pattern.finditer(text, start, start + _WINDOW + _OVERLAP):
-            if found.start() < start + _WINDOW:
-                yield found
+        for match in pattern.finditer(text, start, start + _WINDOW + _OVERLAP):
+            if match.start() < start + _WINDOW:
+                yield match
 
 
-def _meant(rule: _Rule, text: str, found: re.Match[str]) -> bool:
-    before = re.split(r"[.!?]\s|\n", text[max(0, found.start() - 120) : found.start()])[-1]
-    if rule.order and not _ORDERED.search(before):
+def _applies(rule: _Rule, text: str, match: re.Match[str]) -> bool:
+    """Whether the words around a match leave it an instruction."""
+    before = re.split(r"[.!?]\s|\n", text[max(0, match.start() - 120) : match.start()])[-1]
+    if rule.needs_order and not _ORDER_START.search(before):
         return False
-    if rule.forgiven:
-        return not _FORBIDDEN.search(before) or bool(_ENCOURAGED.search(before))
-    after = re.split(r"[.!?]\s|\n", text[found.end() : found.end() + 160])[0]
-    return rule.code != "concealment" or not _LATER.search(
-        after
-    )  # "do not tell the user that you fixed it before it is checked"
+    if rule.allows_prohibition:
+        return not _PROHIBITION.search(before) or bool(_ENCOURAGEMENT.search(before))
+    if rule.code != "concealment":
+        return True
+    # "do not tell the user that you fixed it before it is checked"
+    after = re.split(r"[.!?]\s|\n", text[match.end() : match.end() + 160])[0]
+    return not _CONDITION.search(after)

@@ -1,4 +1,5 @@
-"""Hubs: skills from git repositories. A commit is fetched into a folder of its own, its skills are taken out, the rest is thrown away."""
+"""Hubs: skills from git repositories. A commit is fetched into a temporary clone, from which the skills
+are read."""
 
 import asyncio
 import contextlib
@@ -26,7 +27,8 @@ from ai_platform_engineering.skills_middleware.skill_store import Hub
 from ai_platform_engineering.skills_middleware.sources.skill_source import MAX_SOURCE_BYTES, RawSkill
 
 MAX_SKILLS = 1000  # of one hub
-_LEFT_OVER = 3600.0  # seconds; no fetch takes that long
+_MAX_CLONE_SECONDS = 3600.0  # no fetch takes that long
+_MAX_ID_LENGTH = 48
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REF = re.compile(r"\w[\w./+-]{0,199}")
 _CONFIGURED = re.compile(
@@ -35,108 +37,96 @@ _CONFIGURED = re.compile(
 
 
 class HubReader:
-    """Fetches hubs. Those of SKILL_HUBS are the operator's word and may be on this machine or in a private network; for the others
-    `gate` decides."""
+    """Fetches hubs. Those of SKILL_HUBS are the operator's choice and may be on this machine or in a
+    private network; for the others `url_checker` decides."""
 
     def __init__(
         self,
         folder: Path,
         variables: Mapping[str, str],
-        gate: UrlChecker,
+        url_checker: UrlChecker,
         *,
-        own: UrlChecker | None = None,
+        configured_url_checker: UrlChecker | None = None,
         seconds: float = 120.0,
     ) -> None:
         self._folder = folder
         self._variables = variables
         self._seconds = seconds
-        self._gate, self._own = gate, own or UrlChecker(allow_private=True)
+        self._url_checker = url_checker
+        self._configured_url_checker = configured_url_checker or UrlChecker(allow_private=True)
 
     async def fetch(self, hub: Hub, *, pinned: bool = False) -> tuple[Hub, list[RawSkill]]:
-        """The hub at the newest commit of its ref, or again at its own, and the skills there. Raises CaipeError."""
+        """The hub at the newest commit of its ref, or `pinned` to its own commit, and its skills. Raises
+        CaipeError."""
         remote = resolve_remote(hub)
-        settings = await check_remote(remote, (self._own if hub.configured else self._gate).check)
-        wanted = hub.commit if pinned and hub.commit else hub.ref or remote.ref
-        await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
-        clone = Path(
-            await asyncio.to_thread(tempfile.mkdtemp, prefix=f"{hub.id}-", suffix=".git", dir=self._folder)
-        )
+        url_checker = self._configured_url_checker if hub.configured else self._url_checker
+        settings = await check_remote(remote, url_checker.check)
+        ref = hub.ref or remote.ref
+        if pinned and hub.commit:
+            ref = hub.commit
+        clone = await asyncio.to_thread(self._create_clone_folder, hub.id)
         try:
             git = GitRepository(clone, self._variables, seconds=self._seconds)
-            commit = await git.fetch(remote.url, wanted, protocol=remote.protocol, settings=settings)
-            if _COMMIT.fullmatch(wanted) and commit != wanted:
+            commit = await git.fetch(remote.url, ref, protocol=remote.protocol, settings=settings)
+            if _COMMIT.fullmatch(ref) and commit != ref:
                 raise SourceUnavailable("The repository gave another commit than the one that was asked for.")
-            below = (hub.path or remote.folder).strip("/")
-            return replace(hub, commit=commit), await _taken(git, commit, below, _name_of(remote, below))
+            base_folder = (hub.path or remote.folder).strip("/")
+            skills = await _read_skills(git, commit, base_folder, _base_name(remote, base_folder))
+            return replace(hub, commit=commit), skills
         finally:
             await asyncio.to_thread(shutil.rmtree, clone, ignore_errors=True)
 
     def remove_leftovers(self) -> None:
-        """Removes what a process that was killed left behind."""
+        """Removes the clones of a process that was killed."""
         for clone in self._folder.glob("*.git"):
             with contextlib.suppress(OSError):
-                if time.time() - clone.stat().st_mtime > _LEFT_OVER:
+                if time.time() - clone.stat().st_mtime > _MAX_CLONE_SECONDS:
                     shutil.rmtree(clone, ignore_errors=True)
+
+    def _create_clone_folder(self, hub_id: str) -> Path:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f"{hub_id}-", suffix=".git", dir=self._folder))
 
 
 def resolve_remote(hub: Hub) -> GitRemote:
-    """Where a hub is. Raises CaipeError."""
+    """The git remote of a hub. Raises CaipeError."""
     url = hub.url.strip()
     if hub.configured and url.startswith("/"):
         return GitRemote(url, "file")
-    # It is said to be a repository, so any web address is taken for one.
-    remote = parse_remote(f"git+{url}" if url.lower().startswith(("http:", "https:")) else url)
+    if url.lower().startswith(
+        ("http:", "https:")
+    ):  # a hub is a repository, so any web address is taken for one
+        url = f"git+{url}"
+    remote = parse_remote(url)
     if remote is None or (remote.protocol == "file" and not hub.configured):
         raise Refused(
             "This is not the address of a git repository. Write one like https://github.com/team/skills."
         )
     if hub.ref and not _REF.fullmatch(hub.ref):
         raise Refused("The ref must be the name of a branch or tag, or a commit of 40 digits.")
-    if hub.path and (
-        hub.path.startswith(("/", "-", ":")) or ".." in hub.path.split("/") or not hub.path.isprintable()
-    ):
+    if hub.path and not _is_repository_path(hub.path):
         raise Refused("The path must be a folder of the repository, for example skills/team.")
     return remote
 
 
 def create_hub(
-    url: str, ref: str = "", path: str = "", *, taken: Iterable[str] = (), configured: bool = False
+    url: str, ref: str = "", path: str = "", *, used_ids: Iterable[str] = (), configured: bool = False
 ) -> Hub:
     """A hub with an id made of its address. Raises CaipeError."""
     hub = Hub("", url.strip(), ref.strip(), path.strip().strip("/"), configured=configured)
     remote = resolve_remote(hub)
-    parts = [
-        part
-        for part in re.split(
-            r"[^a-z0-9]+", "/".join(PurePosixPath(remote.url.removesuffix(".git")).parts[-2:]).lower()
-        )
-        if part
-    ]
-    stem = "-".join(parts)[:48] or "hub"
-    known = set(taken)
-    name = next(
-        one for one in (stem, *(f"{stem}-{number}" for number in range(2, 10_000))) if one not in known
-    )
-    return replace(hub, id=name)
+    owner_and_name = PurePosixPath(remote.url.removesuffix(".git")).parts[-2:]
+    words = re.split(r"[^a-z0-9]+", "/".join(owner_and_name).lower())
+    stem = "-".join(filter(None, words))[:_MAX_ID_LENGTH] or "hub"
+    return replace(hub, id=_unused_id(stem, set(used_ids)))
 
 
 def parse_hubs(texts: Iterable[str]) -> list[Hub]:
-    """The hubs of SKILL_HUBS: `url@ref#folder`, the last two as wished. Raises ConfigurationError."""
+    """The hubs of SKILL_HUBS: `url@ref#folder`, ref and folder are optional. Raises ConfigurationError."""
     hubs: list[Hub] = []
     for text in texts:
-        match = _CONFIGURED.fullmatch(text)
         try:
-            if match is None:
-                raise Refused("This is not the address of a git repository.")
-            hubs.append(
-                create_hub(
-                    match["url"],
-                    match["ref"] or "",
-                    match["path"] or "",
-                    taken=[hub.id for hub in hubs],
-                    configured=True,
-                )
-            )
+            hubs.append(_parse_hub(text, used_ids=[hub.id for hub in hubs]))
         except CaipeError as error:
             # Without the text itself: people put credentials into addresses.
             raise ConfigurationError(
@@ -145,75 +135,113 @@ def parse_hubs(texts: Iterable[str]) -> list[Hub]:
     return hubs
 
 
-def _name_of(remote: GitRemote, below: str) -> str:
-    return PurePosixPath(below or remote.url.removesuffix(".git")).name
+def _parse_hub(text: str, used_ids: Iterable[str]) -> Hub:
+    match = _CONFIGURED.fullmatch(text)
+    if match is None:
+        raise Refused("This is not the address of a git repository.")
+    ref = match["ref"] or ""
+    path = match["path"] or ""
+    return create_hub(match["url"], ref, path, used_ids=used_ids, configured=True)
 
 
-async def _taken(git: GitRepository, commit: str, below: str, name: str) -> list[RawSkill]:
-    entries = await git.entries(commit, below)
-    folders = _outermost(
-        str(PurePosixPath(entry.path).parent)
-        for entry in entries
-        if PurePosixPath(entry.path).name == SKILL_MD
-    )
+def _is_repository_path(path: str) -> bool:
+    if path.startswith(("/", "-", ":")) or ".." in path.split("/"):
+        return False
+    return path.isprintable()
+
+
+def _unused_id(stem: str, used_ids: set[str]) -> str:
+    hub_id = stem
+    number = 2
+    while hub_id in used_ids:
+        hub_id = f"{stem}-{number}"
+        number += 1
+    return hub_id
+
+
+def _base_name(remote: GitRemote, base_folder: str) -> str:
+    """The name of a skill that is the whole repository or base folder."""
+    return PurePosixPath(base_folder or remote.url.removesuffix(".git")).name
+
+
+async def _read_skills(git: GitRepository, commit: str, base_folder: str, base_name: str) -> list[RawSkill]:
+    entries = await git.entries(commit, base_folder)
+    folders = _find_skill_folders(entries)
     if not folders:
-        raise SourceUnavailable(
-            f"The repository has no {SKILL_MD}{f' below {to_printable(below)}' if below else ''}."
-        )
+        where = f" below {to_printable(base_folder)}" if base_folder else ""
+        raise SourceUnavailable(f"The repository has no {SKILL_MD}{where}.")
     if len(folders) > MAX_SKILLS:
         raise SourceUnavailable(
             f"The repository has {len(folders)} skills and may have {MAX_SKILLS}. Name a folder of it."
         )
-    grouped = _grouped(entries, folders)
-    if sum(entry.size for files in grouped.values() for entry in files.values()) > MAX_SOURCE_BYTES:
-        raise SourceUnavailable(
-            f"The skills of the repository are larger than {MAX_SOURCE_BYTES // 1024 // 1024} MB. Name a folder of it."
-        )
+    entries_by_folder = _group_by_folder(entries, folders)
+    _check_total_size(entries_by_folder)
+    skills: list[RawSkill] = []
     async with git.reader() as blobs:
-        return [
-            await _held(place, name if place in (".", below) else PurePosixPath(place).name, files, blobs)
-            for place, files in grouped.items()
-        ]
+        for folder, skill_entries in entries_by_folder.items():
+            name = PurePosixPath(folder).name
+            if folder in (".", base_folder):
+                name = base_name
+            skills.append(await _read_skill(folder, name, skill_entries, blobs))
+    return skills
 
 
-def _outermost(folders: Iterable[str]) -> list[str]:
-    found: list[str] = []
-    for folder in sorted(set(folders), key=lambda one: (one.count("/"), one)):
-        if not any(outer == "." or folder.startswith(f"{outer}/") for outer in found):
-            found.append(folder)
-    return sorted(found)
-
-
-def _grouped(entries: list[GitTreeEntry], folders: list[str]) -> dict[str, dict[str, GitTreeEntry]]:
-    """The files of each skill, by their path below its folder."""
-    grouped: dict[str, dict[str, GitTreeEntry]] = {folder: {} for folder in folders}
+def _find_skill_folders(entries: Iterable[GitTreeEntry]) -> list[str]:
+    """The outermost folders with a SKILL.md: what is below one belongs to its skill."""
+    candidates: set[str] = set()
     for entry in entries:
-        folder = next((one for one in _around(entry.path) if one in grouped), None)
-        path = entry.path if folder == "." else entry.path.removeprefix(f"{folder}/")
-        if folder is not None and not is_hidden(path):
-            grouped[folder][path] = entry
-    return grouped
+        path = PurePosixPath(entry.path)
+        if path.name == SKILL_MD:
+            candidates.add(str(path.parent))
+    outermost: list[str] = []
+    for folder in sorted(candidates, key=lambda candidate: (candidate.count("/"), candidate)):
+        if not any(outer == "." or folder.startswith(f"{outer}/") for outer in outermost):
+            outermost.append(folder)
+    return sorted(outermost)
 
 
-def _around(path: str) -> list[str]:
-    return [str(parent) for parent in PurePosixPath(path).parents]
+def _group_by_folder(
+    entries: Iterable[GitTreeEntry], folders: Iterable[str]
+) -> dict[str, dict[str, GitTreeEntry]]:
+    """The files of each skill, by their path below its folder."""
+    by_folder: dict[str, dict[str, GitTreeEntry]] = {folder: {} for folder in folders}
+    for entry in entries:
+        parents = map(str, PurePosixPath(entry.path).parents)
+        folder = next((parent for parent in parents if parent in by_folder), None)
+        if folder is None:
+            continue
+        path = entry.path
+        if folder != ".":
+            path = path.removeprefix(f"{folder}/")
+        if not is_hidden(path):
+            by_folder[folder][path] = entry
+    return by_folder
 
 
-async def _held(
-    place: str, folder: str, entries: Mapping[str, GitTreeEntry], blobs: GitBlobReader
-) -> RawSkill:
-    problems = [
-        SkillProblem(
-            to_printable(path),
-            "",
-            f"This is a {entry.kind}, which is not followed. Put the file itself here.",
+def _check_total_size(entries_by_folder: Mapping[str, Mapping[str, GitTreeEntry]]) -> None:
+    size = 0
+    for entries in entries_by_folder.values():
+        size += sum(entry.size for entry in entries.values())
+    if size > MAX_SOURCE_BYTES:
+        limit = MAX_SOURCE_BYTES // 1024 // 1024
+        raise SourceUnavailable(
+            f"The skills of the repository are larger than {limit} MB. Name a folder of it."
         )
-        for path, entry in entries.items()
-        if entry.kind != "blob"
-    ]
+
+
+async def _read_skill(
+    location: str, name: str, entries: Mapping[str, GitTreeEntry], blobs: GitBlobReader
+) -> RawSkill:
+    problems: list[SkillProblem] = []
+    for path, entry in entries.items():
+        if entry.kind != "blob":
+            message = f"This is a {entry.kind}, which is not followed. Put the file itself here."
+            problems.append(SkillProblem(to_printable(path), "", message))
     problems += find_size_problems({path: entry.size for path, entry in entries.items()})
     if problems:
-        mark = compute_version({path: entry.object_id.encode() for path, entry in entries.items()})
-        return RawSkill(place, folder, mark, problems=tuple(problems))
-    files = {path: await blobs.read(entry.object_id) for path, entry in entries.items()}
-    return RawSkill(place, folder, compute_version(files), files)
+        fingerprint = compute_version({path: entry.object_id.encode() for path, entry in entries.items()})
+        return RawSkill(location, name, fingerprint, problems=tuple(problems))
+    files: dict[str, bytes] = {}
+    for path, entry in entries.items():
+        files[path] = await blobs.read(entry.object_id)
+    return RawSkill(location, name, compute_version(files), files)

@@ -8,7 +8,7 @@ from ai_platform_engineering.skills_middleware.sources.skill_source import RawSk
 
 
 class StoredSource:
-    """The mark of a skill is its version."""
+    """The skills of one origin in the store. The fingerprint of a skill is its version."""
 
     watched = True
 
@@ -18,12 +18,15 @@ class StoredSource:
         self.origin_id = origin_id
 
     def read_skills(self, known: Mapping[str, RawSkill]) -> dict[str, RawSkill]:
-        marks = self._store.fingerprints(self.origin, self.origin_id)
-        found = (self._one(place, mark, known.get(place)) for place, mark in marks.items())
-        return {held.location: held for held in found if held is not None}
+        skills: dict[str, RawSkill] = {}
+        for location, fingerprint in self._store.fingerprints(self.origin, self.origin_id).items():
+            raw = self._read_skill(location, fingerprint, known.get(location))
+            if raw is not None:
+                skills[location] = raw
+        return skills
 
-    def _one(self, place: str, mark: str, known: RawSkill | None) -> RawSkill | None:
-        """None when it was removed since it was listed."""
-        if known is not None and known.fingerprint == mark:
+    def _read_skill(self, location: str, fingerprint: str, known: RawSkill | None) -> RawSkill | None:
+        """None when it was removed after it was listed."""
+        if known is not None and known.fingerprint == fingerprint:
             return known
-        return self._store.read_skill(SkillKey(self.origin, self.origin_id, place))
+        return self._store.read_skill(SkillKey(self.origin, self.origin_id, location))

@@ -20,7 +20,7 @@ from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.harness import Client, ReceivedStream, agent, supervisor
 from tests.support.offline_tools import Recorder
 from tests.support.storages import in_folder, supervisor_on
-from tests.support.workflow_processes import Person, statuses
+from tests.support.workflow_processes import Person, step_statuses
 
 ECHO = Script(Turn(Say("You said {{user}}.")))
 ONLY = "Only these agents may be used: "
@@ -201,9 +201,9 @@ async def test_a_workflow_keeps_within_the_scope() -> None:
         person = Person(client)
         await person.say({"workflow": "check-a-service", "values": {}}, scope(agents=["jira"]))
         await person.fill(host="localhost", port=80)
-        assert person.seen.last.state == "completed"
-        assert "There is no agent netutils. The agents are: jira." in person.seen.answer
-        assert statuses(person.seen.events)["Look up the name"] == "failed"
+        assert person.stream.last.state == "completed"
+        assert "There is no agent netutils. The agents are: jira." in person.stream.answer
+        assert step_statuses(person.stream.events)["Look up the name"] == "failed"
         assert recorder.calls == []
         await person.say({"workflow": "check-a-service", "values": {}}, scope(agents=["netutils"]))
         await person.fill(host="localhost", port=80)
