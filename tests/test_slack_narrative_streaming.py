@@ -29,9 +29,9 @@ from tests.support.slack_threads import (
     both_modes,
     report_to_gate,
     start_in_mode,
+    start_with_knowledge,
     steps_of,
     texts_of,
-    with_knowledge,
 )
 
 STRUCTURED = {"USE_STRUCTURED_RESPONSE": "true"}
@@ -95,7 +95,7 @@ async def test_narration_of_a_knowledge_question_with_a_plan_is_there_before_the
         Turn(Say("SLIM is a messaging layer.")),
         gate=gate,
     )
-    async with with_knowledge(way, tmp_path, model) as on, report_to_gate(on.slack, gate):
+    async with start_with_knowledge(way, tmp_path, model) as on, report_to_gate(on.slack, gate):
         thread = await ask(on, "What is SLIM?")
     assert gate.failure is None
     assert thread.text == f"{first}\n\n{second}\n\nSLIM is a messaging layer."
@@ -141,7 +141,7 @@ async def test_narration_of_a_knowledge_step_streams_after_a_sub_agent_finished_
         gate=gate,
     )
     async with (
-        with_knowledge(way, tmp_path, model, agents=agents("github")) as on,
+        start_with_knowledge(way, tmp_path, model, agents=agents("github")) as on,
         report_to_gate(on.slack, gate),
     ):
         thread = await ask(on, "What is SLIM, and where is it?")
@@ -282,7 +282,7 @@ async def test_the_echo_rule_holds_in_every_case(way: str, tmp_path: Path) -> No
     model = book(**{name: Script(*case.turns) for name, case in CASES.items()})
     async with start_in_mode(way, tmp_path, model, agents=team, tools=tools) as on:
         threads = await ask_all(on, list(CASES))
-        seen = {name: await thread.seen() for name, thread in threads.items()}
+        seen = {name: await thread.load_transcript() for name, thread in threads.items()}
     assert {name: thread.text for name, thread in threads.items()} == {
         name: "\n\n".join(case.shown) for name, case in CASES.items()
     }
@@ -341,8 +341,8 @@ async def test_a_turn_ends_with_the_best_that_there_is_and_says_it_once(way: str
     for name, (_, _, failed) in ENDINGS.items():
         shown = threads[name].text + str([one.all_blocks for one in threads[name].messages])
         assert shown.count(_ERROR) == int(failed), name
-        assert shown.count(blocks.RETRY) == int(failed), name
-        assert shown.count(blocks.FEEDBACK) == int(not failed), name
+        assert shown.count(blocks.RETRY_ACTION) == int(failed), name
+        assert shown.count(blocks.FEEDBACK_ACTION) == int(not failed), name
         assert len(threads[name].messages) == 1, name
 
 

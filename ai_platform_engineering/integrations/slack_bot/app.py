@@ -80,7 +80,7 @@ async def run_bot(
             yield RunningBot(bot, app, listeners)
         finally:
             await turns.close()
-            await listeners.drained()
+            await listeners.drain()
             await store.close()
 
 

@@ -8,14 +8,14 @@ from typing import Any, Literal
 from ai_platform_engineering.a2a.notification_text import title_case
 from ai_platform_engineering.core.events import SUPERVISOR, Citation, PlanStep, StepStatus
 from ai_platform_engineering.core.transcript import ToolCallView, Transcript
-from ai_platform_engineering.integrations.slack_bot.stream_text import RAG_TOOL_NAMES, escape, shown_text
+from ai_platform_engineering.integrations.slack_bot.stream_text import RAG_TOOL_NAMES, escape, render_text
 
 CardStatus = Literal["pending", "in_progress", "complete", "error"]
 Block = dict[str, Any]
 Chunk = dict[str, Any]
 
-LONGEST_CARD = 256  # characters of each text of a card
-LONGEST_SECTION = 3_000
+MAX_CARD_TEXT = 256  # characters of each text of a card
+MAX_SECTION_TEXT = 3_000
 _MOST_TEXT = 13_000  # characters in the blocks of a message
 _LONGEST_ID, _PREVIEW = 200, 300
 _LONGEST_BUTTON, _LONGEST_VALUE = 75, 2_000
@@ -32,9 +32,9 @@ _STATES: Mapping[StepStatus, CardStatus] = {
 _MARKS: Mapping[CardStatus, str] = {"pending": "⏳", "in_progress": "🔄", "complete": "✅", "error": "❌"}
 _SEPARATOR = " · "
 
-STOP = "caipe_stop"
-RETRY = "caipe_retry"
-FEEDBACK = "caipe_feedback"
+STOP_ACTION = "caipe_stop"
+RETRY_ACTION = "caipe_retry"
+FEEDBACK_ACTION = "caipe_feedback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,19 @@ class TaskCard:
     def is_open(self) -> bool:
         return self.status in ("pending", "in_progress")
 
-    def chunk(self) -> Chunk:
+    def to_chunk(self) -> Chunk:
         texts = {"title": self.title, "details": self.details, "output": self.output}
         return {
             "type": "task_update",
             "id": self.card_id,
             "status": self.status,
-            **{name: cut(text, LONGEST_CARD) for name, text in texts.items() if text},
+            **{name: truncate(text, MAX_CARD_TEXT) for name, text in texts.items() if text},
         }
 
-    def line(self) -> str:
+    def to_line(self) -> str:
         """The card where there are no cards."""
-        more = f" — {cut(self.details, 120)}" if self.details else ""
-        return f"{_MARKS[self.status]} {cut(self.title, LONGEST_CARD)}{more}"
+        more = f" — {truncate(self.details, 120)}" if self.details else ""
+        return f"{_MARKS[self.status]} {truncate(self.title, MAX_CARD_TEXT)}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ThreadView:
     cards: tuple[TaskCard, ...] = ()
 
 
-def view_of(seen: Transcript, waiting: TaskCard | None = None) -> ThreadView:
+def build_view(seen: Transcript, waiting: TaskCard | None = None) -> ThreadView:
     """What the thread shows of a run; `waiting` is for what only the bot knows."""
     title = seen.plan.title or "Plan" if seen.plan is not None and seen.plan.steps else ""
     cards = tuple(
@@ -87,7 +87,7 @@ def view_of(seen: Transcript, waiting: TaskCard | None = None) -> ThreadView:
         cards = tuple(replace(card, status="error") if card.is_open else card for card in cards)
     elif seen.state == "completed":
         cards = tuple(replace(card, status="complete") if card.is_open else card for card in cards)
-    return ThreadView(shown_text(seen), cut(plain(title), LONGEST_CARD), cards)
+    return ThreadView(render_text(seen), truncate(escape_line(title), MAX_CARD_TEXT), cards)
 
 
 def _drawable(cards: Iterable[TaskCard]) -> Iterator[TaskCard]:
@@ -119,7 +119,7 @@ def _steps(seen: Transcript) -> Iterator[TaskCard]:
 
 
 def _tagged(agent: str, title: str) -> str:
-    return plain(title if agent in ("", SUPERVISOR) else f"[{title_case(agent)}] {title}")
+    return escape_line(title if agent in ("", SUPERVISOR) else f"[{title_case(agent)}] {title}")
 
 
 def _tools_of(seen: Transcript, step: PlanStep) -> str:
@@ -139,10 +139,10 @@ def _tool_words(calls: Sequence[ToolCallView]) -> str:
         mark = "" if call.outcome in (None, "ok") else "❌ "
         still = f" ({call.progress})" if call.progress and call.outcome is None else ""
         words.insert(0, f"{mark}{title_case(call.agent)}: {title_case(call.tool)}{still}")
-        if len(_SEPARATOR.join(words)) > LONGEST_CARD:
+        if len(_SEPARATOR.join(words)) > MAX_CARD_TEXT:
             words[0] = "…"
             break
-    return plain(_SEPARATOR.join(words))
+    return escape_line(_SEPARATOR.join(words))
 
 
 def _outcome_of(seen: Transcript, step: PlanStep) -> str:
@@ -161,7 +161,7 @@ def _outcome_of(seen: Transcript, step: PlanStep) -> str:
 def _result(call: ToolCallView) -> str:
     if call.outcome == "unknown":
         return "Whether it took effect is not known."
-    return plain(call.error or call.result or "")
+    return escape_line(call.error or call.result or "")
 
 
 def _beside(seen: Transcript) -> Iterator[TaskCard]:
@@ -175,7 +175,11 @@ def _beside(seen: Transcript) -> Iterator[TaskCard]:
         )
         inside = [inner for inner in seen.calls if inner.parent_call == call.call_id]
         yield TaskCard(
-            call.call_id, _called(call), status, _tool_words(inside) or plain(call.progress), _result(call)
+            call.call_id,
+            _called(call),
+            status,
+            _tool_words(inside) or escape_line(call.progress),
+            _result(call),
         )
 
 
@@ -190,10 +194,10 @@ def _called(call: ToolCallView) -> str:
 
 def _notices(seen: Transcript) -> Iterator[TaskCard]:
     for number, notice in enumerate(seen.notices):
-        yield TaskCard(f"notice-{number}", plain(notice.text), "complete")
+        yield TaskCard(f"notice-{number}", escape_line(notice.text), "complete")
 
 
-def plain(text: str) -> str:
+def escape_line(text: str) -> str:
     """One line of foreign text that mentions nobody."""
     return escape(one_line(text), at_line_start=False)
 
@@ -202,12 +206,12 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def preview(escaped: str) -> str:
+def notification_text(escaped: str) -> str:
     """A text of the bot for a notification."""
-    return cut(one_line(escaped), _PREVIEW)
+    return truncate(one_line(escaped), _PREVIEW)
 
 
-def cut(text: str, longest: int) -> str:
+def truncate(text: str, longest: int) -> str:
     """Never through an escaped character."""
     if len(text) <= longest:
         return text
@@ -222,11 +226,11 @@ def cut(text: str, longest: int) -> str:
 
 
 def section(text: str) -> Block:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": cut(text, LONGEST_SECTION)}}
+    return {"type": "section", "text": {"type": "mrkdwn", "text": truncate(text, MAX_SECTION_TEXT)}}
 
 
 def context(text: str) -> Block:
-    return {"type": "context", "elements": [{"type": "mrkdwn", "text": cut(text, LONGEST_SECTION)}]}
+    return {"type": "context", "elements": [{"type": "mrkdwn", "text": truncate(text, MAX_SECTION_TEXT)}]}
 
 
 def markdown(text: str) -> Block:
@@ -236,7 +240,7 @@ def markdown(text: str) -> Block:
 def button(
     text: str, action_id: str, value: str, *, style: str = "", confirm: Mapping[str, Any] | None = None
 ) -> Block:
-    label = {"type": "plain_text", "text": cut(text, _LONGEST_BUTTON), "emoji": True}
+    label = {"type": "plain_text", "text": truncate(text, _LONGEST_BUTTON), "emoji": True}
     made: Block = {"type": "button", "text": label, "action_id": action_id, "value": value[:_LONGEST_VALUE]}
     return {**made, **({"style": style} if style else {}), **({"confirm": dict(confirm)} if confirm else {})}
 
@@ -245,7 +249,7 @@ def actions(*elements: Block, block_id: str | None = None) -> Block:
     return {"type": "actions", "elements": list(elements), **({"block_id": block_id} if block_id else {})}
 
 
-def fits(blocks: Sequence[Block]) -> bool:
+def fits_one_message(blocks: Sequence[Block]) -> bool:
     """Whether one message takes so much text."""
     return sum(map(_size, blocks)) <= _MOST_TEXT
 
@@ -261,10 +265,10 @@ def _size(part: Any) -> int:
     return 0
 
 
-def progress(view: ThreadView) -> list[Block]:
+def progress_blocks(view: ThreadView) -> list[Block]:
     """The plan and what runs as a block, for messages that have no cards. The first steps give way to the last."""
     lines = [f"*{view.title}*"] if view.title else []
-    lines += [card.line() for card in view.cards]
+    lines += [card.to_line() for card in view.cards]
     if not lines:
         return []
     while len("\n".join(lines)) > 1_500 and len(lines) > 2:
@@ -273,16 +277,16 @@ def progress(view: ThreadView) -> list[Block]:
 
 
 def stop_button(turn_id: str) -> Block:
-    return actions(button("Stop", STOP, turn_id, style="danger"))
+    return actions(button("Stop", STOP_ACTION, turn_id, style="danger"))
 
 
-def sources(citations: Sequence[Citation]) -> list[Block]:
+def source_blocks(citations: Sequence[Citation]) -> list[Block]:
     """The sources of an answer by their numbers, as links where they have an address."""
     lines = [
         "*Sources*",
         *(f"[{number}] {_link(one)}" for number, one in enumerate(citations[:_MOST_SOURCES], 1)),
     ]
-    while len("\n".join(lines)) > LONGEST_SECTION - 40:
+    while len("\n".join(lines)) > MAX_SECTION_TEXT - 40:
         lines.pop()
     if left := len(citations) + 1 - len(lines):
         lines.append(f"and {left} more")
@@ -294,9 +298,9 @@ def sources(citations: Sequence[Citation]) -> list[Block]:
 def _link(one: Citation) -> str:
     address, title = (
         one.url or "",
-        plain(one.title) or plain(one.url or one.document_id or "") or "a document",
+        escape_line(one.title) or escape_line(one.url or one.document_id or "") or "a document",
     )
-    title = cut(title, _LONGEST_SOURCE).replace("|", "¦")
+    title = truncate(title, _LONGEST_SOURCE).replace("|", "¦")
     usable = address.startswith(("http://", "https://")) and not any(
         mark in "<>|" or mark.isspace() for mark in address
     )
@@ -305,7 +309,7 @@ def _link(one: Citation) -> str:
     return f"<{address.replace('&', '&amp;')}|{title}>"
 
 
-def feedback(task_id: str) -> Block:
+def feedback_block(task_id: str) -> Block:
     def choice(text: str, value: str) -> Block:
         return {
             "text": {"type": "plain_text", "text": text},
@@ -319,26 +323,26 @@ def feedback(task_id: str) -> Block:
     }
     return {
         "type": "context_actions",
-        "elements": [{"type": "feedback_buttons", "action_id": FEEDBACK, **buttons}],
+        "elements": [{"type": "feedback_buttons", "action_id": FEEDBACK_ACTION, **buttons}],
     }
 
 
-def error(sentence: str, turn_id: str | None, trace_id: str | None) -> list[Block]:
+def error_blocks(sentence: str, turn_id: str | None, trace_id: str | None) -> list[Block]:
     """What went wrong, what can be done, and under which id to look for it. `turn_id` when it may be tried again."""
     return [
-        section(f":warning: {plain(sentence)}"),
-        *([actions(button("Try again", RETRY, turn_id))] if turn_id else []),
-        *([context(f"Trace {plain(trace_id)}")] if trace_id else []),
+        section(f":warning: {escape_line(sentence)}"),
+        *([actions(button("Try again", RETRY_ACTION, turn_id))] if turn_id else []),
+        *([context(f"Trace {escape_line(trace_id)}")] if trace_id else []),
     ]
 
 
-def ending(seen: Transcript, turn_id: str, task_id: str | None) -> list[Block]:
+def ending_blocks(seen: Transcript, turn_id: str, task_id: str | None) -> list[Block]:
     """The blocks below the last message of a turn."""
     match seen.state:
         case "completed":
-            return [*sources(seen.citations), *([feedback(task_id)] if task_id else [])]
+            return [*source_blocks(seen.citations), *([feedback_block(task_id)] if task_id else [])]
         case "failed":
-            return error(
+            return error_blocks(
                 seen.error or "There was no answer.", turn_id if seen.retryable else None, seen.trace_id
             )
         case "canceled":

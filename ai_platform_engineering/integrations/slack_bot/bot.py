@@ -48,7 +48,7 @@ class Bot:
     async def handle_message(self, heard: SlackMessage, event_id: str) -> None:
         """A message that somebody wrote. Each one is answered at most once, however often Slack tells of it; those of a thread in order."""
         async with self._in_order(heard):
-            channel = self.config.of(heard.channel)
+            channel = self.config.for_channel(heard.channel)
             if not channel.enabled or not await self._is_for_us(heard, channel):
                 return
             if await self.store.record_if_new(
@@ -60,7 +60,7 @@ class Bot:
         """A message that an earlier process has heard, and perhaps not asked."""
         async with self._in_order(heard):
             if await self.store.find_turn(heard.turn_id) is None:
-                await self._work_on(heard, self.config.of(heard.channel))
+                await self._work_on(heard, self.config.for_channel(heard.channel))
             await self.store.mark_handled(heard)
 
     def _in_order(self, heard: SlackMessage) -> asyncio.Lock:
@@ -105,7 +105,7 @@ class Bot:
         """Why there is no answer now, for the person alone."""
         now = self.slack.rate_limiter.clock.now()
         quiet = channel.quiet_hours
-        if quiet is not None and quiet.hold(datetime.fromtimestamp(now, UTC)):
+        if quiet is not None and quiet.includes(datetime.fromtimestamp(now, UTC)):
             return f"I am quiet in this channel until {quiet.end:%H:%M} ({quiet.timezone}). Ask me in a direct message."
         if heard.is_empty():
             return _EMPTY
@@ -144,7 +144,7 @@ class Bot:
     async def _not_theirs(self, heard: SlackMessage) -> str | None:
         """In a thread that waits for an answer, what somebody writes may be one: only those may write who may answer."""
         for row in await self.store.list_open_turns(heard.channel, heard.thread_ts):
-            if await self.requests.waits(row) and isinstance(
+            if await self.requests.is_waiting(row) and isinstance(
                 allowed := await self.authorize_answer(row.turn_id, heard.user or heard.bot), str
             ):
                 return f"This thread waits for an answer. {allowed}"
@@ -181,14 +181,14 @@ class Bot:
         row, person = allowed
         if (
             row.state != "open"
-            or not await self.requests.waits(row)
+            or not await self.requests.is_waiting(row)
             or not await self.store.record_if_new(f"drop:{row.channel}:{ts}")
         ):
             return "There is nothing to drop here any more."
         order = {
             "message_id": f"slack:{row.channel}:{ts}:drop",
             "text": "drop",
-            "scope": self.config.of(row.channel).scope(),
+            "scope": self.config.for_channel(row.channel).scope(),
         }
         new = replace(
             row, turn_id=f"{row.channel}:{ts}:drop", user=user, principal=person.principal, order=order
@@ -210,7 +210,10 @@ class Bot:
         row = await self.store.find_turn(turn_id)
         if row is None:
             return _TOO_OLD
-        person, approvers = await self.users.find_user(row.team, user), self.config.of(row.channel).approvers
+        person, approvers = (
+            await self.users.find_user(row.team, user),
+            self.config.for_channel(row.channel).approvers,
+        )
         if await self.users.may_answer(approvers, person, row.user):
             return row, person
         allowed = ", ".join(self._approver(name, row.user) for name in approvers)

@@ -60,7 +60,7 @@ class QuietHours(_Strict):
     end: Annotated[time, BeforeValidator(_time)] = Field(alias="to")
     timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
 
-    def hold(self, now: datetime) -> bool:
+    def includes(self, now: datetime) -> bool:
         at = now.astimezone(ZoneInfo(self.timezone)).time()
         over_midnight = self.end <= self.begin
         if over_midnight:
@@ -100,7 +100,7 @@ class BotConfig(_Strict):
     direct_messages: ChannelConfig = ChannelConfig()
     channels: Mapping[str, ChannelConfig] = {}
 
-    def of(self, channel: str) -> ChannelConfig:
+    def for_channel(self, channel: str) -> ChannelConfig:
         if channel in self.channels:
             return self.channels[channel]
         if channel.startswith("D"):
@@ -162,9 +162,9 @@ class ReloadableConfig:
         self._path, self._stamp = path, self._looked(path)
         self._config = read_config(path) if path is not None else BotConfig()
 
-    def of(self, channel: str) -> ChannelConfig:
+    def for_channel(self, channel: str) -> ChannelConfig:
         self.reload()
-        return self._config.of(channel)
+        return self._config.for_channel(channel)
 
     def reload(self) -> None:
         """Reads the file again when it has changed."""

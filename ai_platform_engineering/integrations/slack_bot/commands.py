@@ -8,7 +8,7 @@ from ai_platform_engineering.a2a.client import RequestRefused
 from ai_platform_engineering.a2a.codec import request_from_data
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.integrations.slack_bot.blocks import Block, cut, plain, section
+from ai_platform_engineering.integrations.slack_bot.blocks import Block, escape_line, section, truncate
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackError
 
@@ -21,7 +21,7 @@ _HELP = """Mention me in a channel, write to me in a thread I take part in, or s
 In a thread, `stop` alone stops what I am doing."""
 
 
-async def command_answer(bot: Bot, body: Mapping[str, Any]) -> dict[str, Any]:
+async def answer_command(bot: Bot, body: Mapping[str, Any]) -> dict[str, Any]:
     """The message that answers a command."""
     word = str(body.get("text") or "").strip().lower()
     try:
@@ -37,10 +37,10 @@ async def command_answer(bot: Bot, body: Mapping[str, Any]) -> dict[str, Any]:
             case "help" | "":
                 lines = [_HELP]
             case _:
-                lines = [f"I do not know `{cut(plain(word), 50)}`.", _HELP]
+                lines = [f"I do not know `{truncate(escape_line(word), 50)}`.", _HELP]
     except CaipeError as error:
-        lines = [f":warning: {cut(plain(str(error)), 2_000)}"]
-    return {"text": cut("\n".join(lines), 3000), "blocks": _blocks(lines)}
+        lines = [f":warning: {truncate(escape_line(str(error)), 2_000)}"]
+    return {"text": truncate("\n".join(lines), 3000), "blocks": _blocks(lines)}
 
 
 def _blocks(lines: Iterable[str]) -> list[Block]:
@@ -72,8 +72,10 @@ def _agent(name: str, tools: list[str], state: Mapping[str, Any]) -> str:
     mark = {"ready": ":large_green_circle:", "degraded": ":large_yellow_circle:"}.get(
         str(state.get("status") or "ready"), ":red_circle:"
     )
-    about = plain(str(state.get("message") or "")) or f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
-    return f"{mark} *{cut(plain(name), 60)}* {cut(about, 200)}"
+    about = (
+        escape_line(str(state.get("message") or "")) or f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
+    )
+    return f"{mark} *{truncate(escape_line(name), 60)}* {truncate(about, 200)}"
 
 
 async def _workflows(bot: Bot) -> list[str]:
@@ -84,7 +86,7 @@ async def _workflows(bot: Bot) -> list[str]:
 def _workflow(one: Mapping[str, Any]) -> str:
     missing = ", ".join(map(str, one.get("missing") or ()))
     about = f"(not now: it needs {missing})" if missing else str(one.get("description") or "")
-    return f"• *{cut(plain(str(one.get('title') or one['name'])), 60)}* {cut(plain(about), 200)}"
+    return f"• *{truncate(escape_line(str(one.get('title') or one['name'])), 60)}* {truncate(escape_line(about), 200)}"
 
 
 async def _pending(bot: Bot, team: str, channel: str, user: str) -> list[str]:
@@ -101,7 +103,7 @@ async def _pending(bot: Bot, team: str, channel: str, user: str) -> list[str]:
         for one in mine:
             asked = request_from_data(one["asked"])
             link = await _link(bot, row.channel, row.thread_ts)
-            lines.append(f"• {link}: {cut(plain(asked.describe()), 100)} (asked by <@{row.user}>)")
+            lines.append(f"• {link}: {truncate(escape_line(asked.describe()), 100)} (asked by <@{row.user}>)")
     return ["*Waiting for an answer*", *(lines[:_MOST] or ["Nothing waits."])]
 
 

@@ -12,7 +12,7 @@ import aiohttp
 
 from ai_platform_engineering.a2a.message_parts import TEXT_TYPES
 from ai_platform_engineering.core.events import FilePart
-from ai_platform_engineering.integrations.slack_bot.blocks import plain
+from ai_platform_engineering.integrations.slack_bot.blocks import escape_line
 from ai_platform_engineering.integrations.slack_bot.users import UserDirectory
 from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackApi, SlackError
 
@@ -160,7 +160,7 @@ class MessageReader:
                 content = await self._content(given, most - sum(len(one.text.encode()) for one in read))
                 read.append(FilePart(name=name, media_type="text/plain", text=content))
             except _Unread as error:
-                problems.append(f"{plain(name)} {error}")
+                problems.append(f"{escape_line(name)} {error}")
         return tuple(read), problems
 
     async def _content(self, given: Mapping[str, Any], most: int) -> str:

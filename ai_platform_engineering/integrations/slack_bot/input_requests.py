@@ -20,25 +20,25 @@ from ai_platform_engineering.integrations.slack_bot.blocks import (
     actions,
     button,
     context,
-    cut,
-    plain,
+    escape_line,
     section,
+    truncate,
 )
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow
-from ai_platform_engineering.integrations.slack_bot.modals import MOST_FIELDS, fields_of, masked
+from ai_platform_engineering.integrations.slack_bot.modals import MAX_FIELDS, mask_secrets, unique_fields
 from ai_platform_engineering.integrations.slack_bot.thread_messages import ThreadMessages
 from ai_platform_engineering.integrations.slack_bot.users import SlackUser, UserDirectory
 from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackError, retry_delay
 
 log = logging.getLogger(__name__)
 
-FILL = "caipe_fill"
-DECLINE = "caipe_decline"
-DROP = "caipe_drop"
-APPROVE = "caipe_approve"
-ALWAYS = "caipe_always"
-EDIT = "caipe_edit"
-REJECT_IT = "caipe_reject_it"
+FILL_ACTION = "caipe_fill"
+DECLINE_ACTION = "caipe_decline"
+DROP_ACTION = "caipe_drop"
+APPROVE_ACTION = "caipe_approve"
+ALWAYS_ACTION = "caipe_always"
+EDIT_ACTION = "caipe_edit"
+REJECT_ACTION = "caipe_reject_it"
 _LONGEST_ARGUMENTS, _LONGEST_HEADLINE = 2_800, 300
 _ATTEMPTS = 30  # to post a request while Slack breaks off
 _SOON, _AT_LEAST = 2.2, 0.3  # seconds; Slack waits three for what a modal is to say
@@ -58,22 +58,22 @@ class RequestDetails:
     """A request as the supervisor has it."""
 
     asked: Form | Approval
-    waits: bool
-    by: str = ""
-    at: str = ""
+    is_pending: bool
+    answered_by: str = ""
+    answered_at: str = ""
 
 
 @dataclass(slots=True)
 class SlackInputRequests:
     supervisor: A2AClient
     store: BotStore
-    people: UserDirectory
-    soon: float = _SOON
+    users: UserDirectory
+    modal_timeout: float = _SOON
     in_modals: set[str] = field(
         default_factory=set
     )  # requests whose answers are on their way, and whose errors a modal shows
 
-    async def show(self, row: TurnRow, messages: ThreadMessages, seen: Transcript, seq: int) -> None:
+    async def post_requests(self, row: TurnRow, messages: ThreadMessages, seen: Transcript, seq: int) -> None:
         """A message for each request that has none, and a word on what could not be taken as an answer; `seq` is the last event's."""
         for request in seen.requests:
             await self._show(row, messages, request)
@@ -88,9 +88,9 @@ class SlackInputRequests:
             if known:
                 return
             if known == "":  # a process died between showing it and knowing so, or Slack broke off
-                await messages.sweep(lambda ts: self.store.is_posted(row.channel, ts))
+                await messages.remove_unknown(lambda ts: self.store.is_posted(row.channel, ts))
             try:
-                ts = await messages.post(*request_message(request, row.turn_id))
+                ts = await messages.post(*build_request_message(request, row.turn_id))
                 await self.store.record_request_message(request.request_id, row.channel, ts)
             except DeliveryUnknown:
                 if number == _ATTEMPTS - 1:
@@ -105,12 +105,12 @@ class SlackInputRequests:
         if await self.store.record_request(told, row.turn_id) is not None:
             return
         if not in_modal:
-            ts = await messages.post(*waiting_message(seen, row.turn_id))
+            ts = await messages.post(*build_waiting_message(seen, row.turn_id))
             await self.store.record_request_message(told, row.channel, ts)
         if in_modal or seen.held is None:  # there is no button that must go
             await self.store.close_request(told)
 
-    async def resolved(
+    async def mark_resolved(
         self,
         row: TurnRow,
         messages: ThreadMessages,
@@ -122,7 +122,7 @@ class SlackInputRequests:
         when = _moment(at)
         word = _WORDS.get(event.resolution)
         if word:
-            said = f"{word} by {self.people.format_mention(event.by)} {when}"
+            said = f"{word} by {self.users.format_mention(event.by)} {when}"
         elif event.resolution == "expired":
             said = _EXPIRED
         else:
@@ -132,11 +132,11 @@ class SlackInputRequests:
             if told.startswith(_TOLD):
                 await self._replace(messages, told, None, _GONE)
 
-    async def waits(self, row: TurnRow) -> bool:
+    async def is_waiting(self, row: TurnRow) -> bool:
         """Somebody is asked for something in this turn."""
         return any(not one.startswith(_TOLD) for one in await self.store.list_open_requests(row.turn_id))
 
-    async def withdraw(self, row: TurnRow, messages: ThreadMessages) -> None:
+    async def close_open(self, row: TurnRow, messages: ThreadMessages) -> None:
         """The turn is over: nobody waits for what is still open."""
         for request_id in await self.store.list_open_requests(row.turn_id):
             await self._replace(messages, request_id, None, _GONE)
@@ -149,11 +149,11 @@ class SlackInputRequests:
             return
         summary = _summary(request) if request is not None else []
         with contextlib.suppress(SlackError, DeliveryUnknown):  # who deleted the message needs no word on it
-            await messages.update(ts, cut(said, 300), [*summary, context(said)])
+            await messages.update(ts, truncate(said, 300), [*summary, context(said)])
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    async def pending(self, row: TurnRow, person: SlackUser, request_id: str) -> RequestDetails:
+    async def fetch_request(self, row: TurnRow, person: SlackUser, request_id: str) -> RequestDetails:
         """Raises RequestRefused and Unreachable."""
         found = await rest_api_for_client(self.supervisor.on_behalf_of(person.principal, row.owner))(
             "GET", f"/v1/requests/{request_id}"
@@ -165,11 +165,11 @@ class SlackInputRequests:
             str(found.get("at") or ""),
         )
 
-    def too_late(self, pending: RequestDetails) -> str:
-        what = plain(pending.asked.describe())
-        if not pending.by:
+    def describe_closed(self, pending: RequestDetails) -> str:
+        what = escape_line(pending.asked.describe())
+        if not pending.answered_by:
             return f"{what[:1].upper()}{what[1:]} is not asked any more."
-        return f"{what[:1].upper()}{what[1:]} was already answered by {self.people.format_mention(pending.by)}{_at(pending.at)}."
+        return f"{what[:1].upper()}{what[1:]} was already answered by {self.users.format_mention(pending.answered_by)}{_at(pending.answered_at)}."
 
     async def answer(
         self, row: TurnRow, person: SlackUser, request_id: str, given: Mapping[str, Any]
@@ -191,7 +191,7 @@ class SlackInputRequests:
                     return event.wrong.get(request_id, {})
         return {}
 
-    async def answer_soon(
+    async def answer_from_modal(
         self, row: TurnRow, person: SlackUser, request_id: str, given: Mapping[str, Any], since: float
     ) -> Mapping[str, str]:
         """The same within the time that Slack gives from `since` on, by the loop. An answer that takes longer goes on, and what is wrong
@@ -201,7 +201,7 @@ class SlackInputRequests:
         wrong: Mapping[str, str] = {}
         try:
             done, _ = await asyncio.wait(
-                {work}, timeout=max(_AT_LEAST, since + self.soon - asyncio.get_running_loop().time())
+                {work}, timeout=max(_AT_LEAST, since + self.modal_timeout - asyncio.get_running_loop().time())
             )
             if not done:
                 work.add_done_callback(_logged)
@@ -217,14 +217,14 @@ def _logged(work: asyncio.Future[Mapping[str, str]]) -> None:
         log.warning("an answer was not taken: %s", error)
 
 
-def waiting_message(seen: Transcript, turn_id: str) -> tuple[str, list[Block]]:
+def build_waiting_message(seen: Transcript, turn_id: str) -> tuple[str, list[Block]]:
     """What could not be taken as an answer, and how to be rid of the question."""
-    said = plain(seen.waiting_for) or "I still wait for an answer."
-    drop = [actions(button("Drop it and start anew", DROP, turn_id))] if seen.held is not None else []
-    return cut(said, _LONGEST_HEADLINE), [section(said), *drop]
+    said = escape_line(seen.waiting_for) or "I still wait for an answer."
+    drop = [actions(button("Drop it and start anew", DROP_ACTION, turn_id))] if seen.held is not None else []
+    return truncate(said, _LONGEST_HEADLINE), [section(said), *drop]
 
 
-def request_message(request: PendingInput, turn_id: str) -> tuple[str, list[Block]]:
+def build_request_message(request: PendingInput, turn_id: str) -> tuple[str, list[Block]]:
     """The notification and the blocks of a request."""
     buttons = _buttons(request.asked, f"{turn_id} {request.request_id}")
     until = (
@@ -232,7 +232,7 @@ def request_message(request: PendingInput, turn_id: str) -> tuple[str, list[Bloc
         if request.asked.expires_at
         else []
     )
-    headline = cut(_headline(request), _LONGEST_HEADLINE)
+    headline = truncate(_headline(request), _LONGEST_HEADLINE)
     return headline, [
         *_summary(request),
         *_hints(request.asked),
@@ -244,19 +244,25 @@ def request_message(request: PendingInput, turn_id: str) -> tuple[str, list[Bloc
 def _headline(request: PendingInput) -> str:
     agent = title_case(request.agent)
     if isinstance(request.asked, Approval):
-        return f"{plain(agent)} wants to run {plain(request.asked.tool)}"
-    return f"{plain(agent)} asks: {plain(request.asked.describe())}"
+        return f"{escape_line(agent)} wants to run {escape_line(request.asked.tool)}"
+    return f"{escape_line(agent)} asks: {escape_line(request.asked.describe())}"
 
 
 def _summary(request: PendingInput) -> list[Block]:
     asked = request.asked
     if isinstance(asked, Approval):
-        shown = [section(f":lock: *{plain(title_case(request.agent))}* wants to run `{plain(asked.tool)}`")]
+        shown = [
+            section(
+                f":lock: *{escape_line(title_case(request.agent))}* wants to run `{escape_line(asked.tool)}`"
+            )
+        ]
         if asked.arguments:
-            shown.append(section(f"```\n{cut(_arguments(asked.arguments), _LONGEST_ARGUMENTS)}\n```"))
-        return [*shown, *([context(plain(asked.reason))] if asked.reason.strip() else [])]
-    about = "\n".join(plain(text) for text in (asked.response, asked.description) if text and text.strip())
-    title = plain(asked.title or "") or "I need a few details"
+            shown.append(section(f"```\n{truncate(_arguments(asked.arguments), _LONGEST_ARGUMENTS)}\n```"))
+        return [*shown, *([context(escape_line(asked.reason))] if asked.reason.strip() else [])]
+    about = "\n".join(
+        escape_line(text) for text in (asked.response, asked.description) if text and text.strip()
+    )
+    title = escape_line(asked.title or "") or "I need a few details"
     return [section(f":memo: *{title}*\n{about}".strip())]
 
 
@@ -266,7 +272,7 @@ def _hints(asked: Form | Approval) -> list[Block]:
         return []
     if asked.takes_text:
         return [context("You can also answer with a message in this thread.")]
-    fields = ", ".join(plain(one.field_label or one.field_name) for one in asked.fields)
+    fields = ", ".join(escape_line(one.field_label or one.field_name) for one in asked.fields)
     large = (
         []
         if _fits(asked)
@@ -278,32 +284,32 @@ def _hints(asked: Form | Approval) -> list[Block]:
 
 
 def _fits(asked: Form) -> bool:
-    return len(fields_of(asked)) <= MOST_FIELDS
+    return len(unique_fields(asked)) <= MAX_FIELDS
 
 
 def _buttons(asked: Form | Approval, value: str) -> list[Block]:
     if isinstance(asked, Form):
         sure = _confirm("Decline", "The run goes on without these details.", "Decline")
-        fill = [button("Fill in", FILL, value, style="primary")] if _fits(asked) else []
-        return [*fill, button("Decline", DECLINE, value, confirm=sure)]
+        fill = [button("Fill in", FILL_ACTION, value, style="primary")] if _fits(asked) else []
+        return [*fill, button("Decline", DECLINE_ACTION, value, confirm=sure)]
     sure = _confirm("Approve", f"Run {asked.tool} with these arguments?", "Approve")
     always = _confirm(
         "Always approve", f"Run {asked.tool} without asking in this thread, whatever its arguments?", "Always"
     )
     offered = {
         "approve": [
-            button("Approve", APPROVE, value, style="primary", confirm=sure),
-            button("Always here", ALWAYS, value, confirm=always),
+            button("Approve", APPROVE_ACTION, value, style="primary", confirm=sure),
+            button("Always here", ALWAYS_ACTION, value, confirm=always),
         ],
-        "edit": [button("Edit", EDIT, value)],
-        "reject": [button("Reject", REJECT_IT, value, style="danger")],
+        "edit": [button("Edit", EDIT_ACTION, value)],
+        "reject": [button("Reject", REJECT_ACTION, value, style="danger")],
     }
     return [one for decision in dict.fromkeys(asked.allowed) for one in offered[decision]]
 
 
 def _confirm(title: str, text: str, yes: str) -> Block:
     def words(said: str, longest: int) -> Block:
-        return {"type": "plain_text", "text": cut(said, longest)}
+        return {"type": "plain_text", "text": truncate(said, longest)}
 
     return {
         "title": words(title, 100),
@@ -314,7 +320,7 @@ def _confirm(title: str, text: str, yes: str) -> Block:
 
 
 def _arguments(arguments: Mapping[str, Any]) -> str:
-    shown = json.dumps(masked(arguments), indent=2, ensure_ascii=False)
+    shown = json.dumps(mask_secrets(arguments), indent=2, ensure_ascii=False)
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("```", "'''")
 
 

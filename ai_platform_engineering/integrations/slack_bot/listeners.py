@@ -16,10 +16,10 @@ from ai_platform_engineering.core.forms import REJECT
 from ai_platform_engineering.integrations.slack_bot import blocks, input_requests, modals
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.bot_store import TurnRow
-from ai_platform_engineering.integrations.slack_bot.commands import command_answer
+from ai_platform_engineering.integrations.slack_bot.commands import answer_command
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import parse_message
 from ai_platform_engineering.integrations.slack_bot.rate_limits import wait_then_cancel
-from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED
+from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED_PROMPTS
 from ai_platform_engineering.integrations.slack_bot.users import SlackUser
 
 log = logging.getLogger(__name__)
@@ -31,9 +31,9 @@ _TOO_LARGE = "This is too large to be filled in here. Reject or decline it, and 
 
 _AWAY = "The supervisor cannot be reached, so this was not taken in. Try again in a while."
 _DECISIONS: Mapping[str, Body] = {
-    input_requests.APPROVE: {"type": "approve"},
-    input_requests.ALWAYS: {"type": "approve", "always": True},
-    input_requests.DECLINE: {"type": REJECT},
+    input_requests.APPROVE_ACTION: {"type": "approve"},
+    input_requests.ALWAYS_ACTION: {"type": "approve", "always": True},
+    input_requests.DECLINE_ACTION: {"type": REJECT},
 }
 
 
@@ -44,29 +44,29 @@ class Listeners:
         self._bot = bot
         self._working = set[asyncio.Task[None]]()
         self._rating = asyncio.Lock()
-        app.event("app_mention")(self.message)
-        app.event("message")(self.message)
-        app.event("app_home_opened")(self.opened)
-        app.event("agent_session_stopped")(self.stopped)
-        app.command("/caipe")(self.command)
+        app.event("app_mention")(self.on_message)
+        app.event("message")(self.on_message)
+        app.event("app_home_opened")(self.on_app_home_opened)
+        app.event("agent_session_stopped")(self.on_session_stopped)
+        app.command("/caipe")(self.on_command)
         for action, handler in self._actions().items():
             app.action(action)(handler)
-        app.options(modals.VALUE)(self.options)
+        app.options(modals.VALUE_ACTION)(self.on_options)
         for view, submitted in self._views().items():
             app.view(view)(submitted)
 
     def _actions(self) -> dict[str, Callable[..., Awaitable[None]]]:
         return {
-            blocks.STOP: self.stop,
-            blocks.RETRY: self.retry,
-            blocks.FEEDBACK: self.feedback,
-            input_requests.FILL: self.open_modal,
-            input_requests.EDIT: self.open_modal,
-            input_requests.REJECT_IT: self.open_modal,
-            input_requests.APPROVE: self.decide,
-            input_requests.ALWAYS: self.decide,
-            input_requests.DECLINE: self.decide,
-            input_requests.DROP: self.drop,
+            blocks.STOP_ACTION: self.stop,
+            blocks.RETRY_ACTION: self.retry,
+            blocks.FEEDBACK_ACTION: self.feedback,
+            input_requests.FILL_ACTION: self.open_modal,
+            input_requests.EDIT_ACTION: self.open_modal,
+            input_requests.REJECT_ACTION: self.open_modal,
+            input_requests.APPROVE_ACTION: self.decide,
+            input_requests.ALWAYS_ACTION: self.decide,
+            input_requests.DECLINE_ACTION: self.decide,
+            input_requests.DROP_ACTION: self.drop,
         }
 
     def _views(self) -> dict[str, Callable[..., Awaitable[None]]]:
@@ -82,7 +82,7 @@ class Listeners:
         for said in await self._bot.store.list_unhandled():
             self._spawn(self._bot.resume_message(said))
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         await wait_then_cancel(self._bot.slack.rate_limiter.clock, list(self._working))
 
     def _spawn(self, work: Work) -> None:
@@ -100,36 +100,36 @@ class Listeners:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    async def message(self, event: Body, body: Body) -> None:
+    async def on_message(self, event: Body, body: Body) -> None:
         team = str(body.get("team_id") or event.get("team") or "")
         if (said := parse_message(event, team, self._bot.bot_user_id)) is not None:
             self._spawn(self._bot.handle_message(said, str(body.get("event_id") or "")))
 
-    async def opened(self, event: Body) -> None:
+    async def on_app_home_opened(self, event: Body) -> None:
         if event.get("tab") == "messages":
             prompts = {
                 "channel_id": event["channel"],
                 "title": "What can I do for you?",
-                "prompts": [dict(one) for one in SUGGESTED],
+                "prompts": [dict(one) for one in SUGGESTED_PROMPTS],
             }
             self._spawn(self._attempt("assistant.threads.setSuggestedPrompts", prompts))
 
     async def _attempt(self, method: str, params: Body) -> None:
         await self._bot.slack.try_call(method, params)
 
-    async def stopped(self, event: Body, body: Body) -> None:
+    async def on_session_stopped(self, event: Body, body: Body) -> None:
         if await self._bot.store.record_if_new(f"event:{body.get('event_id')}"):
             team = str(body.get("team_id") or "")
             self._spawn(
                 self._bot.stop(team, str(event["channel"]), str(event["thread_ts"]), str(event["user"]))
             )
 
-    async def command(self, ack: AsyncAck, respond: AsyncRespond, body: Body) -> None:
+    async def on_command(self, ack: AsyncAck, respond: AsyncRespond, body: Body) -> None:
         await ack()
         self._spawn(self._respond(respond, body))
 
     async def _respond(self, respond: AsyncRespond, body: Body) -> None:
-        await respond(**await command_answer(self._bot, body), response_type="ephemeral")
+        await respond(**await answer_command(self._bot, body), response_type="ephemeral")
 
     # --- buttons ------------------------------------------------------------------------------------------------------
 
@@ -189,9 +189,9 @@ class Listeners:
             if isinstance(allowed, str):
                 await self._whisper(body, allowed)
                 return
-            pending = await self._bot.requests.pending(*allowed, request_id)
-            if not pending.waits:
-                await self._whisper(body, self._bot.requests.too_late(pending))
+            pending = await self._bot.requests.fetch_request(*allowed, request_id)
+            if not pending.is_pending:
+                await self._whisper(body, self._bot.requests.describe_closed(pending))
                 return
             view = _modal(str(action["action_id"]), pending.asked, turn=turn_id, request=request_id)
             if view is None:
@@ -230,7 +230,7 @@ class Listeners:
 
     # --- modals -------------------------------------------------------------------------------------------------------
 
-    async def options(self, ack: AsyncAck, body: Body) -> None:
+    async def on_options(self, ack: AsyncAck, body: Body) -> None:
         """The choices of a field with more than Slack lists."""
         said = json.loads(body["view"]["private_metadata"])
         allowed = await self._bot.authorize_answer(said["turn"], str(body["user"]["id"]))
@@ -238,13 +238,13 @@ class Listeners:
             await ack(options=[])
             return
         try:
-            asked = (await self._bot.requests.pending(*allowed, said["request"])).asked
+            asked = (await self._bot.requests.fetch_request(*allowed, said["request"])).asked
         except CaipeError as error:
             log.warning("%s", error)
             await ack(options=[])
             return
         found = (
-            modals.options(asked, str(body["block_id"]), str(body.get("value") or ""))
+            modals.find_options(asked, str(body["block_id"]), str(body.get("value") or ""))
             if isinstance(asked, Form)
             else []
         )
@@ -252,7 +252,7 @@ class Listeners:
 
     async def submit_form(self, ack: AsyncAck, body: Body, view: Body) -> None:
         async def values(row: TurnRow, person: SlackUser, request_id: str) -> Body:
-            asked = (await self._bot.requests.pending(row, person, request_id)).asked
+            asked = (await self._bot.requests.fetch_request(row, person, request_id)).asked
             if isinstance(asked, Form):
                 return modals.read_values(asked, view)
             return {}
@@ -266,9 +266,9 @@ class Listeners:
             return
 
         async def edited(row: TurnRow, person: SlackUser, request_id: str) -> Body:
-            asked = (await self._bot.requests.pending(row, person, request_id)).asked
+            asked = (await self._bot.requests.fetch_request(row, person, request_id)).asked
             kept = asked.arguments if isinstance(asked, Approval) else None
-            return {"type": "edit", "arguments": modals.unmasked(arguments, kept)}
+            return {"type": "edit", "arguments": modals.restore_secrets(arguments, kept)}
 
         await self._submit(ack, body, view, edited)
 
@@ -295,7 +295,7 @@ class Listeners:
                 )  # it draws no mentions
                 return
             values = await given(*allowed, said["request"])
-            wrong = await self._bot.requests.answer_soon(*allowed, said["request"], values, began)
+            wrong = await self._bot.requests.answer_from_modal(*allowed, said["request"], values, began)
         except CaipeError as error:
             wrong = {"": _in_words(error)}
         if wrong:
@@ -314,11 +314,11 @@ def _in_words(error: CaipeError) -> str:
     """What went wrong, for people: the address of a server is none of their business."""
     if isinstance(error, Unreachable):
         return _AWAY
-    return blocks.plain(str(error))
+    return blocks.escape_line(str(error))
 
 
 async def _refuse(ack: AsyncAck, view: Body, wrong: Mapping[str, str]) -> None:
-    if errors := modals.placed(view, wrong):
+    if errors := modals.place_errors(view, wrong):
         await ack(response_action="errors", errors=errors)
     else:
         await ack(response_action="update", view=modals.notice_modal(" ".join(wrong.values())))
@@ -332,7 +332,7 @@ def _always(given: Body) -> Callable[[TurnRow, SlackUser, str], Awaitable[Body]]
 
 
 def _modal(action: str, asked: Form | Approval, **metadata: str) -> blocks.Block | None:
-    if action == input_requests.REJECT_IT:
+    if action == input_requests.REJECT_ACTION:
         return modals.reject_modal(f"{asked.describe()}: it will not be done.", **metadata)
     if isinstance(asked, Form):
         return modals.form_modal(asked, **metadata)

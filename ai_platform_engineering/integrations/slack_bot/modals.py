@@ -11,15 +11,15 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.events import Approval, Form, InputField
 from ai_platform_engineering.core.forms import check_form
-from ai_platform_engineering.integrations.slack_bot.blocks import Block, cut, plain, section
+from ai_platform_engineering.integrations.slack_bot.blocks import Block, escape_line, section, truncate
 
-VALUE = "value"  # the action id of every input
+VALUE_ACTION = "value"  # the action id of every input
 FORM_VIEW = "caipe_form"
 EDIT_VIEW = "caipe_edit"
 REJECT_VIEW = "caipe_reject"
 REASON_VIEW = "caipe_reason"
-MOST_FIELDS = 90
-MOST_OPTIONS = 100
+MAX_FIELDS = 90
+MAX_OPTIONS = 100
 _TITLE = 24
 _LABEL = 2_000
 _HINT = 2_000
@@ -52,7 +52,7 @@ def modal(view: str, title: str, submit: str, blocks: Sequence[Block], **metadat
     }
 
 
-def fields_of(form: Form) -> tuple[InputField, ...]:
+def unique_fields(form: Form) -> tuple[InputField, ...]:
     """A name stands for one value, so each is asked for once."""
     first: dict[str, InputField] = {}
     for field in form.fields:
@@ -62,17 +62,19 @@ def fields_of(form: Form) -> tuple[InputField, ...]:
 
 def form_modal(form: Form, **metadata: str) -> Block | None:
     """None when the form is too large for Slack."""
-    if len(fields_of(form)) > MOST_FIELDS:
+    if len(unique_fields(form)) > MAX_FIELDS:
         return None
     made = (_form_modal(form, metadata, brief=brief) for brief in (False, True))
     return next((view for view in made if len(json.dumps(view)) <= _LARGEST), None)
 
 
 def _form_modal(form: Form, metadata: Mapping[str, str], *, brief: bool) -> Block:
-    about = "\n".join(plain(text) for text in (form.response, form.description) if text and text.strip())
+    about = "\n".join(
+        escape_line(text) for text in (form.response, form.description) if text and text.strip()
+    )
     blocks = [
         *([section(about)] if about else []),
-        *(_input(field, brief=brief) for field in fields_of(form)),
+        *(_input(field, brief=brief) for field in unique_fields(form)),
     ]
     return modal(
         FORM_VIEW,
@@ -85,7 +87,7 @@ def _form_modal(form: Form, metadata: Mapping[str, str], *, brief: bool) -> Bloc
 
 def notice_modal(text: str) -> Block:
     """For what belongs to no field."""
-    said = plain(text) or "This could not be taken."
+    said = escape_line(text) or "This could not be taken."
     return {
         "type": "modal",
         "title": _text("Not taken", _TITLE),
@@ -96,37 +98,42 @@ def notice_modal(text: str) -> Block:
 
 def edit_modal(asked: Approval, **metadata: str) -> Block | None:
     """None when the arguments are too long for a field."""
-    arguments = json.dumps(masked(asked.arguments), indent=2, ensure_ascii=False)
+    arguments = json.dumps(mask_secrets(asked.arguments), indent=2, ensure_ascii=False)
     if len(arguments) > _LONGEST_INPUT:
         return None
-    field = {"type": "plain_text_input", "action_id": VALUE, "multiline": True, "initial_value": arguments}
+    field = {
+        "type": "plain_text_input",
+        "action_id": VALUE_ACTION,
+        "multiline": True,
+        "initial_value": arguments,
+    }
     blocks = [
-        section(f"`{plain(asked.tool)}` runs with these arguments when you send them."),
+        section(f"`{escape_line(asked.tool)}` runs with these arguments when you send them."),
         _block(_EDITED, "Arguments (JSON)", field),
     ]
     return modal(EDIT_VIEW, "Edit and run", "Run", blocks, **metadata)
 
 
 def reject_modal(what: str, **metadata: str) -> Block:
-    field = {"type": "plain_text_input", "action_id": VALUE, "multiline": True, "max_length": 1_000}
+    field = {"type": "plain_text_input", "action_id": VALUE_ACTION, "multiline": True, "max_length": 1_000}
     why = _block(_REASON, "Why? (optional)", field, optional=True)
-    return modal(REJECT_VIEW, "Reject", "Reject", [section(plain(what)), why], **metadata)
+    return modal(REJECT_VIEW, "Reject", "Reject", [section(escape_line(what)), why], **metadata)
 
 
 def reason_modal(**metadata: str) -> Block:
-    field = {"type": "plain_text_input", "action_id": VALUE, "multiline": True, "max_length": 2_000}
+    field = {"type": "plain_text_input", "action_id": VALUE_ACTION, "multiline": True, "max_length": 2_000}
     why = _block(_REASON, "What should have been different?", field, optional=True)
     return modal(REASON_VIEW, "What was wrong?", "Send", [why], **metadata)
 
 
-def placed(view: Mapping[str, Any], wrong: Mapping[str, str]) -> dict[str, str]:
+def place_errors(view: Mapping[str, Any], wrong: Mapping[str, str]) -> dict[str, str]:
     """What is wrong by block: at its field, else at the first one. Nothing where there is no field."""
     inputs = [str(block["block_id"]) for block in view["blocks"] if block.get("type") == "input"]
     found: dict[str, str] = {}
     for name, text in wrong.items() if inputs else ():
         place = block_id(name) if block_id(name) in inputs else inputs[0]
         found[place] = f"{found[place]} {text}" if place in found else text
-    return {place: cut(text, _HINT) for place, text in found.items()}
+    return {place: truncate(text, _HINT) for place, text in found.items()}
 
 
 def read_reason(view: Mapping[str, Any]) -> str:
@@ -144,12 +151,14 @@ def read_arguments(view: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict
     return read, {}
 
 
-def masked(value: Any) -> Any:
+def mask_secrets(value: Any) -> Any:
     """Arguments as people may see them: what goes by the name of a secret is hidden."""
     if isinstance(value, Mapping):
-        return {name: _MASK if _is_secret(str(name), item) else masked(item) for name, item in value.items()}
+        return {
+            name: _MASK if _is_secret(str(name), item) else mask_secrets(item) for name, item in value.items()
+        }
     if isinstance(value, list):
-        return [masked(item) for item in value]
+        return [mask_secrets(item) for item in value]
     return value
 
 
@@ -157,7 +166,7 @@ def _is_secret(name: str, value: Any) -> bool:
     return _SECRET.search(name) is not None and value not in (None, "") and not isinstance(value, bool)
 
 
-def unmasked(given: Any, kept: Any) -> Any:
+def restore_secrets(given: Any, kept: Any) -> Any:
     """Edited arguments with what was hidden put back where it was."""
     if given == _MASK:
         if kept is None:
@@ -165,29 +174,30 @@ def unmasked(given: Any, kept: Any) -> Any:
         return kept
     if isinstance(given, Mapping):
         return {
-            name: unmasked(item, kept.get(name) if isinstance(kept, Mapping) else None)
+            name: restore_secrets(item, kept.get(name) if isinstance(kept, Mapping) else None)
             for name, item in given.items()
         }
     if isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
-        return [unmasked(item, other) for item, other in zip(given, kept, strict=True)]
+        return [restore_secrets(item, other) for item, other in zip(given, kept, strict=True)]
     return given
 
 
 def read_values(form: Form, view: Mapping[str, Any]) -> dict[str, JsonValue]:
     """What was filled in, by field; what is right of it is decided by the server."""
     return {
-        field.field_name: _value(field, _given(view, block_id(field.field_name))) for field in fields_of(form)
+        field.field_name: _value(field, _given(view, block_id(field.field_name)))
+        for field in unique_fields(form)
     }
 
 
-def options(form: Form, block: str, typed: str) -> list[Block]:
+def find_options(form: Form, block: str, typed: str) -> list[Block]:
     """The choices of a field that has too many for a list, as somebody types."""
-    field = next((one for one in fields_of(form) if block_id(one.field_name) == block), None)
+    field = next((one for one in unique_fields(form) if block_id(one.field_name) == block), None)
     if field is None:
         return []
     wanted = typed.strip().casefold()
     found = [choice for choice in enumerate(field.field_values or ()) if wanted in choice[1].casefold()]
-    return [_option(number, text) for number, text in found[:MOST_OPTIONS]]
+    return [_option(number, text) for number, text in found[:MAX_OPTIONS]]
 
 
 # --- fields -----------------------------------------------------------------------------------------------------------
@@ -203,7 +213,7 @@ def block_id(field_name: str) -> str:
 def _input(field: InputField, *, brief: bool) -> Block:
     label, hint = field.field_label or field.field_name, field.field_description
     if brief:
-        label, hint = cut(label, _BRIEF), cut(hint or "", _BRIEF)
+        label, hint = truncate(label, _BRIEF), truncate(hint or "", _BRIEF)
     optional = not field.required or field.field_type == "boolean"
     return _block(
         block_id(field.field_name), label, _element(field, brief=brief), optional=optional, hint=hint
@@ -229,21 +239,21 @@ def _element(field: InputField, *, brief: bool) -> Block:
     holder = {"placeholder": _text(field.placeholder, _PLACEHOLDER)} if field.placeholder else {}
     match field.field_type:
         case "select" | "multiselect":
-            return {"action_id": VALUE, **holder, **_choices(field, standing, brief=brief)}
+            return {"action_id": VALUE_ACTION, **holder, **_choices(field, standing, brief=brief)}
         case "boolean":
             option = {"text": _text(field.field_label or field.field_name, _OPTION), "value": "true"}
             chosen = {"initial_options": [option]} if standing is True else {}
-            return {"type": "checkboxes", "action_id": VALUE, "options": [option], **chosen}
+            return {"type": "checkboxes", "action_id": VALUE_ACTION, "options": [option], **chosen}
         case "date":
             return {
                 "type": "datepicker",
-                "action_id": VALUE,
+                "action_id": VALUE_ACTION,
                 **holder,
                 **({"initial_date": initial} if initial else {}),
             }
         case kind:
             return {
-                "action_id": VALUE,
+                "action_id": VALUE_ACTION,
                 **holder,
                 **_typed(kind),
                 **({"initial_value": initial} if initial else {}),
@@ -290,7 +300,7 @@ def _choices(field: InputField, standing: JsonValue, *, brief: bool) -> Block:
     begins: Block = (
         {} if not initial else {"initial_options": initial} if several else {"initial_option": initial[0]}
     )
-    if len(known) > (_BRIEF_OPTIONS if brief else MOST_OPTIONS):
+    if len(known) > (_BRIEF_OPTIONS if brief else MAX_OPTIONS):
         return {
             "type": "multi_external_select" if several else "external_select",
             "min_query_length": 1,
@@ -310,7 +320,7 @@ def _option(number: int, text: str) -> Block:
 
 
 def _given(view: Mapping[str, Any], block_id: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = view["state"]["values"].get(block_id, {}).get(VALUE) or {}
+    found: Mapping[str, Any] = view["state"]["values"].get(block_id, {}).get(VALUE_ACTION) or {}
     return found
 
 
@@ -336,4 +346,4 @@ def _choice(field: InputField, option: Mapping[str, Any] | None) -> JsonValue:
 
 
 def _text(text: str, longest: int) -> Block:
-    return {"type": "plain_text", "text": cut(" ".join(text.split()) or "-", longest)}
+    return {"type": "plain_text", "text": truncate(" ".join(text.split()) or "-", longest)}

@@ -134,11 +134,13 @@ class RateLimiter:
             return 2 * shared
         return shared
 
-    async def acquire(self, method: str, channel: str | None = None, *, within: float | None = None) -> bool:
+    async def acquire(
+        self, method: str, channel: str | None = None, *, max_wait: float | None = None
+    ) -> bool:
         """Waits until the call is allowed, first come, first served. False, and nothing taken, when that is not `within` so long."""
         key = f"{method} {channel}" if method in _PER_CHANNEL_METHODS else method
         bucket = self._bucket(key, method)
-        if within is not None and bucket.wait(self.clock.now(), bucket.queue) > within:
+        if max_wait is not None and bucket.wait(self.clock.now(), bucket.queue) > max_wait:
             return False
         bucket.queue += 1
         try:

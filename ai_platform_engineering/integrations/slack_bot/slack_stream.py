@@ -17,10 +17,10 @@ from ai_platform_engineering.integrations.slack_bot.blocks import (
     Chunk,
     TaskCard,
     ThreadView,
-    fits,
+    fits_one_message,
     markdown,
-    preview,
-    progress,
+    notification_text,
+    progress_blocks,
 )
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter, wait_for_first
 from ai_platform_engineering.integrations.slack_bot.stream_text import StreamBuffer, TextSegment
@@ -28,14 +28,14 @@ from ai_platform_engineering.integrations.slack_bot.thread_messages import (
     EXPIRED,
     GONE,
     TOO_LONG,
-    NoStreams,
+    StreamingUnavailable,
     ThreadMessages,
 )
 from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackError, retry_delay
 
 log = logging.getLogger(__name__)
 
-MAX_AGE = 240.0  # seconds; Slack ends a stream after about five minutes, whatever it is sent
+MAX_STREAM_AGE = 240.0  # seconds; Slack ends a stream after about five minutes, whatever it is sent
 _UPDATE_EVERY = 1.2
 _STOP_GRACE = 1.0  # seconds in which a stream that is gone may turn out to have been stopped by a person
 _MOST_TROUBLES = 30  # calls in a row that Slack breaks off; about a quarter of an hour
@@ -76,7 +76,7 @@ class MessageFooter:
 
     blocks: Sequence[Block] = ()
     metadata: Mapping[str, Any] | None = None
-    session: str = "active"
+    session_status: str = "active"
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class _Sent:
     def closing(self, output: str) -> list[Chunk]:
         """A step that is open in a finished message looks like a fault."""
         return [
-            replace(card, status="complete", output=output).chunk()
+            replace(card, status="complete", output=output).to_chunk()
             for card in self.cards.values()
             if card.is_open
         ]
@@ -104,28 +104,28 @@ class SlackStream:
     def __init__(
         self,
         messages: ThreadMessages,
-        drawn: StreamProgress,
-        keep: Callable[[StreamProgress], Awaitable[None]],
+        progress: StreamProgress,
+        save_progress: Callable[[StreamProgress], Awaitable[None]],
         is_known: Callable[[str], Awaitable[bool]],
         *,
-        max_age: float = MAX_AGE,
+        max_age: float = MAX_STREAM_AGE,
         stop_block: Block | None = None,
         streaming: bool = True,
     ) -> None:
         """`keep` stores what must outlive the process, `is_known` says whether a message of the bot belongs to something else, and
         `stop_block` is for messages that have no button of Slack's own."""
         self._messages = messages
-        self._drawn = drawn
-        self._keep = keep
+        self._drawn = progress
+        self._keep = save_progress
         self._is_known = is_known
         self._max_age, self._stop_block = max_age, stop_block
-        self._buffer = StreamBuffer(drawn.start)
+        self._buffer = StreamBuffer(progress.start)
         self._sent = _Sent()
         self._view = ThreadView()
-        self._known = {card.card_id: card for card in drawn.known}
+        self._known = {card.card_id: card for card in progress.known}
         self._can_stream = streaming
-        self._changed, self.stopped = asyncio.Event(), asyncio.Event()
-        self.gone = False  # the thread
+        self._changed, self.user_stopped = asyncio.Event(), asyncio.Event()
+        self.thread_gone = False  # the thread
         self._ending = False  # no message is opened only to repeat what is still open
         self._session_told = False
         self._troubles = 0  # calls in a row that were broken off
@@ -133,10 +133,10 @@ class SlackStream:
         self._lock = asyncio.Lock()
 
     @property
-    def pace(self) -> RateLimiter:
+    def rate_limiter(self) -> RateLimiter:
         return self._messages.slack.rate_limiter
 
-    def show(self, view: ThreadView) -> None:
+    def set_view(self, view: ThreadView) -> None:
         """What is to be seen from now on."""
         if view != self._view:
             self._view = view
@@ -144,11 +144,11 @@ class SlackStream:
 
     async def run(self) -> None:
         """Sends what has gathered, at the pace of all streams, until it is cancelled. Raises Undeliverable."""
-        with self.pace.count_stream():
+        with self.rate_limiter.count_stream():
             while True:
                 await self._anything()
-                await self.pace.clock.sleep(
-                    max(0.0, self._flushed_at + self._interval() - self.pace.clock.now())
+                await self.rate_limiter.clock.sleep(
+                    max(0.0, self._flushed_at + self._interval() - self.rate_limiter.clock.now())
                 )
                 await self.flush()
 
@@ -160,31 +160,33 @@ class SlackStream:
             return
         await wait_for_first(
             self._changed.wait(),
-            self.pace.clock.sleep(max(0.0, part.born + self._max_age - self.pace.clock.now() + 0.1)),
+            self.rate_limiter.clock.sleep(
+                max(0.0, part.born + self._max_age - self.rate_limiter.clock.now() + 0.1)
+            ),
         )
 
     def _interval(self) -> float:
         posts = self._drawn.part is not None and not self._drawn.part.streams
         if posts:
-            return max(self.pace.flush_interval("chat.update"), _UPDATE_EVERY)
-        return self.pace.flush_interval("chat.appendStream")
+            return max(self.rate_limiter.flush_interval("chat.update"), _UPDATE_EVERY)
+        return self.rate_limiter.flush_interval("chat.appendStream")
 
     async def flush(self) -> None:
         """Sends everything that Slack does not have yet. Raises Undeliverable."""
         async with self._lock:
             self._changed.clear()
             await self._tried(self._flush)
-            self._flushed_at = self.pace.clock.now()
+            self._flushed_at = self.rate_limiter.clock.now()
 
     async def _flush(self) -> None:
-        if self.gone or self.stopped.is_set():
+        if self.thread_gone or self.user_stopped.is_set():
             return
         await self._recover()
         await self._take_back()
-        while not self.stopped.is_set() and await self._step():
+        while not self.user_stopped.is_set() and await self._step():
             pass
 
-    async def rest(self, running: asyncio.Task[None]) -> None:
+    async def cancel_run(self, running: asyncio.Task[None]) -> None:
         """Stops `run`, and never in the middle of a call, whose outcome would not be known. Raises Undeliverable."""
         try:
             await self._lock.acquire()
@@ -196,17 +198,17 @@ class SlackStream:
 
     async def finish(self, view: ThreadView, ending: MessageFooter) -> bool:
         """Sends the rest and ends the message; whether Slack was told the session's state with it. Raises Undeliverable."""
-        self.show(view)
+        self.set_view(view)
         self._ending = True
         self._session_told = False
-        self._buffer.whole = True
+        self._buffer.complete = True
         try:
             await self.flush()
             async with self._lock:
-                if not (self.gone or self._drawn.ended):
+                if not (self.thread_gone or self._drawn.ended):
                     await self._tried(lambda: self._close(ending))
         finally:
-            self._ending = self._buffer.whole = False
+            self._ending = self._buffer.complete = False
         return self._session_told
 
     async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -216,7 +218,7 @@ class SlackStream:
             if error.reason not in GONE:
                 raise DeliveryFailed(str(error)) from None
             log.info("the thread is gone; nothing more is written to it")
-            self.gone = True
+            self.thread_gone = True
         except DeliveryUnknown as error:
             raise DeliveryFailed(str(error)) from None
 
@@ -233,7 +235,7 @@ class SlackStream:
     async def _take_back(self) -> None:
         """When what was sent is no longer true: back to the beginning of the message that holds it."""
         unseen = not self._buffer.text
-        still_true = self._buffer.show(self._view.text)
+        still_true = self._buffer.set_text(self._view.text)
         if (
             unseen and _digest(self._view.text[: self._drawn.start]) != self._drawn.digest
         ):  # it changed while nobody was there to see it
@@ -264,10 +266,10 @@ class SlackStream:
     async def _step(self) -> bool:
         """Sends one message's worth; false when there is nothing to send."""
         part = self._drawn.part
-        if part is not None and part.streams and self.pace.clock.now() - part.born > self._max_age:
+        if part is not None and part.streams and self.rate_limiter.clock.now() - part.born > self._max_age:
             await self._hand_on()
             part = None
-        piece = self._buffer.take(self._sent.used, opens=self._sent.used == 0)
+        piece = self._buffer.next_segment(self._sent.used, opens=self._sent.used == 0)
         cards = [card for card in self._view.cards if self._is_new(card, opens=part is None)]
         title = self._view.title if self._view.title != self._sent.title else ""
         if piece is None and not cards and not (title and part is not None):
@@ -312,13 +314,15 @@ class SlackStream:
         start, ts = piece.start if piece else self._buffer.sent, None
         if self._can_stream:
             try:
-                ts = await self._messages.start(_chunks(title, cards, piece), planned=bool(self._view.title))
-            except NoStreams:
+                ts = await self._messages.start_stream(
+                    _chunks(title, cards, piece), planned=bool(self._view.title)
+                )
+            except StreamingUnavailable:
                 self._can_stream = False
         streams = ts is not None
         if ts is None:
             ts = await self._messages.post(*self._shown(piece.text if piece else ""))
-        part = OpenMessage(ts, start, streams, self.pace.clock.now())
+        part = OpenMessage(ts, start, streams, self.rate_limiter.clock.now())
         await self._store(replace(self._has(ts, start), part=part, start=start))
 
     def _has(self, ts: str, start: int) -> StreamProgress:
@@ -330,29 +334,29 @@ class SlackStream:
         self, part: OpenMessage, title: str, cards: Sequence[TaskCard], piece: TextSegment | None
     ) -> None:
         if part.streams:
-            await self._messages.append(part.ts, _chunks(title, cards, piece))
+            await self._messages.append_stream(part.ts, _chunks(title, cards, piece))
             return
-        text = self._buffer.held(part.start, piece.end if piece else self._buffer.sent)
+        text = self._buffer.render_range(part.start, piece.end if piece else self._buffer.sent)
         await self._messages.update(part.ts, *self._shown(text))
 
     def _shown(
         self, text: str, blocks: Sequence[Block] = (), *, last: bool = False
     ) -> tuple[str, list[Block]]:
         """A posted message: its notification and its blocks."""
-        shown = [*progress(self._view), *([markdown(text)] if text.strip() else []), *blocks]
+        shown = [*progress_blocks(self._view), *([markdown(text)] if text.strip() else []), *blocks]
         if not last and self._stop_block is not None:
             shown.append(self._stop_block)
-        said = preview(text) or self._view.title or "Working on it."
+        said = notification_text(text) or self._view.title or "Working on it."
         return said, shown or [markdown(said)]
 
     async def _hand_on(self) -> None:
         """Ends the message; what comes next stands in a new one."""
-        part, fence = self._drawn.part, self._buffer.closing()
+        part, fence = self._drawn.part, self._buffer.closing_fence()
         last = [
             *self._sent.closing("continues below"),
             *([{"type": "markdown_text", "text": fence}] if fence and self._sent.used else []),
         ]
-        if part is not None and not (part.streams and await self._messages.stop(part.ts, chunks=last)):
+        if part is not None and not (part.streams and await self._messages.stop_stream(part.ts, chunks=last)):
             await self._repair(part)
         await self._next_part()
 
@@ -368,17 +372,17 @@ class SlackStream:
         given: dict[str, Any] = {
             "blocks": list(ending.blocks),
             "metadata": ending.metadata,
-            "session_status": ending.session,
+            "session_status": ending.session_status,
         }
-        self._session_told = await self._messages.stop(part.ts, chunks=self._last_cards(), **given)
-        if not self._session_told and not self.stopped.is_set():
+        self._session_told = await self._messages.stop_stream(part.ts, chunks=self._last_cards(), **given)
+        if not self._session_told and not self.user_stopped.is_set():
             await self._repair(part)
         return self._session_told
 
     async def _end_post(self, part: OpenMessage, ending: MessageFooter) -> bool:
-        text = self._buffer.held(part.start, self._buffer.sent)
+        text = self._buffer.render_range(part.start, self._buffer.sent)
         said, shown = self._shown(text, ending.blocks, last=True)
-        if fits(shown):
+        if fits_one_message(shown):
             try:
                 await self._messages.update(part.ts, said, shown, ending.metadata)
                 return True
@@ -397,7 +401,9 @@ class SlackStream:
         }
         shown = [now.get(key, dropped[key]) for key, card in self._sent.cards.items() if card.is_open]
         return [
-            (replace(card, status="complete", output="waits for an answer") if card.is_open else card).chunk()
+            (
+                replace(card, status="complete", output="waits for an answer") if card.is_open else card
+            ).to_chunk()
             for card in shown
         ]
 
@@ -406,7 +412,9 @@ class SlackStream:
         parts = [
             part for block in ending.blocks for part in (block.get("text") or {}, *block.get("elements", ()))
         ]
-        said = next((preview(part["text"]) for part in parts if isinstance(part.get("text"), str)), "Done.")
+        said = next(
+            (notification_text(part["text"]) for part in parts if isinstance(part.get("text"), str)), "Done."
+        )
         while not self._drawn.ended:
             await self._store(replace(self._drawn, opening=True))
             try:
@@ -423,32 +431,32 @@ class SlackStream:
         if error.reason in TOO_LONG and part is not None and not self._sent.nothing:
             await self._hand_on()
             return True
-        if error.reason in TOO_LONG and self._buffer.narrow():
+        if error.reason in TOO_LONG and self._buffer.shrink_limits():
             return True
         if error.reason != EXPIRED or part is None:
             raise error
-        if self.pace.clock.now() - part.born < self._max_age and await self._stopped_by_a_person():
+        if self.rate_limiter.clock.now() - part.born < self._max_age and await self._stopped_by_a_person():
             return False
         await self._repair(part)
         await self._next_part()
         return True
 
     async def _stopped_by_a_person(self) -> bool:
-        await wait_for_first(self.stopped.wait(), self.pace.clock.sleep(_STOP_GRACE))
-        return self.stopped.is_set()
+        await wait_for_first(self.user_stopped.wait(), self.rate_limiter.clock.sleep(_STOP_GRACE))
+        return self.user_stopped.is_set()
 
     async def _repair(self, part: OpenMessage) -> None:
         """A stream that Slack has ended by itself looks unfinished for ever: it gets what it held as an ordinary message."""
-        text = self._buffer.held(part.start, self._buffer.sent)
+        text = self._buffer.render_range(part.start, self._buffer.sent)
         now = {card.card_id: card for card in self._view.cards if not card.is_open}
         cards = [now.get(key, card) for key, card in self._sent.cards.items()]
         held = ThreadView(
             title=self._sent.title,
             cards=tuple(replace(card, status="complete") if card.is_open else card for card in cards),
         )
-        if blocks := [*progress(held), *([markdown(text)] if text.strip() else [])]:
+        if blocks := [*progress_blocks(held), *([markdown(text)] if text.strip() else [])]:
             try:
-                await self._messages.update(part.ts, preview(text) or "Continues below.", blocks)
+                await self._messages.update(part.ts, notification_text(text) or "Continues below.", blocks)
             except (SlackError, DeliveryUnknown) as error:
                 log.info("%s", error)
 
@@ -457,7 +465,7 @@ class SlackStream:
         if self._troubles >= _MOST_TROUBLES:
             raise error
         log.info("%s What it was about is sent again.", error)
-        await self.pace.clock.sleep(retry_delay(self._troubles))
+        await self.rate_limiter.clock.sleep(retry_delay(self._troubles))
         self._troubles += 1
 
     async def _unsure(self, part: OpenMessage | None) -> None:
@@ -485,7 +493,7 @@ class SlackStream:
         async def is_known(ts: str) -> bool:
             return ts in self._drawn.posted or await self._is_known(ts)
 
-        await self._messages.sweep(is_known)
+        await self._messages.remove_unknown(is_known)
         await self._store(replace(self._drawn, opening=False))
 
     async def _next_part(self, *, ended: bool = False) -> None:
@@ -515,6 +523,6 @@ def _digest(text: str) -> int:
 def _chunks(title: str, cards: Sequence[TaskCard], piece: TextSegment | None) -> list[Chunk]:
     return [
         *([{"type": "plan_update", "title": title}] if title else []),
-        *(card.chunk() for card in cards),
+        *(card.to_chunk() for card in cards),
         *([{"type": "markdown_text", "text": piece.text}] if piece else []),
     ]

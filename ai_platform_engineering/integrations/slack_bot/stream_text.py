@@ -7,11 +7,11 @@ from ai_platform_engineering.core.transcript import Span, Transcript
 
 RAG_TOOL_NAMES = frozenset({"search", "fetch_document", "list_datasources", "fetch_url"})
 
-SOFT, HARD = (
+SOFT_LIMIT, HARD_LIMIT = (
     9_000,
     11_000,
 )  # characters of one message: from the first on it may end with a paragraph, by the second it must
-SMALLEST = 600
+MIN_LIMIT = 600
 _FENCE = re.compile(r"^( {0,3})(~{3,40}(?!~)|`{3,40}(?=[^`\n]*$))[ \t]*([^\n]*)$", re.MULTILINE)
 _FENCE_TO_BE = re.compile(r" {0,3}(`{0,2}|~{0,2}|~{3,40}(?!~).*|`{3,40}[^`]*)\Z")
 _LANGUAGE = re.compile(r"[\w+#.-]{0,30}")
@@ -29,7 +29,7 @@ def _get_final_text(seen: Transcript) -> str:
     return next((text for text in said if text and text.strip()), _NOTHING)
 
 
-def shown_text(seen: Transcript) -> str:
+def render_text(seen: Transcript) -> str:
     """The words of the thread so far: the supervisor's own, echoes left out, and at the end what the turn has come to, once."""
     shown = [span for span in seen.spans if span.parent_call is None and not span.echo and span.text]
     texts, final = [span.text for span in shown], _ending_of(seen)
@@ -94,13 +94,13 @@ class TextSegment:
 class StreamBuffer:
     """The text of a turn: what there is, how much of it Slack has, and where it may be cut. `whole`: nothing comes after it for now."""
 
-    def __init__(self, sent: int = 0, soft: int = SOFT, hard: int = HARD) -> None:
+    def __init__(self, sent: int = 0, soft: int = SOFT_LIMIT, hard: int = HARD_LIMIT) -> None:
         self.text = ""
         self.sent = sent
-        self.whole = False
+        self.complete = False
         self._soft, self._hard = soft, hard
 
-    def show(self, text: str) -> int | None:
+    def set_text(self, text: str) -> int | None:
         """Takes the whole text as it stands now. When that changes what was sent: how much of it is still true."""
         before, self.text = self.text[: self.sent], text
         if text.startswith(before):
@@ -111,12 +111,12 @@ class StreamBuffer:
         )
         return self.sent
 
-    def narrow(self) -> bool:
+    def shrink_limits(self) -> bool:
         """Cuts into smaller pieces from now on; false when they are as small as they get."""
         self._soft, self._hard = self._soft // 2, self._hard // 2
-        return self._hard >= SMALLEST
+        return self._hard >= MIN_LIMIT
 
-    def take(self, used: int, opens: bool) -> TextSegment | None:
+    def next_segment(self, used: int, opens: bool) -> TextSegment | None:
         """The next piece for a message that has `used` characters; `opens` when it is the first of its message."""
         start, end = self.sent, self._sendable()
         if end <= start:
@@ -132,11 +132,11 @@ class StreamBuffer:
         cut = self._anywhere(start, room, fresh=used == 0) if cut is None else cut
         return TextSegment(start, cut, head + self._escaped(start, cut) if cut > start else "", full=True)
 
-    def closing(self) -> str:
+    def closing_fence(self) -> str:
         """The end of the code block in which the sent text stops, for a message that ends there."""
         return _closed(self.text, self.sent)
 
-    def held(self, start: int, end: int) -> str:
+    def render_range(self, start: int, end: int) -> str:
         """The text of a message that begins and ends there, as it is sent: a code block that is cut is opened and closed."""
         return _reopened(self.text, start) + self._escaped(start, end) + _closed(self.text, end)
 
@@ -147,7 +147,7 @@ class StreamBuffer:
         """Up to where the text may be sent: a line that may become the fence of a code block waits for its end, since no message may end
         in the middle of it."""
         line = self.text.rfind("\n") + 1
-        if self.whole or line < self.sent or _FENCE_TO_BE.match(self.text, line) is None:
+        if self.complete or line < self.sent or _FENCE_TO_BE.match(self.text, line) is None:
             return len(self.text)
         opened = _open_fence(self.text, line)
         if opened is not None and _open_fence(self.text, len(self.text)) is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-SUGGESTED: Sequence[Mapping[str, str]] = (
+SUGGESTED_PROMPTS: Sequence[Mapping[str, str]] = (
     {"title": "What can you do?", "message": "What can you do, and which agents do you have?"},
     {"title": "Check a service", "message": "Check a service"},
     {"title": "Create a repository", "message": "Create GitHub Repo"},

@@ -47,31 +47,31 @@ class SlackThread:
     channel: str
     thread_ts: str
     user: str
-    since: str = ""
+    oldest_ts: str = ""
 
 
-class NoStreams(Exception):
+class StreamingUnavailable(Exception):
     """Slack does not stream here."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadMessages:
     slack: SlackApi
-    place: SlackThread
+    thread: SlackThread
 
     @property
     def _thread(self) -> dict[str, str]:
-        return {"channel": self.place.channel, "thread_ts": self.place.thread_ts}
+        return {"channel": self.thread.channel, "thread_ts": self.thread.thread_ts}
 
     def _message(self, ts: str) -> dict[str, str]:
-        return {"channel": self.place.channel, "ts": ts}
+        return {"channel": self.thread.channel, "ts": ts}
 
-    async def start(self, chunks: Sequence[Chunk], *, planned: bool) -> str | None:
+    async def start_stream(self, chunks: Sequence[Chunk], *, planned: bool) -> str | None:
         """Begins a stream. None when too many have been started lately. Raises NoStreams, SlackError, Unsure."""
         asked = {
             **self._thread,
-            "recipient_team_id": self.place.team,
-            "recipient_user_id": self.place.user,
+            "recipient_team_id": self.thread.team,
+            "recipient_user_id": self.thread.user,
             "task_display_mode": "plan" if planned else "timeline",
             "chunks": list(chunks),
         }
@@ -81,18 +81,18 @@ class ThreadMessages:
             if error.reason not in _NO_STREAM:
                 raise
             log.warning("%s Messages are posted and updated instead.", error)
-            raise NoStreams from None
+            raise StreamingUnavailable from None
         if answer is not None:
             return str(answer["ts"])
         return None
 
-    async def append(self, ts: str, chunks: Sequence[Chunk]) -> None:
+    async def append_stream(self, ts: str, chunks: Sequence[Chunk]) -> None:
         """Raises SlackError and Unsure."""
         await self.slack.call(
             "chat.appendStream", {**self._message(ts), "chunks": list(chunks)}, tries=_ENDLESS
         )
 
-    async def stop(self, ts: str, **more: Any) -> bool:
+    async def stop_stream(self, ts: str, **more: Any) -> bool:
         """Ends a stream. False when what was to stand below it is not there: it was gone, or Slack found it too much. Raises SlackError."""
         given = {name: value for name, value in more.items() if value}
         asked, unsure = given, False
@@ -144,7 +144,7 @@ class ThreadMessages:
     async def remove(self, ts: str) -> None:
         """A stream is ended first: what streams cannot be deleted. What cannot be deleted says that it goes on elsewhere."""
         try:
-            await self.stop(ts)
+            await self.stop_stream(ts)
             await self.slack.call("chat.delete", self._message(ts), tries=_ENDLESS)
         except (SlackError, DeliveryUnknown) as error:
             if isinstance(error, SlackError) and error.reason == "message_not_found":
@@ -154,23 +154,23 @@ class ThreadMessages:
                 "chat.update", {**self._message(ts), "text": _PLACEHOLDER, "blocks": [markdown(_PLACEHOLDER)]}
             )
 
-    async def sweep(self, is_known: Callable[[str], Awaitable[bool]]) -> None:
+    async def remove_unknown(self, is_known: Callable[[str], Awaitable[bool]]) -> None:
         """Removes what this bot wrote without learning of it. Raises SlackError and Unsure."""
-        for ts in await self.own():
+        for ts in await self.list_own():
             if not await is_known(ts):
                 await self.remove(ts)
 
-    async def own(self) -> list[str]:
+    async def list_own(self) -> list[str]:
         """The messages of this bot in the thread, from the question on. Raises SlackError and Unsure."""
         me = (await self.slack.call("auth.test", {}, tries=_ENDLESS) or {}).get("bot_id")
         found: list[str] = []
         cursor = ""
         while True:
             asked = {
-                "channel": self.place.channel,
-                "ts": self.place.thread_ts,
+                "channel": self.thread.channel,
+                "ts": self.thread.thread_ts,
                 "limit": 200,
-                "oldest": self.place.since or None,
+                "oldest": self.thread.oldest_ts or None,
             }
             answer = (
                 await self.slack.call(

@@ -23,7 +23,7 @@ from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, T
 from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.rate_limits import wait_then_cancel
 from ai_platform_engineering.integrations.slack_bot.slack_stream import (
-    MAX_AGE,
+    MAX_STREAM_AGE,
     DeliveryFailed,
     MessageFooter,
     SlackStream,
@@ -57,41 +57,41 @@ class ActiveTurn:
     row: TurnRow
     stream: SlackStream
     task: asyncio.Task[None] | None = None
-    announcing: asyncio.Task[None] | None = None
-    drawing: asyncio.Task[None] | None = None
+    status_task: asyncio.Task[None] | None = None
+    flush_task: asyncio.Task[None] | None = None
     stopped_by: str | None = None
     seq: int = 0  # of the last event that was drawn
-    aside: blocks.TaskCard | None = None  # what the run does not know of
-    before: "ActiveTurn | None" = None  # the turn before it in its thread, until that one is over
+    status_card: blocks.TaskCard | None = None  # what the run does not know of
+    previous: "ActiveTurn | None" = None  # the turn before it in its thread, until that one is over
     sent: asyncio.Event = field(default_factory=asyncio.Event)  # the supervisor has the question
-    calm: asyncio.Event = field(
+    idle: asyncio.Event = field(
         default_factory=asyncio.Event
     )  # nothing is drawn: it has ended, or waits for people
 
-    async def announced(self) -> None:
+    async def wait_until_announced(self) -> None:
         """Slack has been told what goes on: a status that comes later than the first words would be a second message."""
-        if self.announcing is not None:
-            await self.announcing
+        if self.status_task is not None:
+            await self.status_task
 
-    async def its_place(self) -> None:
+    async def wait_for_previous(self) -> None:
         """Answers stand in the order of their questions: waits until the turn before draws no more."""
-        await self.announced()
-        if self.before is not None:
-            await self.before.calm.wait()
-            self.before = None
+        await self.wait_until_announced()
+        if self.previous is not None:
+            await self.previous.idle.wait()
+            self.previous = None
 
-    def draw(self, view: blocks.ThreadView) -> None:
+    def show(self, view: blocks.ThreadView) -> None:
         """Shows it from now on, while it is being drawn. Raises what has broken the drawing."""
-        if self.drawing is not None and self.drawing.done():
-            self.drawing.result()
-        self.calm.clear()
-        self.stream.show(view)
-        self.drawing = self.drawing or asyncio.create_task(self.stream.run())
+        if self.flush_task is not None and self.flush_task.done():
+            self.flush_task.result()
+        self.idle.clear()
+        self.stream.set_view(view)
+        self.flush_task = self.flush_task or asyncio.create_task(self.stream.run())
 
-    async def rest(self) -> None:
-        drawing, self.drawing = self.drawing, None
+    async def stop_drawing(self) -> None:
+        drawing, self.flush_task = self.flush_task, None
         if drawing is not None:
-            await self.stream.rest(drawing)
+            await self.stream.cancel_run(drawing)
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class TurnRunner:
     supervisor: A2AClient
     store: BotStore
     requests: SlackInputRequests
-    max_age: float = MAX_AGE
+    max_stream_age: float = MAX_STREAM_AGE
     streaming: bool = True  # else messages are posted and updated
     _live: dict[str, ActiveTurn] = field(default_factory=dict)
     _closing: bool = False
@@ -136,7 +136,7 @@ class TurnRunner:
         for row in rows:
             if (live := self._live.get(row.turn_id)) is not None:
                 live.stopped_by = principal
-                live.stream.stopped.set()
+                live.stream.user_stopped.set()
             await self._cancel(live.row if live else row, principal)
         return bool(rows)
 
@@ -153,16 +153,16 @@ class TurnRunner:
             for one in self._live.values()
             if (one.row.channel, one.row.thread_ts) == (row.channel, row.thread_ts)
         ]
-        live = ActiveTurn(row, self._stream(row, messages), before=others[-1] if others else None)
+        live = ActiveTurn(row, self._stream(row, messages), previous=others[-1] if others else None)
         self._live[row.turn_id] = live
         live.task = asyncio.create_task(self._work(live, messages, fresh=fresh), name=f"turn:{row.turn_id}")
         live.task.add_done_callback(lambda _: self._ended(live))
 
     def _ended(self, live: ActiveTurn) -> None:
         live.sent.set()
-        live.calm.set()
-        if live.announcing is not None:
-            live.announcing.cancel()
+        live.idle.set()
+        if live.status_task is not None:
+            live.status_task.cancel()
         self._live.pop(live.row.turn_id, None)
 
     def _stream(self, row: TurnRow, messages: ThreadMessages) -> SlackStream:
@@ -178,7 +178,7 @@ class TurnRunner:
             row.drawn,
             keep,
             is_known,
-            max_age=self.max_age,
+            max_age=self.max_stream_age,
             stop_block=stop,
             streaming=self.streaming,
         )
@@ -192,7 +192,7 @@ class TurnRunner:
         turn_id = live.row.turn_id
         try:
             if fresh:  # while the supervisor already has the question
-                live.announcing = asyncio.create_task(self._announce(live.row))
+                live.status_task = asyncio.create_task(self._announce(live.row))
             await self._drawn(live, messages)
             await self._save(turn_id, state="done")
         except _Joined:
@@ -206,7 +206,7 @@ class TurnRunner:
             log.exception("turn %s broke: %s", turn_id, type(error).__name__)
             await self._save(turn_id, state="done")
             with contextlib.suppress(SlackError, DeliveryUnknown):
-                ts = await messages.post(_UNEXPECTED, blocks.error(_UNEXPECTED, turn_id, None))
+                ts = await messages.post(_UNEXPECTED, blocks.error_blocks(_UNEXPECTED, turn_id, None))
                 await self.store.record_posted(live.row.channel, ts)
 
     # --- one turn -----------------------------------------------------------------------------------------------------
@@ -218,17 +218,17 @@ class TurnRunner:
             if live.row.task_id is not None:
                 seen = await self._so_far(live.row, messages, talk)
                 live.seq = talk.seq
-                await live.its_place()
+                await live.wait_for_previous()
             if seen.state == "input-required":
                 await self._pause(live, messages, seen)
             elif live.seq and seen.state not in _OVER:  # it may be long until something happens
-                live.draw(blocks.view_of(seen))
+                live.show(blocks.build_view(seen))
             if seen.state not in _OVER:
                 async with contextlib.aclosing(
-                    self._events(live, talk, lambda: live.draw(blocks.view_of(seen, live.aside)))
+                    self._events(live, talk, lambda: live.show(blocks.build_view(seen, live.status_card)))
                 ) as events:
                     async for event in events:
-                        await live.its_place()
+                        await live.wait_for_previous()
                         before = seen
                         seen = seen.apply(event)
                         live.seq = talk.seq
@@ -243,8 +243,8 @@ class TurnRunner:
             log.warning("turn %s: %s", live.row.turn_id, error)
             seen = replace(seen, state="failed", error=_NOT_SENT, retryable=True)
         finally:
-            await live.rest()
-        await live.its_place()
+            await live.stop_drawing()
+        await live.wait_for_previous()
         await self._finish(live, messages, seen)
 
     async def _draw(
@@ -256,16 +256,16 @@ class TurnRunner:
         seen: Transcript,
     ) -> None:
         if isinstance(event, Paused):
-            await live.rest()
+            await live.stop_drawing()
             await self._pause(live, messages, seen)
             return
         if isinstance(event, InputResolved):
             asked = next((one for one in before.requests if one.request_id == event.request_id), None)
-            await self.requests.resolved(
+            await self.requests.mark_resolved(
                 live.row, messages, event, asked, self.slack.rate_limiter.clock.now()
             )
         if not is_terminal(event):
-            live.draw(blocks.view_of(seen, live.aside))
+            live.show(blocks.build_view(seen, live.status_card))
 
     async def _so_far(self, row: TurnRow, messages: ThreadMessages, talk: ClientConversation) -> Transcript:
         """What the task had come to while nobody was watching. The supervisor is waited for."""
@@ -277,7 +277,7 @@ class TurnRunner:
         for _, at, event in decode_snapshot(task):
             if isinstance(event, InputResolved):
                 asked = next((one for one in seen.requests if one.request_id == event.request_id), None)
-                await self.requests.resolved(row, messages, event, asked, at.timestamp())
+                await self.requests.mark_resolved(row, messages, event, asked, at.timestamp())
             seen = seen.apply(event)
         return seen
 
@@ -311,7 +311,9 @@ class TurnRunner:
         await self._in_order(live)
         while True:
             source = (
-                client.follow(talk.task_id, talk) if talk.task_id else client.send(order_of(live.row), talk)
+                client.follow(talk.task_id, talk)
+                if talk.task_id
+                else client.send(build_message(live.row), talk)
             )
             try:
                 async with contextlib.aclosing(source) as events:  # type: ignore[type-var]
@@ -319,7 +321,7 @@ class TurnRunner:
                         if away_since is not None:
                             away_since = None
                             pauses = _endless(_PAUSES)
-                            live.aside = _BACK
+                            live.status_card = _BACK
                             show()
                         yield event
                         if is_terminal(event):
@@ -328,8 +330,8 @@ class TurnRunner:
                 away_since = clock.now() if away_since is None else away_since
                 if talk.task_id is None and clock.now() - away_since > _PATIENCE:
                     raise
-                live.aside = _AWAY
-                await live.announced()
+                live.status_card = _AWAY
+                await live.wait_until_announced()
                 show()
                 await clock.sleep(next(pauses))
 
@@ -337,31 +339,31 @@ class TurnRunner:
         """The questions of a thread reach the supervisor as they were asked."""
         if live.row.task_id is not None:
             live.sent.set()
-        elif live.before is not None:
-            await live.before.sent.wait()
+        elif live.previous is not None:
+            await live.previous.sent.wait()
 
     async def _pause(self, live: ActiveTurn, messages: ThreadMessages, seen: Transcript) -> None:
         """The run waits for people: the message ends, and each request gets one of its own."""
         streamed = await live.stream.finish(
-            blocks.view_of(seen, live.aside), MessageFooter(session="suspended")
+            blocks.build_view(seen, live.status_card), MessageFooter(session_status="suspended")
         )
-        if not live.stream.gone:
-            await self.requests.show(live.row, messages, seen, live.seq)
+        if not live.stream.thread_gone:
+            await self.requests.post_requests(live.row, messages, seen, live.seq)
         if not streamed:
             await self._session(live.row, "suspended")
-        live.calm.set()
+        live.idle.set()
 
     async def _finish(self, live: ActiveTurn, messages: ThreadMessages, seen: Transcript) -> None:
         row = live.row
         if seen.state != "canceled":
-            live.stream.stopped.clear()  # the answer was faster
+            live.stream.user_stopped.clear()  # the answer was faster
         payload = {"task_id": row.task_id or "", "trace_id": seen.trace_id or ""}
         ending = MessageFooter(
-            blocks.ending(seen, row.turn_id, row.task_id),
+            blocks.ending_blocks(seen, row.turn_id, row.task_id),
             {"event_type": "caipe_turn", "event_payload": payload},
         )
-        streamed = await live.stream.finish(blocks.view_of(seen, live.aside), ending)
-        await self.requests.withdraw(row, messages)
+        streamed = await live.stream.finish(blocks.build_view(seen, live.status_card), ending)
+        await self.requests.close_open(row, messages)
         if not streamed:
             await self._session(row, "active")
 
@@ -369,7 +371,7 @@ class TurnRunner:
 
     async def _announce(self, row: TurnRow) -> None:
         """Slack says that something is going on, with a button to stop it. Where it cannot, the words come without it."""
-        title = blocks.cut(blocks.plain(str(row.order.get("text") or "")), 200) or "A question"
+        title = blocks.truncate(blocks.escape_line(str(row.order.get("text") or "")), 200) or "A question"
         await self._session(row, "processing", title=title, initiator_user_id=row.user)
         status, loading = _WORKING
         thread = {"channel_id": row.channel, "thread_ts": row.thread_ts}
@@ -390,11 +392,11 @@ class TurnRunner:
             if "not_in_channel" in reason
             else "Whoever runs me finds more in my log."
         )
-        text = f"I could not answer you in <#{row.channel}>. {blocks.plain(reason)} {advice}"
+        text = f"I could not answer you in <#{row.channel}>. {blocks.escape_line(reason)} {advice}"
         await self.slack.try_call("chat.postMessage", {"channel": row.user, "text": text})
 
 
-def order_of(row: TurnRow) -> OutgoingMessage:
+def build_message(row: TurnRow) -> OutgoingMessage:
     """The message for the supervisor, the same one each time it is sent."""
     given: Mapping[str, Any] = row.order
     files = tuple(FilePart.model_validate(one) for one in given.get("files") or ())

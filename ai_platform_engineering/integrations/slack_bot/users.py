@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ai_platform_engineering.integrations.slack_bot.blocks import plain
+from ai_platform_engineering.integrations.slack_bot.blocks import escape_line
 from ai_platform_engineering.integrations.slack_bot.channel_config import ANYONE, REQUESTER
 from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackApi, SlackError
 
@@ -70,7 +70,7 @@ class UserDirectory:
             known = principal.rpartition(":")[2]
         if known and known.isalnum():
             return f"<@{known}>"
-        return plain(principal) or "somebody"
+        return escape_line(principal) or "somebody"
 
     async def may_answer(self, approvers: Sequence[str], person: SlackUser, requester: str) -> bool:
         """`requester` is the user who asked the question."""

@@ -61,7 +61,7 @@ class SlackApi:
         channel = str(params.get("channel") or "")
         limited, unreached = 0, 0
         while True:
-            if not await self.rate_limiter.acquire(method, channel, within=max_wait):
+            if not await self.rate_limiter.acquire(method, channel, max_wait=max_wait):
                 return None
             try:
                 return await self._once(method, params)

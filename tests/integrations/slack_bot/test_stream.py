@@ -27,7 +27,7 @@ from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.slack import FakeSlack, Fault
 from tests.support.fakes.slack_rules import Rates
-from tests.support.slack_workspace import LIMITS, QUICK, UNHURRIED, join_texts
+from tests.support.slack_workspace import FLUSH_INTERVAL, LIMITS, UNLIMITED_RATES, join_texts
 
 # --- the text ---------------------------------------------------------------------------------------------------------
 
@@ -51,13 +51,13 @@ def written(buffer: StreamBuffer, views: list[str], rotates: list[bool]) -> list
 
     def end() -> None:
         nonlocal begun, text
-        messages.append((begun, buffer.sent, text + buffer.closing()))
+        messages.append((begun, buffer.sent, text + buffer.closing_fence()))
         begun, text = buffer.sent, ""
 
     for number, (view, rotate) in enumerate(zip(views, rotates, strict=True)):
-        buffer.whole = number == len(views) - 1
-        assert buffer.show(view) is None
-        while (piece := buffer.take(len(text), opens=not text)) is not None:
+        buffer.complete = number == len(views) - 1
+        assert buffer.set_text(view) is None
+        while (piece := buffer.next_segment(len(text), opens=not text)) is not None:
             assert piece.start == buffer.sent
             assert piece.end > piece.start or (
                 piece.full and text
@@ -132,7 +132,7 @@ class Process:
 
     def __post_init__(self) -> None:
         client = AsyncWebClient(token="xoxb-test", base_url=self.fake.base_url, retry_handlers=[], timeout=30)
-        self.slack = SlackApi(client, RateLimiter(self.fake.clock, UNHURRIED, QUICK))
+        self.slack = SlackApi(client, RateLimiter(self.fake.clock, UNLIMITED_RATES, FLUSH_INTERVAL))
         self.restart()
 
     def restart(self) -> None:
@@ -155,7 +155,7 @@ class Process:
     async def show(self, view: ThreadView) -> None:
         """Shows it, over a crash if there is one."""
         try:
-            self.stream.show(view)
+            self.stream.set_view(view)
             await self.stream.flush()
         except Crash:
             self.restart()
@@ -394,7 +394,7 @@ async def test_what_slack_breaks_off_for_ever_ends_with_an_error_and_not_with_a_
         for method in METHODS:
             process.fake.faults.add(method, Fault(status=500, times=10_000))
         began = process.fake.clock.now()
-        process.stream.show(ThreadView("One."))
+        process.stream.set_view(ThreadView("One."))
         with pytest.raises(DeliveryFailed, match=r"Slack broke off chat.startStream \(HTTP 500\)"):
             await process.stream.flush()
         assert process.fake.clock.now() - began > 600
@@ -437,8 +437,8 @@ async def test_when_slack_says_later_all_wait_and_streams_slow_down_for_a_minute
     pace = RateLimiter(clock)
     usual, began = pace.flush_interval("chat.appendStream"), clock.now()
     pace.back_off("chat.appendStream", "C1", 30)
-    assert not await pace.acquire("chat.appendStream", "C2", within=29)
-    assert await pace.acquire("chat.startStream", within=0)
+    assert not await pace.acquire("chat.appendStream", "C2", max_wait=29)
+    assert await pace.acquire("chat.startStream", max_wait=0)
     assert await pace.acquire("chat.appendStream", "C2")
     assert clock.now() - began == pytest.approx(30)
     assert pace.flush_interval("chat.appendStream") == 2 * usual
@@ -449,10 +449,10 @@ async def test_when_slack_says_later_all_wait_and_streams_slow_down_for_a_minute
 async def test_who_wants_no_longer_wait_does_not_join_the_queue() -> None:
     clock = ScaledClock(0)
     pace = RateLimiter(clock, {"chat.startStream": RateLimit(60, 1), "chat.appendStream": RateLimit(60, 1)})
-    assert await pace.acquire("chat.startStream", within=0)
+    assert await pace.acquire("chat.startStream", max_wait=0)
     waiting = [asyncio.create_task(pace.acquire("chat.startStream")) for _ in range(3)]
     await asyncio.sleep(0)
-    assert not await pace.acquire("chat.startStream", within=3)  # three before it, a second each
+    assert not await pace.acquire("chat.startStream", max_wait=3)  # three before it, a second each
     for _ in waiting:
         clock.advance(1)
         await asyncio.sleep(0.01)
