@@ -15,7 +15,7 @@ import pytest
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.transcript import Span, Transcript
-from ai_platform_engineering.integrations.slack_bot import blocks, slack_stream, stream_text
+from ai_platform_engineering.integrations.slack_bot import blocks, slack_stream, stream_text, thread_view
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from tests.support.agent_services import Where, place_agent
 from tests.support.fakes.model import ScriptedChatModel
@@ -38,7 +38,7 @@ STRUCTURED = {"USE_STRUCTURED_RESPONSE": "true"}
 ANSWER = "PlatformEngineerResponse"
 
 
-# --- models, agents and plans ---------------------------------------------------------------------------------------------
+# --- models, agents and plans -------------------------------------------------------------------------------
 
 
 def write(*steps: str) -> Call:
@@ -80,7 +80,7 @@ def pieces(prefix: str, count: int = 3) -> tuple[str, ...]:
     return unique_pieces(prefix, count, random.Random())
 
 
-# --- the three acceptance scenarios ---------------------------------------------------------------------------------------
+# --- the three acceptance scenarios -------------------------------------------------------------------------
 
 
 @both_modes
@@ -169,7 +169,7 @@ async def test_where_slack_refuses_streams_the_same_is_posted_and_updated(tmp_pa
     assert len(thread.messages) == 1
 
 
-# --- the decision table ---------------------------------------------------------------------------------------------------
+# --- the decision table -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ async def test_the_echo_rule_holds_in_every_case(way: str, tmp_path: Path) -> No
     assert {thread.calls[0].method for thread in threads.values()} == {begun}
 
 
-# --- what a turn has come to ----------------------------------------------------------------------------------------------
+# --- what a turn has come to --------------------------------------------------------------------------------
 
 _BROKEN = Turn(Fail(503))
 ENDINGS = {
@@ -375,7 +375,7 @@ async def test_a_structured_answer_is_shown_once(way: str, tmp_path: Path) -> No
     assert {name: thread.text for name, thread in threads.items()} == expected
 
 
-# --- nothing is held back ---------------------------------------------------------------------------------------------------
+# --- nothing is held back -----------------------------------------------------------------------------------
 
 
 @both_modes
@@ -446,7 +446,7 @@ async def test_what_a_lost_attempt_had_said_is_taken_back_before_the_next_one_sp
     assert len(thread.messages) == 1
 
 
-# --- in both placements -----------------------------------------------------------------------------------------------------
+# --- in both placements -------------------------------------------------------------------------------------
 
 
 async def shown_in(where: Where, way: str, tmp_path: Path) -> Any:
@@ -511,7 +511,7 @@ async def test_slack_is_told_the_same_wherever_the_agents_run(way: str, tmp_path
     assert here == there
 
 
-# --- the names that the specification keeps ---------------------------------------------------------------------------------
+# --- the names that the specification keeps -----------------------------------------------------------------
 
 
 def test_the_best_text_of_a_turn_is_chosen_in_this_order() -> None:
@@ -548,7 +548,7 @@ async def test_the_work_is_done_with_the_names_of_the_specification(
         case "StreamBuffer":
             monkeypatch.setattr(slack_stream, name, NothingTaken)
         case "RAG_TOOL_NAMES":
-            monkeypatch.setattr(blocks, name, frozenset())
+            monkeypatch.setattr(thread_view, name, frozenset())
         case "_get_final_text":
             monkeypatch.setattr(stream_text, name, lambda seen: "Something else.")
         case _:

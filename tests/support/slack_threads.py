@@ -146,7 +146,7 @@ async def ask_all(on: BotHarness, questions: Sequence[str], at_once: int = 5) ->
     return dict(zip(questions, threads, strict=True))
 
 
-# --- reading calls ----------------------------------------------------------------------------------------------------
+# --- reading calls ------------------------------------------------------------------------------------------
 
 
 def texts_of(call: ApiCall) -> list[str]:

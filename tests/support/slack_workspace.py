@@ -78,7 +78,7 @@ class BotHarness:
             self.running, running.bot.requests.modal_timeout = running, ACK_SECONDS / 2
             yield running
 
-    # --- what people see ------------------------------------------------------------------------------------------------
+    # --- what people see ------------------------------------------------------------------------------------
 
     async def wait_for_turns(self, channel: str, thread_ts: str, count: int = 1) -> list[Any]:
         """The bot's messages when so many turns of the thread have ended."""
@@ -119,7 +119,7 @@ class BotHarness:
         """What was said for one person's eyes."""
         return [one.text for one in self.slack.ephemerals if one.recipient[1] == user]
 
-    # --- what the supervisor knows --------------------------------------------------------------------------------------
+    # --- what the supervisor knows --------------------------------------------------------------------------
 
     def supervisor_for(
         self, thread_ts: str, user: str = "first@example.com", channel: str = "C1"

@@ -1,4 +1,6 @@
-"""The prompts that Slack suggests where somebody begins to talk to the bot; the app's manifest lists the same."""
+"""The prompts that Slack suggests where somebody begins to talk to the bot; the app's manifest lists the
+same.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from ai_platform_engineering.mcp_servers.netutils.results import NetError, printable, quoted
+from ai_platform_engineering.mcp_servers.netutils.results import NetError, printable, quote_input
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def parse_host(text: str) -> str:
         )
     if re.fullmatch(r"[^:]+:\d+", bare):
         raise NetError(
-            f"{quoted(text)} holds a port. Write the host alone and give the port in its own argument."
+            f"{quote_input(text)} holds a port. Write the host alone and give the port in its own argument."
         )
     try:
         name = bare if bare.isascii() else bare.encode("idna").decode("ascii")
@@ -65,7 +65,7 @@ def parse_host(text: str) -> str:
         name = ""
     if not _NAME.fullmatch(name) or len(name) > 253 or any(len(label) > 63 for label in name.split(".")):
         raise NetError(
-            f"{quoted(text)} is not a host name or an address. Write one like example.com, 10.0.0.5 or 2001:db8::1."
+            f"{quote_input(text)} is not a host name or an address. Write one like example.com, 10.0.0.5 or 2001:db8::1."
         )
     return name.lower()
 
@@ -82,26 +82,26 @@ class HostResolver:
         self._allow_metadata = allow_metadata
         self._threads = asyncio.Semaphore(MAX_THREADS)
 
-    async def targets(self, host: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
+    async def resolve_allowed(self, host: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
         """The addresses to connect to: checked here and used as they are, so that a second look-up cannot give others."""
         name = parse_host(host)
         if not self._allow_metadata and name in METADATA_NAMES:
-            raise _metadata(name)
-        found = await self.addresses(name, timeout)
+            raise _metadata_error(name)
+        found = await self.resolve(name, timeout)
         if not self._allow_metadata and any(
             (embedded_ipv4(address) or without_scope(address)) in METADATA_ADDRESSES for address in found
         ):
-            raise _metadata(name)
+            raise _metadata_error(name)
         return found
 
-    async def addresses(self, name: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
+    async def resolve(self, name: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
         """All addresses of a host, in the order in which programs on this machine try them."""
-        if (address := parse_address(name) or _old_form(name)) is not None:
+        if (address := parse_address(name) or _parse_legacy_ipv4(name)) is not None:
             return (address,)
         limit = min(timeout, LOOKUP_LIMIT)
         asked = "localhost" if is_localhost(name) else name  # names below localhost are in no hosts file
         try:
-            found = await self.in_thread(
+            found = await self.run_in_thread(
                 lambda: socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM), limit
             )
         except OSError as error:  # TimeoutError is one
@@ -110,15 +110,15 @@ class HostResolver:
             reason = (
                 f"no answer within {limit:g} s; is there a network?"
                 if isinstance(error, TimeoutError)
-                else _lookup_reason(error)
+                else _describe_lookup_failure(error)
             )
             raise NetError(f"Cannot look up {name}: {reason}") from None
         return tuple(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
 
-    async def name_of(self, address: IPAddress, timeout: float) -> str | None:
+    async def reverse_lookup(self, address: IPAddress, timeout: float) -> str | None:
         """The system's name for an address (its hosts file first), if it has one in time."""
         try:
-            found = await self.in_thread(
+            found = await self.run_in_thread(
                 lambda: socket.getnameinfo((str(address), 0), socket.NI_NAMEREQD), timeout
             )
         except OSError:  # TimeoutError is one
@@ -127,7 +127,7 @@ class HostResolver:
             return None
         return found[0]
 
-    async def in_thread(self, work: Callable[[], T], timeout: float) -> T:
+    async def run_in_thread(self, work: Callable[[], T], timeout: float) -> T:
         """Runs a blocking look-up. It cannot be cancelled, so its thread must not hold up the end of the process."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
@@ -162,7 +162,7 @@ class HostResolver:
             return await done
 
 
-def _old_form(name: str) -> IPAddress | None:
+def _parse_legacy_ipv4(name: str) -> IPAddress | None:
     """The address in a number as C libraries read it (127.1, 0x7f000001), which is no name to ask anybody for."""
     if not _OLD_FORM.fullmatch(name):
         return None
@@ -187,19 +187,19 @@ def without_scope(address: IPAddress) -> IPAddress:
     return ipaddress.IPv6Address(int(address))
 
 
-def _metadata(name: str) -> NetError:
+def _metadata_error(name: str) -> NetError:
     return NetError(
         f"{name} is a cloud metadata service, which hands out credentials. It is refused; an operator can allow it."
     )
 
 
-def _lookup_reason(error: OSError) -> str:
+def _describe_lookup_failure(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         if error.errno == socket.EAI_NONAME:
             return "no such name, neither in DNS nor in the hosts file"
         if error.errno == socket.EAI_AGAIN:
             return "no name server answered; is there a network?"
-    return failure_reason(error)
+    return describe_failure(error)
 
 
 _REASONS = {
@@ -214,7 +214,7 @@ _REASONS = {
 }
 
 
-def failure_reason(error: OSError) -> str:
+def describe_failure(error: OSError) -> str:
     """Why a connection failed, in words."""
     if isinstance(error, PermissionError):
         return "not permitted on this machine"
@@ -224,13 +224,13 @@ def failure_reason(error: OSError) -> str:
     return known or printable((error.strerror or type(error).__name__).lower(), 120)
 
 
-def host_and_port(host: str, port: int) -> str:
+def format_host_port(host: str, port: int) -> str:
     if ":" in host:
         return f"[{host}]:{port}"
     return f"{host}:{port}"
 
 
-async def dial(address: IPAddress, port: int) -> socket.socket:
+async def connect(address: IPAddress, port: int) -> socket.socket:
     """A connected socket; an OSError says why there is none."""
     sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
     try:
@@ -246,7 +246,7 @@ async def dial(address: IPAddress, port: int) -> socket.socket:
     return sock
 
 
-async def dial_first(
+async def connect_to_first(
     addresses: Sequence[IPAddress], port: int, timeout: float
 ) -> tuple[socket.socket, IPAddress]:
     """A connection to the first address that takes it; a silent one is given half of the time that is left."""
@@ -257,7 +257,7 @@ async def dial_first(
         left = end - loop.time()
         try:
             async with asyncio.timeout(left if index == len(addresses) - 1 else left / 2):
-                return await dial(address, port), address
+                return await connect(address, port), address
         except OSError as error:  # TimeoutError is one
             failure = error
     raise failure or OSError(errno.EHOSTUNREACH, "no address")

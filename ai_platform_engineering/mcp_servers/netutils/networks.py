@@ -14,17 +14,17 @@ from ai_platform_engineering.mcp_servers.netutils.hosts import (
 from ai_platform_engineering.mcp_servers.netutils.results import (
     CheckResult,
     NetError,
-    Row,
-    exact,
-    plural,
-    quoted,
+    ResultModel,
+    to_json_number,
+    pluralize,
+    quote_input,
 )
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 Relation = Literal["equal", "a contains b", "b contains a", "disjoint"]
 
-SUBNETS_SHOWN = 256
+MAX_SUBNETS = 256
 
 # The special ranges of IANA's registries that people meet, narrow ones first; the first match names the kind.
 _KINDS: tuple[tuple[str, str], ...] = (
@@ -60,26 +60,26 @@ _KINDS: tuple[tuple[str, str], ...] = (
 _RANGES = tuple((kind, ipaddress.ip_network(text)) for kind, text in _KINDS)
 
 
-class Subnet(Row):
+class Subnet(ResultModel):
     network: str
     first: str
     last: str
     usable_hosts: int | str
 
 
-class Split(Row):
+class Split(ResultModel):
     prefix: int
     total: int | str
     shown: int
     subnets: tuple[Subnet, ...]
 
 
-class Containment(Row):
+class Containment(ResultModel):
     what: str
     inside: bool
 
 
-class CidrFinding(CheckResult):
+class CidrResult(CheckResult):
     network: str
     version: int
     prefix: int
@@ -101,19 +101,19 @@ class CidrFinding(CheckResult):
 
     @property
     def line(self) -> str:
-        size = f"{plural(int(self.addresses), 'address')}, {plural(int(self.usable_hosts), 'usable host')}"
+        size = f"{pluralize(int(self.addresses), 'address')}, {pluralize(int(self.usable_hosts), 'usable host')}"
         text = f"{self.network} is an IPv{self.version} network ({self.kind}): {size}, {self.first_usable} to {self.last_usable}"
         text += f", netmask {self.netmask}" + (f", broadcast {self.broadcast}." if self.broadcast else ".")
         if self.contains:
             text += f" {self.contains.what} is {'inside' if self.contains.inside else 'not inside'}."
         if self.split:
-            text += f" It splits into {plural(int(self.split.total), 'subnet')} of /{self.split.prefix}; {self.split.shown} shown."
+            text += f" It splits into {pluralize(int(self.split.total), 'subnet')} of /{self.split.prefix}; {self.split.shown} shown."
         if self.note:
             return f"{text} {self.note}"
         return text
 
 
-class AddressFinding(CheckResult):
+class AddressResult(CheckResult):
     address: str
     version: int
     kind: str
@@ -134,7 +134,7 @@ class AddressFinding(CheckResult):
         return text
 
 
-class OverlapFinding(CheckResult):
+class OverlapResult(CheckResult):
     a: str
     b: str
     overlap: bool
@@ -149,53 +149,53 @@ class OverlapFinding(CheckResult):
             return f"{self.a} and {self.b} are the same network."
         if self.overlap:
             outer, inner = (self.a, self.b) if self.relation == "a contains b" else (self.b, self.a)
-            return f"{outer} contains {inner}: they overlap in {self.common} ({plural(int(self.common_addresses or 0), 'address')})."
+            return f"{outer} contains {inner}: they overlap in {self.common} ({pluralize(int(self.common_addresses or 0), 'address')})."
         text = f"{self.a} and {self.b} do not overlap."
         if self.together:
             return f"{text} They are neighbours and together make {self.together}."
         return text
 
 
-def cidr_info(cidr: str, contains: str | None = None, split_prefix: int | None = None) -> CidrFinding:
+def cidr_info(cidr: str, contains: str | None = None, split_prefix: int | None = None) -> CidrResult:
     network = parse_network(cidr)
     first_usable, last_usable = usable_range(network)
-    return CidrFinding(
+    return CidrResult(
         network=str(network),
         version=network.version,
         prefix=network.prefixlen,
-        kind=_kind(network),
+        kind=_classify(network),
         is_private=network.is_private,
         is_global=network.is_global,
         netmask=str(network.netmask),
         wildcard=str(network.hostmask),
-        addresses=exact(network.num_addresses),
-        usable_hosts=exact(usable_hosts(network)),
+        addresses=to_json_number(network.num_addresses),
+        usable_hosts=to_json_number(usable_hosts(network)),
         first=str(network.network_address),
         last=str(network.broadcast_address),
         first_usable=str(first_usable),
         last_usable=str(last_usable),
         broadcast=str(network.broadcast_address) if network.version == 4 and network.prefixlen < 31 else None,
-        contains=_containment(network, contains) if contains else None,
+        contains=_check_containment(network, contains) if contains else None,
         split=_split(network, split_prefix) if split_prefix is not None else None,
-        note=_host_bits(cidr, network),
+        note=_note_host_bits(cidr, network),
     )
 
 
-def ip_info(address: str) -> AddressFinding:
+def ip_info(address: str) -> AddressResult:
     parsed = parse_address(address)
     if parsed is None:
         hint = "; use cidr_info for a network" if "/" in address else ""
         raise NetError(
-            f"{quoted(address)} is not an IP address. Write one like 10.0.0.5 or 2001:db8::1{hint}."
+            f"{quote_input(address)} is not an IP address. Write one like 10.0.0.5 or 2001:db8::1{hint}."
         )
     plain, stands_for = without_scope(parsed), embedded_ipv4(parsed)
-    return AddressFinding(
+    return AddressResult(
         address=str(parsed),
         version=parsed.version,
-        kind=_kind(ipaddress.ip_network(plain)),
+        kind=_classify(ipaddress.ip_network(plain)),
         is_private=parsed.is_private,
         is_global=parsed.is_global,
-        integer=exact(int(parsed)),
+        integer=to_json_number(int(parsed)),
         hexadecimal=f"0x{int(parsed):0{parsed.max_prefixlen // 4}x}",
         reverse_pointer=plain.reverse_pointer,
         exploded=plain.exploded if plain.version == 6 else None,
@@ -204,27 +204,27 @@ def ip_info(address: str) -> AddressFinding:
     )
 
 
-def subnet_overlap(a: str, b: str) -> OverlapFinding:
+def subnet_overlap(a: str, b: str) -> OverlapResult:
     one, other = parse_network(a), parse_network(b)
     smaller = max(one, other, key=lambda network: network.prefixlen)
-    overlap = _within(one, other) or _within(other, one)
+    overlap = _is_within(one, other) or _is_within(other, one)
     relation: Relation
     if one == other:
         relation = "equal"
-    elif _within(other, one):
+    elif _is_within(other, one):
         relation = "a contains b"
-    elif _within(one, other):
+    elif _is_within(one, other):
         relation = "b contains a"
     else:
         relation = "disjoint"
-    return OverlapFinding(
+    return OverlapResult(
         a=str(one),
         b=str(other),
         overlap=overlap,
         relation=relation,
         common=str(smaller) if overlap else None,
-        common_addresses=exact(smaller.num_addresses) if overlap else None,
-        together=None if overlap else _joined(one, other),
+        common_addresses=to_json_number(smaller.num_addresses) if overlap else None,
+        together=None if overlap else _join_halves(one, other),
     )
 
 
@@ -234,7 +234,7 @@ def parse_network(text: str) -> Network:
         return ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
         raise NetError(
-            f"{quoted(text)} is not a network. Write an address and a prefix length, like 10.0.0.0/22 or 2001:db8::/48 "
+            f"{quote_input(text)} is not a network. Write an address and a prefix length, like 10.0.0.0/22 or 2001:db8::/48 "
             "(a netmask works too: 10.0.0.0/255.255.252.0)."
         ) from None
 
@@ -253,13 +253,13 @@ def usable_range(network: Network) -> tuple[IPAddress, IPAddress]:
     return first + 1, last - 1 if network.version == 4 else last
 
 
-def _containment(network: Network, what: str) -> Containment:
+def _check_containment(network: Network, what: str) -> Containment:
     inner = parse_network(what)
     shown = str(inner.network_address) if inner.num_addresses == 1 and "/" not in what else str(inner)
-    return Containment(what=shown, inside=_within(inner, network))
+    return Containment(what=shown, inside=_is_within(inner, network))
 
 
-def _within(inner: Network, outer: Network) -> bool:
+def _is_within(inner: Network, outer: Network) -> bool:
     if isinstance(inner, ipaddress.IPv4Network) and isinstance(outer, ipaddress.IPv4Network):
         return inner.subnet_of(outer)
     if isinstance(inner, ipaddress.IPv6Network) and isinstance(outer, ipaddress.IPv6Network):
@@ -275,37 +275,37 @@ def _split(network: Network, prefix: int) -> Split:
     parts: Iterator[Network] = network.subnets(new_prefix=prefix)
     subnets = tuple(
         Subnet(
-            network=str(part), first=str(part[0]), last=str(part[-1]), usable_hosts=exact(usable_hosts(part))
+            network=str(part), first=str(part[0]), last=str(part[-1]), usable_hosts=to_json_number(usable_hosts(part))
         )
-        for part in islice(parts, SUBNETS_SHOWN)
+        for part in islice(parts, MAX_SUBNETS)
     )
     return Split(
-        prefix=prefix, total=exact(2 ** (prefix - network.prefixlen)), shown=len(subnets), subnets=subnets
+        prefix=prefix, total=to_json_number(2 ** (prefix - network.prefixlen)), shown=len(subnets), subnets=subnets
     )
 
 
-def _joined(one: Network, other: Network) -> str | None:
+def _join_halves(one: Network, other: Network) -> str | None:
     """The network that two halves make, if they are halves of one."""
     if one.version != other.version or one.prefixlen != other.prefixlen or one.prefixlen == 0:
         return None
     whole = one.supernet()
-    if _within(other, whole):
+    if _is_within(other, whole):
         return str(whole)
     return None
 
 
-def _host_bits(text: str, network: Network) -> str | None:
+def _note_host_bits(text: str, network: Network) -> str | None:
     given = parse_address(text.split("/")[0])
     if given is None or given == network.network_address:
         return None
     return f"The given address {given} is inside; the network starts at {network.network_address}."
 
 
-def _kind(network: Network) -> str:
+def _classify(network: Network) -> str:
     for kind, special in _RANGES:
-        if _within(network, special):
+        if _is_within(network, special):
             return kind
-    if any(_within(special, network) for _, special in _RANGES):
+    if any(_is_within(special, network) for _, special in _RANGES):
         return "mixed: holds special ranges"
     if network.is_reserved:
         return "reserved"

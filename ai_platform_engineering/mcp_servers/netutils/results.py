@@ -14,13 +14,13 @@ LINE_LIMIT = 600
 _EXACT_IN_JAVASCRIPT = 2**53 - 1
 
 
-class Row(BaseModel):
+class ResultModel(BaseModel):
     """A part of a finding."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class CheckResult(Row, ABC):
+class CheckResult(ResultModel, ABC):
     """The result of one call; keys without a value are left out when it is written."""
 
     @property
@@ -37,12 +37,12 @@ class NetError(CaipeError):
 
     code = "netutils"
 
-    def __init__(self, text: str, found: CheckResult | None = None) -> None:
+    def __init__(self, text: str, result: CheckResult | None = None) -> None:
         super().__init__(text)
-        self.found = found
+        self.result = result
 
     def as_result(self) -> CallToolResult:
-        return _result(str(self), self.found, failed=True)
+        return _result(str(self), self.result, failed=True)
 
 
 def _result(line: str, found: CheckResult | None, *, failed: bool = False) -> CallToolResult:
@@ -71,19 +71,19 @@ def printable(text: str, limit: int) -> str:
     return cleaned[: limit - 1] + "…"
 
 
-def quoted(text: str) -> str:
+def quote_input(text: str) -> str:
     """Someone's input, short enough for an error."""
     return repr(printable(text, 80))
 
 
-def exact(number: int) -> int | str:
+def to_json_number(number: int) -> int | str:
     """A number as JSON can carry it: decimal digits in a string where common readers would round."""
     if abs(number) <= _EXACT_IN_JAVASCRIPT:
         return number
     return str(number)
 
 
-def grouped(number: int) -> str:
+def format_count(number: int) -> str:
     """A count as people read it; the huge ones of IPv6 as a power of two."""
     if number < 10**15:
         return f"{number:,}"
@@ -93,13 +93,13 @@ def grouped(number: int) -> str:
     return f"2^{power} - {2**power - number:,}"
 
 
-def milliseconds(seconds: float) -> float:
+def to_milliseconds(seconds: float) -> float:
     return round(seconds * 1000, 1)
 
 
-def plural(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     if count == 1:
-        return f"{grouped(count)} {noun}"
+        return f"{format_count(count)} {noun}"
     if noun.endswith("s"):
-        return f"{grouped(count)} {noun}es"
-    return f"{grouped(count)} {noun}s"
+        return f"{format_count(count)} {noun}es"
+    return f"{format_count(count)} {noun}s"

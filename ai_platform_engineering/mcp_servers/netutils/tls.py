@@ -17,25 +17,25 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from ai_platform_engineering.mcp_servers.netutils.hosts import (
     HostResolver,
     IPAddress,
-    dial_first,
-    failure_reason,
-    host_and_port,
+    connect_to_first,
+    describe_failure,
+    format_host_port,
     parse_address,
     parse_host,
 )
-from ai_platform_engineering.mcp_servers.netutils.results import CheckResult, NetError, Row, plural, printable
+from ai_platform_engineering.mcp_servers.netutils.results import CheckResult, NetError, ResultModel, pluralize, printable
 
 MAX_NAMES = 100
 MAX_CHAIN = 10
 
 
-class ChainLink(Row):
+class ChainCertificate(ResultModel):
     subject: str
     issuer: str
     not_after: str
 
 
-class CertificateFinding(CheckResult):
+class CertificateResult(CheckResult):
     host: str
     port: int
     address: str
@@ -57,7 +57,7 @@ class CertificateFinding(CheckResult):
     key: str
     signature_hash: str | None
     chain_length: int
-    chain: tuple[ChainLink, ...]
+    chain: tuple[ChainCertificate, ...]
     protocol: str
     cipher: str
 
@@ -66,17 +66,17 @@ class CertificateFinding(CheckResult):
         day = self.not_after[:10]
         if self.expired:
             ago = -self.days_left - 1  # days are counted downwards
-            validity = f"expired on {day}" + (f", {plural(ago, 'day')} ago" if ago else "")
+            validity = f"expired on {day}" + (f", {pluralize(ago, 'day')} ago" if ago else "")
         else:
-            validity = f"valid until {day}, {plural(self.days_left, 'day')} left"
+            validity = f"valid until {day}, {pluralize(self.days_left, 'day')} left"
         trust = "trusted by this machine" if self.verified else f"not trusted: {'; '.join(self.problems)}"
         whose = self.names[0] if self.names else self.subject
         about = f"a certificate for {whose} from {self.issuer}, {validity}; {trust}"
-        return f"{host_and_port(self.host, self.port)} has {about}. {self.protocol}, {self.cipher}."
+        return f"{format_host_port(self.host, self.port)} has {about}. {self.protocol}, {self.cipher}."
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Handshake:
     """What one handshake showed."""
 
     chain: tuple[bytes, ...]
@@ -84,58 +84,58 @@ class _Seen:
     cipher: str
 
 
-class Tls:
+class CertificateChecker:
     def __init__(self, reach: HostResolver) -> None:
-        self._reach = reach
+        self._hosts = reach
 
-    async def certificate(
+    async def check(
         self, host: str, port: int, server_name: str | None, timeout: float
-    ) -> CertificateFinding:
+    ) -> CertificateResult:
         name = parse_host(host)
-        where = host_and_port(name, port)
+        where = format_host_port(name, port)
         sni = parse_host(server_name) if server_name else name
         try:
             async with asyncio.timeout(timeout):
-                addresses = await self._reach.targets(name, timeout)
-                seen, address, problem = await _look(addresses, port, sni, timeout)
+                addresses = await self._hosts.resolve_allowed(name, timeout)
+                seen, address, problem = await _inspect(addresses, port, sni, timeout)
         except TimeoutError:
             raise NetError(
                 f"{where} gave no certificate within {timeout:g} s; a firewall drops it, or it does not speak TLS."
             ) from None
         except ssl.SSLError as error:
-            raise NetError(f"{where}: {handshake_problem(error)}") from None
+            raise NetError(f"{where}: {describe_handshake_error(error)}") from None
         except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError):
             raise NetError(
                 f"{where} closed the connection during the TLS handshake; it may not speak TLS."
             ) from None
         except OSError as error:
-            raise NetError(f"{where} cannot be reached: {failure_reason(error)}.") from None
+            raise NetError(f"{where} cannot be reached: {describe_failure(error)}.") from None
         try:
-            return _finding(name, port, address, sni, seen, problem)
+            return _build_result(name, port, address, sni, seen, problem)
         except ValueError as error:
             raise NetError(
                 f"{where} sent a certificate that cannot be read: {printable(str(error), 160)}"
             ) from None
 
 
-async def _look(
+async def _inspect(
     addresses: Sequence[IPAddress], port: int, sni: str, timeout: float
-) -> tuple[_Seen, IPAddress, str | None]:
+) -> tuple[_Handshake, IPAddress, str | None]:
     """Shakes hands as a careful client does; if that fails, once more as a careless one, only to look."""
-    sock, address = await dial_first(addresses, port, timeout)
+    sock, address = await connect_to_first(addresses, port, timeout)
     try:
-        return await _handshake(sock, trusting_context(), sni), address, None
+        return await _handshake(sock, verifying_context(), sni), address, None
     except ssl.SSLCertVerificationError as error:
-        problem = verification_problem(error)
+        problem = describe_verification_error(error)
     except ssl.SSLError as error:
         if error.reason in _NOT_TLS:
             raise
-        problem = handshake_problem(error)
-    sock, address = await dial_first([address], port, timeout)
-    return await _handshake(sock, _looking_context(), sni), address, problem
+        problem = describe_handshake_error(error)
+    sock, address = await connect_to_first([address], port, timeout)
+    return await _handshake(sock, _permissive_context(), sni), address, problem
 
 
-async def _handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> _Seen:
+async def _handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> _Handshake:
     try:
         _, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=sni)
     except BaseException:
@@ -144,14 +144,14 @@ async def _handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> 
     try:
         tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
         cipher = tls.cipher()
-        return _Seen(
-            chain=_chain(tls), protocol=tls.version() or "unknown", cipher=cipher[0] if cipher else "unknown"
+        return _Handshake(
+            chain=_read_chain(tls), protocol=tls.version() or "unknown", cipher=cipher[0] if cipher else "unknown"
         )
     finally:
         writer.transport.abort()  # nothing was said: there is nobody to say goodbye to
 
 
-def _chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
+def _read_chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
     """All certificates the server sent. Python has a public name for this from 3.13 on; the older ones will not change any more."""
     public: Any = getattr(tls, "get_unverified_chain", None)
     if public is not None:
@@ -168,13 +168,13 @@ def _chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
 
 
 @functools.cache
-def trusting_context() -> ssl.SSLContext:
+def verifying_context() -> ssl.SSLContext:
     """Verifies against the system's trust, read once: it is a file of hundreds of certificates."""
     return ssl.create_default_context()
 
 
 @functools.cache
-def _looking_context() -> ssl.SSLContext:
+def _permissive_context() -> ssl.SSLContext:
     """Accepts everything, old protocols too: nothing is sent over such a connection."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -189,17 +189,17 @@ _NOT_TLS = frozenset(
 )
 
 
-def verification_problem(error: ssl.SSLCertVerificationError) -> str:
+def describe_verification_error(error: ssl.SSLCertVerificationError) -> str:
     problem = printable(str(error.verify_message or error.reason or "verification failed"), 200).rstrip(".")
-    if not trusting_context().get_ca_certs() and "issuer" in problem:
+    if not verifying_context().get_ca_certs() and "issuer" in problem:
         problem += " (this machine's trust store is empty)"
     return problem
 
 
-def handshake_problem(error: ssl.SSLError) -> str:
+def describe_handshake_error(error: ssl.SSLError) -> str:
     """Why TLS could not be spoken, in words."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not trusted: {verification_problem(error)}"
+        return f"the certificate is not trusted: {describe_verification_error(error)}"
     if error.reason in _NOT_TLS:
         return "the port is open but does not speak TLS (plain HTTP, or a protocol that starts TLS later)."
     if error.reason and "CERTIFICATE_REQUIRED" in error.reason:
@@ -207,24 +207,24 @@ def handshake_problem(error: ssl.SSLError) -> str:
     return f"the TLS handshake failed: {printable((error.reason or 'no reason given').replace('_', ' ').lower(), 120)}."
 
 
-def _finding(
-    host: str, port: int, address: IPAddress, sni: str, seen: _Seen, problem: str | None
-) -> CertificateFinding:
+def _build_result(
+    host: str, port: int, address: IPAddress, sni: str, seen: _Handshake, problem: str | None
+) -> CertificateResult:
     if not seen.chain:
-        raise NetError(f"{host_and_port(host, port)} speaks TLS but sent no certificate.")
+        raise NetError(f"{format_host_port(host, port)} speaks TLS but sent no certificate.")
     chain = [x509.load_der_x509_certificate(der) for der in seen.chain[:MAX_CHAIN]]
     leaf, now = chain[0], datetime.now(UTC)
     names = subject_names(leaf)
     matches = any(name_matches(pattern, sni) for pattern in names)
-    return CertificateFinding(
+    return CertificateResult(
         host=host,
         port=port,
         address=str(address),
         server_name=sni,
         verified=problem is None,
-        problems=_problems(leaf, now, sni, problem, matches=matches) if problem else (),
-        subject=_name(leaf.subject),
-        issuer=_name(leaf.issuer),
+        problems=_list_problems(leaf, now, sni, problem, matches=matches) if problem else (),
+        subject=_format_name(leaf.subject),
+        issuer=_format_name(leaf.issuer),
         names=tuple(printable(name, 255) for name in names[:MAX_NAMES]),
         names_total=len(names),
         not_before=leaf.not_valid_before_utc.isoformat(),
@@ -235,13 +235,13 @@ def _finding(
         name_matches=matches,
         serial_number=f"{leaf.serial_number:x}",
         fingerprint_sha256=leaf.fingerprint(hashes.SHA256()).hex(":"),
-        key=_key(leaf),
+        key=_describe_key(leaf),
         signature_hash=leaf.signature_hash_algorithm.name if leaf.signature_hash_algorithm else None,
         chain_length=len(seen.chain),
         chain=tuple(
-            ChainLink(
-                subject=_name(link.subject),
-                issuer=_name(link.issuer),
+            ChainCertificate(
+                subject=_format_name(link.subject),
+                issuer=_format_name(link.issuer),
                 not_after=link.not_valid_after_utc.isoformat(),
             )
             for link in chain
@@ -251,7 +251,7 @@ def _finding(
     )
 
 
-def _problems(
+def _list_problems(
     leaf: x509.Certificate, now: datetime, sni: str, reported: str, *, matches: bool
 ) -> tuple[str, ...]:
     """The verifier stops at the first problem; a person wants to know of all."""
@@ -288,11 +288,11 @@ def name_matches(pattern: str, name: str) -> bool:
     return pattern == name
 
 
-def _name(name: x509.Name) -> str:
+def _format_name(name: x509.Name) -> str:
     return printable(name.rfc4514_string(), 300) or "(no name)"
 
 
-def _key(certificate: x509.Certificate) -> str:
+def _describe_key(certificate: x509.Certificate) -> str:
     key = certificate.public_key()
     if isinstance(key, rsa.RSAPublicKey):
         return f"RSA {key.key_size}"

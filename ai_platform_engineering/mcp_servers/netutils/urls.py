@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from ai_platform_engineering.mcp_servers.netutils.hosts import host_and_port, parse_host
+from ai_platform_engineering.mcp_servers.netutils.hosts import format_host_port, parse_host
 from ai_platform_engineering.mcp_servers.netutils.results import NetError, printable
 
 _PORTS = {"http": 80, "https": 443}
@@ -12,7 +12,7 @@ _HELP = "Write an http or https address, like https://example.com/health."
 _SECRET = re.compile(
     r"auth|code|credential|key|pass|pwd|secret|session|sig|state|ticket|token", re.IGNORECASE
 )
-_KEPT = "/%:@!$&'()*+,;=~-._?"
+_SAFE_CHARACTERS = "/%:@!$&'()*+,;=~-._?"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Url:
 
     @property
     def authority(self) -> str:
-        written = host_and_port(self.host, self.port)
+        written = format_host_port(self.host, self.port)
         if self.port == _PORTS[self.scheme]:
             return written.removesuffix(f":{self.port}")
         return written
@@ -39,18 +39,18 @@ class Url:
         return self.path
 
     @property
-    def full(self) -> str:
+    def full_url(self) -> str:
         return f"{self.scheme}://{self.authority}{self.target}"
 
     @property
-    def shown(self) -> str:
+    def redacted(self) -> str:
         """For people and models: what looks like a secret in the query is hidden."""
-        pairs = [_hidden(name, value) for name, value in parse_qsl(self.query, keep_blank_values=True)]
+        pairs = [_redact(name, value) for name, value in parse_qsl(self.query, keep_blank_values=True)]
         query = f"?{urlencode(pairs, safe='*')}" if pairs else ""
         return printable(f"{self.scheme}://{self.authority}{self.path}{query}", 300)
 
 
-def _hidden(name: str, value: str) -> tuple[str, str]:
+def _redact(name: str, value: str) -> tuple[str, str]:
     if not value and len(name) > 32:  # a bare token
         return "***", ""
     return name, "***" if value and _SECRET.search(name) else value
@@ -75,7 +75,7 @@ def parse_url(text: str) -> Url:
         scheme=scheme,
         host=parse_host(host),
         port=port or _PORTS[scheme],
-        path=quote(parts.path, safe=_KEPT.removesuffix("?")) or "/",
-        query=quote(parts.query, safe=_KEPT),
+        path=quote(parts.path, safe=_SAFE_CHARACTERS.removesuffix("?")) or "/",
+        query=quote(parts.query, safe=_SAFE_CHARACTERS),
         had_credentials="@" in parts.netloc,
     )

@@ -13,13 +13,13 @@ from pydantic import Field
 
 DEFAULT_URL = "https://api.victorops.com"
 TIMEOUT = 20.0
-MOST = 100
+MAX_INCIDENTS = 100
 
 Team = Annotated[
     str, Field(min_length=1, max_length=120, description="The team's slug, as list_teams gives it.")
 ]
 User = Annotated[str, Field(min_length=1, max_length=120, description="The user's name in Splunk On-Call.")]
-Numbers = Annotated[
+IncidentNumbers = Annotated[
     list[str], Field(min_length=1, max_length=50, description='Incident numbers, like ["4711"].')
 ]
 Message = Annotated[str, Field(max_length=1000, description="Why, for the timeline.")]
@@ -69,11 +69,11 @@ class OnCallApi:
                 "Splunk On-Call cannot be reached. Check VICTOROPS_API_URL and the way there."
             ) from None
         if answer.is_success:
-            return _json(answer)
-        raise ToolError(_complaint(answer.status_code))
+            return _parse_json(answer)
+        raise ToolError(_describe_status(answer.status_code))
 
 
-def _json(answer: httpx.Response) -> Any:
+def _parse_json(answer: httpx.Response) -> Any:
     try:
         if answer.content:
             return answer.json()
@@ -84,7 +84,7 @@ def _json(answer: httpx.Response) -> Any:
         ) from None
 
 
-def _complaint(status: int) -> str:
+def _describe_status(status: int) -> str:
     match status:
         case 401 | 403:
             return "Splunk On-Call refused the credentials. Check X_VO_API_ID and X_VO_API_KEY, and that the key may do this."
@@ -115,14 +115,14 @@ class OnCallTools:
             if (phase is None or incident.get("currentPhase") == _PHASES[phase])
             and (team is None or team in incident.get("pagedTeams", []))
         ]
-        return {"total": len(wanted), "incidents": [_chosen(incident) for incident in wanted[:MOST]]}
+        return {"total": len(wanted), "incidents": [_pick_fields(incident) for incident in wanted[:MAX_INCIDENTS]]}
 
     async def incident_history(
         self,
         started_after: Annotated[str, Field(description="ISO time in UTC, like 2026-01-31T00:00Z.")],
         started_before: Annotated[str | None, Field(description="ISO time in UTC.")] = None,
         offset: Annotated[int, Field(ge=0, description="How many to skip, for the next page.")] = 0,
-        limit: Annotated[int, Field(ge=1, le=MOST)] = 20,
+        limit: Annotated[int, Field(ge=1, le=MAX_INCIDENTS)] = 20,
     ) -> dict[str, Any]:
         """Look back at incidents of a time range, with who acknowledged and resolved them. For reports and "did it happen before"."""
         params = {
@@ -133,7 +133,7 @@ class OnCallTools:
         }
         given = {name: value for name, value in params.items() if value is not None}
         found: dict[str, Any] = await self._api.call("GET", "api-reporting/v2/incidents", params=given)
-        return {**found, "incidents": [_chosen(incident) for incident in found.get("incidents", [])]}
+        return {**found, "incidents": [_pick_fields(incident) for incident in found.get("incidents", [])]}
 
     async def get_alert(
         self, alert_id: Annotated[str, Field(min_length=1, description="The alert's id (`lastAlertId`).")]
@@ -170,13 +170,13 @@ class OnCallTools:
         return {"teams": await self._api.call("GET", "api-public/v1/team")}
 
     async def acknowledge_incidents(
-        self, user: User, incidents: Numbers, message: Message = ""
+        self, user: User, incidents: IncidentNumbers, message: Message = ""
     ) -> dict[str, Any]:
         """Acknowledge incidents in the name of a user, which stops the paging. It changes things: only when asked for."""
         return await self._change("ack", user, incidents, message)
 
     async def resolve_incidents(
-        self, user: User, incidents: Numbers, message: Message = ""
+        self, user: User, incidents: IncidentNumbers, message: Message = ""
     ) -> dict[str, Any]:
         """Resolve incidents in the name of a user. It changes things: only when asked for."""
         return await self._change("resolve", user, incidents, message)
@@ -187,11 +187,11 @@ class OnCallTools:
         return found
 
 
-def _chosen(incident: dict[str, Any]) -> dict[str, Any]:
+def _pick_fields(incident: dict[str, Any]) -> dict[str, Any]:
     return {key: incident[key] for key in _INCIDENT if incident.get(key) not in (None, "", [])}
 
 
-def _tool(function: Callable[..., Any], *, changes: bool) -> Tool:
+def _make_tool(function: Callable[..., Any], *, changes: bool) -> Tool:
     hints = ToolAnnotations(
         readOnlyHint=not changes, destructiveHint=False, idempotentHint=True, openWorldHint=True
     )
@@ -211,7 +211,7 @@ def create_server(api: OnCallApi) -> FastMCP[None]:
     )
     changing = (tools.acknowledge_incidents, tools.resolve_incidents)
     offered = [
-        *(_tool(each, changes=False) for each in reading),
-        *(_tool(each, changes=True) for each in changing),
+        *(_make_tool(each, changes=False) for each in reading),
+        *(_make_tool(each, changes=True) for each in changing),
     ]
     return FastMCP("victorops", tools=offered, log_level="WARNING")

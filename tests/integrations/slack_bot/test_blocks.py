@@ -51,20 +51,15 @@ from ai_platform_engineering.core.events import (
     is_terminal,
 )
 from ai_platform_engineering.core.transcript import PendingInput, Transcript
-from ai_platform_engineering.integrations.slack_bot import blocks, modals
+from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals, thread_view
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow
-from ai_platform_engineering.integrations.slack_bot.input_requests import (
-    SlackInputRequests,
-    build_request_message,
-)
+from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
-from ai_platform_engineering.integrations.slack_bot.slack_stream import (
-    MessageFooter,
-    SlackStream,
-    StreamProgress,
-)
+from ai_platform_engineering.integrations.slack_bot.request_messages import build_request_message
+from ai_platform_engineering.integrations.slack_bot.slack_stream import SlackStream
+from ai_platform_engineering.integrations.slack_bot.stream_progress import MessageFooter, StreamProgress
 from ai_platform_engineering.integrations.slack_bot.thread_messages import (
-    EXPIRED,
+    STREAM_ENDED,
     SlackThread,
     ThreadMessages,
 )
@@ -83,7 +78,7 @@ TURN, TASK, TRACE = "C1:1.000001", "task-1", "0af7651916cd43dd8448eb211c80319c"
 Json = dict[str, Any]
 
 
-# --- a thread, and a run that is drawn in it ---------------------------------------------------------------------------
+# --- a thread, and a run that is drawn in it ----------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -99,7 +94,7 @@ class Drawing:
 
     async def take(self, event: AnyEvent) -> None:
         before, self.seen = self.seen, self.seen.apply(event)
-        view = blocks.build_view(self.seen)
+        view = thread_view.build_view(self.seen)
         if isinstance(event, InputResolved):
             asked = next((one for one in before.requests if one.request_id == event.request_id), None)
             await self.requests.mark_resolved(self.row, self.messages, event, asked, NOW.timestamp())
@@ -167,7 +162,7 @@ async def _unknown(_: str) -> bool:
     return False
 
 
-# --- each kind of event ------------------------------------------------------------------------------------------------
+# --- each kind of event -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +457,7 @@ def test_there_is_a_snapshot_for_each_kind_of_event_and_no_other() -> None:
         assert all(any(event.kind == kind for event in scene.events) for scene in scenes.values())
 
 
-# --- whatever the words are ----------------------------------------------------------------------------------------------
+# --- whatever the words are ---------------------------------------------------------------------------------
 
 MENTIONS = ("<!channel>", "<!here|here>", "<@U1>", "<#C1>", "<https://evil.example|the bank>")
 ODD = [*AWKWARD, *MENTIONS, "```", "|", "&", "&amp;", "*", "_", "\u200b", "\u202e", "> ", "[x](y)"]
@@ -582,7 +577,7 @@ async def _taken(events: Sequence[AnyEvent], *, streaming: bool) -> None:
             await turn.take(event)
     for call in turn.slack.calls:
         # What is taken back is ended first, whether or not it still streams.
-        assert call.answer in ("ok", EXPIRED), (call.method, call.result)
+        assert call.answer in ("ok", STREAM_ENDED), (call.method, call.result)
         assert not [text for text in _marked_up(call.params) if any(mention in text for mention in MENTIONS)]
 
 
@@ -651,8 +646,8 @@ def test_whatever_a_form_asks_slack_opens_it_and_each_field_is_read_from_its_own
     rules.check_view(view)
     inputs = [block["block_id"] for block in view["blocks"] if block["type"] == "input"]
     names = list(dict.fromkeys(field.field_name for field in form.fields))
-    assert inputs == [modals.block_id(name) for name in names]
-    assert list(modals.read_values(form, {"state": {"values": {}}})) == names
+    assert inputs == [form_inputs.block_id(name) for name in names]
+    assert list(form_inputs.read_values(form, {"state": {"values": {}}})) == names
     wrong = modals.place_errors(view, {name: f"{number} is wrong" for number, name in enumerate(names)})
     assert wrong == {block: f"{number} is wrong" for number, block in enumerate(inputs)}
 
@@ -670,13 +665,15 @@ def test_a_choice_is_read_back_as_it_was_offered_however_long_it_is(
     )
     form = Form(fields=(field,))
     element = _element(form)
-    shown = modals.find_options(form, "one", "") if many else element["options"]
+    shown = form_inputs.find_options(form, "one", "") if many else element["options"]
     rules.check_blocks(
         [{"type": "actions", "elements": [{"type": "static_select", "action_id": "a", "options": shown}]}]
     )
     option = data.draw(st.sampled_from(shown))
     given = {"selected_options": [option]} if several else {"selected_option": option}
-    read = modals.read_values(form, {"state": {"values": {"one": {modals.VALUE_ACTION: given}}}})["one"]
+    read = form_inputs.read_values(form, {"state": {"values": {"one": {form_inputs.VALUE_ACTION: given}}}})[
+        "one"
+    ]
     chosen = field.field_values[int(option["value"])] if field.field_values else None
     assert read == ([chosen] if several else chosen)
     assert (
@@ -729,10 +726,10 @@ def test_a_form_may_have_as_many_fields_as_a_modal_has_room_for() -> None:
             fields=tuple(InputField(field_name=f"f{number}", **more) for number in range(count)),
         )
 
-    full = modals.form_modal(form(modals.MAX_FIELDS), **IDS)
+    full = modals.form_modal(form(form_inputs.MAX_FIELDS), **IDS)
     assert full is not None
-    assert len(rules.check_view(full)["blocks"]) == modals.MAX_FIELDS + 1
-    assert modals.form_modal(form(modals.MAX_FIELDS + 1), **IDS) is None
+    assert len(rules.check_view(full)["blocks"]) == form_inputs.MAX_FIELDS + 1
+    assert modals.form_modal(form(form_inputs.MAX_FIELDS + 1), **IDS) is None
     _, blocks = build_request_message(PendingInput("r1", form(300)), TURN)
     assert "caipe_fill" not in json.dumps(rules.check_blocks(blocks))
     assert "more fields than a form can show" in json.dumps(blocks)
@@ -764,14 +761,14 @@ def test_a_form_that_would_be_too_large_for_slack_says_less_and_loses_no_choice(
     )
     form = Form(
         fields=tuple(
-            wide.model_copy(update={"field_name": f"f{number}"}) for number in range(modals.MAX_FIELDS)
+            wide.model_copy(update={"field_name": f"f{number}"}) for number in range(form_inputs.MAX_FIELDS)
         )
     )
     view = modals.form_modal(form, **IDS)
     assert view is not None
     rules.check_view(view)
     assert {block["element"]["type"] for block in view["blocks"]} == {"external_select"}
-    assert [option["value"] for option in modals.find_options(form, "f7", "9 X")] == [
+    assert [option["value"] for option in form_inputs.find_options(form, "f7", "9 X")] == [
         "9",
         "19",
         "29",

@@ -46,7 +46,7 @@ async def answered(on: BotHarness, text: str = "What runs?", **more: Any) -> str
     return join_texts(await on.wait_for_turns(channel, ts))
 
 
-# --- per channel ------------------------------------------------------------------------------------------------------------
+# --- per channel --------------------------------------------------------------------------------------------
 
 
 async def test_a_channel_that_is_off_is_silent_and_the_others_follow_the_defaults(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_a_file_that_is_wrong_from_the_start_is_said_in_a_sentence(tmp_pat
         ReloadableConfig(Path(file[CONFIG]))
 
 
-# --- starting ---------------------------------------------------------------------------------------------------------------
+# --- starting -----------------------------------------------------------------------------------------------
 
 
 async def test_the_command_says_which_token_is_missing_or_wrong() -> None:
@@ -314,7 +314,7 @@ async def test_with_the_delegate_key_it_works(tmp_path: Path) -> None:
         assert await answered(on) == ANSWER
 
 
-# --- /caipe -----------------------------------------------------------------------------------------------------------------
+# --- /caipe -------------------------------------------------------------------------------------------------
 
 
 async def commanded(on: BotHarness, text: str, **more: str) -> str:

@@ -10,7 +10,7 @@ from ai_platform_engineering.a2a.codec import decode_snapshot
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.core.events import RunStarted
 from ai_platform_engineering.integrations.slack_bot.app import RunningBot
-from ai_platform_engineering.integrations.slack_bot.incoming_messages import EARLIER_MESSAGES_FILE
+from ai_platform_engineering.integrations.slack_bot.message_reader import EARLIER_MESSAGES_FILE
 from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED_PROMPTS
 from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
@@ -60,7 +60,7 @@ def whispers(on: BotHarness, user: str = "U1") -> list[str]:
     return [one.text for one in on.slack.ephemerals if one.recipient[1] == user]
 
 
-# --- where ------------------------------------------------------------------------------------------------------------------
+# --- where --------------------------------------------------------------------------------------------------
 
 
 async def test_a_mention_in_a_channel_is_answered_once_in_a_thread_below_it(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ async def test_an_empty_mention_gets_a_word_for_the_person_alone(tmp_path: Path)
         assert asked(model) == ["Do you know @me?"]
 
 
-# --- whose ------------------------------------------------------------------------------------------------------------------
+# --- whose --------------------------------------------------------------------------------------------------
 
 
 async def test_two_people_in_one_thread_have_one_history_and_each_run_has_its_person(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ async def test_a_message_that_arrives_late_is_answered_and_nothing_is_given_agai
         assert asked(model) == [f"Late?{context}", "Early?", "Last?"]
 
 
-# --- once -------------------------------------------------------------------------------------------------------------------
+# --- once ---------------------------------------------------------------------------------------------------
 
 
 async def test_redelivery_edits_deletions_and_bots_never_cause_another_answer(tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ async def test_a_question_that_was_acknowledged_is_answered_by_the_next_process(
         assert on.count_ended_turns("C1", ts) == 1
 
 
-# --- words and files --------------------------------------------------------------------------------------------------------
+# --- words and files ----------------------------------------------------------------------------------------
 
 
 WORDS = {
@@ -512,7 +512,7 @@ async def test_text_files_are_read_within_the_limit_and_the_rest_is_said(tmp_pat
         assert asked(model)[1:] == ['File c.json:\n```\n{"a": 1}\n```']
 
 
-# --- how Slack reaches it ---------------------------------------------------------------------------------------------------
+# --- how Slack reaches it -----------------------------------------------------------------------------------
 
 HTTP = {"SLACK_INTEGRATION_BOT_MODE": "http", "SLACK_INTEGRATION_SIGNING_SECRET": "s3cret"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ai_platform_engineering.integrations.slack_bot import input_requests
+from ai_platform_engineering.integrations.slack_bot import request_messages
 from tests.support.asking_agent import form_tool
 from tests.support.fakes.slack import Fault
 from tests.support.slack_requests import (
@@ -30,17 +30,17 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
     model = model_that_calls("details")
     async with start_harness(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.wait_for_button(input_requests.FILL_ACTION, thread)
+        message = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         stale = copy.deepcopy(message)
         assert on.slack.sessions["C1", thread].status == "suspended"
         assert (message.text, buttons(message)) == ("Supervisor asks: About details", ["Fill in", "Decline"])
-        view = await on.open_modal(message, input_requests.FILL_ACTION)
+        view = await on.open_modal(message, request_messages.FILL_ACTION)
         offered = await on.slack.suggest(view, "zone", "ZONE-14")
         refused = await on.slack.submit(view, {**FORM_VALUES, "name": "Not This"})
         before = len(model.requests)
         answers = await asyncio.gather(*(on.slack.submit(view, FORM_VALUES) for _ in range(2)))
         await on.wait_for_turns("C1", thread)
-        await on.slack.click(stale, input_requests.FILL_ACTION, user="U1")
+        await on.slack.click(stale, request_messages.FILL_ACTION, user="U1")
         await on.slack.wait(on.ephemeral_texts)
 
     elements = {block["block_id"]: block["element"] for block in view["blocks"] if block["type"] == "input"}
@@ -89,8 +89,8 @@ async def test_a_declined_form_reaches_the_model(tmp_path: Path) -> None:
     model = model_that_calls("details")
     async with start_harness(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.wait_for_button(input_requests.DECLINE_ACTION, thread)
-        await on.slack.click(message, input_requests.DECLINE_ACTION)
+        message = await on.wait_for_button(request_messages.DECLINE_ACTION, thread)
+        await on.slack.click(message, request_messages.DECLINE_ACTION)
         await on.wait_for_turns("C1", thread)
     assert tool_result(model) == {"type": "reject", "by": "first@example.com"}
     assert "Rejected by <@U1>" in str(message.blocks)
@@ -102,24 +102,24 @@ async def test_a_form_that_slack_opens_too_late_is_clicked_again(tmp_path: Path)
         on.bot(),
     ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.wait_for_button(input_requests.FILL_ACTION, thread)
+        message = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         on.slack.faults.add("views.open", Fault(error="expired_trigger_id"))
-        await on.slack.click(message, input_requests.FILL_ACTION)
+        await on.slack.click(message, request_messages.FILL_ACTION)
         await on.slack.wait(on.ephemeral_texts)
-        view = await on.open_modal(message, input_requests.FILL_ACTION)
+        view = await on.open_modal(message, request_messages.FILL_ACTION)
         assert await on.slack.submit(view, FORM_VALUES) is None
         await on.wait_for_turns("C1", thread)
     assert on.ephemeral_texts() == ["Slack took too long to open the form. Click the button once more."]
 
 
-# --- answers in words -------------------------------------------------------------------------------------------------
+# --- answers in words ---------------------------------------------------------------------------------------
 
 
 async def test_a_message_in_the_thread_answers_a_form_with_one_text_field(tmp_path: Path) -> None:
     model = model_that_calls("cluster")
     async with start_harness(tmp_path, model, tools=[form_tool("cluster", TEXT_FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.wait_for_button(input_requests.FILL_ACTION, thread)
+        message = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         await on.slack.say("The Blue One", thread_ts=thread)
         wrong = "I still need your input: The cluster must have the form [a-z]+."
         await on.slack.wait(lambda: any(text.startswith(wrong) for text in thread_texts(on, thread)))
@@ -140,14 +140,14 @@ async def test_what_is_no_answer_is_held_until_the_question_is_dropped(tmp_path:
     env = {"SLACK_INTEGRATION_BOT_CONFIG": str(config)}
     async with start_harness(tmp_path, model, tools=[form_tool("details", FIELDS)], env=env) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        form = await on.wait_for_button(input_requests.FILL_ACTION, thread)
+        form = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         await on.slack.say("What is the weather?", thread_ts=thread)
-        held = await on.wait_for_button(input_requests.DROP_ACTION, thread)
+        held = await on.wait_for_button(request_messages.DROP_ACTION, thread)
         said = held.text
         if how == "by word":
             await on.slack.say("drop", thread_ts=thread)
         else:
-            await on.slack.click(held, input_requests.DROP_ACTION)
+            await on.slack.click(held, request_messages.DROP_ACTION)
         messages = await on.wait_for_turns("C1", thread, 2)
     assert (
         said
@@ -164,12 +164,12 @@ async def test_a_drop_that_comes_after_the_answer_drops_nothing(tmp_path: Path) 
     model = model_that_calls("details")
     async with start_harness(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        form = await on.wait_for_button(input_requests.FILL_ACTION, thread)
+        form = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         await on.slack.say("Hm.", thread_ts=thread)
-        held = copy.deepcopy(await on.wait_for_button(input_requests.DROP_ACTION, thread))
-        await on.slack.submit(await on.open_modal(form, input_requests.FILL_ACTION), FORM_VALUES)
+        held = copy.deepcopy(await on.wait_for_button(request_messages.DROP_ACTION, thread))
+        await on.slack.submit(await on.open_modal(form, request_messages.FILL_ACTION), FORM_VALUES)
         await on.wait_for_turns("C1", thread)
-        await on.slack.click(held, input_requests.DROP_ACTION)
+        await on.slack.click(held, request_messages.DROP_ACTION)
         await on.slack.wait(on.ephemeral_texts)
     assert on.count_ended_turns("C1", thread) == 1
     assert len(model.requests) == 2

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from slack_bolt.async_app import AsyncApp
 
 from ai_platform_engineering.core.settings import SlackSettings
-from ai_platform_engineering.integrations.slack_bot import blocks, input_requests, modals
+from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals, request_messages
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.channel_config import (
     BotConfig,
@@ -113,11 +113,11 @@ def test_commands_buttons_choices_and_modals_reach_the_bot() -> None:
     assert [one["command"] for one in MANIFEST["features"]["slash_commands"]] == found["command"]
     assert MANIFEST["settings"]["interactivity"]["is_enabled"] is True
     buttons = {
-        value for module in (blocks, input_requests) for value in vars(module).values() if _is_action(value)
+        value for module in (blocks, request_messages) for value in vars(module).values() if _is_action(value)
     }
     assert set(found["action"]) == buttons
     views = {value for name, value in vars(modals).items() if name.endswith("_VIEW")}
-    assert (set(found["view"]), found["options"]) == (views, [modals.VALUE_ACTION])
+    assert (set(found["view"]), found["options"]) == (views, [form_inputs.VALUE_ACTION])
 
 
 def _is_action(value: object) -> bool:

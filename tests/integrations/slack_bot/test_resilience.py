@@ -65,7 +65,7 @@ async def over(on: BotHarness, thread_ts: str, channel: str = "C1") -> None:
     )
 
 
-# --- long runs --------------------------------------------------------------------------------------------------------
+# --- long runs ----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -142,7 +142,7 @@ async def test_a_run_of_ten_minutes_goes_on_in_new_messages_that_repeat_what_is_
         assert not on.slack.called("chat.update")
 
 
-# --- long answers -----------------------------------------------------------------------------------------------------
+# --- long answers -------------------------------------------------------------------------------------------
 
 
 def long_answer(seed: int) -> str:
@@ -194,7 +194,7 @@ async def test_a_word_of_thirty_thousand_characters_is_there_too(tmp_path: Path,
     assert join_texts(mine) == word
 
 
-# --- Slack says no ----------------------------------------------------------------------------------------------------
+# --- Slack says no ------------------------------------------------------------------------------------------
 
 EVERYWHERE = (
     "agents.sessions.setStatus",
@@ -288,7 +288,7 @@ async def test_where_slack_refuses_streams_the_same_turn_goes_on_with_messages(
     assert "caipe_stop" not in str(mine[0].blocks)
 
 
-# --- nobody there -----------------------------------------------------------------------------------------------------
+# --- nobody there -------------------------------------------------------------------------------------------
 
 
 @ways
@@ -327,7 +327,7 @@ async def test_when_the_network_is_back_new_questions_are_heard(tmp_path: Path) 
     assert join_texts(mine) == "Here I am."
 
 
-# --- restarts of the bot ----------------------------------------------------------------------------------------------
+# --- restarts of the bot ------------------------------------------------------------------------------------
 
 WORDS = "Please wait. " + " ".join(f"word{number}" for number in range(40))
 
@@ -437,7 +437,7 @@ async def test_a_bot_that_is_killed_is_replaced_by_one_that_goes_on(tmp_path: Pa
     assert on.count_ended_turns("C1", root) == 1
 
 
-# --- restarts of the supervisor ---------------------------------------------------------------------------------------
+# --- restarts of the supervisor -----------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
@@ -531,7 +531,7 @@ async def test_a_question_that_nobody_takes_in_can_be_asked_again(tmp_path: Path
     assert join_texts(mine).endswith("Here I am.")
 
 
-# --- many at once -----------------------------------------------------------------------------------------------------
+# --- many at once -------------------------------------------------------------------------------------------
 
 
 class Paced(Gate):

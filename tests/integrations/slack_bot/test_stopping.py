@@ -15,7 +15,7 @@ from ai_platform_engineering.a2a.client import ClientConversation
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.events import Cancelled, RunStarted
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.integrations.slack_bot import blocks, input_requests
+from ai_platform_engineering.integrations.slack_bot import blocks, request_messages
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.support.agent_services import eventually, free_port
 from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
@@ -79,7 +79,7 @@ async def end_of(on: BotHarness, thread: str) -> Any:
     return (await on.events(task_of(on, thread), thread))[-1]
 
 
-# --- stop -------------------------------------------------------------------------------------------------------------
+# --- stop ---------------------------------------------------------------------------------------------------
 
 
 @by_any_means
@@ -148,7 +148,7 @@ async def test_a_run_is_stopped_while_it_waits_for_people(tmp_path: Path, how: H
         on.bot(),
     ):
         thread = await on.slack.say("Go.", mention=True)
-        form = await on.wait_for_button(input_requests.FILL_ACTION, thread)
+        form = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         await stopped(on, thread, how)
         await over(on, thread)
         event = await end_of(on, thread)
@@ -175,7 +175,7 @@ async def test_a_stop_after_the_answer_stops_nothing(tmp_path: Path, how: How) -
     )
 
 
-# --- feedback ---------------------------------------------------------------------------------------------------------
+# --- feedback -----------------------------------------------------------------------------------------------
 
 
 async def test_the_last_word_on_an_answer_is_kept_with_its_trace(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ async def test_the_last_word_on_an_answer_is_kept_with_its_trace(tmp_path: Path)
     assert message.metadata["event_payload"]["trace_id"] == trace
 
 
-# --- again after an error ---------------------------------------------------------------------------------------------
+# --- again after an error -----------------------------------------------------------------------------------
 
 
 async def test_after_an_error_the_same_question_is_asked_again_once(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_what_would_fail_again_is_not_offered_again(tmp_path: Path) -> Non
     assert "upstream-7" not in str([call.params for call in on.slack.calls])
 
 
-# --- over restarts ----------------------------------------------------------------------------------------------------
+# --- over restarts ------------------------------------------------------------------------------------------
 
 
 async def test_the_bot_is_restarted_between_a_form_and_its_answer(tmp_path: Path) -> None:
@@ -262,10 +262,10 @@ async def test_the_bot_is_restarted_between_a_form_and_its_answer(tmp_path: Path
     async with start_harness(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on:
         async with on.bot():
             thread = await on.slack.say("Go.", mention=True)
-            form = await on.wait_for_button(input_requests.FILL_ACTION, thread)
-            view = await on.open_modal(form, input_requests.FILL_ACTION)
+            form = await on.wait_for_button(request_messages.FILL_ACTION, thread)
+            view = await on.open_modal(form, request_messages.FILL_ACTION)
             await on.slack.say("Hm.", thread_ts=thread)
-            await on.wait_for_button(input_requests.DROP_ACTION, thread)
+            await on.wait_for_button(request_messages.DROP_ACTION, thread)
         before = [one.ts for one in on.bot_messages("C1", thread)]
         async with on.bot():
             refused = await on.slack.submit(view, {**FORM_VALUES, "name": "Not This"})
@@ -300,7 +300,7 @@ async def test_what_is_decided_while_the_bot_is_away_is_shown_when_it_is_back(tm
             pass
         async with on.bot():
             await on.slack.wait(lambda: not buttons(first))
-            await on.slack.click(second, input_requests.APPROVE_ACTION)
+            await on.slack.click(second, request_messages.APPROVE_ACTION)
             messages = await on.wait_for_turns("C1", thread)
     assert "Approved by third@example.com <!date^" in str(first.blocks)
     assert "create_repo" in str(first.blocks)
@@ -330,8 +330,8 @@ async def test_the_supervisor_is_restarted_between_a_form_and_its_answer(tmp_pat
             on = BotHarness(slack, client, tmp_path / "bot-home")
             await bots.enter_async_context(on.bot())
             thread = await slack.say("Go.", mention=True)
-            form = await on.wait_for_button(input_requests.FILL_ACTION, thread)
-            view = await on.open_modal(form, input_requests.FILL_ACTION)
+            form = await on.wait_for_button(request_messages.FILL_ACTION, thread)
+            view = await on.open_modal(form, request_messages.FILL_ACTION)
         refused = await slack.submit(view, {"answer": "blue"})
         async with supervisor_at(port, tmp_path, model, tool):
             assert await slack.submit(view, {"answer": "blue"}) is None
@@ -351,15 +351,15 @@ async def test_bot_and_supervisor_are_restarted_between_an_approval_and_its_deci
             on = BotHarness(slack, client, tmp_path / "bot-home")
             async with on.bot():
                 thread = await slack.say("Go.", mention=True)
-                message = copy.copy(await on.wait_for_button(input_requests.APPROVE_ACTION, thread))
+                message = copy.copy(await on.wait_for_button(request_messages.APPROVE_ACTION, thread))
         async with supervisor_at(port, tmp_path, model, agents=agents), on.bot():
-            await slack.click(message, input_requests.APPROVE_ACTION)
+            await slack.click(message, request_messages.APPROVE_ACTION)
             messages = await on.wait_for_turns("C1", thread)
     assert [one["name"] for one in repos.made] == ["one"]
     assert join_texts(messages[-1:]).strip() == "So: one is there."
 
 
-# --- a workflow -------------------------------------------------------------------------------------------------------
+# --- a workflow ---------------------------------------------------------------------------------------------
 
 
 async def test_a_repository_is_created_step_by_step_in_a_thread(tmp_path: Path) -> None:
@@ -373,13 +373,13 @@ async def test_a_repository_is_created_step_by_step_in_a_thread(tmp_path: Path) 
         async with on.bot():
             thread = await slack.say("Create GitHub Repo", mention=True)
             view = await on.open_modal(
-                await on.wait_for_button(input_requests.FILL_ACTION, thread), input_requests.FILL_ACTION
+                await on.wait_for_button(request_messages.FILL_ACTION, thread), request_messages.FILL_ACTION
             )
             refused = await slack.submit(view, {"repo": "not a name", "owner": ORG})
             assert await slack.submit(view, {"repo": repo, "owner": ORG, "description": "Pays."}) is None
-            approval = await on.wait_for_button(input_requests.APPROVE_ACTION, thread)
+            approval = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
             asked = str(approval.blocks)
-            await slack.click(approval, input_requests.APPROVE_ACTION)
+            await slack.click(approval, request_messages.APPROVE_ACTION)
             messages = await on.wait_for_turns("C1", thread)
         found = await hub.repository(repo)
     assert refused is not None

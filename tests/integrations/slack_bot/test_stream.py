@@ -13,23 +13,20 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from slack_sdk.web.async_client import AsyncWebClient
 
-from ai_platform_engineering.integrations.slack_bot.blocks import TaskCard, ThreadView, context
+from ai_platform_engineering.integrations.slack_bot.blocks import context
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RATE_LIMITS, RateLimit, RateLimiter
-from ai_platform_engineering.integrations.slack_bot.slack_stream import (
-    DeliveryFailed,
-    MessageFooter,
-    SlackStream,
-    StreamProgress,
-)
+from ai_platform_engineering.integrations.slack_bot.slack_stream import DeliveryFailed, SlackStream
+from ai_platform_engineering.integrations.slack_bot.stream_progress import MessageFooter, StreamProgress
 from ai_platform_engineering.integrations.slack_bot.stream_text import StreamBuffer
 from ai_platform_engineering.integrations.slack_bot.thread_messages import SlackThread, ThreadMessages
+from ai_platform_engineering.integrations.slack_bot.thread_view import TaskCard, ThreadView
 from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.slack import FakeSlack, Fault
 from tests.support.fakes.slack_rules import Rates
 from tests.support.slack_workspace import FLUSH_INTERVAL, LIMITS, UNLIMITED_RATES, join_texts
 
-# --- the text ---------------------------------------------------------------------------------------------------------
+# --- the text -----------------------------------------------------------------------------------------------
 
 LIST = "\n\n- first\n\n  ```sh\n  run\n\n  more\n  ```\n- second\n\n"
 WORDS = ["a", "word ", " ", "\n", "\n\n", "`x`", "<", ">", "\n> ", "&", "&lt;", "<!channel>", "é", "😀"]
@@ -97,7 +94,7 @@ def test_however_a_text_grows_and_is_cut_it_is_written_once_and_each_message_sta
     check(written(StreamBuffer(0, 90, 110), [text[:cut] for cut in cuts] + [text], rotates), text, 120)
 
 
-# --- what the thread shows --------------------------------------------------------------------------------------------
+# --- what the thread shows ----------------------------------------------------------------------------------
 
 END = MessageFooter([context("The end.")], {"event_type": "caipe_turn", "event_payload": {}})
 MARKS = {"✅": "complete", "❌": "error", "🔄": "in_progress", "⏳": "pending"}
@@ -419,7 +416,7 @@ async def test_blocks_that_slack_finds_too_long_below_a_stream_get_a_message_of_
         assert len(process.mine()) == 2
 
 
-# --- how often --------------------------------------------------------------------------------------------------------
+# --- how often ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [*RATE_LIMITS])
