@@ -536,7 +536,7 @@ def test_the_knowledge_tools_are_these_four() -> None:
 
 
 class NothingTaken(stream_text.StreamBuffer):
-    def take(self, used: int, opens: bool) -> stream_text.TextSegment | None:
+    def next_segment(self, used: int, opens: bool) -> stream_text.TextSegment | None:
         return None
 
 

@@ -66,9 +66,11 @@ class BotHarness:
     async def bot(self, url: str | None = None, token: str | None = None) -> AsyncIterator[RunningBot]:
         """A process of the bot, as far as Slack and the supervisor can tell; a second one goes on where the first was."""
         settings = self.settings()
-        pace = self.rate_limiter or RateLimiter(self.clock, UNLIMITED_RATES, FLUSH_INTERVAL)
+        rate_limiter = self.rate_limiter or RateLimiter(self.clock, UNLIMITED_RATES, FLUSH_INTERVAL)
         async with contextlib.AsyncExitStack() as stack:
-            running = await stack.enter_async_context(run_bot(settings, url or self.client.url, token, pace))
+            running = await stack.enter_async_context(
+                run_bot(settings, url or self.client.url, token, rate_limiter)
+            )
             if settings.slack.mode == "http" and settings.slack.signing_secret is not None:
                 address = await stack.enter_async_context(serve_app(create_http_app(running)))
                 self.slack.post_to(f"{address}slack/events", settings.slack.signing_secret.get_secret_value())

@@ -1,4 +1,4 @@
-"""From a host as people write it to addresses that may be reached, and a connection to one of them."""
+"""Hosts: parsing what people write, resolving names to addresses, and connecting to one of them."""
 
 import asyncio
 import errno
@@ -22,7 +22,8 @@ _OLD_FORM = re.compile(r"(0x[0-9a-f]+|\d+)(\.(0x[0-9a-f]+|\d+)){0,3}")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 LOOPBACKS: tuple[IPAddress, ...] = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
 
-# Cloud metadata services hand out credentials to whoever runs on the machine: a model's question is no reason to read them.
+# Cloud metadata services hand out credentials to whoever runs on the machine: a model's question is no reason
+# to read them.
 METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"})
 METADATA_ADDRESSES = frozenset(
     ipaddress.ip_address(text)
@@ -76,59 +77,63 @@ def is_localhost(name: str) -> bool:
 
 
 class HostResolver:
-    """Looks hosts up with the system's own means, and refuses those that must not be reached."""
+    """Resolves hosts with the system's resolver, and refuses cloud metadata services."""
 
     def __init__(self, *, allow_metadata: bool = False) -> None:
         self._allow_metadata = allow_metadata
         self._threads = asyncio.Semaphore(MAX_THREADS)
 
     async def resolve_allowed(self, host: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
-        """The addresses to connect to: checked here and used as they are, so that a second look-up cannot give others."""
+        """The addresses to connect to. Raises NetError for a metadata service.
+
+        They are used as they are: a second look-up could give others, which were not checked.
+        """
         name = parse_host(host)
         if not self._allow_metadata and name in METADATA_NAMES:
             raise _metadata_error(name)
-        found = await self.resolve(name, timeout)
-        if not self._allow_metadata and any(
-            (embedded_ipv4(address) or without_scope(address)) in METADATA_ADDRESSES for address in found
-        ):
+        addresses = await self.resolve(name, timeout)
+        if not self._allow_metadata and any(map(_is_metadata_address, addresses)):
             raise _metadata_error(name)
-        return found
+        return addresses
 
     async def resolve(self, name: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
         """All addresses of a host, in the order in which programs on this machine try them."""
-        if (address := parse_address(name) or _parse_legacy_ipv4(name)) is not None:
+        address = parse_address(name) or _parse_legacy_ipv4(name)
+        if address is not None:
             return (address,)
         limit = min(timeout, LOOKUP_LIMIT)
-        asked = "localhost" if is_localhost(name) else name  # names below localhost are in no hosts file
+        host = name
+        if is_localhost(name):  # names below localhost are in no hosts file
+            host = "localhost"
         try:
-            found = await self.run_in_thread(
-                lambda: socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM), limit
+            entries = await self.run_in_thread(
+                lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM), limit
             )
         except OSError as error:  # TimeoutError is one
             if is_localhost(name):
                 return LOOPBACKS
-            reason = (
-                f"no answer within {limit:g} s; is there a network?"
-                if isinstance(error, TimeoutError)
-                else _describe_lookup_failure(error)
-            )
+            reason = _describe_lookup_failure(error)
+            if isinstance(error, TimeoutError):
+                reason = f"no answer within {limit:g} s; is there a network?"
             raise NetError(f"Cannot look up {name}: {reason}") from None
-        return tuple(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
+        return tuple(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in entries))
 
     async def reverse_lookup(self, address: IPAddress, timeout: float) -> str | None:
         """The system's name for an address (its hosts file first), if it has one in time."""
         try:
-            found = await self.run_in_thread(
+            name, _ = await self.run_in_thread(
                 lambda: socket.getnameinfo((str(address), 0), socket.NI_NAMEREQD), timeout
             )
         except OSError:  # TimeoutError is one
             if address in LOOPBACKS:
                 return "localhost"
             return None
-        return found[0]
+        return name
 
     async def run_in_thread(self, work: Callable[[], T], timeout: float) -> T:
-        """Runs a blocking look-up. It cannot be cancelled, so its thread must not hold up the end of the process."""
+        """Runs a blocking look-up in a daemon thread: it cannot be cancelled, and must not delay the
+        process's end.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -142,7 +147,8 @@ class HostResolver:
                 done.set_result(value)  # type: ignore[arg-type]  # there is a value whenever there is no error
 
         def run() -> None:
-            value, failure = None, None
+            value = None
+            failure = None
             try:
                 value = work()
             except OSError as error:
@@ -163,7 +169,7 @@ class HostResolver:
 
 
 def _parse_legacy_ipv4(name: str) -> IPAddress | None:
-    """The address in a number as C libraries read it (127.1, 0x7f000001), which is no name to ask anybody for."""
+    """The address in a number as C libraries read it (127.1, 0x7f000001): DNS has no such names."""
     if not _OLD_FORM.fullmatch(name):
         return None
     with suppress(OSError):
@@ -181,10 +187,14 @@ def embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:
 
 
 def without_scope(address: IPAddress) -> IPAddress:
-    """The scope is a name of this machine's alone."""
+    """The address without its scope, which is a name of this machine alone."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     return ipaddress.IPv6Address(int(address))
+
+
+def _is_metadata_address(address: IPAddress) -> bool:
+    return (embedded_ipv4(address) or without_scope(address)) in METADATA_ADDRESSES
 
 
 def _metadata_error(name: str) -> NetError:
@@ -220,8 +230,8 @@ def describe_failure(error: OSError) -> str:
         return "not permitted on this machine"
     if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
         return "the other side closed the connection"
-    known = _REASONS.get(error.errno or 0)
-    return known or printable((error.strerror or type(error).__name__).lower(), 120)
+    reason = _REASONS.get(error.errno or 0)
+    return reason or printable((error.strerror or type(error).__name__).lower(), 120)
 
 
 def format_host_port(host: str, port: int) -> str:
@@ -249,14 +259,17 @@ async def connect(address: IPAddress, port: int) -> socket.socket:
 async def connect_to_first(
     addresses: Sequence[IPAddress], port: int, timeout: float
 ) -> tuple[socket.socket, IPAddress]:
-    """A connection to the first address that takes it; a silent one is given half of the time that is left."""
+    """A connection to the first address that accepts it; a silent one gets half of the time that is left."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout
     failure: OSError | None = None
     for index, address in enumerate(addresses):
-        left = end - loop.time()
+        seconds = end - loop.time()
+        is_last = index == len(addresses) - 1
+        if not is_last:
+            seconds /= 2
         try:
-            async with asyncio.timeout(left if index == len(addresses) - 1 else left / 2):
+            async with asyncio.timeout(seconds):
                 return await connect(address, port), address
         except OSError as error:  # TimeoutError is one
             failure = error

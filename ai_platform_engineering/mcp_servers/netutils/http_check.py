@@ -1,4 +1,4 @@
-"""Does an address answer over HTTP, how fast, and where does it lead: one request per hop over plain streams, each step timed."""
+"""An HTTP check: status, redirects and the time of each step; one request per hop over plain streams."""
 
 import asyncio
 import functools
@@ -13,14 +13,18 @@ from urllib.parse import urljoin
 
 import h11
 
-from ai_platform_engineering.mcp_servers.netutils.hosts import HostResolver, connect_to_first, describe_failure
+from ai_platform_engineering.mcp_servers.netutils.hosts import (
+    HostResolver,
+    connect_to_first,
+    describe_failure,
+)
 from ai_platform_engineering.mcp_servers.netutils.results import (
     CheckResult,
     NetError,
     ResultModel,
-    to_milliseconds,
     pluralize,
     printable,
+    to_milliseconds,
 )
 from ai_platform_engineering.mcp_servers.netutils.tls import describe_handshake_error
 from ai_platform_engineering.mcp_servers.netutils.urls import Url, parse_url
@@ -46,7 +50,7 @@ _TEXT = ("text/", "application/json", "application/xml", "application/problem+js
 
 
 class Timing(ResultModel):
-    """How long each step of the last hop took, and the whole."""
+    """Milliseconds of each step of the last hop, and of the whole check."""
 
     dns: float | None = None
     connect: float | None = None
@@ -92,7 +96,7 @@ class HttpResult(CheckResult):
 
 @dataclass
 class _Hop:
-    """One request as it proceeds: what it is doing now and how long each step took."""
+    """One request as it proceeds: its current step, and how long each step took."""
 
     url: Url
     started: float = field(default_factory=time.perf_counter)
@@ -104,7 +108,8 @@ class _Hop:
 
     @contextmanager
     def measure(self, step: str) -> Iterator[None]:
-        self.step, started = step, time.perf_counter()
+        self.step = step
+        started = time.perf_counter()
         yield
         self.steps[step] = to_milliseconds(time.perf_counter() - started)
 
@@ -145,14 +150,16 @@ class _BodyReader:
 
 
 class _HttpCheck:
-    """One call: follows redirects until an answer, and knows how far it came when it fails."""
+    """One check: follows redirects to the last response, and reports the step at which it failed."""
 
-    def __init__(self, reach: HostResolver, method: Method, url: Url, timeout: float) -> None:
-        self._hosts = reach
+    def __init__(self, hosts: HostResolver, method: Method, url: Url, timeout: float) -> None:
+        self._hosts = hosts
         self._method = method
         self._timeout = timeout
         self._end = asyncio.get_running_loop().time() + timeout
-        self._note = "The credentials in the address were not sent." if url.had_credentials else None
+        self._note: str | None = None
+        if url.had_credentials:
+            self._note = "The credentials in the address were not sent."
         self._started = time.perf_counter()
         self._redirects: list[Redirect] = []
         self._hop = _Hop(url)
@@ -161,7 +168,8 @@ class _HttpCheck:
         try:
             return await self._follow_redirects(follow=follow)
         except TimeoutError:
-            raise self._build_failure(f"no answer within {self._timeout:g} s ({_STEP_NAMES[self._hop.step]})") from None
+            step_name = _STEP_NAMES[self._hop.step]
+            raise self._build_failure(f"no answer within {self._timeout:g} s ({step_name})") from None
         except NetError as error:
             raise self._build_failure(str(error)) from None
         except ssl.SSLError as error:
@@ -177,17 +185,18 @@ class _HttpCheck:
 
     async def _follow_redirects(self, *, follow: bool) -> HttpResult:
         while True:
-            answer = await self._send_request()
-            target = answer.header("location") if answer.head.status_code in _REDIRECTS else None
-            if not follow or not target:
-                return self._build_success(answer)
+            response = await self._send_request()
+            location = response.header("location")
+            is_redirect = response.head.status_code in _REDIRECTS
+            if not follow or not is_redirect or not location:
+                return self._build_success(response)
             if len(self._redirects) == MAX_REDIRECTS:
                 raise NetError(f"more than {MAX_REDIRECTS} redirects")
             took = to_milliseconds(time.perf_counter() - self._hop.started)
             self._redirects.append(
-                Redirect(url=self._hop.url.redacted, status=answer.head.status_code, took_ms=took)
+                Redirect(url=self._hop.url.redacted, status=response.head.status_code, took_ms=took)
             )
-            self._hop = _Hop(_parse_location(self._hop.url, target))
+            self._hop = _Hop(_parse_location(self._hop.url, location))
 
     async def _send_request(self) -> _HttpResponse:
         async with self._open_connection() as (reader, writer):
@@ -197,13 +206,14 @@ class _HttpCheck:
             async with asyncio.timeout_at(self._end):
                 with self._hop.measure("first_byte"):
                     head = await _read_head(connection, reader)
-            self._hop.step, self._hop.status = "body", head.status_code
+            self._hop.step = "body"
+            self._hop.status = head.status_code
             return await self._read_body(connection, reader, head)
 
     async def _read_body(
         self, connection: h11.Connection, reader: asyncio.StreamReader, head: h11.Response
     ) -> _HttpResponse:
-        """The head is the answer: a body that is long, or never ends, is cut off."""
+        """Reads the body up to the limit or the deadline: the status is known, and some bodies never end."""
         body = _BodyReader()
         try:
             async with asyncio.timeout_at(self._end):
@@ -214,13 +224,14 @@ class _HttpCheck:
 
     @asynccontextmanager
     async def _open_connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        hop, url = self._hop, self._hop.url
+        hop = self._hop
+        url = hop.url
         async with asyncio.timeout_at(self._end):
             with hop.measure("dns"):
                 addresses = await self._hosts.resolve_allowed(url.host, self._timeout)
             with hop.measure("connect"):
-                left = self._end - asyncio.get_running_loop().time()
-                sock, address = await connect_to_first(addresses, url.port, left)
+                seconds_left = self._end - asyncio.get_running_loop().time()
+                sock, address = await connect_to_first(addresses, url.port, seconds_left)
             hop.address = str(address)
             try:
                 if url.scheme == "https":
@@ -239,41 +250,54 @@ class _HttpCheck:
         finally:
             writer.transport.abort()
 
-    def _build_success(self, answer: _HttpResponse) -> HttpResult:
-        status = answer.head.status_code
-        return self._build_result(
-            reason=printable(answer.head.reason.decode("latin-1"), 80) or _status_phrase(status),
-            ok=200 <= status < 400,
-            http_version=answer.head.http_version.decode("ascii"),
-            headers={
-                name: printable(value, 200) for name in _SHOWN_HEADERS if (value := answer.header(name)) is not None
-            },
-            size_bytes=answer.size if self._method == "GET" else None,
-            size_is_partial=answer.partial or None,
-            preview=_preview_body(answer),
+    def _build_success(self, response: _HttpResponse) -> HttpResult:
+        head = response.head
+        size = None
+        if self._method == "GET":
+            size = response.size
+        return self._build_result().model_copy(
+            update={
+                "reason": printable(head.reason.decode("latin-1"), 80) or _status_phrase(head.status_code),
+                "ok": 200 <= head.status_code < 400,
+                "http_version": head.http_version.decode("ascii"),
+                "headers": _select_headers(response),
+                "size_bytes": size,
+                "size_is_partial": response.partial or None,
+                "preview": _preview_body(response),
+            }
         )
 
     def _build_failure(self, reason: str) -> NetError:
         hop = self._hop
-        after = f" (after {pluralize(len(self._redirects), 'redirect')})" if self._redirects else ""
-        return NetError(
-            f"{self._method} {hop.url.redacted} failed{after}: {reason.rstrip('.')}.",
-            self._build_result(failed_at=hop.step),
+        after = ""
+        if self._redirects:
+            after = f" (after {pluralize(len(self._redirects), 'redirect')})"
+        message = f"{self._method} {hop.url.redacted} failed{after}: {reason.rstrip('.')}."
+        return NetError(message, self._build_result().model_copy(update={"failed_at": hop.step}))
+
+    def _build_result(self) -> HttpResult:
+        """What is known so far, whether the check succeeded or not."""
+        hop = self._hop
+        total = to_milliseconds(time.perf_counter() - self._started)
+        return HttpResult(
+            url=hop.url.redacted,
+            method=self._method,
+            timing_ms=Timing(**hop.steps, total=total),
+            redirects=tuple(self._redirects),
+            address=hop.address,
+            tls_version=hop.tls_version,
+            status=hop.status,
+            note=self._note,
         )
 
-    def _build_result(self, **more: object) -> HttpResult:
-        hop = self._hop
-        known = {
-            "url": hop.url.redacted,
-            "method": self._method,
-            "timing_ms": Timing(**hop.steps, total=to_milliseconds(time.perf_counter() - self._started)),
-            "redirects": tuple(self._redirects),
-            "address": hop.address,
-            "tls_version": hop.tls_version,
-            "status": hop.status,
-            "note": self._note,
-        }
-        return HttpResult.model_validate(known | more)
+
+def _select_headers(response: _HttpResponse) -> dict[str, str]:
+    headers = {}
+    for name in _SHOWN_HEADERS:
+        value = response.header(name)
+        if value is not None:
+            headers[name] = printable(value, 200)
+    return headers
 
 
 _STEP_NAMES = {
@@ -286,9 +310,9 @@ _STEP_NAMES = {
 
 
 async def http_check(
-    reach: HostResolver, url: str, method: Method, timeout: float, *, follow_redirects: bool
+    hosts: HostResolver, url: str, method: Method, timeout: float, *, follow_redirects: bool
 ) -> HttpResult:
-    return await _HttpCheck(reach, method, parse_url(url), timeout).run(follow=follow_redirects)
+    return await _HttpCheck(hosts, method, parse_url(url), timeout).run(follow=follow_redirects)
 
 
 @functools.cache
@@ -328,11 +352,11 @@ def _parse_location(url: Url, location: str) -> Url:
         raise NetError("it redirects to something that is not an http or https address") from None
 
 
-def _preview_body(answer: _HttpResponse) -> str | None:
-    kind = (answer.header("content-type") or "").lower()
-    if not answer.start or not kind.startswith(_TEXT):
+def _preview_body(response: _HttpResponse) -> str | None:
+    content_type = (response.header("content-type") or "").lower()
+    if not response.start or not content_type.startswith(_TEXT):
         return None
-    return printable(answer.start.decode("utf-8", "replace"), PREVIEW)
+    return printable(response.start.decode("utf-8", "replace"), PREVIEW)
 
 
 def _status_phrase(status: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Is a TCP port open: one connection per port, closed at once."""
+"""A check of TCP ports: one connection per port, closed at once."""
 
 import asyncio
 import re
@@ -16,8 +16,8 @@ from ai_platform_engineering.mcp_servers.netutils.results import (
     CheckResult,
     NetError,
     ResultModel,
-    to_milliseconds,
     pluralize,
+    to_milliseconds,
 )
 
 PortStatus = Literal["open", "closed", "filtered", "unreachable"]
@@ -26,7 +26,10 @@ MAX_PORTS = 100
 MAX_ADDRESSES = 4
 MAX_SOCKETS = 200
 _BEST_FIRST: tuple[PortStatus, ...] = ("open", "closed", "filtered", "unreachable")
-_HELP = f"Write one port (443), a list (22,80,443) or a range (8000-8010), each from 1 to 65535, at most {MAX_PORTS} in all."
+_HELP = (
+    "Write one port (443), a list (22,80,443) or a range (8000-8010), each from 1 to 65535, "
+    f"at most {MAX_PORTS} in all."
+)
 
 
 class PortState(ResultModel):
@@ -47,9 +50,13 @@ class PortsResult(CheckResult):
     def line(self) -> str:
         if len(self.ports) == 1:
             return self._describe_port(self.ports[0])
-        counts = {state: [port.port for port in self.ports if port.state == state] for state in _BEST_FIRST}
-        parts = [f"{len(ports)} {state} ({_join_ports(ports)})" for state, ports in counts.items() if ports]
-        return f"{self._describe_host(', '.join(self.addresses))}: of {pluralize(len(self.ports), 'port')} {'; '.join(parts)}."
+        parts = []
+        for state in _BEST_FIRST:
+            ports = [port.port for port in self.ports if port.state == state]
+            if ports:
+                parts.append(f"{len(ports)} {state} ({_join_ports(ports)})")
+        host = self._describe_host(", ".join(self.addresses))
+        return f"{host}: of {pluralize(len(self.ports), 'port')} {'; '.join(parts)}."
 
     def _describe_port(self, port: PortState) -> str:
         text = f"Port {port.port} on {self._describe_host(port.address)} is {port.state}"
@@ -64,32 +71,32 @@ class PortsResult(CheckResult):
 
 
 def _join_ports(ports: list[int]) -> str:
-    shown = ", ".join(str(port) for port in ports[:12])
+    text = ", ".join(map(str, ports[:12]))
     if len(ports) > 12:
-        return f"{shown}, …"
-    return shown
+        text += ", …"
+    return text
 
 
 class PortChecker:
     """Checks ports, with a limit on sockets over all calls."""
 
-    def __init__(self, reach: HostResolver) -> None:
-        self._hosts = reach
+    def __init__(self, hosts: HostResolver) -> None:
+        self._hosts = hosts
         self._sockets = asyncio.Semaphore(MAX_SOCKETS)
 
     async def check(self, host: str, port: int | str | list[int], timeout: float) -> PortsResult:
-        wanted = parse_ports(port)
+        ports = parse_ports(port)
         addresses = (await self._hosts.resolve_allowed(host, timeout))[:MAX_ADDRESSES]
-        states = await asyncio.gather(*(self._check_port(addresses, number, timeout) for number in wanted))
-        found = PortsResult(
+        states = await asyncio.gather(*(self._check_port(addresses, number, timeout) for number in ports))
+        result = PortsResult(
             host=parse_host(host),
             addresses=tuple(str(address) for address in addresses),
             ports=tuple(states),
             open=tuple(state.port for state in states if state.state == "open"),
         )
         if all(state.state == "unreachable" for state in states):
-            raise NetError(f"{found.host} cannot be reached: {states[0].reason}.", found)
-        return found
+            raise NetError(f"{result.host} cannot be reached: {states[0].reason}.", result)
+        return result
 
     async def _check_port(self, addresses: tuple[IPAddress, ...], port: int, timeout: float) -> PortState:
         """The best state over the host's addresses: a service may listen on one of them only."""
@@ -118,19 +125,18 @@ async def _try_connect(address: IPAddress, port: int, timeout: float) -> tuple[P
     return "open", None
 
 
-def parse_ports(given: int | str | list[int]) -> tuple[int, ...]:
-    """The ports in the order given, each once."""
-    if isinstance(given, int):
-        found = [given]
-    elif isinstance(given, str):
-        found = [
-            port
-            for part in re.split(r"[,\s]+", re.sub(r"\s*-\s*", "-", given.strip()))
-            for port in _parse_range(part)
-        ]
+def parse_ports(value: int | str | list[int]) -> tuple[int, ...]:
+    """The ports of a number, a list or a text with ranges, in their order, each once. Raises NetError."""
+    if isinstance(value, int):
+        numbers = [value]
+    elif isinstance(value, str):
+        numbers = []
+        without_spaces = re.sub(r"\s*-\s*", "-", value.strip())
+        for part in re.split(r"[,\s]+", without_spaces):
+            numbers += _parse_range(part)
     else:
-        found = list(given)
-    ports = tuple(dict.fromkeys(found))
+        numbers = list(value)
+    ports = tuple(dict.fromkeys(numbers))
     if not ports or not all(1 <= port <= 65535 for port in ports):
         raise NetError(f"That is not a port. {_HELP}")
     if len(ports) > MAX_PORTS:

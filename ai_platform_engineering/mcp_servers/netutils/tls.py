@@ -1,4 +1,4 @@
-"""Looks at the certificate of a TLS service, also at one that nobody should trust."""
+"""A check of a TLS service's certificate, also of one that nobody should trust."""
 
 import asyncio
 import functools
@@ -23,7 +23,13 @@ from ai_platform_engineering.mcp_servers.netutils.hosts import (
     parse_address,
     parse_host,
 )
-from ai_platform_engineering.mcp_servers.netutils.results import CheckResult, NetError, ResultModel, pluralize, printable
+from ai_platform_engineering.mcp_servers.netutils.results import (
+    CheckResult,
+    NetError,
+    ResultModel,
+    pluralize,
+    printable,
+)
 
 MAX_NAMES = 100
 MAX_CHAIN = 10
@@ -65,19 +71,23 @@ class CertificateResult(CheckResult):
     def line(self) -> str:
         day = self.not_after[:10]
         if self.expired:
-            ago = -self.days_left - 1  # days are counted downwards
-            validity = f"expired on {day}" + (f", {pluralize(ago, 'day')} ago" if ago else "")
+            days_ago = -self.days_left - 1  # days are counted downwards
+            validity = f"expired on {day}"
+            if days_ago:
+                validity += f", {pluralize(days_ago, 'day')} ago"
         else:
             validity = f"valid until {day}, {pluralize(self.days_left, 'day')} left"
-        trust = "trusted by this machine" if self.verified else f"not trusted: {'; '.join(self.problems)}"
-        whose = self.names[0] if self.names else self.subject
-        about = f"a certificate for {whose} from {self.issuer}, {validity}; {trust}"
-        return f"{format_host_port(self.host, self.port)} has {about}. {self.protocol}, {self.cipher}."
+        trust = "trusted by this machine"
+        if not self.verified:
+            trust = f"not trusted: {'; '.join(self.problems)}"
+        name = next(iter(self.names), self.subject)
+        certificate = f"a certificate for {name} from {self.issuer}, {validity}; {trust}"
+        return f"{format_host_port(self.host, self.port)} has {certificate}. {self.protocol}, {self.cipher}."
 
 
 @dataclass(frozen=True)
 class _Handshake:
-    """What one handshake showed."""
+    """The certificates, protocol and cipher of one handshake."""
 
     chain: tuple[bytes, ...]
     protocol: str
@@ -85,22 +95,23 @@ class _Handshake:
 
 
 class CertificateChecker:
-    def __init__(self, reach: HostResolver) -> None:
-        self._hosts = reach
+    def __init__(self, hosts: HostResolver) -> None:
+        self._hosts = hosts
 
-    async def check(
-        self, host: str, port: int, server_name: str | None, timeout: float
-    ) -> CertificateResult:
+    async def check(self, host: str, port: int, server_name: str | None, timeout: float) -> CertificateResult:
         name = parse_host(host)
         where = format_host_port(name, port)
-        sni = parse_host(server_name) if server_name else name
+        sni = name
+        if server_name:
+            sni = parse_host(server_name)
         try:
             async with asyncio.timeout(timeout):
                 addresses = await self._hosts.resolve_allowed(name, timeout)
-                seen, address, problem = await _inspect(addresses, port, sni, timeout)
+                handshake, address, problem = await _inspect(addresses, port, sni, timeout)
         except TimeoutError:
             raise NetError(
-                f"{where} gave no certificate within {timeout:g} s; a firewall drops it, or it does not speak TLS."
+                f"{where} gave no certificate within {timeout:g} s; "
+                "a firewall drops it, or it does not speak TLS."
             ) from None
         except ssl.SSLError as error:
             raise NetError(f"{where}: {describe_handshake_error(error)}") from None
@@ -111,7 +122,7 @@ class CertificateChecker:
         except OSError as error:
             raise NetError(f"{where} cannot be reached: {describe_failure(error)}.") from None
         try:
-            return _build_result(name, port, address, sni, seen, problem)
+            return _build_result(name, port, address, sni, handshake, problem)
         except ValueError as error:
             raise NetError(
                 f"{where} sent a certificate that cannot be read: {printable(str(error), 160)}"
@@ -121,10 +132,10 @@ class CertificateChecker:
 async def _inspect(
     addresses: Sequence[IPAddress], port: int, sni: str, timeout: float
 ) -> tuple[_Handshake, IPAddress, str | None]:
-    """Shakes hands as a careful client does; if that fails, once more as a careless one, only to look."""
+    """A verified handshake; if verification fails, one that accepts everything, and why the first failed."""
     sock, address = await connect_to_first(addresses, port, timeout)
     try:
-        return await _handshake(sock, verifying_context(), sni), address, None
+        return await _perform_handshake(sock, verifying_context(), sni), address, None
     except ssl.SSLCertVerificationError as error:
         problem = describe_verification_error(error)
     except ssl.SSLError as error:
@@ -132,10 +143,10 @@ async def _inspect(
             raise
         problem = describe_handshake_error(error)
     sock, address = await connect_to_first([address], port, timeout)
-    return await _handshake(sock, _permissive_context(), sni), address, problem
+    return await _perform_handshake(sock, _permissive_context(), sni), address, problem
 
 
-async def _handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> _Handshake:
+async def _perform_handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> _Handshake:
     try:
         _, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=sni)
     except BaseException:
@@ -143,24 +154,27 @@ async def _handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> 
         raise
     try:
         tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
+        cipher_name = "unknown"
         cipher = tls.cipher()
-        return _Handshake(
-            chain=_read_chain(tls), protocol=tls.version() or "unknown", cipher=cipher[0] if cipher else "unknown"
-        )
+        if cipher:
+            cipher_name = cipher[0]
+        return _Handshake(chain=_read_chain(tls), protocol=tls.version() or "unknown", cipher=cipher_name)
     finally:
-        writer.transport.abort()  # nothing was said: there is nobody to say goodbye to
+        writer.transport.abort()  # no data was sent: there is nothing to close politely
 
 
 def _read_chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
-    """All certificates the server sent. Python has a public name for this from 3.13 on; the older ones will not change any more."""
+    """All certificates the server sent.
+
+    Python has a public method for this from 3.13 on; the older versions will not change any more.
+    """
     public: Any = getattr(tls, "get_unverified_chain", None)
     if public is not None:
         return tuple(public())
     inner: Any = getattr(tls, "_sslobj", None)
     if inner is not None and hasattr(inner, "get_unverified_chain"):
-        return tuple(
-            ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in inner.get_unverified_chain() or ()
-        )
+        certificates = inner.get_unverified_chain() or ()
+        return tuple(ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in certificates)
     leaf = tls.getpeercert(binary_form=True)
     if leaf:
         return (leaf,)
@@ -169,13 +183,14 @@ def _read_chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
 
 @functools.cache
 def verifying_context() -> ssl.SSLContext:
-    """Verifies against the system's trust, read once: it is a file of hundreds of certificates."""
+    """A context that verifies against the system's trust store, read once: it has hundreds of certificates.
+    """
     return ssl.create_default_context()
 
 
 @functools.cache
 def _permissive_context() -> ssl.SSLContext:
-    """Accepts everything, old protocols too: nothing is sent over such a connection."""
+    """A context that accepts everything, old protocols too: nothing is sent over such a connection."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -197,32 +212,40 @@ def describe_verification_error(error: ssl.SSLCertVerificationError) -> str:
 
 
 def describe_handshake_error(error: ssl.SSLError) -> str:
-    """Why TLS could not be spoken, in words."""
+    """Why the handshake failed, for people."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not trusted: {describe_verification_error(error)}"
     if error.reason in _NOT_TLS:
         return "the port is open but does not speak TLS (plain HTTP, or a protocol that starts TLS later)."
     if error.reason and "CERTIFICATE_REQUIRED" in error.reason:
         return "the server asks for a client certificate."
-    return f"the TLS handshake failed: {printable((error.reason or 'no reason given').replace('_', ' ').lower(), 120)}."
+    reason = (error.reason or "no reason given").replace("_", " ").lower()
+    return f"the TLS handshake failed: {printable(reason, 120)}."
 
 
 def _build_result(
-    host: str, port: int, address: IPAddress, sni: str, seen: _Handshake, problem: str | None
+    host: str, port: int, address: IPAddress, sni: str, handshake: _Handshake, problem: str | None
 ) -> CertificateResult:
-    if not seen.chain:
+    if not handshake.chain:
         raise NetError(f"{format_host_port(host, port)} speaks TLS but sent no certificate.")
-    chain = [x509.load_der_x509_certificate(der) for der in seen.chain[:MAX_CHAIN]]
-    leaf, now = chain[0], datetime.now(UTC)
+    chain = [x509.load_der_x509_certificate(der) for der in handshake.chain[:MAX_CHAIN]]
+    leaf = chain[0]
+    now = datetime.now(UTC)
     names = subject_names(leaf)
     matches = any(name_matches(pattern, sni) for pattern in names)
+    problems: tuple[str, ...] = ()
+    if problem:
+        problems = _list_problems(leaf, now, sni, problem, matches=matches)
+    signature_hash = None
+    if leaf.signature_hash_algorithm:
+        signature_hash = leaf.signature_hash_algorithm.name
     return CertificateResult(
         host=host,
         port=port,
         address=str(address),
         server_name=sni,
         verified=problem is None,
-        problems=_list_problems(leaf, now, sni, problem, matches=matches) if problem else (),
+        problems=problems,
         subject=_format_name(leaf.subject),
         issuer=_format_name(leaf.issuer),
         names=tuple(printable(name, 255) for name in names[:MAX_NAMES]),
@@ -236,33 +259,34 @@ def _build_result(
         serial_number=f"{leaf.serial_number:x}",
         fingerprint_sha256=leaf.fingerprint(hashes.SHA256()).hex(":"),
         key=_describe_key(leaf),
-        signature_hash=leaf.signature_hash_algorithm.name if leaf.signature_hash_algorithm else None,
-        chain_length=len(seen.chain),
-        chain=tuple(
-            ChainCertificate(
-                subject=_format_name(link.subject),
-                issuer=_format_name(link.issuer),
-                not_after=link.not_valid_after_utc.isoformat(),
-            )
-            for link in chain
-        ),
-        protocol=seen.protocol,
-        cipher=seen.cipher,
+        signature_hash=signature_hash,
+        chain_length=len(handshake.chain),
+        chain=tuple(_view_certificate(certificate) for certificate in chain),
+        protocol=handshake.protocol,
+        cipher=handshake.cipher,
+    )
+
+
+def _view_certificate(certificate: x509.Certificate) -> ChainCertificate:
+    return ChainCertificate(
+        subject=_format_name(certificate.subject),
+        issuer=_format_name(certificate.issuer),
+        not_after=certificate.not_valid_after_utc.isoformat(),
     )
 
 
 def _list_problems(
     leaf: x509.Certificate, now: datetime, sni: str, reported: str, *, matches: bool
 ) -> tuple[str, ...]:
-    """The verifier stops at the first problem; a person wants to know of all."""
-    found = [reported]
+    """All problems of a certificate: the verifier stops at the first."""
+    problems = [reported]
     if leaf.not_valid_after_utc < now and "expired" not in reported:
-        found.append("certificate has expired")
+        problems.append("certificate has expired")
     if leaf.not_valid_before_utc > now and "not yet valid" not in reported:
-        found.append("certificate is not yet valid")
+        problems.append("certificate is not yet valid")
     if not matches and "mismatch" not in reported:
-        found.append(f"certificate is not valid for {sni}")
-    return tuple(found)
+        problems.append(f"certificate is not valid for {sni}")
+    return tuple(problems)
 
 
 def subject_names(certificate: x509.Certificate) -> list[str]:
@@ -271,10 +295,8 @@ def subject_names(certificate: x509.Certificate) -> list[str]:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return [
-        *names.get_values_for_type(x509.DNSName),
-        *(str(address) for address in names.get_values_for_type(x509.IPAddress)),
-    ]
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
 
 
 def name_matches(pattern: str, name: str) -> bool:
@@ -282,7 +304,8 @@ def name_matches(pattern: str, name: str) -> bool:
     address = parse_address(name)
     if address is not None:
         return parse_address(pattern) == ipaddress.ip_address(str(address))
-    pattern, name = pattern.lower().removesuffix("."), name.lower()
+    pattern = pattern.lower().removesuffix(".")
+    name = name.lower()
     if pattern.startswith("*."):
         return "." in name and name.split(".", 1)[1] == pattern[2:]
     return pattern == name

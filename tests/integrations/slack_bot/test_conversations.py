@@ -41,7 +41,7 @@ def given(*lines: str) -> str:
 async def settled(running: RunningBot) -> None:
     """All that was heard is worked on, and every turn that came of it is over."""
     await running.listeners.drain()
-    await asyncio.gather(*(live.task for live in running.bot.turns._live.values() if live.task is not None))
+    await asyncio.gather(*(turn.task for turn in running.bot.turns._active.values() if turn.task is not None))
 
 
 async def started(on: BotHarness, message: Any, user: str, owner: str) -> RunStarted:
@@ -388,7 +388,7 @@ async def test_a_question_that_was_acknowledged_is_answered_by_the_next_process(
             ts = await on.slack.say("What runs?", mention=True)
             await on.slack.wait(lambda: on.slack.called("users.info"))
             (said,) = await running.bot.store.list_unhandled()
-            for work in list(running.listeners._working):  # as when the process is killed
+            for work in list(running.listeners._tasks):  # as when the process is killed
                 work.cancel()
         held.set()
         async with on.bot() as running:

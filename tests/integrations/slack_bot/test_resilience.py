@@ -122,7 +122,7 @@ async def test_a_run_of_ten_minutes_goes_on_in_new_messages_that_repeat_what_is_
         for seconds in jumps:
             last = await noted(on, root)
             on.clock.advance(seconds)
-            if on.clock.now() - last.born > 240.2:
+            if on.clock.now() - last.created_at > 240.2:
                 await on.slack.wait(lambda last=last: on.bot_messages("C1", root)[-1] is not last)
         run.waiting.released.set()
         mine = await on.wait_for_turns("C1", root)
@@ -555,16 +555,18 @@ def sentences(question: str) -> list[str]:
 async def test_thirty_conversations_at_once_keep_within_the_limits_and_nobody_starves(tmp_path: Path) -> None:
     clock = ScaledClock(10)
     script = Script(lambda request: Turn(Say(*sentences(request.last_user))), gate=Paced(clock, 3))
-    async with start_harness(tmp_path, script, clock=clock, pace=RateLimiter(clock)) as on, on.bot():
+    async with start_harness(tmp_path, script, clock=clock, rate_limiter=RateLimiter(clock)) as on, on.bot():
         questions = {f"Question{number:02}": f"C{number % 6 + 1}" for number in range(30)}
         roots = await asyncio.gather(
             *(on.slack.say(text, channel=channel, mention=True) for text, channel in questions.items())
         )
         asked = list(zip(questions, questions.values(), roots, strict=True))
-        await on.slack.wait(lambda: all(on.ends(channel, root) for _, channel, root in asked), 60)
+        await on.slack.wait(
+            lambda: all(on.count_ended_turns(channel, root) for _, channel, root in asked), 60
+        )
     assert on.slack.limited == []
     for text, channel, root in asked:
-        mine = on.mine(channel, root)
+        mine = on.bot_messages(channel, root)
         assert join_texts(mine) == "".join(sentences(text))
         known = {one.ts for one in mine}
         written_at = [

@@ -422,34 +422,36 @@ async def test_blocks_that_slack_finds_too_long_below_a_stream_get_a_message_of_
 @pytest.mark.parametrize("method", [*RATE_LIMITS])
 async def test_the_budgets_stay_within_what_slack_allows(method: str) -> None:
     clock, slack = Leaping(), Rates({})
-    pace = RateLimiter(clock)
+    limiter = RateLimiter(clock)
     for number in range(300):
-        await pace.acquire(method, "C1")
+        await limiter.acquire(method, "C1")
         assert slack.seconds_to_wait(method, "C1", clock.now()) == 0, number
         clock.advance(0.01 if number % 50 else 20)
 
 
 async def test_when_slack_says_later_all_wait_and_streams_slow_down_for_a_minute() -> None:
     clock = Leaping()
-    pace = RateLimiter(clock)
-    usual, began = pace.flush_interval("chat.appendStream"), clock.now()
-    pace.back_off("chat.appendStream", "C1", 30)
-    assert not await pace.acquire("chat.appendStream", "C2", max_wait=29)
-    assert await pace.acquire("chat.startStream", max_wait=0)
-    assert await pace.acquire("chat.appendStream", "C2")
+    limiter = RateLimiter(clock)
+    usual, began = limiter.flush_interval("chat.appendStream"), clock.now()
+    limiter.back_off("chat.appendStream", "C1", 30)
+    assert not await limiter.acquire("chat.appendStream", "C2", max_wait=29)
+    assert await limiter.acquire("chat.startStream", max_wait=0)
+    assert await limiter.acquire("chat.appendStream", "C2")
     assert clock.now() - began == pytest.approx(30)
-    assert pace.flush_interval("chat.appendStream") == 2 * usual
+    assert limiter.flush_interval("chat.appendStream") == 2 * usual
     clock.advance(60)
-    assert pace.flush_interval("chat.appendStream") == usual
+    assert limiter.flush_interval("chat.appendStream") == usual
 
 
 async def test_who_wants_no_longer_wait_does_not_join_the_queue() -> None:
     clock = ScaledClock(0)
-    pace = RateLimiter(clock, {"chat.startStream": RateLimit(60, 1), "chat.appendStream": RateLimit(60, 1)})
-    assert await pace.acquire("chat.startStream", max_wait=0)
-    waiting = [asyncio.create_task(pace.acquire("chat.startStream")) for _ in range(3)]
+    limiter = RateLimiter(
+        clock, {"chat.startStream": RateLimit(60, 1), "chat.appendStream": RateLimit(60, 1)}
+    )
+    assert await limiter.acquire("chat.startStream", max_wait=0)
+    waiting = [asyncio.create_task(limiter.acquire("chat.startStream")) for _ in range(3)]
     await asyncio.sleep(0)
-    assert not await pace.acquire("chat.startStream", max_wait=3)  # three before it, a second each
+    assert not await limiter.acquire("chat.startStream", max_wait=3)  # three before it, a second each
     for _ in waiting:
         clock.advance(1)
         await asyncio.sleep(0.01)
