@@ -17,7 +17,7 @@ import pytest
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.transcript import Span, Transcript
-from ai_platform_engineering.integrations.slack_bot import blocks, slack_stream, stream_text
+from ai_platform_engineering.integrations.slack_bot import blocks, slack_stream, stream_text, thread_view
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from tests.support.agent_services import Where, place_agent
 from tests.support.fakes.model import ScriptedChatModel
@@ -31,9 +31,9 @@ from tests.support.slack_threads import (
     both_modes,
     report_to_gate,
     start_in_mode,
+    start_with_knowledge,
     steps_of,
     texts_of,
-    with_knowledge,
 )
 
 STRUCTURED = {"USE_STRUCTURED_RESPONSE": "true"}
@@ -97,7 +97,7 @@ async def test_narration_of_a_knowledge_question_with_a_plan_is_there_before_the
         Turn(Say("SLIM is a messaging layer.")),
         gate=gate,
     )
-    async with with_knowledge(way, tmp_path, model) as on, report_to_gate(on.slack, gate):
+    async with start_with_knowledge(way, tmp_path, model) as on, report_to_gate(on.slack, gate):
         thread = await ask(on, "What is SLIM?")
     assert gate.failure is None
     assert thread.text == f"{first}\n\n{second}\n\nSLIM is a messaging layer."
@@ -143,7 +143,7 @@ async def test_narration_of_a_knowledge_step_streams_after_a_sub_agent_finished_
         gate=gate,
     )
     async with (
-        with_knowledge(way, tmp_path, model, agents=agents("github")) as on,
+        start_with_knowledge(way, tmp_path, model, agents=agents("github")) as on,
         report_to_gate(on.slack, gate),
     ):
         thread = await ask(on, "What is SLIM, and where is it?")
@@ -284,7 +284,7 @@ async def test_the_echo_rule_holds_in_every_case(way: str, tmp_path: Path) -> No
     model = book(**{name: Script(*case.turns) for name, case in CASES.items()})
     async with start_in_mode(way, tmp_path, model, agents=team, tools=tools) as on:
         threads = await ask_all(on, list(CASES))
-        stream = {name: await thread.seen() for name, thread in threads.items()}
+        stream = {name: await thread.load_transcript() for name, thread in threads.items()}
     assert {name: thread.text for name, thread in threads.items()} == {
         name: "\n\n".join(case.shown) for name, case in CASES.items()
     }
@@ -569,7 +569,7 @@ def test_the_knowledge_tools_are_these_four() -> None:
 
 
 class NothingTaken(stream_text.StreamBuffer):
-    def take(self, used: int, opens: bool) -> stream_text.TextSegment | None:
+    def next_segment(self, used: int, opens: bool) -> stream_text.TextSegment | None:
         return None
 
 
@@ -581,7 +581,7 @@ async def test_the_work_is_done_with_the_names_of_the_specification(
         case "StreamBuffer":
             monkeypatch.setattr(slack_stream, name, NothingTaken)
         case "RAG_TOOL_NAMES":
-            monkeypatch.setattr(blocks, name, frozenset())
+            monkeypatch.setattr(thread_view, name, frozenset())
         case "_get_final_text":
             monkeypatch.setattr(stream_text, name, lambda stream: "Something else.")
         case _:

@@ -22,7 +22,7 @@ from ai_platform_engineering.agents.agent_catalog import load_catalog
 from ai_platform_engineering.demo.github.app import create_app
 from ai_platform_engineering.demo.github.sample_data import build_sample_state
 from ai_platform_engineering.demo.github.state import GitHubRepository, GitHubState, Issue, PullRequest, now
-from ai_platform_engineering.mcp_servers.github.api import api_address, web_address
+from ai_platform_engineering.mcp_servers.github.api import parse_api_url, web_url_of
 from tests.support.harness import serve_app
 
 WEB = {"owner": "octo-org", "repo": "web"}
@@ -510,9 +510,9 @@ async def test_a_used_up_rate_limit_says_when_it_is_full_again(guarded_environme
     ],
 )
 def test_an_address_is_taken_as_people_give_it(given: str, api: str, web: str) -> None:
-    assert api_address(given) == api
-    assert api_address(api) == api
-    assert web_address(api) == web
+    assert parse_api_url(given) == api
+    assert parse_api_url(api) == api
+    assert web_url_of(api) == web
 
 
 @pytest.mark.parametrize(
@@ -528,7 +528,7 @@ def test_an_address_is_taken_as_people_give_it(given: str, api: str, web: str) -
 )
 def test_what_is_no_address_is_refused_without_showing_it(given: str) -> None:
     with pytest.raises(ValueError, match="GITHUB_API_URL is not an address") as raised:
-        api_address(given)
+        parse_api_url(given)
     assert "secret" not in str(raised.value)
 
 

@@ -147,7 +147,7 @@ async def test_a_server_beside_the_owner_reads_what_the_owner_writes(tmp_path: P
     assert result["title"] == "Zoo"
 
 
-# --- over HTTP --------------------------------------------------------------------------------------------------------
+# --- over HTTP ----------------------------------------------------------------------------------------------
 
 
 async def test_over_http_a_key_is_asked_for_and_nothing_else_is_told(home: Path) -> None:
@@ -213,7 +213,7 @@ async def test_a_server_that_owns_the_knowledge_base_takes_orders_over_rest(
     )  # for people, without the marks for models
 
 
-# --- the same in this process -----------------------------------------------------------------------------------------
+# --- the same in this process -------------------------------------------------------------------------------
 
 
 async def test_the_tools_say_what_they_are_for_and_are_the_same_in_this_process(home: Path) -> None:
@@ -269,7 +269,7 @@ async def test_within_the_supervisors_bounds_a_page_is_never_cut(home: Path) -> 
     assert text == "\n\n".join(part.strip() for part in long.split("\n\n"))
 
 
-# --- what a model gets ------------------------------------------------------------------------------------------------
+# --- what a model gets --------------------------------------------------------------------------------------
 
 
 async def test_the_samples_are_what_the_tools_return(home: Path) -> None:

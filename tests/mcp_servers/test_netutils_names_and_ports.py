@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import take_violations
 from tests.support.fakes.network import Web, closed_port, dns_server, open_port, silent_port
-from tests.support.netutils_client import LIMIT, NetutilsClient, Told, start_server
+from tests.support.netutils_client import LIMIT, NetutilsClient, ToolAnswer, start_server
 
 BEYOND = "192.0.2.1"  # reserved for documentation
 
@@ -52,7 +52,7 @@ def name_server(address_of_www: str) -> Iterator[str]:
         yield server
 
 
-def values(answer: Told) -> set[str]:
+def values(answer: ToolAnswer) -> set[str]:
     return {record["value"] for record in answer.data["records"]}
 
 
@@ -145,11 +145,13 @@ def test_no_such_name_and_no_such_record_are_answers(netutils: NetutilsClient, n
 
 @pytest.mark.parametrize("reason", ["SERVFAIL", "REFUSED"])
 def test_a_server_that_refuses_is_an_error(netutils: NetutilsClient, name_server: str, reason: str) -> None:
-    assert reason in netutils.refused("dns_lookup", name=f"{reason.lower()}.example.test", server=name_server)
+    assert reason in netutils.call_and_fail(
+        "dns_lookup", name=f"{reason.lower()}.example.test", server=name_server
+    )
 
 
 def test_a_server_that_is_silent_is_given_up(netutils: NetutilsClient, name_server: str) -> None:
-    text = netutils.refused("dns_lookup", name="silent.example.test", server=name_server, timeout=0.3)
+    text = netutils.call_and_fail("dns_lookup", name="silent.example.test", server=name_server, timeout=0.3)
     assert f"{name_server} did not answer within 0.3 s" in text
 
 
@@ -183,7 +185,7 @@ def test_a_name_that_cannot_be_looked_up_is_a_clear_error(netutils: NetutilsClie
         ("http_check", {"url": f"http://{name}/"}),
         ("tls_certificate", {"host": name}),
     ):
-        assert f"Cannot look up {name}" in netutils.refused(tool, **arguments)
+        assert f"Cannot look up {name}" in netutils.call_and_fail(tool, **arguments)
     assert len([line for line in take_violations() if name in line]) == 3
 
 
@@ -198,9 +200,11 @@ def test_dns_without_a_network_gives_no_records(netutils: NetutilsClient) -> Non
 
 
 def test_an_address_without_a_route_is_a_clear_error(netutils: NetutilsClient) -> None:
-    assert f"{BEYOND} cannot be reached" in netutils.refused("check_port", host=BEYOND, port="80,443")
-    assert f"{BEYOND}:443 cannot be reached" in netutils.refused("tls_certificate", host=BEYOND)
-    assert "failed: not permitted on this machine" in netutils.refused("http_check", url=f"http://{BEYOND}/")
+    assert f"{BEYOND} cannot be reached" in netutils.call_and_fail("check_port", host=BEYOND, port="80,443")
+    assert f"{BEYOND}:443 cannot be reached" in netutils.call_and_fail("tls_certificate", host=BEYOND)
+    assert "failed: not permitted on this machine" in netutils.call_and_fail(
+        "http_check", url=f"http://{BEYOND}/"
+    )
     assert len(take_violations()) == 4
 
 

@@ -133,7 +133,7 @@ def test_the_server_gives_its_name_and_version(netutils: NetutilsClient) -> None
 def test_an_error_says_what_is_wrong_and_what_is_expected(
     netutils: NetutilsClient, tool: str, arguments: dict[str, Any], words: str
 ) -> None:
-    assert words in netutils.refused(tool, **arguments)
+    assert words in netutils.call_and_fail(tool, **arguments)
 
 
 def test_what_models_get_slightly_wrong_is_understood(netutils: NetutilsClient) -> None:
@@ -154,7 +154,7 @@ def test_what_models_get_slightly_wrong_is_understood(netutils: NetutilsClient) 
 
 
 def test_control_characters_do_not_come_back(netutils: NetutilsClient) -> None:
-    assert "\x1b" not in netutils.refused("ip_info", address="\x1b[2J\x1b]0;x\x07")
+    assert "\x1b" not in netutils.call_and_fail("ip_info", address="\x1b[2J\x1b]0;x\x07")
 
 
 # Arithmetic

@@ -126,7 +126,7 @@ def test_a_large_body_is_counted_up_to_a_limit(netutils: NetutilsClient, site: W
 def test_a_server_that_does_not_speak_http_is_a_clear_error(
     netutils: NetutilsClient, site: Web, path: str, words: str
 ) -> None:
-    assert words in netutils.refused("http_check", url=site.address(path))
+    assert words in netutils.call_and_fail("http_check", url=site.address(path))
 
 
 def test_nobody_listening_is_a_clear_error(netutils: NetutilsClient) -> None:
@@ -169,7 +169,7 @@ def test_a_verified_https_address_answers(netutils: NetutilsClient, trusted: tru
 
 def test_an_untrusted_https_address_is_a_clear_error(netutils: NetutilsClient) -> None:
     with tls_service(trustme.CA().issue_cert("localhost")) as port:
-        text = netutils.refused("http_check", url=f"https://localhost:{port}/")
+        text = netutils.call_and_fail("http_check", url=f"https://localhost:{port}/")
     assert "the certificate is not trusted" in text
     assert "tls_certificate shows more" in text
 
@@ -197,12 +197,12 @@ def test_metadata_services_are_refused(netutils: NetutilsClient, host: str) -> N
         ("check_port", {"host": host, "port": 80}),
         ("tls_certificate", {"host": host}),
     ):
-        assert "is a cloud metadata service" in netutils.refused(tool, **arguments)
+        assert "is a cloud metadata service" in netutils.call_and_fail(tool, **arguments)
     assert take_violations() == []
 
 
 def test_a_redirect_to_a_metadata_service_is_refused(netutils: NetutilsClient, site: Web) -> None:
-    assert "is a cloud metadata service" in netutils.refused(
+    assert "is a cloud metadata service" in netutils.call_and_fail(
         "http_check", url=site.address("/to?http://169.254.169.254/latest/")
     )
     assert take_violations() == []
@@ -210,7 +210,7 @@ def test_a_redirect_to_a_metadata_service_is_refused(netutils: NetutilsClient, s
 
 def test_an_operator_can_allow_metadata_services(tmp_path: Path) -> None:
     with start_server(tmp_path, "--allow-metadata") as served:
-        assert "not permitted on this machine" in served.refused(
+        assert "not permitted on this machine" in served.call_and_fail(
             "check_port", host="169.254.169.254", port=80
         )
     assert [
@@ -325,12 +325,12 @@ def test_an_older_protocol_is_shown(netutils: NetutilsClient, trusted: trustme.C
 
 
 def test_a_port_that_does_not_speak_tls_is_a_clear_error(netutils: NetutilsClient, site: Web) -> None:
-    assert "does not speak TLS" in netutils.refused("tls_certificate", host="localhost", port=site.port)
+    assert "does not speak TLS" in netutils.call_and_fail("tls_certificate", host="localhost", port=site.port)
     with closed_port() as port:
-        assert f"localhost:{port} cannot be reached: connection refused" in netutils.refused(
+        assert f"localhost:{port} cannot be reached: connection refused" in netutils.call_and_fail(
             "tls_certificate", host="localhost", port=port
         )
     with open_port() as port:  # takes the connection and says nothing
-        assert "no certificate within 0.3 s" in netutils.refused(
+        assert "no certificate within 0.3 s" in netutils.call_and_fail(
             "tls_certificate", host="localhost", port=port, timeout=0.3
         )

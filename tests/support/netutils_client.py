@@ -27,7 +27,7 @@ _WORDS_OF_LIBRARIES = re.compile(r"pydantic|validation error|Traceback|Errno|Err
 
 
 @dataclass(frozen=True)
-class Told:
+class ToolAnswer:
     """A result as a reader gets it: the sentence, the data, whether it failed, and the whole of it as text."""
 
     line: str
@@ -36,14 +36,14 @@ class Told:
     everything: str
 
 
-def told(result: CallToolResult) -> Told:
+def parse_answer(result: CallToolResult) -> ToolAnswer:
     """A sentence, then the data as compact JSON if there is any, which is also the structured content."""
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     assert len(texts) == len(result.content)
     assert "\n" not in texts[0]
     data = result.structuredContent or {}
     assert texts[1:] == ([json.dumps(data, separators=(",", ":"))] if data else [])
-    return Told(texts[0], data, bool(result.isError), result.model_dump_json())
+    return ToolAnswer(texts[0], data, bool(result.isError), result.model_dump_json())
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class NetutilsClient:
     session: ClientSession
     about: Implementation
 
-    def call(self, tool: str, **arguments: Any) -> Told:
+    def call(self, tool: str, **arguments: Any) -> ToolAnswer:
         return self.calls((tool, arguments))[0]
 
-    def calls(self, *wanted: tuple[str, dict[str, Any]]) -> list[Told]:
+    def calls(self, *wanted: tuple[str, dict[str, Any]]) -> list[ToolAnswer]:
         """All at once."""
 
         async def together() -> list[CallToolResult]:
@@ -64,9 +64,9 @@ class NetutilsClient:
                     *(self.session.call_tool(tool, arguments) for tool, arguments in wanted)
                 )
 
-        return [told(result) for result in self.portal.call(together)]
+        return [parse_answer(result) for result in self.portal.call(together)]
 
-    def refused(self, tool: str, **arguments: Any) -> str:
+    def call_and_fail(self, tool: str, **arguments: Any) -> str:
         """The text of an error, which is for people: no word of a library."""
         answer = self.call(tool, **arguments)
         assert answer.failed

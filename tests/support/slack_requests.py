@@ -35,7 +35,7 @@ FIELDS: list[dict[str, Any]] = [
     {"field_name": "zone", "field_type": "select", "field_values": ZONES},
     {"field_name": "hosts", "field_type": "multiselect", "field_values": ZONES, "default_value": ["zone-7"]},
 ]
-FILLED = {
+FORM_VALUES = {
     "topics": ["1", "2"],
     "issues": [],
     "ratio": "0.5",
@@ -43,16 +43,18 @@ FILLED = {
     "mail": "a@example.com",
     "zone": "141",
 }
-WORDS: list[dict[str, Any]] = [{"field_name": "answer", "field_label": "The cluster", "pattern": "[a-z]+"}]
+TEXT_FIELDS: list[dict[str, Any]] = [
+    {"field_name": "answer", "field_label": "The cluster", "pattern": "[a-z]+"}
+]
 
 
-def calling(name: str) -> ScriptedChatModel:
+def model_that_calls(name: str) -> ScriptedChatModel:
     """Calls a tool, and says what it gave; a text that is no answer to what it asked is repeated."""
     asks = Script(Turn(Say("One moment. "), Call(name)), Turn(Say(f"Got {{{{tool:{name}}}}}")))
     return ScriptedChatModel(script=Book({"Go": asks}, default=Script(Turn(Say("You said {{user}}")))))
 
 
-def told(model: ScriptedChatModel) -> Any:
+def tool_result(model: ScriptedChatModel) -> Any:
     """What the model got as the result of its call."""
     [result] = [message.text for message in model.requests[-1].since_user if message.role == "tool"]
     return json.loads(result)
@@ -63,14 +65,14 @@ def buttons(message: Any) -> list[str]:
     return [element["text"]["text"] for row in rows for element in row["elements"]]
 
 
-def ids(message: Any) -> tuple[str, str]:
+def turn_and_request_ids(message: Any) -> tuple[str, str]:
     """The turn and the request of a message with buttons."""
     [row] = [block for block in message.blocks if block["type"] == "actions"]
     turn_id, _, request_id = row["elements"][0]["value"].partition(" ")
     return turn_id, request_id
 
 
-def configured(folder: Path, *approvers: str) -> dict[str, str]:
+def write_approvers(folder: Path, *approvers: str) -> dict[str, str]:
     """Who may answer, from now on; the settings of a bot that reads it."""
     file = folder / "channels.yaml"
     file.write_text(yaml.safe_dump({"defaults": {"approvers": list(approvers)}}))
@@ -79,9 +81,9 @@ def configured(folder: Path, *approvers: str) -> dict[str, str]:
 
 def task_of(on: BotHarness, thread: str) -> str:
     """The task of the thread's last turn, as it is kept with its last message."""
-    return str(on.mine("C1", thread)[-1].metadata["event_payload"]["task_id"])
+    return str(on.bot_messages("C1", thread)[-1].metadata["event_payload"]["task_id"])
 
 
-def stops(on: BotHarness, thread: str) -> int:
+def count_stopped_notes(on: BotHarness, thread: str) -> int:
     """How often the thread says that it was stopped."""
-    return sum(str(one.all_blocks).count("Stopped.") for one in on.mine("C1", thread))
+    return sum(str(one.all_blocks).count("Stopped.") for one in on.bot_messages("C1", thread))

@@ -19,9 +19,9 @@ from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Gate, Script
 from tests.support.fakes.slack import ApiCall, FakeSlack
 from tests.support.knowing_supervisor import KnowledgeFolder
-from tests.support.slack_workspace import LIMITS, BotHarness, stage
+from tests.support.slack_workspace import LIMITS, BotHarness, start_harness
 
-WAYS: Mapping[str, dict[str, Any]] = {
+DELIVERY_MODES: Mapping[str, dict[str, Any]] = {
     "streams": {},
     "posts": {
         "env": {"SLACK_INTEGRATION_STREAMING": "false"},
@@ -44,10 +44,10 @@ async def start_in_mode(
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[BotHarness]:
     """A supervisor, the bot and Slack, where messages are drawn in this way."""
-    given = WAYS[way]
+    given = DELIVERY_MODES[way]
     clock, own = ScaledClock(given.get("scale", 1.0)), {**given.get("env", {}), **(env or {})}
     async with (
-        stage(
+        start_harness(
             tmp_path, model, agents=agents, tools=tools, env=own, clock=clock, slack=given.get("slack")
         ) as on,
         on.bot(),
@@ -56,11 +56,11 @@ async def start_in_mode(
 
 
 @contextlib.asynccontextmanager
-async def with_knowledge(
+async def start_with_knowledge(
     way: str, tmp_path: Path, model: Script, *, agents: Sequence[LocalAgent] = ()
 ) -> AsyncIterator[BotHarness]:
     """The same with a real knowledge base."""
-    given, known = WAYS[way], await KnowledgeFolder.of(tmp_path / "library")
+    given, known = DELIVERY_MODES[way], await KnowledgeFolder.of(tmp_path / "library")
     async with (
         known.run_supervisor(
             ScriptedChatModel(script=model), agents=agents, env={"ENABLE_RAG": "true"}
@@ -83,7 +83,7 @@ class AnsweredThread:
     @property
     def messages(self) -> list[Any]:
         """The bot's messages that stand there now."""
-        return self.on.mine(self.channel, self.ts)
+        return self.on.bot_messages(self.channel, self.ts)
 
     @property
     def calls(self) -> list[ApiCall]:
@@ -115,7 +115,7 @@ class AnsweredThread:
         """The cards, or the lines in their place: a mark for the state, and the title."""
         return [line for one in self.messages for line in _lines(one)]
 
-    async def seen(self) -> Transcript:
+    async def load_transcript(self) -> Transcript:
         """What the supervisor has stored of the run."""
         assert self.on.running is not None
         bot = self.on.running.bot
@@ -130,7 +130,7 @@ class AnsweredThread:
 async def ask(on: BotHarness, text: str = "Which?", channel: str = "C1") -> AnsweredThread:
     """A thread in which the question has been answered."""
     ts = await on.slack.say(text, mention=True, channel=channel)
-    await on.slack.wait(lambda: on.ends(channel, ts), timeout=90)
+    await on.slack.wait(lambda: on.count_ended_turns(channel, ts), timeout=90)
     return AnsweredThread(on, channel, ts)
 
 
@@ -146,7 +146,7 @@ async def ask_all(on: BotHarness, questions: Sequence[str], at_once: int = 5) ->
     return dict(zip(questions, threads, strict=True))
 
 
-# --- reading calls ----------------------------------------------------------------------------------------------------
+# --- reading calls ------------------------------------------------------------------------------------------
 
 
 def texts_of(call: ApiCall) -> list[str]:

@@ -27,9 +27,9 @@ from tests.support.fakes.script import Script
 from tests.support.fakes.slack import FakeSlack
 from tests.support.harness import Client, serve_app, supervisor
 
-PATIENT = 20.0  # seconds that Slack waits for the bot: how loaded the machine is, is not what is tested
-QUICK = 0.01  # seconds between two flushes, where a test is not about the pace
-UNHURRIED: Mapping[str, RateLimit] = dict.fromkeys(
+ACK_SECONDS = 20.0  # seconds that Slack waits for the bot: how loaded the machine is, is not what is tested
+FLUSH_INTERVAL = 0.01  # seconds between two flushes, where a test is not about the pace
+UNLIMITED_RATES: Mapping[str, RateLimit] = dict.fromkeys(
     RATE_LIMITS, RateLimit(60_000, 1_000)
 )  # budgets that no test comes near
 LIMITS = dict.fromkeys(RATE_LIMITS, 1_000_000)
@@ -43,11 +43,11 @@ class BotHarness:
     client: Client  # of the supervisor
     home: Path
     env: dict[str, str] = field(default_factory=dict)
-    pace: RateLimiter | None = None
+    rate_limiter: RateLimiter | None = None
     running: RunningBot | None = None
 
     def __post_init__(self) -> None:
-        self.slack.ack_seconds = self.slack.trigger_seconds = PATIENT
+        self.slack.ack_seconds = self.slack.trigger_seconds = ACK_SECONDS
 
     @property
     def clock(self) -> ScaledClock:
@@ -66,46 +66,50 @@ class BotHarness:
     async def bot(self, url: str | None = None, token: str | None = None) -> AsyncIterator[RunningBot]:
         """A process of the bot, as far as Slack and the supervisor can tell; a second one goes on where the first was."""
         settings = self.settings()
-        pace = self.pace or RateLimiter(self.clock, UNHURRIED, QUICK)
+        rate_limiter = self.rate_limiter or RateLimiter(self.clock, UNLIMITED_RATES, FLUSH_INTERVAL)
         async with contextlib.AsyncExitStack() as stack:
-            running = await stack.enter_async_context(run_bot(settings, url or self.client.url, token, pace))
+            running = await stack.enter_async_context(
+                run_bot(settings, url or self.client.url, token, rate_limiter)
+            )
             if settings.slack.mode == "http" and settings.slack.signing_secret is not None:
                 address = await stack.enter_async_context(serve_app(create_http_app(running)))
                 self.slack.post_to(f"{address}slack/events", settings.slack.signing_secret.get_secret_value())
             else:
                 await stack.enter_async_context(connect_to_slack(running, settings.slack))
                 await self.slack.wait(lambda: self.slack.sockets)
-            self.running, running.bot.requests.soon = running, PATIENT / 2
+            self.running, running.bot.requests.modal_timeout = running, ACK_SECONDS / 2
             yield running
 
-    # --- what people see ------------------------------------------------------------------------------------------------
+    # --- what people see ------------------------------------------------------------------------------------
 
-    async def ended(self, channel: str, thread_ts: str, count: int = 1) -> list[Any]:
+    async def wait_for_turns(self, channel: str, thread_ts: str, count: int = 1) -> list[Any]:
         """The bot's messages when so many turns of the thread have ended."""
-        await self.slack.wait(lambda: self.ends(channel, thread_ts) >= count)
-        return self.mine(channel, thread_ts)
+        await self.slack.wait(lambda: self.count_ended_turns(channel, thread_ts) >= count)
+        return self.bot_messages(channel, thread_ts)
 
-    def mine(self, channel: str, thread_ts: str) -> list[Any]:
+    def bot_messages(self, channel: str, thread_ts: str) -> list[Any]:
         """The bot's messages in the thread, in order."""
         return [one for one in self.slack.thread(channel, thread_ts) if one.bot_id == "B1"]
 
-    def ends(self, channel: str, thread_ts: str) -> int:
+    def count_ended_turns(self, channel: str, thread_ts: str) -> int:
         """How many turns have ended: each has its ids below its last message."""
         return sum(
             1
-            for one in self.mine(channel, thread_ts)
+            for one in self.bot_messages(channel, thread_ts)
             if (one.metadata or {}).get("event_type") == "caipe_turn" and one.state != "streaming"
         )
 
     def message_with(self, action_id: str, channel: str, thread_ts: str) -> Any:
         """The message that has such a button."""
-        return next((one for one in self.mine(channel, thread_ts) if action_id in str(one.all_blocks)), None)
+        return next(
+            (one for one in self.bot_messages(channel, thread_ts) if action_id in str(one.all_blocks)), None
+        )
 
-    async def shown(self, action_id: str, thread_ts: str, channel: str = "C1") -> Any:
+    async def wait_for_button(self, action_id: str, thread_ts: str, channel: str = "C1") -> Any:
         """The message with such a button, once it is there."""
         return await self.slack.wait(lambda: self.message_with(action_id, channel, thread_ts))
 
-    async def opened(self, message: Any, action_id: str, user: str = "U1") -> Any:
+    async def open_modal(self, message: Any, action_id: str, user: str = "U1") -> Any:
         """The modal that a click on a button of the message opens."""
         known = set(self.slack.views)
         await self.slack.click(message, action_id, user)
@@ -113,11 +117,11 @@ class BotHarness:
             lambda: next((view for key, view in self.slack.views.items() if key not in known), None)
         )
 
-    def whispers(self, user: str = "U1") -> list[str]:
+    def ephemeral_texts(self, user: str = "U1") -> list[str]:
         """What was said for one person's eyes."""
         return [one.text for one in self.slack.ephemerals if one.recipient[1] == user]
 
-    # --- what the supervisor knows --------------------------------------------------------------------------------------
+    # --- what the supervisor knows --------------------------------------------------------------------------
 
     def supervisor_for(
         self, thread_ts: str, user: str = "first@example.com", channel: str = "C1"
@@ -134,7 +138,7 @@ class BotHarness:
 
 
 @contextlib.asynccontextmanager
-async def stage(
+async def start_harness(
     tmp_path: Path,
     model: Script | BaseChatModel | None,
     *,
@@ -142,11 +146,11 @@ async def stage(
     tools: Sequence[BaseTool] = (),
     env: Mapping[str, str] | None = None,
     clock: ScaledClock | None = None,
-    pace: RateLimiter | None = None,
+    rate_limiter: RateLimiter | None = None,
     slack: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[BotHarness]:
     """A supervisor with a scripted model, and a fake Slack; `slack` is for the fake, `env` for both processes."""
-    given = {"limits": LIMITS, **(slack or {})} if pace is None else dict(slack or {})
+    given = {"limits": LIMITS, **(slack or {})} if rate_limiter is None else dict(slack or {})
     async with (
         FakeSlack(clock=clock or ScaledClock(), **given) as fake,
         supervisor(
@@ -156,19 +160,19 @@ async def stage(
             env={name: value for name, value in (env or {}).items() if "SLACK" not in name},
         ) as client,
     ):
-        yield BotHarness(fake, client, tmp_path / "bot-home", dict(env or {}), pace)
+        yield BotHarness(fake, client, tmp_path / "bot-home", dict(env or {}), rate_limiter)
 
 
 def join_texts(messages: Sequence[Any]) -> str:
     """What the bot wrote, over all its messages, as the supervisor said it: escaping undone, code blocks that were cut put together."""
-    texts = [text for one in messages if (text := written(one))]
+    texts = [text for one in messages if (text := message_text(one))]
     text = texts[0] if texts else ""
     for piece in texts[1:]:
         text = _rejoined(text, piece)
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
-def written(message: Any) -> str:
+def message_text(message: Any) -> str:
     """The text of one message, streamed or in its blocks, verbatim."""
     return str(
         message.markdown or "".join(block["text"] for block in message.blocks if block["type"] == "markdown")

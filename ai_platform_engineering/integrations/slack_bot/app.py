@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import httpx
 import uvicorn
+from pydantic import SecretStr
 from slack_bolt.adapter.socket_mode.async_handler import AsyncSocketModeHandler
 from slack_bolt.adapter.starlette.async_handler import AsyncSlackRequestHandler
 from slack_bolt.async_app import AsyncApp
@@ -26,11 +27,11 @@ from ai_platform_engineering.core.settings import Settings, SlackSettings
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore
 from ai_platform_engineering.integrations.slack_bot.channel_config import ReloadableConfig
-from ai_platform_engineering.integrations.slack_bot.incoming_messages import MessageReader
 from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.listeners import Listeners
+from ai_platform_engineering.integrations.slack_bot.message_reader import MessageReader
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
-from ai_platform_engineering.integrations.slack_bot.turns import TurnRunner
+from ai_platform_engineering.integrations.slack_bot.turn_runner import TurnRunner
 from ai_platform_engineering.integrations.slack_bot.users import UserDirectory
 from ai_platform_engineering.integrations.slack_bot.web_api import UNREACHABLE, SlackApi, SlackError
 
@@ -53,39 +54,54 @@ class RunningBot:
 async def run_bot(
     settings: Settings, supervisor: str, token: str | None, rate_limiter: RateLimiter | None = None
 ) -> AsyncIterator[RunningBot]:
-    """Builds the bot, goes on with what an earlier process has left, and lets go of it in the end. Raises ConfigurationError."""
-    rate_limiter, wanted = rate_limiter or RateLimiter(), settings.slack
-    config = ReloadableConfig(wanted.config)
-    # Retries are ours: the client's own would send a piece of text twice.
-    own = _needed(wanted.bot_token, "SLACK_INTEGRATION_BOT_TOKEN")
-    client = AsyncWebClient(token=own, base_url=_base(wanted.api_url), retry_handlers=[], timeout=30)
+    """Builds the bot, goes on with the turns of an earlier process, and closes everything in the end.
+
+    Raises ConfigurationError.
+    """
+    rate_limiter = rate_limiter or RateLimiter()
+    config = ReloadableConfig(settings.slack.config)
+    client = _create_web_client(settings.slack)
     slack = SlackApi(client, rate_limiter)
-    me = await _own_name(slack)
+    bot_user_id = await _find_bot_user_id(slack)
     store = BotStore(settings.agent.home / STORE_FILE, rate_limiter.clock.now)
-    async with _http(supervisor) as http:
-        upstream = A2AClient(supervisor, http, token=token)
-        people = UserDirectory(slack)
-        requests = SlackInputRequests(upstream, store, people)
-        turns = TurnRunner(slack, upstream, store, requests, streaming=wanted.streaming)
-        bot = Bot(slack, upstream, store, people, config, turns, requests, MessageReader(slack, people))
-        bot.bot_user_id = me
-        secret = wanted.signing_secret.get_secret_value() if wanted.signing_secret else None
-        app = AsyncApp(client=client, signing_secret=secret, ignoring_self_events_enabled=True)
+    async with _create_http_client(supervisor) as http:
+        a2a_client = A2AClient(supervisor, http, token=token)
+        users = UserDirectory(slack)
+        requests = SlackInputRequests(a2a_client, store, users)
+        turns = TurnRunner(slack, a2a_client, store, requests, streaming=settings.slack.streaming)
+        reader = MessageReader(slack, users)
+        bot = Bot(slack, a2a_client, store, users, config, turns, requests, reader, bot_user_id)
+        app = _create_bolt_app(client, settings.slack)
         listeners = Listeners(app, bot)
         try:
             await store.delete_expired()
-            if left := await turns.resume():
-                log.info("%s turns go on after a restart", left)
+            resumed_turns = await turns.resume()
+            if resumed_turns:
+                log.info("%s turns go on after a restart", resumed_turns)
             await listeners.resume()
             yield RunningBot(bot, app, listeners)
         finally:
             await turns.close()
-            await listeners.drained()
+            await listeners.drain()
             await store.close()
 
 
-def _http(supervisor: str) -> httpx.AsyncClient:
-    """Every turn that waits for people holds a connection, so there is no limit to them."""
+def _create_web_client(settings: SlackSettings) -> AsyncWebClient:
+    """Slack's client without its own retries, which would send a text twice."""
+    token = _require_secret(settings.bot_token, "SLACK_INTEGRATION_BOT_TOKEN")
+    base_url = f"{settings.api_url.removesuffix('/')}/"
+    return AsyncWebClient(token=token, base_url=base_url, retry_handlers=[], timeout=30)
+
+
+def _create_bolt_app(client: AsyncWebClient, settings: SlackSettings) -> AsyncApp:
+    signing_secret = None
+    if settings.signing_secret:
+        signing_secret = settings.signing_secret.get_secret_value()
+    return AsyncApp(client=client, signing_secret=signing_secret, ignoring_self_events_enabled=True)
+
+
+def _create_http_client(supervisor: str) -> httpx.AsyncClient:
+    """Without a limit to connections: every turn that waits for people holds one."""
     return create_http_client(
         supervisor,
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
@@ -93,9 +109,9 @@ def _http(supervisor: str) -> httpx.AsyncClient:
     )
 
 
-async def _own_name(slack: SlackApi) -> str:
+async def _find_bot_user_id(slack: SlackApi) -> str:
     try:
-        answer = await slack.call("auth.test", {}) or {}
+        identity = await slack.call("auth.test", {}) or {}
     except SlackError as error:
         if error.reason == UNREACHABLE:
             raise ConfigurationError(
@@ -104,73 +120,76 @@ async def _own_name(slack: SlackApi) -> str:
         raise ConfigurationError(
             f"{error} Check SLACK_INTEGRATION_BOT_TOKEN: it begins with xoxb- and is the installed app's."
         ) from None
-    return str(answer["user_id"])
+    return str(identity["user_id"])
 
 
-def _needed(secret: object, name: str) -> str:
-    value = getattr(secret, "get_secret_value", str)()
+def _require_secret(secret: SecretStr | None, name: str) -> str:
+    value = ""
+    if secret is not None:
+        value = secret.get_secret_value()
     if not value:
         raise ConfigurationError(f"{name} is not set. docs/slack.md says where to find it.")
-    return str(value)
+    return value
 
 
-def _base(url: str) -> str:
-    if url.endswith("/"):
-        return url
-    return f"{url}/"
-
-
-# --- how Slack reaches it ---------------------------------------------------------------------------------------------
+# --- connections to Slack -----------------------------------------------------------------------------------
 
 
 async def serve(settings: Settings, supervisor: str, token: str | None) -> None:
-    """Runs until it is told to stop. SIGHUP reads the channels' configuration again. Raises ConfigurationError."""
-    wanted = settings.slack
-    if wanted.mode == "socket":
-        _needed(wanted.app_token, "SLACK_INTEGRATION_APP_TOKEN")
+    """Runs the bot until SIGINT or SIGTERM. SIGHUP reads the channels' configuration again.
+
+    Raises ConfigurationError.
+    """
+    slack_settings = settings.slack
+    if slack_settings.mode == "socket":
+        _require_secret(slack_settings.app_token, "SLACK_INTEGRATION_APP_TOKEN")
     else:
-        _needed(wanted.signing_secret, "SLACK_INTEGRATION_SIGNING_SECRET")
-    async with run_bot(settings, supervisor, token) as running, connect_to_slack(running, wanted):
+        _require_secret(slack_settings.signing_secret, "SLACK_INTEGRATION_SIGNING_SECRET")
+    async with run_bot(settings, supervisor, token) as running, connect_to_slack(running, slack_settings):
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signal_number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, running.bot.config.reload)
-        log.info("the bot is connected to Slack (%s) and asks %s", wanted.mode, supervisor)
+        log.info("the bot is connected to Slack (%s) and asks %s", slack_settings.mode, supervisor)
         await stop.wait()
 
 
 @contextlib.asynccontextmanager
-async def connect_to_slack(running: RunningBot, wanted: SlackSettings) -> AsyncIterator[None]:
-    if wanted.mode == "http":
-        async with _listening(running, wanted):
+async def connect_to_slack(running: RunningBot, settings: SlackSettings) -> AsyncIterator[None]:
+    """Receives Slack's events over Socket Mode or HTTP while the context is open.
+
+    Raises ConfigurationError.
+    """
+    if settings.mode == "http":
+        async with _serve_http(running, settings):
             yield
         return
-    handler = AsyncSocketModeHandler(
-        running.app, _needed(wanted.app_token, "SLACK_INTEGRATION_APP_TOKEN"), web_client=running.app.client
-    )
+    app_token = _require_secret(settings.app_token, "SLACK_INTEGRATION_APP_TOKEN")
+    handler = AsyncSocketModeHandler(running.app, app_token, web_client=running.app.client)
     try:
-        await _connect(handler)
+        await _connect_socket(handler)
         yield
     finally:
         await handler.close_async()  # type: ignore[no-untyped-call]
 
 
-async def _connect(handler: AsyncSocketModeHandler) -> None:
-    try:  # asked for first: the client itself would try a wrong token for ever
+async def _connect_socket(handler: AsyncSocketModeHandler) -> None:
+    try:  # the URL is asked for first: the client itself would try a wrong token for ever
         handler.client.wss_uri = await handler.client.issue_new_wss_url()
     except SlackApiError as error:
-        said, needs = error.response.get("error"), "it begins with xapp- and has the scope connections:write"
+        reason = error.response.get("error")
         raise ConfigurationError(
-            f"Slack refused Socket Mode: {said}. Check SLACK_INTEGRATION_APP_TOKEN: {needs}."
+            f"Slack refused Socket Mode: {reason}. Check SLACK_INTEGRATION_APP_TOKEN: "
+            "it begins with xapp- and has the scope connections:write."
         ) from None
     await handler.connect_async()  # type: ignore[no-untyped-call]
 
 
 @contextlib.asynccontextmanager
-async def _listening(running: RunningBot, wanted: SlackSettings) -> AsyncIterator[None]:
-    """Slack signs what it sends, and what is not signed is refused."""
-    listener = _bound(wanted.host, wanted.port)
+async def _serve_http(running: RunningBot, settings: SlackSettings) -> AsyncIterator[None]:
+    """Serves Slack's signed requests; a request without a signature is refused."""
+    listener = _bind(settings.host, settings.port)
     server = uvicorn.Server(uvicorn.Config(create_http_app(running), log_config=None, access_log=False))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
@@ -182,13 +201,17 @@ async def _listening(running: RunningBot, wanted: SlackSettings) -> AsyncIterato
         await task
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET
+    if ":" in host:
+        family = socket.AF_INET6
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return socket.create_server((host, port), family=family)
     except OSError as error:
-        where = f"{host}, port {port}: {str(error.strerror).partition(' (while')[0]}"
+        reason = str(error.strerror).partition(" (while")[0]
         raise ConfigurationError(
-            f"Cannot listen on {where}. Set SLACK_INTEGRATION_HOST and SLACK_INTEGRATION_PORT."
+            f"Cannot listen on {host}, port {port}: {reason}. "
+            "Set SLACK_INTEGRATION_HOST and SLACK_INTEGRATION_PORT."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The bot: what it does with what people say and click in Slack."""
+"""The bot: handles messages that people write in Slack, and checks who may answer a request."""
 
 import asyncio
 import logging
@@ -12,10 +12,11 @@ from weakref import WeakValueDictionary
 from ai_platform_engineering.a2a.client import A2AClient
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow, thread_owner
 from ai_platform_engineering.integrations.slack_bot.channel_config import ChannelConfig, ReloadableConfig
-from ai_platform_engineering.integrations.slack_bot.incoming_messages import MessageReader, SlackMessage
+from ai_platform_engineering.integrations.slack_bot.incoming_messages import SlackMessage
 from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
-from ai_platform_engineering.integrations.slack_bot.slack_stream import StreamProgress
-from ai_platform_engineering.integrations.slack_bot.turns import TurnRunner
+from ai_platform_engineering.integrations.slack_bot.message_reader import MessageReader
+from ai_platform_engineering.integrations.slack_bot.stream_progress import StreamProgress
+from ai_platform_engineering.integrations.slack_bot.turn_runner import TurnRunner
 from ai_platform_engineering.integrations.slack_bot.users import SlackUser, UserDirectory
 from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
 
@@ -37,206 +38,218 @@ class Bot:
     turns: TurnRunner
     requests: SlackInputRequests
     reader: MessageReader
-    bot_user_id: str = ""  # the bot's own user id
-    _asked: dict[tuple[str, str], deque[float]] = field(default_factory=lambda: defaultdict(deque))
-    _hearing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(
-        default_factory=WeakValueDictionary
-    )  # by thread
+    bot_user_id: str = ""
+    # Times of the questions of the last hour, by channel and author.
+    _question_times: dict[tuple[str, str], deque[float]] = field(default_factory=lambda: defaultdict(deque))
+    # By channel and thread.
+    _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
-    # --- questions ----------------------------------------------------------------------------------------------------
+    # --- questions ------------------------------------------------------------------------------------------
 
-    async def handle_message(self, heard: SlackMessage, event_id: str) -> None:
-        """A message that somebody wrote. Each one is answered at most once, however often Slack tells of it; those of a thread in order."""
-        async with self._in_order(heard):
-            channel = self.config.of(heard.channel)
-            if not channel.enabled or not await self._is_for_us(heard, channel):
+    async def handle_message(self, message: SlackMessage, event_id: str) -> None:
+        """Handles a message at most once, however often Slack delivers it; those of a thread in order."""
+        async with self._thread_lock(message):
+            channel = self.config.for_channel(message.channel)
+            if not channel.enabled or not await self._is_for_bot(message, channel):
                 return
-            if await self.store.record_if_new(
-                f"event:{event_id or heard.turn_id}", f"message:{heard.turn_id}", message=heard
-            ):
-                await self._work_on(heard, channel)
+            event_key = f"event:{event_id or message.turn_id}"
+            message_key = f"message:{message.turn_id}"
+            if await self.store.record_if_new(event_key, message_key, message=message):
+                await self._process(message, channel)
 
-    async def resume_message(self, heard: SlackMessage) -> None:
-        """A message that an earlier process has heard, and perhaps not asked."""
-        async with self._in_order(heard):
-            if await self.store.find_turn(heard.turn_id) is None:
-                await self._work_on(heard, self.config.of(heard.channel))
-            await self.store.mark_handled(heard)
+    async def resume_message(self, message: SlackMessage) -> None:
+        """Handles a message that an earlier process has acknowledged, and perhaps not sent to the supervisor."""
+        async with self._thread_lock(message):
+            if await self.store.find_turn(message.turn_id) is None:
+                await self._process(message, self.config.for_channel(message.channel))
+            await self.store.mark_handled(message)
 
-    def _in_order(self, heard: SlackMessage) -> asyncio.Lock:
-        return self._hearing.setdefault((heard.channel, heard.thread_ts), asyncio.Lock())
+    def _thread_lock(self, message: SlackMessage) -> asyncio.Lock:
+        return self._locks.setdefault((message.channel, message.thread_ts), asyncio.Lock())
 
-    async def _work_on(self, heard: SlackMessage, channel: ChannelConfig) -> None:
+    async def _process(self, message: SlackMessage, channel: ChannelConfig) -> None:
         try:
-            await self._take(heard, channel)
+            await self._respond(message, channel)
         except Exception:
-            await self.store.mark_handled(heard)  # it would go wrong again
+            await self.store.mark_handled(message)  # it would fail again
             raise
-        await self.store.mark_handled(heard)
+        await self.store.mark_handled(message)
 
-    async def _take(self, heard: SlackMessage, channel: ChannelConfig) -> None:
-        if heard.is_stop() and heard.in_thread:
-            await self.stop(heard.team, heard.channel, heard.thread_ts, heard.user)
+    async def _respond(self, message: SlackMessage, channel: ChannelConfig) -> None:
+        if message.is_stop() and message.in_thread:
+            await self.stop(message.team, message.channel, message.thread_ts, message.user)
             return
-        if refusal := await self._not_theirs(heard) or self._refusal(heard, channel):
-            await self.send_ephemeral(
-                heard.channel, heard.user, refusal, heard.thread_ts if heard.in_thread else None
-            )
+        refusal = await self._check_may_answer(message)
+        if not refusal:
+            refusal = self._check_limits(message, channel)
+        if refusal:
+            await self._reply_ephemeral(message, refusal)
             return
-        await self._ask(heard, channel)
+        await self._ask(message, channel)
 
-    async def _is_for_us(self, heard: SlackMessage, channel: ChannelConfig) -> bool:
-        if heard.bot and heard.bot not in channel.bots:
+    async def _is_for_bot(self, message: SlackMessage, channel: ChannelConfig) -> bool:
+        if message.bot and message.bot not in channel.bots:
             return False
-        if not heard.user and not heard.bot:
+        if not message.author:
             return False
-        if heard.mentions or heard.direct:
+        if message.mentions or message.direct:
             return True
-        if (
-            not channel.follow_ups
-            or not heard.in_thread
-            or heard.is_addressed_to_others()
-            or heard.is_empty()
-        ):
+        if not channel.follow_ups or not message.in_thread:
             return False
-        return await self.store.last_sent_ts(heard.channel, heard.thread_ts) is not None
+        if message.is_addressed_to_others() or message.is_empty():
+            return False
+        return await self.store.last_sent_ts(message.channel, message.thread_ts) is not None
 
-    def _refusal(self, heard: SlackMessage, channel: ChannelConfig) -> str | None:
-        """Why there is no answer now, for the person alone."""
+    def _check_limits(self, message: SlackMessage, channel: ChannelConfig) -> str | None:
+        """Why the message is not answered now: quiet hours, no text, or too many questions."""
         now = self.slack.rate_limiter.clock.now()
         quiet = channel.quiet_hours
-        if quiet is not None and quiet.hold(datetime.fromtimestamp(now, UTC)):
-            return f"I am quiet in this channel until {quiet.end:%H:%M} ({quiet.timezone}). Ask me in a direct message."
-        if heard.is_empty():
+        if quiet is not None and quiet.includes(datetime.fromtimestamp(now, UTC)):
+            until = f"{quiet.end:%H:%M} ({quiet.timezone})"
+            return f"I am quiet in this channel until {until}. Ask me in a direct message."
+        if message.is_empty():
             return _EMPTY
-        asked = self._asked[heard.channel, heard.user or heard.bot]
-        while asked and now - asked[0] >= _HOUR:
-            asked.popleft()
-        if len(asked) >= channel.questions_per_hour:
-            minutes = max(1, round((_HOUR - (now - asked[0])) / 60))
-            return f"You have asked {len(asked)} questions here in the last hour, and that is the most. Ask again in {minutes} min."
-        asked.append(now)
+        times = self._question_times[message.channel, message.author]
+        while times and now - times[0] >= _HOUR:
+            times.popleft()
+        if len(times) >= channel.questions_per_hour:
+            minutes = max(1, round((_HOUR - (now - times[0])) / 60))
+            return (
+                f"You have asked {len(times)} questions here in the last hour, and that is the most. "
+                f"Ask again in {minutes} min."
+            )
+        times.append(now)
         return None
 
-    async def _ask(self, heard: SlackMessage, channel: ChannelConfig) -> None:
-        person = await self.users.find_user(heard.team, heard.user or heard.bot)
-        given = await self.store.last_sent_ts(heard.channel, heard.thread_ts)
-        earlier = await self.reader.read_earlier_messages(heard, given, self.bot_user_id)
-        files, problems = await self.reader.read_files(heard, channel.file_bytes)
-        await self.store.record_sent(heard.channel, heard.thread_ts, heard.ts)
+    async def _ask(self, message: SlackMessage, channel: ChannelConfig) -> None:
+        """Sends a question to the supervisor, with its files and the messages before it in the thread."""
+        user = await self.users.find_user(message.team, message.author)
+        sent_until = await self.store.last_sent_ts(message.channel, message.thread_ts)
+        earlier = await self.reader.read_earlier_messages(message, sent_until, self.bot_user_id)
+        files, problems = await self.reader.read_files(message, channel.file_bytes)
+        await self.store.record_sent(message.channel, message.thread_ts, message.ts)
         if problems:
-            await self.send_ephemeral(
-                heard.channel, heard.user, " ".join(problems), heard.thread_ts if heard.in_thread else None
-            )
-        text = await self.reader.to_plain_text(heard.text, heard.team)
+            await self._reply_ephemeral(message, " ".join(problems))
+        text = await self.reader.to_plain_text(message.text, message.team)
         if not text.strip() and not files:
             return
+        if earlier is not None:
+            files = (earlier, *files)
         order = {
-            "message_id": f"slack:{heard.turn_id}",
+            "message_id": f"slack:{message.turn_id}",
             "text": text,
-            "files": [one.model_dump() for one in (*((earlier,) if earlier else ()), *files)],
+            "files": [file.model_dump() for file in files],
             "scope": channel.scope(),
         }
-        who = heard.user or heard.bot
-        row = TurnRow(heard.turn_id, heard.team, heard.channel, heard.thread_ts, who, person.principal, order)
+        row = TurnRow(
+            turn_id=message.turn_id,
+            team=message.team,
+            channel=message.channel,
+            thread_ts=message.thread_ts,
+            user=message.author,
+            principal=user.principal,
+            order=order,
+        )
         await self.turns.start(row)
 
-    async def _not_theirs(self, heard: SlackMessage) -> str | None:
-        """In a thread that waits for an answer, what somebody writes may be one: only those may write who may answer."""
-        for row in await self.store.list_open_turns(heard.channel, heard.thread_ts):
-            if await self.requests.waits(row) and isinstance(
-                allowed := await self.authorize_answer(row.turn_id, heard.user or heard.bot), str
-            ):
-                return f"This thread waits for an answer. {allowed}"
+    async def _check_may_answer(self, message: SlackMessage) -> str | None:
+        """Why somebody may not write in a thread that waits for an answer: what they write may be taken as
+        one.
+        """
+        for row in await self.store.list_open_turns(message.channel, message.thread_ts):
+            if not await self.requests.is_waiting(row):
+                continue
+            authorized = await self.authorize_answer(row.turn_id, message.author)
+            if isinstance(authorized, str):
+                return f"This thread waits for an answer. {authorized}"
         return None
 
-    async def retry(self, turn_id: str, user: str) -> str | None:
-        """The same question again, once, for whoever asks for it; or why not."""
+    async def retry(self, turn_id: str, user_id: str) -> str | None:
+        """Asks the question of a turn again, once; or returns why not."""
         row = await self.store.find_turn(turn_id)
-        again = f"{turn_id}:again"
         if row is None:
             return _TOO_OLD
-        if not await self.store.record_if_new(f"message:{again}"):
+        new_turn_id = f"{turn_id}:again"
+        if not await self.store.record_if_new(f"message:{new_turn_id}"):
             return "This was already tried again, below."
-        person = await self.users.find_user(row.team, user)
-        order = {**row.order, "message_id": f"slack:{again}"}
-        new = replace(
-            row,
-            turn_id=again,
-            user=user,
-            principal=person.principal,
-            order=order,
-            task_id=None,
-            state="open",
-            drawn=StreamProgress(),
-        )
-        await self.turns.start(new)
+        user = await self.users.find_user(row.team, user_id)
+        order = {**row.order, "message_id": f"slack:{new_turn_id}"}
+        await self.turns.start(_new_turn(row, new_turn_id, user, order))
         return None
 
-    async def drop_request(self, turn_id: str, user: str, ts: str) -> str | None:
-        """What a run asks is dropped, and what was said meanwhile is asked in its place; or why not."""
-        allowed = await self.authorize_answer(turn_id, user)
-        if isinstance(allowed, str):
-            return allowed
-        row, person = allowed
-        if (
-            row.state != "open"
-            or not await self.requests.waits(row)
-            or not await self.store.record_if_new(f"drop:{row.channel}:{ts}")
-        ):
+    async def drop_request(self, turn_id: str, user_id: str, ts: str) -> str | None:
+        """Drops the requests of a run, so that a message that waits is asked instead; or returns why not."""
+        authorized = await self.authorize_answer(turn_id, user_id)
+        if isinstance(authorized, str):
+            return authorized
+        row, user = authorized
+        is_waiting = row.state == "open" and await self.requests.is_waiting(row)
+        if not is_waiting or not await self.store.record_if_new(f"drop:{row.channel}:{ts}"):
             return "There is nothing to drop here any more."
-        order = {
-            "message_id": f"slack:{row.channel}:{ts}:drop",
-            "text": "drop",
-            "scope": self.config.of(row.channel).scope(),
-        }
-        new = replace(
-            row, turn_id=f"{row.channel}:{ts}:drop", user=user, principal=person.principal, order=order
-        )
-        await self.turns.start(replace(new, task_id=None, state="open", drawn=StreamProgress()))
+        new_turn_id = f"{row.channel}:{ts}:drop"
+        scope = self.config.for_channel(row.channel).scope()
+        order = {"message_id": f"slack:{new_turn_id}", "text": "drop", "scope": scope}
+        await self.turns.start(_new_turn(row, new_turn_id, user, order))
         return None
 
     async def stop(
-        self, team: str, channel: str, thread_ts: str, user: str, turn_id: str | None = None
+        self, team: str, channel: str, thread_ts: str, user_id: str, turn_id: str | None = None
     ) -> None:
-        person = await self.users.find_user(team, user)
-        if not await self.turns.stop(channel, thread_ts, person.principal, turn_id):
-            await self.send_ephemeral(channel, user, _NOTHING_TO_STOP, thread_ts)
+        user = await self.users.find_user(team, user_id)
+        if not await self.turns.stop(channel, thread_ts, user.principal, turn_id):
+            await self.send_ephemeral(channel, user_id, _NOTHING_TO_STOP, thread_ts)
 
-    # --- people -------------------------------------------------------------------------------------------------------
+    # --- users ----------------------------------------------------------------------------------------------
 
-    async def authorize_answer(self, turn_id: str, user: str) -> tuple[TurnRow, SlackUser] | str:
-        """The turn and the person who wants to answer what it asks, or why not."""
+    async def authorize_answer(self, turn_id: str, user_id: str) -> tuple[TurnRow, SlackUser] | str:
+        """The turn, and the user who may answer its requests; or why they may not."""
         row = await self.store.find_turn(turn_id)
         if row is None:
             return _TOO_OLD
-        person, approvers = await self.users.find_user(row.team, user), self.config.of(row.channel).approvers
-        if await self.users.may_answer(approvers, person, row.user):
-            return row, person
-        allowed = ", ".join(self._approver(name, row.user) for name in approvers)
-        return f"You may not answer this. In this channel it is for {allowed}."
+        user = await self.users.find_user(row.team, user_id)
+        approvers = self.config.for_channel(row.channel).approvers
+        if await self.users.may_answer(approvers, user, row.user):
+            return row, user
+        names = ", ".join(_format_approver(approver, row.user) for approver in approvers)
+        return f"You may not answer this. In this channel it is for {names}."
 
-    def _approver(self, name: str, requester: str) -> str:
-        if name == "requester":
-            return f"<@{requester}>"
-        if name[0] in "UW" and name.isalnum():
-            return f"<@{name}>"
-        if name[0] == "S" and name.isalnum():
-            return f"<!subteam^{name}>"
-        return name
+    async def _reply_ephemeral(self, message: SlackMessage, text: str) -> None:
+        await self.send_ephemeral(message.channel, message.user, text, message.reply_thread_ts)
 
-    async def send_ephemeral(self, channel: str, user: str, text: str, thread_ts: str | None = None) -> None:
-        """For one person's eyes."""
-        if user:
-            await self.slack.try_call(
-                "chat.postEphemeral", {"channel": channel, "user": user, "text": text, "thread_ts": thread_ts}
-            )
+    async def send_ephemeral(
+        self, channel: str, user_id: str, text: str, thread_ts: str | None = None
+    ) -> None:
+        """Sends a message that only one user sees."""
+        if user_id:
+            params = {"channel": channel, "user": user_id, "text": text, "thread_ts": thread_ts}
+            await self.slack.try_call("chat.postEphemeral", params)
 
     def conversation_owner(self, body: Mapping[str, Any]) -> str:
-        """Who owns the conversation of the thread in which something was clicked."""
+        """The owner of the conversation of the thread in which a button was clicked."""
         message: Mapping[str, Any] = body.get("message") or {}
-        return thread_owner(
-            str(body["team"]["id"]),
-            str(body["channel"]["id"]),
-            str(message.get("thread_ts") or message.get("ts")),
-        )
+        thread_ts = str(message.get("thread_ts") or message.get("ts"))
+        return thread_owner(str(body["team"]["id"]), str(body["channel"]["id"]), thread_ts)
+
+
+def _new_turn(row: TurnRow, turn_id: str, user: SlackUser, order: Mapping[str, Any]) -> TurnRow:
+    """Another turn in the thread of a turn, for the user who asked for it."""
+    return replace(
+        row,
+        turn_id=turn_id,
+        user=user.user_id,
+        principal=user.principal,
+        order=order,
+        task_id=None,
+        state="open",
+        drawn=StreamProgress(),
+    )
+
+
+def _format_approver(approver: str, requester: str) -> str:
+    if approver == "requester":
+        return f"<@{requester}>"
+    if approver[0] in "UW" and approver.isalnum():
+        return f"<@{approver}>"
+    if approver[0] == "S" and approver.isalnum():
+        return f"<!subteam^{approver}>"
+    return approver

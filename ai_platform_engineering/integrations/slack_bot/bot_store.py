@@ -1,32 +1,34 @@
-"""What the bot must not forget: which events it has seen, which turns it draws, and which messages are its own. A SQLite file."""
+"""The bot's SQLite file: Slack's events that were handled, the turns of threads, and the bot's own messages."""
 
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.integrations.slack_bot.blocks import TaskCard
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import SlackMessage
-from ai_platform_engineering.integrations.slack_bot.slack_stream import OpenMessage, StreamProgress
+from ai_platform_engineering.integrations.slack_bot.stream_progress import OpenMessage, StreamProgress
+from ai_platform_engineering.integrations.slack_bot.thread_view import TaskCard
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS seen (key TEXT PRIMARY KEY, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS heard (turn_id TEXT PRIMARY KEY, said TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS turns (turn_id TEXT PRIMARY KEY, channel TEXT NOT NULL, thread_ts TEXT NOT NULL, state TEXT NOT NULL,
-  task_id TEXT, row TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS turns (turn_id TEXT PRIMARY KEY, channel TEXT NOT NULL, thread_ts TEXT NOT NULL,
+  state TEXT NOT NULL, task_id TEXT, row TEXT NOT NULL, at REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS turns_of_thread ON turns (channel, thread_ts);
 CREATE INDEX IF NOT EXISTS turns_of_task ON turns (task_id);
-CREATE TABLE IF NOT EXISTS posted (channel TEXT NOT NULL, ts TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (channel, ts));
-CREATE TABLE IF NOT EXISTS asked (request_id TEXT PRIMARY KEY, turn_id TEXT NOT NULL, ts TEXT, open INTEGER NOT NULL DEFAULT 1);
-CREATE TABLE IF NOT EXISTS threads (channel TEXT NOT NULL, thread_ts TEXT NOT NULL, given TEXT NOT NULL, at REAL NOT NULL,
-  PRIMARY KEY (channel, thread_ts));
+CREATE TABLE IF NOT EXISTS posted (channel TEXT NOT NULL, ts TEXT NOT NULL, at REAL NOT NULL,
+  PRIMARY KEY (channel, ts));
+CREATE TABLE IF NOT EXISTS asked (request_id TEXT PRIMARY KEY, turn_id TEXT NOT NULL, ts TEXT,
+  open INTEGER NOT NULL DEFAULT 1);
+CREATE TABLE IF NOT EXISTS threads (channel TEXT NOT NULL, thread_ts TEXT NOT NULL, given TEXT NOT NULL,
+  at REAL NOT NULL, PRIMARY KEY (channel, thread_ts));
 """
-_KEPT_EVENTS = 24 * 3600.0
-_KEPT_TURNS = 30 * 24 * 3600.0
+_EVENT_TTL = 24 * 3600.0
+_TURN_TTL = 30 * 24 * 3600.0
 
 T = TypeVar("T")
 TurnState = Literal["open", "done"]
@@ -34,7 +36,11 @@ TurnState = Literal["open", "done"]
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """A question in a thread, and how far it has been drawn. `order` is the message for the supervisor, so that it can be sent again."""
+    """A question in a thread: `order` is the message for the supervisor, `drawn` is what Slack has of the
+    answer.
+
+    The message is kept so that it can be sent again, the same one each time.
+    """
 
     turn_id: str
     team: str
@@ -57,7 +63,7 @@ class TurnRow:
 
 
 def thread_owner(team: str, channel: str, thread_ts: str) -> str:
-    """A thread is one conversation, and owns it. Its name can always be made again, so the mapping cannot be lost."""
+    """The owner and context id of a thread's conversation; made of the thread's ids, so it is never lost."""
     return f"slack:{team}:{channel}:{thread_ts}"
 
 
@@ -74,7 +80,8 @@ class BotStore:
             self._db.executescript(_SCHEMA)
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(
-                f"{path} cannot be used ({error}). Only one bot may use it: stop the other one, or give this one a CAIPE_HOME of its own."
+                f"{path} cannot be used ({error}). Only one bot may use it: stop the other one, "
+                "or give this one a CAIPE_HOME of its own."
             ) from None
         if isinstance(path, Path):
             path.chmod(0o600)
@@ -84,180 +91,206 @@ class BotStore:
         async with self._lock:
             await asyncio.to_thread(self._db.close)
 
-    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """In a thread, one at a time, committed before it returns."""
+    async def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs a transaction in a thread, one at a time; it is committed when this returns."""
 
-        def done() -> T:
+        def run() -> T:
             with self._db:
                 return work(self._db)
 
         async with self._lock:
-            working = asyncio.ensure_future(asyncio.to_thread(done))
+            running = asyncio.ensure_future(asyncio.to_thread(run))
             try:
-                return await asyncio.shield(working)
+                return await asyncio.shield(running)
             except asyncio.CancelledError:
-                await asyncio.wait(
-                    {working}
-                )  # a thread cannot be cancelled, and the next one must not come beside it
+                # A thread cannot be cancelled, and no other transaction may run at the same time.
+                await asyncio.wait({running})
                 raise
 
-    # --- events -------------------------------------------------------------------------------------------------------
+    async def _execute(self, statement: str, *values: Any) -> None:
+        await self._transact(lambda db: db.execute(statement, values))
+
+    async def _fetch_one(self, query: str, *values: Any) -> Sequence[Any] | None:
+        return await self._transact(lambda db: db.execute(query, values).fetchone())
+
+    async def _fetch_all(self, query: str, *values: Any) -> list[Sequence[Any]]:
+        return await self._transact(lambda db: db.execute(query, values).fetchall())
+
+    # --- events ---------------------------------------------------------------------------------------------
 
     async def record_if_new(self, *keys: str, message: SlackMessage | None = None) -> bool:
-        """Whether none of the keys was seen before. They are seen from now on, and what was heard is kept until it is `worked_on`."""
+        """Records the keys, and says whether none was recorded before.
 
-        def look(db: sqlite3.Connection) -> bool:
+        A new message is stored until `mark_handled`.
+        """
+
+        def record(db: sqlite3.Connection) -> bool:
             now = self._now()
-            known = any(db.execute("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchone() for key in keys)
+            is_new = not any(_has_event_key(db, key) for key in keys)
             db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", [(key, now) for key in keys])
-            if message is not None and not known:
-                db.execute(
-                    "INSERT OR REPLACE INTO heard VALUES (?, ?)",
-                    (message.turn_id, json.dumps(asdict(message))),
-                )
-            return not known
+            if message is not None and is_new:
+                values = (message.turn_id, json.dumps(asdict(message)))
+                db.execute("INSERT OR REPLACE INTO heard VALUES (?, ?)", values)
+            return is_new
 
-        return await self._do(look)
+        return await self._transact(record)
 
-    async def mark_handled(self, heard: SlackMessage) -> None:
-        await self._do(lambda db: db.execute("DELETE FROM heard WHERE turn_id = ?", (heard.turn_id,)))
+    async def mark_handled(self, message: SlackMessage) -> None:
+        await self._execute("DELETE FROM heard WHERE turn_id = ?", message.turn_id)
 
     async def list_unhandled(self) -> list[SlackMessage]:
-        """What an earlier process has heard, told Slack so, and come no further."""
-        found = await self._do(lambda db: db.execute("SELECT said FROM heard ORDER BY turn_id").fetchall())
-        read = [json.loads(one[0]) for one in found]
-        return [SlackMessage(**{**one, "files": tuple(one["files"])}) for one in read]
+        """Messages that an earlier process acknowledged and did not finish."""
+        rows = await self._fetch_all("SELECT said FROM heard ORDER BY turn_id")
+        messages = []
+        for row in rows:
+            fields = json.loads(row[0])
+            fields["files"] = tuple(fields["files"])
+            messages.append(SlackMessage(**fields))
+        return messages
 
     async def delete_expired(self) -> None:
-        """Forgets what is of no use any more."""
+        """Deletes rows that are too old to be of use."""
 
-        def forget(db: sqlite3.Connection) -> None:
+        def delete(db: sqlite3.Connection) -> None:
             now = self._now()
-            db.execute("DELETE FROM seen WHERE at < ?", (now - _KEPT_EVENTS,))
-            db.execute("DELETE FROM turns WHERE state = 'done' AND at < ?", (now - _KEPT_TURNS,))
-            db.execute("DELETE FROM posted WHERE at < ?", (now - _KEPT_TURNS,))
-            db.execute("DELETE FROM threads WHERE at < ?", (now - _KEPT_TURNS,))
+            db.execute("DELETE FROM seen WHERE at < ?", (now - _EVENT_TTL,))
+            db.execute("DELETE FROM turns WHERE state = 'done' AND at < ?", (now - _TURN_TTL,))
+            db.execute("DELETE FROM posted WHERE at < ?", (now - _TURN_TTL,))
+            db.execute("DELETE FROM threads WHERE at < ?", (now - _TURN_TTL,))
             db.execute("DELETE FROM asked WHERE turn_id NOT IN (SELECT turn_id FROM turns)")
 
-        await self._do(forget)
+        await self._transact(delete)
 
-    # --- turns --------------------------------------------------------------------------------------------------------
+    # --- turns ----------------------------------------------------------------------------------------------
 
     async def save_turn(self, row: TurnRow) -> None:
-        written = json.dumps({**asdict(row), "order": dict(row.order)})
-        posted = [(row.channel, ts, self._now()) for ts in row.drawn.posted]
-        fields = (row.turn_id, row.channel, row.thread_ts, row.state, row.task_id, written, self._now())
+        serialized = json.dumps({**asdict(row), "order": dict(row.order)})
+        now = self._now()
+        values = (row.turn_id, row.channel, row.thread_ts, row.state, row.task_id, serialized, now)
+        posted = [(row.channel, ts, now) for ts in row.drawn.posted]
 
-        def write(db: sqlite3.Connection) -> None:
-            db.execute("INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?)", fields)
+        def save(db: sqlite3.Connection) -> None:
+            db.execute("INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?)", values)
             db.executemany("INSERT OR IGNORE INTO posted VALUES (?, ?, ?)", posted)
 
-        await self._do(write)
+        await self._transact(save)
 
     async def delete_turn(self, turn_id: str) -> None:
-        await self._do(lambda db: db.execute("DELETE FROM turns WHERE turn_id = ?", (turn_id,)))
+        await self._execute("DELETE FROM turns WHERE turn_id = ?", turn_id)
 
     async def find_turn(self, turn_id: str) -> TurnRow | None:
-        found = await self._do(
-            lambda db: db.execute("SELECT row FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
-        )
-        if found:
-            return _row(found[0])
-        return None
+        row = await self._fetch_one("SELECT row FROM turns WHERE turn_id = ?", turn_id)
+        if row is None:
+            return None
+        return _parse_turn(row[0])
 
     async def find_turn_of_task(self, task_id: str) -> TurnRow | None:
         """The turn that shows a task."""
-        ordered = "SELECT row FROM turns WHERE task_id = ? ORDER BY at LIMIT 1"
-        found = await self._do(lambda db: db.execute(ordered, (task_id,)).fetchone())
-        if found:
-            return _row(found[0])
-        return None
+        query = "SELECT row FROM turns WHERE task_id = ? ORDER BY at LIMIT 1"
+        row = await self._fetch_one(query, task_id)
+        if row is None:
+            return None
+        return _parse_turn(row[0])
 
     async def list_open_turns(
         self, channel: str | None = None, thread_ts: str | None = None
     ) -> list[TurnRow]:
-        named = {
-            name: value
-            for name, value in (("channel", channel), ("thread_ts", thread_ts))
-            if value is not None
-        }
-        where = "".join(f" AND {name} = ?" for name in named)
-        asked = f"SELECT row FROM turns WHERE state = 'open'{where} ORDER BY turn_id"  # noqa: S608 - two names of ours
-        return [
-            _row(one[0])
-            for one in await self._do(lambda db: db.execute(asked, tuple(named.values())).fetchall())
-        ]
+        query = "SELECT row FROM turns WHERE state = 'open'"
+        values = []
+        if channel is not None:
+            query += " AND channel = ?"
+            values.append(channel)
+        if thread_ts is not None:
+            query += " AND thread_ts = ?"
+            values.append(thread_ts)
+        rows = await self._fetch_all(f"{query} ORDER BY turn_id", *values)
+        return [_parse_turn(row[0]) for row in rows]
 
-    # --- messages -----------------------------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------------------
 
     async def record_posted(self, channel: str, ts: str) -> None:
-        await self._do(
-            lambda db: db.execute("INSERT OR IGNORE INTO posted VALUES (?, ?, ?)", (channel, ts, self._now()))
-        )
+        await self._execute("INSERT OR IGNORE INTO posted VALUES (?, ?, ?)", channel, ts, self._now())
 
     async def is_posted(self, channel: str, ts: str) -> bool:
-        asked = "SELECT 1 FROM posted WHERE channel = ? AND ts = ?"
-        return await self._do(lambda db: db.execute(asked, (channel, ts)).fetchone() is not None)
+        query = "SELECT 1 FROM posted WHERE channel = ? AND ts = ?"
+        return await self._fetch_one(query, channel, ts) is not None
 
     async def record_request(self, request_id: str, turn_id: str) -> str | None:
-        """Notes that a request is about to be shown; the message that shows it, when there is one already, and "" when there may be one."""
+        """Records that a request is about to be posted, and returns None.
 
-        def note(db: sqlite3.Connection) -> str | None:
-            found = db.execute("SELECT ts FROM asked WHERE request_id = ?", (request_id,)).fetchone()
-            if found is not None:
-                return str(found[0] or "")
+        When it was recorded before: the ts of its message, or "" when there may be one that is not known.
+        """
+
+        def record(db: sqlite3.Connection) -> str | None:
+            row = db.execute("SELECT ts FROM asked WHERE request_id = ?", (request_id,)).fetchone()
+            if row is not None:
+                return str(row[0] or "")
             db.execute("INSERT INTO asked (request_id, turn_id) VALUES (?, ?)", (request_id, turn_id))
             return None
 
-        return await self._do(note)
+        return await self._transact(record)
 
     async def record_request_message(self, request_id: str, channel: str, ts: str) -> None:
-        def note(db: sqlite3.Connection) -> None:
+        def record(db: sqlite3.Connection) -> None:
             db.execute("UPDATE asked SET ts = ? WHERE request_id = ?", (ts, request_id))
             db.execute("INSERT OR IGNORE INTO posted VALUES (?, ?, ?)", (channel, ts, self._now()))
 
-        await self._do(note)
+        await self._transact(record)
 
     async def close_request(self, request_id: str) -> str | None:
-        """The message of a request that is over, for whoever asks first."""
+        """Closes a request, and returns the ts of its message to the first caller."""
 
-        def take(db: sqlite3.Connection) -> str | None:
-            found = db.execute(
-                "SELECT ts FROM asked WHERE request_id = ? AND open = 1", (request_id,)
-            ).fetchone()
+        def close(db: sqlite3.Connection) -> str | None:
+            query = "SELECT ts FROM asked WHERE request_id = ? AND open = 1"
+            row = db.execute(query, (request_id,)).fetchone()
             db.execute("UPDATE asked SET open = 0 WHERE request_id = ?", (request_id,))
-            if found:
-                return str(found[0])
-            return None
+            if row is None:
+                return None
+            ts: str | None = row[0]
+            return ts
 
-        return await self._do(take)
+        return await self._transact(close)
 
     async def list_open_requests(self, turn_id: str) -> list[str]:
-        asked = "SELECT request_id FROM asked WHERE turn_id = ? AND open = 1"
-        return [str(one[0]) for one in await self._do(lambda db: db.execute(asked, (turn_id,)).fetchall())]
+        rows = await self._fetch_all("SELECT request_id FROM asked WHERE turn_id = ? AND open = 1", turn_id)
+        return [str(row[0]) for row in rows]
 
-    # --- threads ------------------------------------------------------------------------------------------------------
+    # --- threads --------------------------------------------------------------------------------------------
 
     async def last_sent_ts(self, channel: str, thread_ts: str) -> str | None:
-        """Up to which message the thread was given to the supervisor; None when the bot takes no part in it."""
-        asked = "SELECT given FROM threads WHERE channel = ? AND thread_ts = ?"
-        found = await self._do(lambda db: db.execute(asked, (channel, thread_ts)).fetchone())
-        if found:
-            return str(found[0])
-        return None
+        """The ts up to which the supervisor has the thread's messages; None when the bot takes no part in it."""
+        query = "SELECT given FROM threads WHERE channel = ? AND thread_ts = ?"
+        row = await self._fetch_one(query, channel, thread_ts)
+        if row is None:
+            return None
+        return str(row[0])
 
     async def record_sent(self, channel: str, thread_ts: str, ts: str) -> None:
-        fields = (channel, thread_ts, ts, self._now())
-        # Events may come late: what was given stays so.
-        later = "INSERT INTO threads VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET given = MAX(given, excluded.given), at = excluded.at"
-        await self._do(lambda db: db.execute(later, fields))
+        """Records that the supervisor has the thread's messages up to `ts`; events may come late, so never
+        less.
+        """
+        await self._execute(
+            """
+            INSERT INTO threads VALUES (?, ?, ?, ?)
+            ON CONFLICT DO UPDATE SET given = MAX(given, excluded.given), at = excluded.at
+            """,
+            channel,
+            thread_ts,
+            ts,
+            self._now(),
+        )
 
 
-def _row(written: str) -> TurnRow:
-    read = json.loads(written)
-    drawn = read.pop("drawn")
-    part, known = drawn.pop("part"), drawn.pop("known")
-    again = StreamProgress(
-        part=OpenMessage(**part) if part else None, known=tuple(TaskCard(**card) for card in known), **drawn
-    )
-    return TurnRow(**read, drawn=replace(again, posted=tuple(again.posted), starts=tuple(again.starts)))
+def _has_event_key(db: sqlite3.Connection, key: str) -> bool:
+    return db.execute("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchone() is not None
+
+
+def _parse_turn(serialized: str) -> TurnRow:
+    fields = json.loads(serialized)
+    progress = fields.pop("drawn")
+    if progress["part"] is not None:
+        progress["part"] = OpenMessage(**progress["part"])
+    progress["known"] = tuple(TaskCard(**card) for card in progress["known"])
+    progress["posted"] = tuple(progress["posted"])
+    progress["starts"] = tuple(progress["starts"])
+    return TurnRow(**fields, drawn=StreamProgress(**progress))

@@ -1,4 +1,4 @@
-"""What the bot may do in which channel: a YAML file that is read again when it changes."""
+"""The configuration of channels: a YAML file that is read again when it changes."""
 
 import logging
 import re
@@ -15,14 +15,15 @@ from ai_platform_engineering.files.yaml_file import YamlFileError, load_yaml
 
 log = logging.getLogger(__name__)
 
-REQUESTER, ANYONE = "requester", "anyone"
+REQUESTER = "requester"
+ANYONE = "anyone"
 _APPROVER = re.compile(rf"{REQUESTER}|{ANYONE}|[UWS][A-Z0-9]+|[^@\s]+@[^@\s]+")
 _CHANNEL = re.compile(r"[CDG][A-Z0-9]+")
 _TIME = re.compile(r"\d{1,2}:\d\d(:\d\d)?")
 _KEYS = "The keys are defaults, direct_messages and channels."
 
 
-def _zone(name: str) -> str:
+def _check_time_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
@@ -30,21 +31,28 @@ def _zone(name: str) -> str:
     return name
 
 
-def _time(given: object) -> object:
-    """YAML reads 22:00 as a number of minutes, and 22:00:00 as one of seconds."""
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 60:
-        minutes, seconds = (given, 0) if given < 3600 else divmod(given, 60)
-        given = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
-    if not isinstance(given, str) or not _TIME.fullmatch(given):
+def _parse_time(value: object) -> object:
+    """A time of day as text for pydantic: YAML reads 22:00 as a number of minutes, 22:00:00 as one of
+    seconds.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 60:
+        minutes = value
+        seconds = 0
+        if value >= 3600:
+            minutes, seconds = divmod(value, 60)
+        value = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+    if not isinstance(value, str) or not _TIME.fullmatch(value):
         raise ValueError("write a time of day such as 22:00")
-    return given.zfill(len("00:00:00") if given.count(":") == 2 else len("00:00"))
+    if value.count(":") == 2:
+        return value.zfill(len("00:00:00"))
+    return value.zfill(len("00:00"))
 
 
-def _approvers(names: tuple[str, ...]) -> tuple[str, ...]:
-    wrong = [name for name in names if not _APPROVER.fullmatch(name)]
-    if wrong:
+def _check_approvers(names: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = [name for name in names if not _APPROVER.fullmatch(name)]
+    if unknown:
         raise ValueError(
-            f"{', '.join(wrong)}: write requester, anyone, a user or group id (U…, S…) or a mail address"
+            f"{', '.join(unknown)}: write requester, anyone, a user or group id (U…, S…) or a mail address"
         )
     return names
 
@@ -56,25 +64,25 @@ class _Strict(BaseModel):
 class QuietHours(_Strict):
     """From one time of day to another, over midnight where the second is the earlier one."""
 
-    begin: Annotated[time, BeforeValidator(_time)] = Field(alias="from")
-    end: Annotated[time, BeforeValidator(_time)] = Field(alias="to")
-    timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
+    begin: Annotated[time, BeforeValidator(_parse_time)] = Field(alias="from")
+    end: Annotated[time, BeforeValidator(_parse_time)] = Field(alias="to")
+    timezone: Annotated[str, AfterValidator(_check_time_zone)] = "UTC"
 
-    def hold(self, now: datetime) -> bool:
-        at = now.astimezone(ZoneInfo(self.timezone)).time()
+    def includes(self, now: datetime) -> bool:
+        local_time = now.astimezone(ZoneInfo(self.timezone)).time()
         over_midnight = self.end <= self.begin
         if over_midnight:
-            return at >= self.begin or at < self.end
-        return self.begin <= at < self.end
+            return local_time >= self.begin or local_time < self.end
+        return self.begin <= local_time < self.end
 
 
 class ChannelConfig(_Strict):
-    """What holds in a channel."""
+    """The configuration of a channel."""
 
     enabled: bool = True
     agents: tuple[str, ...] | None = None  # not given: all of them
     instructions: str = Field("", max_length=4000)
-    approvers: Annotated[tuple[str, ...], AfterValidator(_approvers)] = (REQUESTER,)
+    approvers: Annotated[tuple[str, ...], AfterValidator(_check_approvers)] = (REQUESTER,)
     follow_ups: bool = True  # in a thread the bot takes part in, without a mention
     quiet_hours: QuietHours | None = None
     questions_per_hour: int = Field(60, ge=1)  # of one user
@@ -82,13 +90,13 @@ class ChannelConfig(_Strict):
     file_bytes: int = Field(200_000, ge=0)  # of all text files of a message
 
     def scope(self) -> dict[str, Any] | None:
-        """What a question from here may use, for the supervisor."""
+        """The agents and instructions for a question from this channel, as the supervisor takes them."""
         if self.agents is None and not self.instructions.strip():
             return None
-        return {
-            "agents": list(self.agents) if self.agents is not None else None,
-            "instructions": self.instructions.strip() or None,
-        }
+        agents = None
+        if self.agents is not None:
+            agents = list(self.agents)
+        return {"agents": agents, "instructions": self.instructions.strip() or None}
 
 
 class _Defaults(_Strict):
@@ -100,7 +108,7 @@ class BotConfig(_Strict):
     direct_messages: ChannelConfig = ChannelConfig()
     channels: Mapping[str, ChannelConfig] = {}
 
-    def of(self, channel: str) -> ChannelConfig:
+    def for_channel(self, channel: str) -> ChannelConfig:
         if channel in self.channels:
             return self.channels[channel]
         if channel.startswith("D"):
@@ -109,77 +117,99 @@ class BotConfig(_Strict):
 
 
 def read_config(path: Path) -> BotConfig:
-    """Raises ConfigurationError, which names what is wrong."""
+    """The configuration in a YAML file. Raises ConfigurationError, which names what is wrong."""
     try:
-        read = load_yaml(path) or {}
+        document = load_yaml(path) or {}
     except YamlFileError as error:
-        raise ConfigurationError(f"SLACK_INTEGRATION_BOT_CONFIG: {path} {error}.") from None
-    if not isinstance(read, dict):
-        raise ConfigurationError(f"SLACK_INTEGRATION_BOT_CONFIG: {path} is not a mapping. {_KEYS}")
+        raise _config_error(path, f" {error}.") from None
+    if not isinstance(document, dict):
+        raise _config_error(path, f" is not a mapping. {_KEYS}")
     try:
-        return BotConfig.model_validate(_with_defaults(read))
+        return BotConfig.model_validate(_apply_defaults(document))
     except ValidationError as error:
-        raise ConfigurationError(f"SLACK_INTEGRATION_BOT_CONFIG: {path}: {_wrong(error)}. {_KEYS}") from None
+        raise _config_error(path, f": {_describe_errors(error)}. {_KEYS}") from None
     except ValueError as error:
-        raise ConfigurationError(f"SLACK_INTEGRATION_BOT_CONFIG: {path}: {error}") from None
+        raise _config_error(path, f": {error}") from None
 
 
-def _with_defaults(read: dict[str, Any]) -> dict[str, Any]:
-    """A channel has what it says, and of the rest what the defaults say. Raises ValueError."""
-    defaults, given = _mapping(read.get("defaults"), "defaults"), _mapping(read.get("channels"), "channels")
+def _config_error(path: Path, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"SLACK_INTEGRATION_BOT_CONFIG: {path}{problem}")
+
+
+def _apply_defaults(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the defaults filled in for each channel and direct messages. Raises ValueError."""
+    defaults = _check_mapping(document.get("defaults"), "defaults")
+    channels = _check_mapping(document.get("channels"), "channels")
     _Defaults.model_validate({"defaults": defaults})
-    if unknown := [str(name) for name in given if not _CHANNEL.fullmatch(str(name))]:
+    unknown = [str(name) for name in channels if not _CHANNEL.fullmatch(str(name))]
+    if unknown:
         raise ValueError(
-            f"channels: {', '.join(unknown)}: write the id of a channel (C…), which its details in Slack show at the end."
+            f"channels: {', '.join(unknown)}: write the id of a channel (C…), "
+            "which its details in Slack show at the end."
         )
-    channels = {str(name): {**defaults, **_mapping(one, f"channels.{name}")} for name, one in given.items()}
-    direct = {**defaults, **_mapping(read.get("direct_messages"), "direct_messages")}
-    return {**read, "defaults": defaults, "channels": channels, "direct_messages": direct}
+    channels_with_defaults = {}
+    for name, channel in channels.items():
+        channels_with_defaults[str(name)] = defaults | _check_mapping(channel, f"channels.{name}")
+    direct_messages = defaults | _check_mapping(document.get("direct_messages"), "direct_messages")
+    return {
+        **document,
+        "defaults": defaults,
+        "channels": channels_with_defaults,
+        "direct_messages": direct_messages,
+    }
 
 
-def _mapping(given: object, where: str) -> dict[str, Any]:
-    if given is not None and not isinstance(given, dict):
-        raise ValueError(f"{where} is not a mapping.")
-    return given or {}
+def _check_mapping(value: object, key: str) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{key} is not a mapping.")
+    return value or {}
 
 
-def _wrong(error: ValidationError) -> str:
-    found = error.errors(include_input=False, include_url=False)
-    return "; ".join(
-        f"{'.'.join(map(str, one['loc']))}: {one['msg'].replace('a valid tuple', 'a list')}" for one in found
-    )
+def _describe_errors(error: ValidationError) -> str:
+    problems = []
+    for details in error.errors(include_input=False, include_url=False):
+        location = ".".join(map(str, details["loc"]))
+        problems.append(f"{location}: {details['msg'].replace('a valid tuple', 'a list')}")
+    return "; ".join(problems)
 
 
 class ReloadableConfig:
-    """The configuration as it is now. A file that has become wrong is told of, and what held before goes on."""
+    """The configuration that holds now; read again when the file changes.
+
+    When the changed file is wrong, that is logged, and the configuration before it still holds.
+    """
 
     def __init__(self, path: Path | None) -> None:
         """Raises ConfigurationError when the file is wrong from the start."""
-        self._path, self._stamp = path, self._looked(path)
-        self._config = read_config(path) if path is not None else BotConfig()
+        self._path = path
+        self._file_version = _file_version(path)
+        self._config = BotConfig()
+        if path is not None:
+            self._config = read_config(path)
 
-    def of(self, channel: str) -> ChannelConfig:
+    def for_channel(self, channel: str) -> ChannelConfig:
         self.reload()
-        return self._config.of(channel)
+        return self._config.for_channel(channel)
 
     def reload(self) -> None:
         """Reads the file again when it has changed."""
-        stamp = self._looked(self._path)
-        if self._path is None or stamp == self._stamp:
+        file_version = _file_version(self._path)
+        if self._path is None or file_version == self._file_version:
             return
-        self._stamp = stamp
+        self._file_version = file_version
         try:
             self._config = read_config(self._path)
             log.info("the configuration of the channels was read again")
         except ConfigurationError as error:
             log.error("%s What held before goes on.", error)
 
-    @staticmethod
-    def _looked(path: Path | None) -> tuple[int, int] | None:
-        try:
-            found = path.stat() if path is not None else None
-        except OSError:
-            return None
-        if found is not None:
-            return (found.st_mtime_ns, found.st_size)
+
+def _file_version(path: Path | None) -> tuple[int, int] | None:
+    """Changes whenever the file changes; None when there is none."""
+    if path is None:
         return None
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

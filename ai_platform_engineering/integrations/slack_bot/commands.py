@@ -1,4 +1,4 @@
-"""`/caipe`: which agents and workflows there are, and what waits for whom."""
+"""The slash command `/caipe`: lists agents, workflows and requests that wait for an answer."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -8,11 +8,13 @@ from ai_platform_engineering.a2a.client import RequestRefused
 from ai_platform_engineering.a2a.codec import request_from_data
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.integrations.slack_bot.blocks import Block, cut, plain, section
+from ai_platform_engineering.integrations.slack_bot.blocks import Block, escape_line, section, truncate
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackError
 
-_MOST = 40  # lines
+_MAX_LINES = 40
+_MAX_BLOCK_TEXT = 2_900
+_STATUS_MARKS = {"ready": ":large_green_circle:", "degraded": ":large_yellow_circle:"}
 _HELP = """Mention me in a channel, write to me in a thread I take part in, or send me a direct message.
 • `/caipe agents`: the agents, and what each can do now
 • `/caipe workflows`: what I can do step by step; write a workflow's name to start it
@@ -21,95 +23,106 @@ _HELP = """Mention me in a channel, write to me in a thread I take part in, or s
 In a thread, `stop` alone stops what I am doing."""
 
 
-async def command_answer(bot: Bot, body: Mapping[str, Any]) -> dict[str, Any]:
+async def answer_command(bot: Bot, body: Mapping[str, Any]) -> dict[str, Any]:
     """The message that answers a command."""
-    word = str(body.get("text") or "").strip().lower()
+    subcommand = str(body.get("text") or "").strip().lower()
     try:
-        match word:
-            case "agents":
-                lines = await _agents(bot)
-            case "workflows":
-                lines = await _workflows(bot)
-            case "pending":
-                lines = await _pending(
-                    bot, str(body["team_id"]), str(body["channel_id"]), str(body["user_id"])
-                )
-            case "help" | "":
-                lines = [_HELP]
-            case _:
-                lines = [f"I do not know `{cut(plain(word), 50)}`.", _HELP]
+        lines = await _run_command(bot, subcommand, body)
     except CaipeError as error:
-        lines = [f":warning: {cut(plain(str(error)), 2_000)}"]
-    return {"text": cut("\n".join(lines), 3000), "blocks": _blocks(lines)}
+        lines = [f":warning: {truncate(escape_line(str(error)), 2_000)}"]
+    return {"text": truncate("\n".join(lines), 3000), "blocks": _build_blocks(lines)}
 
 
-def _blocks(lines: Iterable[str]) -> list[Block]:
+async def _run_command(bot: Bot, subcommand: str, body: Mapping[str, Any]) -> list[str]:
+    match subcommand:
+        case "agents":
+            return await _list_agents(bot)
+        case "workflows":
+            return await _list_workflows(bot)
+        case "pending":
+            return await _list_pending(
+                bot, str(body["team_id"]), str(body["channel_id"]), str(body["user_id"])
+            )
+        case "help" | "":
+            return [_HELP]
+        case _:
+            return [f"I do not know `{truncate(escape_line(subcommand), 50)}`.", _HELP]
+
+
+def _build_blocks(lines: Iterable[str]) -> list[Block]:
     blocks: list[Block] = []
     text = ""
     for line in lines:
-        if len(text) + len(line) > 2_900:
+        if len(text) + len(line) > _MAX_BLOCK_TEXT:
             blocks.append(section(text))
             text = ""
         text = f"{text}\n{line}".strip()
-    return [*blocks, *([section(text)] if text else [])]
+    if text:
+        blocks.append(section(text))
+    return blocks
 
 
-async def _agents(bot: Bot) -> list[str]:
+async def _list_agents(bot: Bot) -> list[str]:
     api = rest_api_for_client(bot.supervisor)
     tools: Mapping[str, list[str]] = (await api("GET", "/tools"))["tools"]
-    states: Mapping[str, Mapping[str, Any]] = {}
+    components: Mapping[str, Mapping[str, Any]] = {}
     with contextlib.suppress(RequestRefused):  # a supervisor that is not ready says so with an error
-        states = (await api("GET", "/ready"))["components"]
-    lines = [
-        _agent(name, names, states.get(f"agent {name}") or {})
-        for name, names in sorted(tools.items())
-        if name != "supervisor"
-    ]
-    return ["*Agents*", *(lines[:_MOST] or ["There are none."])]
+        components = (await api("GET", "/ready"))["components"]
+    lines = []
+    for name, tool_names in sorted(tools.items()):
+        if name != "supervisor":
+            lines.append(_describe_agent(name, tool_names, components.get(f"agent {name}") or {}))
+    return ["*Agents*", *(lines[:_MAX_LINES] or ["There are none."])]
 
 
-def _agent(name: str, tools: list[str], state: Mapping[str, Any]) -> str:
-    mark = {"ready": ":large_green_circle:", "degraded": ":large_yellow_circle:"}.get(
-        str(state.get("status") or "ready"), ":red_circle:"
-    )
-    about = plain(str(state.get("message") or "")) or f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
-    return f"{mark} *{cut(plain(name), 60)}* {cut(about, 200)}"
+def _describe_agent(name: str, tools: list[str], component: Mapping[str, Any]) -> str:
+    mark = _STATUS_MARKS.get(str(component.get("status") or "ready"), ":red_circle:")
+    description = escape_line(str(component.get("message") or ""))
+    if not description and len(tools) == 1:
+        description = "1 tool"
+    elif not description:
+        description = f"{len(tools)} tools"
+    return f"{mark} *{truncate(escape_line(name), 60)}* {truncate(description, 200)}"
 
 
-async def _workflows(bot: Bot) -> list[str]:
-    found = (await rest_api_for_client(bot.supervisor)("GET", "/workflows"))["workflows"]
-    return ["*Workflows*", *([_workflow(one) for one in found[:_MOST]] or ["There are none."])]
+async def _list_workflows(bot: Bot) -> list[str]:
+    api = rest_api_for_client(bot.supervisor)
+    workflows = (await api("GET", "/workflows"))["workflows"]
+    lines = [_describe_workflow(workflow) for workflow in workflows[:_MAX_LINES]]
+    return ["*Workflows*", *(lines or ["There are none."])]
 
 
-def _workflow(one: Mapping[str, Any]) -> str:
-    missing = ", ".join(map(str, one.get("missing") or ()))
-    about = f"(not now: it needs {missing})" if missing else str(one.get("description") or "")
-    return f"• *{cut(plain(str(one.get('title') or one['name'])), 60)}* {cut(plain(about), 200)}"
+def _describe_workflow(workflow: Mapping[str, Any]) -> str:
+    title = escape_line(str(workflow.get("title") or workflow["name"]))
+    description = str(workflow.get("description") or "")
+    missing = ", ".join(map(str, workflow.get("missing") or ()))
+    if missing:
+        description = f"(not now: it needs {missing})"
+    return f"• *{truncate(title, 60)}* {truncate(escape_line(description), 200)}"
 
 
-async def _pending(bot: Bot, team: str, channel: str, user: str) -> list[str]:
-    person = await bot.users.find_user(team, user)
-    rows = [row for row in await bot.store.list_open_turns() if row.channel == channel or row.user == user]
+async def _list_pending(bot: Bot, team: str, channel: str, user_id: str) -> list[str]:
+    """The requests that wait in this channel, and those of this user's questions elsewhere."""
+    user = await bot.users.find_user(team, user_id)
     lines: list[str] = []
-    for row in rows:
-        found = (
-            await rest_api_for_client(bot.supervisor.on_behalf_of(person.principal, row.owner))(
-                "GET", "/v1/requests"
-            )
-        )["requests"]
-        mine = [one for one in found if one["task_id"] == row.task_id]
-        for one in mine:
-            asked = request_from_data(one["asked"])
-            link = await _link(bot, row.channel, row.thread_ts)
-            lines.append(f"• {link}: {cut(plain(asked.describe()), 100)} (asked by <@{row.user}>)")
-    return ["*Waiting for an answer*", *(lines[:_MOST] or ["Nothing waits."])]
+    for row in await bot.store.list_open_turns():
+        if row.channel != channel and row.user != user_id:
+            continue
+        api = rest_api_for_client(bot.supervisor.on_behalf_of(user.principal, row.owner))
+        for request in (await api("GET", "/v1/requests"))["requests"]:
+            if request["task_id"] != row.task_id:
+                continue
+            description = truncate(escape_line(request_from_data(request["asked"]).describe()), 100)
+            link = await _link_thread(bot, row.channel, row.thread_ts)
+            lines.append(f"• {link}: {description} (asked by <@{row.user}>)")
+    return ["*Waiting for an answer*", *(lines[:_MAX_LINES] or ["Nothing waits."])]
 
 
-async def _link(bot: Bot, channel: str, ts: str) -> str:
+async def _link_thread(bot: Bot, channel: str, ts: str) -> str:
     try:
-        answer = await bot.slack.call("chat.getPermalink", {"channel": channel, "message_ts": ts}) or {}
-    except (SlackError, DeliveryUnknown):  # nobody need be told: there is another way to say it
-        answer = {}
-    if answer.get("permalink"):
-        return f"<{answer['permalink']}|the thread>"
+        response = await bot.slack.call("chat.getPermalink", {"channel": channel, "message_ts": ts}) or {}
+    except (SlackError, DeliveryUnknown):  # the name of the channel will do
+        response = {}
+    if response.get("permalink"):
+        return f"<{response['permalink']}|the thread>"
     return f"a thread in <#{channel}>"

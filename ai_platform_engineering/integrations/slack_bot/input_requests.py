@@ -1,51 +1,39 @@
-"""What runs ask of people, in Slack: a message per request with its buttons, the answers to the supervisor, and what became of them."""
+"""The requests of runs in Slack: posts a message for each, sends answers to the supervisor, shows decisions."""
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, RequestRefused
 from ai_platform_engineering.a2a.codec import request_from_data
-from ai_platform_engineering.a2a.notification_text import title_case
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.events import Approval, Form, InputResolved, Paused, is_terminal
 from ai_platform_engineering.core.transcript import PendingInput, Transcript
-from ai_platform_engineering.integrations.slack_bot.blocks import (
-    Block,
-    actions,
-    button,
-    context,
-    cut,
-    plain,
-    section,
-)
+from ai_platform_engineering.integrations.slack_bot.blocks import Block, context, escape_line, truncate
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow
-from ai_platform_engineering.integrations.slack_bot.modals import MOST_FIELDS, fields_of, masked
+from ai_platform_engineering.integrations.slack_bot.request_messages import (
+    build_request_message,
+    build_waiting_message,
+    format_date,
+    summary_blocks,
+)
 from ai_platform_engineering.integrations.slack_bot.thread_messages import ThreadMessages
 from ai_platform_engineering.integrations.slack_bot.users import SlackUser, UserDirectory
 from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackError, retry_delay
 
 log = logging.getLogger(__name__)
 
-FILL = "caipe_fill"
-DECLINE = "caipe_decline"
-DROP = "caipe_drop"
-APPROVE = "caipe_approve"
-ALWAYS = "caipe_always"
-EDIT = "caipe_edit"
-REJECT_IT = "caipe_reject_it"
-_LONGEST_ARGUMENTS, _LONGEST_HEADLINE = 2_800, 300
-_ATTEMPTS = 30  # to post a request while Slack breaks off
-_SOON, _AT_LEAST = 2.2, 0.3  # seconds; Slack waits three for what a modal is to say
-_GONE = "No longer asked."
+_MAX_POST_ATTEMPTS = 30  # while nobody knows whether Slack has the message
+_MODAL_TIMEOUT = 2.2  # seconds; Slack waits three for the response to a modal
+_MIN_MODAL_TIMEOUT = 0.3
+_CLOSED = "No longer asked."
 _EXPIRED = "Expired: nothing was decided. Write in this thread to be asked again, or `stop`."
-_TOLD = "told:"  # a word on what was no answer is kept beside the requests, under an id that begins so
-_WORDS = {
+_NOTE_PREFIX = "told:"  # notes on what was no answer are stored like requests, under ids with this prefix
+_RESOLUTIONS = {
     "approved": "Approved",
     "edited": "Approved with changes",
     "rejected": "Rejected",
@@ -58,59 +46,65 @@ class RequestDetails:
     """A request as the supervisor has it."""
 
     asked: Form | Approval
-    waits: bool
-    by: str = ""
-    at: str = ""
+    is_pending: bool
+    answered_by: str = ""
+    answered_at: str = ""
 
 
 @dataclass(slots=True)
 class SlackInputRequests:
     supervisor: A2AClient
     store: BotStore
-    people: UserDirectory
-    soon: float = _SOON
-    in_modals: set[str] = field(
-        default_factory=set
-    )  # requests whose answers are on their way, and whose errors a modal shows
+    users: UserDirectory
+    modal_timeout: float = _MODAL_TIMEOUT
+    # Requests whose answers a modal is sending: the modal shows their errors.
+    in_modals: set[str] = field(default_factory=set)
 
-    async def show(self, row: TurnRow, messages: ThreadMessages, seen: Transcript, seq: int) -> None:
-        """A message for each request that has none, and a word on what could not be taken as an answer; `seq` is the last event's."""
-        for request in seen.requests:
-            await self._show(row, messages, request)
-        if seen.wrong or seen.held is not None:
-            await self._tell(
-                row, messages, seen, f"wrong-{seq}" if seen.wrong else f"held-{len(seen.held or '')}"
-            )
+    async def post_requests(
+        self, row: TurnRow, messages: ThreadMessages, transcript: Transcript, seq: int
+    ) -> None:
+        """Posts a message for each request that has none, and a note on what was no answer.
 
-    async def _show(self, row: TurnRow, messages: ThreadMessages, request: PendingInput) -> None:
-        for number in range(_ATTEMPTS):
-            known = await self.store.record_request(request.request_id, row.turn_id)
-            if known:
+        `seq` is the number of the last event.
+        """
+        for request in transcript.requests:
+            await self._post_request(row, messages, request)
+        if transcript.wrong:
+            await self._post_note(row, messages, transcript, f"wrong-{seq}")
+        elif transcript.held is not None:
+            await self._post_note(row, messages, transcript, f"held-{len(transcript.held)}")
+
+    async def _post_request(self, row: TurnRow, messages: ThreadMessages, request: PendingInput) -> None:
+        for attempt in range(_MAX_POST_ATTEMPTS):
+            message_ts = await self.store.record_request(request.request_id, row.turn_id)
+            if message_ts:
                 return
-            if known == "":  # a process died between showing it and knowing so, or Slack broke off
-                await messages.sweep(lambda ts: self.store.is_posted(row.channel, ts))
+            if message_ts == "":  # it was posted, and nobody knows whether Slack has it
+                await messages.remove_unknown(lambda ts: self.store.is_posted(row.channel, ts))
             try:
-                ts = await messages.post(*request_message(request, row.turn_id))
+                ts = await messages.post(*build_request_message(request, row.turn_id))
                 await self.store.record_request_message(request.request_id, row.channel, ts)
             except DeliveryUnknown:
-                if number == _ATTEMPTS - 1:
+                if attempt == _MAX_POST_ATTEMPTS - 1:
                     raise
-                await messages.slack.rate_limiter.clock.sleep(retry_delay(number))
+                await messages.slack.rate_limiter.clock.sleep(retry_delay(attempt))
 
-    async def _tell(self, row: TurnRow, messages: ThreadMessages, seen: Transcript, what: str) -> None:
-        """Says once what was no answer, if no modal says it."""
-        in_modal = bool(seen.wrong) and seen.wrong.keys() <= self.in_modals
-        self.in_modals -= seen.wrong.keys()
-        told = f"{_TOLD}{row.task_id}:{what}"
-        if await self.store.record_request(told, row.turn_id) is not None:
+    async def _post_note(
+        self, row: TurnRow, messages: ThreadMessages, transcript: Transcript, cause: str
+    ) -> None:
+        """Says once what was no answer, unless a modal says it."""
+        in_modal = bool(transcript.wrong) and transcript.wrong.keys() <= self.in_modals
+        self.in_modals -= transcript.wrong.keys()
+        note_id = f"{_NOTE_PREFIX}{row.task_id}:{cause}"
+        if await self.store.record_request(note_id, row.turn_id) is not None:
             return
         if not in_modal:
-            ts = await messages.post(*waiting_message(seen, row.turn_id))
-            await self.store.record_request_message(told, row.channel, ts)
-        if in_modal or seen.held is None:  # there is no button that must go
-            await self.store.close_request(told)
+            ts = await messages.post(*build_waiting_message(transcript, row.turn_id))
+            await self.store.record_request_message(note_id, row.channel, ts)
+        if in_modal or transcript.held is None:  # there is no button to remove later
+            await self.store.close_request(note_id)
 
-    async def resolved(
+    async def mark_resolved(
         self,
         row: TurnRow,
         messages: ThreadMessages,
@@ -118,212 +112,120 @@ class SlackInputRequests:
         request: PendingInput | None,
         at: float,
     ) -> None:
-        """The buttons give way to who decided, and when."""
-        when = _moment(at)
-        word = _WORDS.get(event.resolution)
-        if word:
-            said = f"{word} by {self.people.format_mention(event.by)} {when}"
+        """Replaces the buttons of a request by who decided, and when."""
+        resolution = _RESOLUTIONS.get(event.resolution)
+        if resolution:
+            outcome = f"{resolution} by {self.users.format_mention(event.by)} {format_date(at)}"
         elif event.resolution == "expired":
-            said = _EXPIRED
+            outcome = _EXPIRED
         else:
-            said = _GONE
-        await self._replace(messages, event.request_id, request, said)
-        for told in await self.store.list_open_requests(row.turn_id):
-            if told.startswith(_TOLD):
-                await self._replace(messages, told, None, _GONE)
-
-    async def waits(self, row: TurnRow) -> bool:
-        """Somebody is asked for something in this turn."""
-        return any(not one.startswith(_TOLD) for one in await self.store.list_open_requests(row.turn_id))
-
-    async def withdraw(self, row: TurnRow, messages: ThreadMessages) -> None:
-        """The turn is over: nobody waits for what is still open."""
+            outcome = _CLOSED
+        await self._close(messages, event.request_id, request, outcome)
         for request_id in await self.store.list_open_requests(row.turn_id):
-            await self._replace(messages, request_id, None, _GONE)
+            if request_id.startswith(_NOTE_PREFIX):
+                await self._close(messages, request_id, None, _CLOSED)
 
-    async def _replace(
-        self, messages: ThreadMessages, request_id: str, request: PendingInput | None, said: str
+    async def is_waiting(self, row: TurnRow) -> bool:
+        """Whether the turn has an open request."""
+        request_ids = await self.store.list_open_requests(row.turn_id)
+        return any(not request_id.startswith(_NOTE_PREFIX) for request_id in request_ids)
+
+    async def close_open(self, row: TurnRow, messages: ThreadMessages) -> None:
+        """Closes the requests of a turn that has ended: nobody waits for them any more."""
+        for request_id in await self.store.list_open_requests(row.turn_id):
+            await self._close(messages, request_id, None, _CLOSED)
+
+    async def _close(
+        self, messages: ThreadMessages, request_id: str, request: PendingInput | None, outcome: str
     ) -> None:
         ts = await self.store.close_request(request_id)
         if ts is None:
             return
-        summary = _summary(request) if request is not None else []
-        with contextlib.suppress(SlackError, DeliveryUnknown):  # who deleted the message needs no word on it
-            await messages.update(ts, cut(said, 300), [*summary, context(said)])
+        blocks: list[Block] = []
+        if request is not None:
+            blocks = summary_blocks(request)
+        blocks.append(context(outcome))
+        with contextlib.suppress(SlackError, DeliveryUnknown):  # somebody may have deleted the message
+            await messages.update(ts, truncate(outcome, 300), blocks)
 
-    # --- answers ------------------------------------------------------------------------------------------------------
+    # --- answers --------------------------------------------------------------------------------------------
 
-    async def pending(self, row: TurnRow, person: SlackUser, request_id: str) -> RequestDetails:
+    async def fetch_request(self, row: TurnRow, user: SlackUser, request_id: str) -> RequestDetails:
         """Raises RequestRefused and Unreachable."""
-        found = await rest_api_for_client(self.supervisor.on_behalf_of(person.principal, row.owner))(
-            "GET", f"/v1/requests/{request_id}"
-        )
+        api = rest_api_for_client(self.supervisor.on_behalf_of(user.principal, row.owner))
+        request = await api("GET", f"/v1/requests/{request_id}")
         return RequestDetails(
-            request_from_data(found["asked"]),
-            found["status"] == "pending",
-            str(found.get("by") or ""),
-            str(found.get("at") or ""),
+            request_from_data(request["asked"]),
+            request["status"] == "pending",
+            str(request.get("by") or ""),
+            str(request.get("at") or ""),
         )
 
-    def too_late(self, pending: RequestDetails) -> str:
-        what = plain(pending.asked.describe())
-        if not pending.by:
-            return f"{what[:1].upper()}{what[1:]} is not asked any more."
-        return f"{what[:1].upper()}{what[1:]} was already answered by {self.people.format_mention(pending.by)}{_at(pending.at)}."
+    def describe_closed(self, request: RequestDetails) -> str:
+        """Why a request cannot be answered any more, for the person who tried to."""
+        description = escape_line(request.asked.describe())
+        description = f"{description[:1].upper()}{description[1:]}"
+        if not request.answered_by:
+            return f"{description} is not asked any more."
+        who = self.users.format_mention(request.answered_by)
+        return f"{description} was already answered by {who}{_format_answer_time(request.answered_at)}."
 
     async def answer(
-        self, row: TurnRow, person: SlackUser, request_id: str, given: Mapping[str, Any]
+        self, row: TurnRow, user: SlackUser, request_id: str, answer: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """What is wrong with it by field; nothing when it was taken. Raises RequestRefused and Unreachable."""
+        """Sends an answer and returns the errors by field; none when it was accepted.
+
+        Raises RequestRefused and Unreachable.
+        """
         if row.task_id is None:
             raise RequestRefused("There is nothing to answer here any more.")
-        talk = ClientConversation(row.owner, row.task_id)
-        client = self.supervisor.on_behalf_of(person.principal, row.owner)
-        async with contextlib.aclosing(client.answer({request_id: dict(given)}, talk)) as events:  # type: ignore[type-var]
+        conversation = ClientConversation(row.owner, row.task_id)
+        client = self.supervisor.on_behalf_of(user.principal, row.owner)
+        source = client.answer({request_id: dict(answer)}, conversation)
+        async with contextlib.aclosing(source) as events:  # type: ignore[type-var]
             async for event in events:
-                if is_terminal(event) or (
-                    isinstance(event, InputResolved) and event.request_id == request_id
-                ):
+                resolved = isinstance(event, InputResolved) and event.request_id == request_id
+                if resolved or is_terminal(event):
                     return {}
-                if (
-                    isinstance(event, Paused) and talk.seq > talk.seq_at_send
-                ):  # sent back, or asked again since it had expired
+                # A new pause: the answer was sent back, or the request is asked again since it had expired.
+                if isinstance(event, Paused) and conversation.seq > conversation.seq_at_send:
                     return event.wrong.get(request_id, {})
         return {}
 
-    async def answer_soon(
-        self, row: TurnRow, person: SlackUser, request_id: str, given: Mapping[str, Any], since: float
+    async def answer_from_modal(
+        self, row: TurnRow, user: SlackUser, request_id: str, answer: Mapping[str, Any], since: float
     ) -> Mapping[str, str]:
-        """The same within the time that Slack gives from `since` on, by the loop. An answer that takes longer goes on, and what is wrong
-        with it is said in the thread."""
+        """The errors of an answer, within the time that Slack gives a modal, from `since` on by the loop's
+        clock.
+
+        An answer that takes longer goes on in the background, and its errors are posted in the thread.
+        """
         self.in_modals.add(request_id)
-        work = asyncio.ensure_future(self.answer(row, person, request_id, given))
-        wrong: Mapping[str, str] = {}
+        sending = asyncio.ensure_future(self.answer(row, user, request_id, answer))
+        seconds_left = since + self.modal_timeout - asyncio.get_running_loop().time()
+        errors: Mapping[str, str] = {}
         try:
-            done, _ = await asyncio.wait(
-                {work}, timeout=max(_AT_LEAST, since + self.soon - asyncio.get_running_loop().time())
-            )
-            if not done:
-                work.add_done_callback(_logged)
-            wrong = work.result() if done else {}
+            await asyncio.wait({sending}, timeout=max(_MIN_MODAL_TIMEOUT, seconds_left))
+            if sending.done():
+                errors = sending.result()
+            else:
+                sending.add_done_callback(_log_failure)
         finally:
-            if not wrong:
+            if not errors:
                 self.in_modals.discard(request_id)
-        return wrong
+        return errors
 
 
-def _logged(work: asyncio.Future[Mapping[str, str]]) -> None:
-    if not work.cancelled() and (error := work.exception()) is not None:
+def _log_failure(sending: asyncio.Future[Mapping[str, str]]) -> None:
+    if sending.cancelled():
+        return
+    error = sending.exception()
+    if error is not None:
         log.warning("an answer was not taken: %s", error)
 
 
-def waiting_message(seen: Transcript, turn_id: str) -> tuple[str, list[Block]]:
-    """What could not be taken as an answer, and how to be rid of the question."""
-    said = plain(seen.waiting_for) or "I still wait for an answer."
-    drop = [actions(button("Drop it and start anew", DROP, turn_id))] if seen.held is not None else []
-    return cut(said, _LONGEST_HEADLINE), [section(said), *drop]
-
-
-def request_message(request: PendingInput, turn_id: str) -> tuple[str, list[Block]]:
-    """The notification and the blocks of a request."""
-    buttons = _buttons(request.asked, f"{turn_id} {request.request_id}")
-    until = (
-        [context(f"Until {_moment(request.asked.expires_at.timestamp())}")]
-        if request.asked.expires_at
-        else []
-    )
-    headline = cut(_headline(request), _LONGEST_HEADLINE)
-    return headline, [
-        *_summary(request),
-        *_hints(request.asked),
-        *until,
-        *([actions(*buttons)] if buttons else []),
-    ]
-
-
-def _headline(request: PendingInput) -> str:
-    agent = title_case(request.agent)
-    if isinstance(request.asked, Approval):
-        return f"{plain(agent)} wants to run {plain(request.asked.tool)}"
-    return f"{plain(agent)} asks: {plain(request.asked.describe())}"
-
-
-def _summary(request: PendingInput) -> list[Block]:
-    asked = request.asked
-    if isinstance(asked, Approval):
-        shown = [section(f":lock: *{plain(title_case(request.agent))}* wants to run `{plain(asked.tool)}`")]
-        if asked.arguments:
-            shown.append(section(f"```\n{cut(_arguments(asked.arguments), _LONGEST_ARGUMENTS)}\n```"))
-        return [*shown, *([context(plain(asked.reason))] if asked.reason.strip() else [])]
-    about = "\n".join(plain(text) for text in (asked.response, asked.description) if text and text.strip())
-    title = plain(asked.title or "") or "I need a few details"
-    return [section(f":memo: *{title}*\n{about}".strip())]
-
-
-def _hints(asked: Form | Approval) -> list[Block]:
-    """How a form is answered, while it is open."""
-    if isinstance(asked, Approval):
-        return []
-    if asked.takes_text:
-        return [context("You can also answer with a message in this thread.")]
-    fields = ", ".join(plain(one.field_label or one.field_name) for one in asked.fields)
-    large = (
-        []
-        if _fits(asked)
-        else [
-            context("It has more fields than a form can show here. Decline it, and ask for less at a time.")
-        ]
-    )
-    return [*([context(f"Asks for: {fields}")] if fields else []), *large]
-
-
-def _fits(asked: Form) -> bool:
-    return len(fields_of(asked)) <= MOST_FIELDS
-
-
-def _buttons(asked: Form | Approval, value: str) -> list[Block]:
-    if isinstance(asked, Form):
-        sure = _confirm("Decline", "The run goes on without these details.", "Decline")
-        fill = [button("Fill in", FILL, value, style="primary")] if _fits(asked) else []
-        return [*fill, button("Decline", DECLINE, value, confirm=sure)]
-    sure = _confirm("Approve", f"Run {asked.tool} with these arguments?", "Approve")
-    always = _confirm(
-        "Always approve", f"Run {asked.tool} without asking in this thread, whatever its arguments?", "Always"
-    )
-    offered = {
-        "approve": [
-            button("Approve", APPROVE, value, style="primary", confirm=sure),
-            button("Always here", ALWAYS, value, confirm=always),
-        ],
-        "edit": [button("Edit", EDIT, value)],
-        "reject": [button("Reject", REJECT_IT, value, style="danger")],
-    }
-    return [one for decision in dict.fromkeys(asked.allowed) for one in offered[decision]]
-
-
-def _confirm(title: str, text: str, yes: str) -> Block:
-    def words(said: str, longest: int) -> Block:
-        return {"type": "plain_text", "text": cut(said, longest)}
-
-    return {
-        "title": words(title, 100),
-        "text": words(text, 300),
-        "confirm": words(yes, 30),
-        "deny": words("Back", 30),
-    }
-
-
-def _arguments(arguments: Mapping[str, Any]) -> str:
-    shown = json.dumps(masked(arguments), indent=2, ensure_ascii=False)
-    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("```", "'''")
-
-
-def _moment(seconds: float) -> str:
-    return f"<!date^{int(seconds)}^{{date_short_pretty}} {{time}}|{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%d %H:%M} UTC>"
-
-
-def _at(moment: str) -> str:
+def _format_answer_time(iso_time: str) -> str:
     try:
-        return f" {_moment(datetime.fromisoformat(moment).timestamp())}"
+        return f" {format_date(datetime.fromisoformat(iso_time).timestamp())}"
     except ValueError:
         return ""

@@ -1,4 +1,4 @@
-"""From a run's transcript to the text that a Slack thread shows, and that text on its way there."""
+"""The text that a Slack thread shows of a run's transcript, and the buffer that cuts it into messages."""
 
 import re
 from dataclasses import dataclass
@@ -7,83 +7,102 @@ from ai_platform_engineering.core.transcript import Span, Transcript
 
 RAG_TOOL_NAMES = frozenset({"search", "fetch_document", "list_datasources", "fetch_url"})
 
-SOFT, HARD = (
-    9_000,
-    11_000,
-)  # characters of one message: from the first on it may end with a paragraph, by the second it must
-SMALLEST = 600
+SOFT_LIMIT = 9_000  # characters of one message: from here on it may end with a paragraph
+HARD_LIMIT = 11_000  # by here it must end
+MIN_LIMIT = 600
 _FENCE = re.compile(r"^( {0,3})(~{3,40}(?!~)|`{3,40}(?=[^`\n]*$))[ \t]*([^\n]*)$", re.MULTILINE)
-_FENCE_TO_BE = re.compile(r" {0,3}(`{0,2}|~{0,2}|~{3,40}(?!~).*|`{3,40}[^`]*)\Z")
+_UNFINISHED_FENCE = re.compile(r" {0,3}(`{0,2}|~{0,2}|~{3,40}(?!~).*|`{3,40}[^`]*)\Z")
 _LANGUAGE = re.compile(r"[\w+#.-]{0,30}")
-_CLOSING = 44  # room for the end of a fence
-_NOTHING = "There was no answer. Ask again, or ask for something smaller."
+_CLOSING_FENCE_ROOM = 44
+_NO_ANSWER = "There was no answer. Ask again, or ask for something smaller."
+_ESCAPED_LENGTHS = {"&": 5, "<": 4, ">": 4}
 
 
-def _get_final_text(seen: Transcript) -> str:
-    """What a turn has come to: the answer, else what there was of it, else the last words of an agent, else what was streamed."""
-    last_words = next(
-        (span.text for span in reversed(seen.spans) if span.parent_call is not None and span.text.strip()),
-        None,
+def _get_final_text(transcript: Transcript) -> str:
+    """The result of a turn: the answer, else a part of it, else an agent's last text, else what was streamed."""
+    candidates = (
+        transcript.answer,
+        transcript.partial,
+        _last_agent_text(transcript),
+        transcript.text,
+        transcript.error,
     )
-    said = (seen.answer, seen.partial, last_words, seen.text, seen.error)
-    return next((text for text in said if text and text.strip()), _NOTHING)
+    for text in candidates:
+        if text and text.strip():
+            return text
+    return _NO_ANSWER
 
 
-def shown_text(seen: Transcript) -> str:
-    """The words of the thread so far: the supervisor's own, echoes left out, and at the end what the turn has come to, once."""
-    shown = [span for span in seen.spans if span.parent_call is None and not span.echo and span.text]
-    texts, final = [span.text for span in shown], _ending_of(seen)
-    if final and final.strip() == seen.text.strip():  # all that was streamed is what it has come to
+def _last_agent_text(transcript: Transcript) -> str | None:
+    for span in reversed(transcript.spans):
+        if span.parent_call is not None and span.text.strip():
+            return span.text
+    return None
+
+
+def render_text(transcript: Transcript) -> str:
+    """The text of the thread so far: the supervisor's spans without echoes, and at the end the result, once."""
+    spans = [span for span in transcript.spans if _is_visible(span)]
+    texts = [span.text for span in spans]
+    final = _final_text_to_show(transcript)
+    if not final:
+        return "\n\n".join(texts)
+    if final.strip() == transcript.text.strip():  # all that was streamed is the result
         return final
-    if final and (place := _place_of(final, shown, answered=seen.state == "completed")) is not None:
-        texts[place] = final
-        if (
-            place and texts[place - 1].strip() == final.strip()
-        ):  # a model may say its answer, and then give it
-            del texts[place]
-    elif final:
+    index = _find_final_span(final, spans, answered=transcript.state == "completed")
+    if index is None:
         texts.append(final)
+    else:
+        texts[index] = final
+        repeated = index > 0 and texts[index - 1].strip() == final.strip()
+        if repeated:  # a model may write its answer, and then give it as the answer
+            del texts[index]
     return "\n\n".join(texts)
 
 
-def _ending_of(seen: Transcript) -> str | None:
-    if seen.state not in ("completed", "failed"):
-        if seen.state == "canceled":
-            return seen.partial
+def _is_visible(span: Span) -> bool:
+    return span.parent_call is None and not span.echo and bool(span.text)
+
+
+def _final_text_to_show(transcript: Transcript) -> str | None:
+    if transcript.state == "canceled":
+        return transcript.partial
+    if transcript.state not in ("completed", "failed"):
         return None
-    final = _get_final_text(seen)
-    if seen.state == "failed" and final == seen.error:  # an error stands below the words
+    final = _get_final_text(transcript)
+    if transcript.state == "failed" and final == transcript.error:  # an error is shown below the text
         return None
     return final
 
 
-def _place_of(final: str, shown: list[Span], *, answered: bool) -> int | None:
-    """Which of the texts it is: the one that is the same, else the last one if it was meant as the answer."""
-    same = next(
-        (place for place, span in reversed(list(enumerate(shown))) if span.text.strip() == final.strip()),
-        None,
-    )
-    if same is not None:
-        return same
-    if answered and shown and shown[-1].role == "answer":
-        return len(shown) - 1
+def _find_final_span(final: str, spans: list[Span], *, answered: bool) -> int | None:
+    """The index of the span that is the result: one with the same text, else the last if it is the answer."""
+    for index in reversed(range(len(spans))):
+        if spans[index].text.strip() == final.strip():
+            return index
+    if answered and spans and spans[-1].role == "answer":
+        return len(spans) - 1
     return None
 
 
 def escape(text: str, *, at_line_start: bool = True) -> str:
-    """Text that mentions nobody and links nothing by itself. A `>` that opens a line is a quotation and stays."""
+    """Escapes text so that it mentions nobody and links nothing; a `>` that opens a line is a quotation."""
     lines = text.replace("&", "&amp;").replace("<", "&lt;").split("\n")
-    return "\n".join(_line(line, opens=at_line_start or number > 0) for number, line in enumerate(lines))
+    return "\n".join(
+        _escape_line(line, opens=at_line_start or number > 0) for number, line in enumerate(lines)
+    )
 
 
-def _line(line: str, *, opens: bool) -> str:
-    kept = len(line) - len(line.lstrip("> \t")) if opens else 0
-    return line[:kept] + line[kept:].replace(">", "&gt;")
+def _escape_line(line: str, *, opens: bool) -> str:
+    quotation = ""
+    if opens:
+        quotation = line[: len(line) - len(line.lstrip("> \t"))]
+    return quotation + line[len(quotation) :].replace(">", "&gt;")
 
 
 @dataclass(frozen=True, slots=True)
 class TextSegment:
-    """Text that fits: from `start` to `end` of the whole, as it is sent. `full`: the message is to end with it."""
+    """Characters `start` to `end` of the text, as they are sent; `full` when the message is to end with them."""
 
     start: int
     end: int
@@ -92,138 +111,176 @@ class TextSegment:
 
 
 class StreamBuffer:
-    """The text of a turn: what there is, how much of it Slack has, and where it may be cut. `whole`: nothing comes after it for now."""
+    """The text of a turn, and how much of it Slack has; cuts it into segments that fit a message.
 
-    def __init__(self, sent: int = 0, soft: int = SOFT, hard: int = HARD) -> None:
+    `complete` says that no text follows for now, so that an unfinished line can be sent.
+    """
+
+    def __init__(self, sent: int = 0, soft: int = SOFT_LIMIT, hard: int = HARD_LIMIT) -> None:
         self.text = ""
         self.sent = sent
-        self.whole = False
-        self._soft, self._hard = soft, hard
+        self.complete = False
+        self._soft = soft
+        self._hard = hard
 
-    def show(self, text: str) -> int | None:
-        """Takes the whole text as it stands now. When that changes what was sent: how much of it is still true."""
-        before, self.text = self.text[: self.sent], text
-        if text.startswith(before):
+    def set_text(self, text: str) -> int | None:
+        """Replaces the text. When that changes what was sent: how many characters of it are unchanged."""
+        sent_text = self.text[: self.sent]
+        self.text = text
+        if text.startswith(sent_text):
             return None
-        pairs = enumerate(zip(before, text, strict=False))
-        self.sent = next(
-            (place for place, (one, other) in pairs if one != other), min(len(before), len(text))
-        )
+        self.sent = _common_prefix_length(sent_text, text)
         return self.sent
 
-    def narrow(self) -> bool:
-        """Cuts into smaller pieces from now on; false when they are as small as they get."""
-        self._soft, self._hard = self._soft // 2, self._hard // 2
-        return self._hard >= SMALLEST
+    def shrink_limits(self) -> bool:
+        """Halves the limits from now on; False when they are as small as they get."""
+        self._soft = self._soft // 2
+        self._hard = self._hard // 2
+        return self._hard >= MIN_LIMIT
 
-    def take(self, used: int, opens: bool) -> TextSegment | None:
-        """The next piece for a message that has `used` characters; `opens` when it is the first of its message."""
-        start, end = self.sent, self._sendable()
+    def next_segment(self, used: int, opens: bool) -> TextSegment | None:
+        """The next segment for a message with `used` characters; `opens` when it is the message's first."""
+        start = self.sent
+        end = self._sendable_end()
         if end <= start:
             return None
-        head = _reopened(self.text, start) if opens else ""
-        room, enough = self._hard - used - len(head) - _CLOSING, self._soft - used - len(head)
-        escaped = self._escaped(start, end)
-        if len(escaped) <= enough:
-            return TextSegment(start, end, head + escaped)
-        cut = self._paragraph(start, end, enough, room)
-        if cut is None and len(escaped) <= room:
-            return TextSegment(start, end, head + escaped)
-        cut = self._anywhere(start, room, fresh=used == 0) if cut is None else cut
-        return TextSegment(start, cut, head + self._escaped(start, cut) if cut > start else "", full=True)
+        opening_fence = ""
+        if opens:
+            opening_fence = _opening_fence(self.text, start)
+        soft_room = self._soft - used - len(opening_fence)
+        hard_room = self._hard - used - len(opening_fence) - _CLOSING_FENCE_ROOM
+        escaped = self._escape_range(start, end)
+        if len(escaped) <= soft_room:
+            return TextSegment(start, end, opening_fence + escaped)
+        cut = self._find_paragraph_end(start, end, soft_room, hard_room)
+        if cut is None:
+            if len(escaped) <= hard_room:
+                return TextSegment(start, end, opening_fence + escaped)
+            cut = self._find_any_cut(start, hard_room, fresh=used == 0)
+        if cut <= start:
+            return TextSegment(start, cut, "", full=True)
+        return TextSegment(start, cut, opening_fence + self._escape_range(start, cut), full=True)
 
-    def closing(self) -> str:
+    def closing_fence(self) -> str:
         """The end of the code block in which the sent text stops, for a message that ends there."""
-        return _closed(self.text, self.sent)
+        return _closing_fence(self.text, self.sent)
 
-    def held(self, start: int, end: int) -> str:
-        """The text of a message that begins and ends there, as it is sent: a code block that is cut is opened and closed."""
-        return _reopened(self.text, start) + self._escaped(start, end) + _closed(self.text, end)
+    def render_range(self, start: int, end: int) -> str:
+        """The text of a message from `start` to `end`, as it is sent: a code block that is cut is closed
+        and opened again.
+        """
+        opening = _opening_fence(self.text, start)
+        return opening + self._escape_range(start, end) + _closing_fence(self.text, end)
 
-    def _escaped(self, start: int, end: int) -> str:
+    def _escape_range(self, start: int, end: int) -> str:
         return escape(self.text[start:end], at_line_start=start == 0 or self.text[start - 1] == "\n")
 
-    def _sendable(self) -> int:
-        """Up to where the text may be sent: a line that may become the fence of a code block waits for its end, since no message may end
-        in the middle of it."""
-        line = self.text.rfind("\n") + 1
-        if self.whole or line < self.sent or _FENCE_TO_BE.match(self.text, line) is None:
-            return len(self.text)
-        opened = _open_fence(self.text, line)
-        if opened is not None and _open_fence(self.text, len(self.text)) is None:
-            return len(self.text)
-        return line
+    def _sendable_end(self) -> int:
+        """How far the text may be sent.
 
-    def _paragraph(self, start: int, end: int, enough: int, room: int) -> int | None:
-        """The first end of a paragraph, outside of code, with which the message has enough and not too much."""
-        size, before = 0, start
-        for found in re.finditer(r"\n\n+", self.text[start:end]):
-            cut = start + found.end()
-            size, before = size + len(self._escaped(before, cut)), cut
-            if size > room:
+        A line that may become the fence of a code block waits for its end: no message may end inside it.
+        """
+        line_start = self.text.rfind("\n") + 1
+        if self.complete or line_start < self.sent or _UNFINISHED_FENCE.match(self.text, line_start) is None:
+            return len(self.text)
+        in_code = _find_open_fence(self.text, line_start) is not None
+        if in_code and _find_open_fence(self.text, len(self.text)) is None:
+            return len(self.text)
+        return line_start
+
+    def _find_paragraph_end(self, start: int, end: int, soft_room: int, hard_room: int) -> int | None:
+        """The first end of a paragraph, outside of code, between the soft and the hard limit."""
+        size = 0
+        previous = start
+        for blank_lines in re.finditer(r"\n\n+", self.text[start:end]):
+            cut = start + blank_lines.end()
+            size += len(self._escape_range(previous, cut))
+            previous = cut
+            if size > hard_room:
                 return None
-            if size >= enough and _open_fence(self.text, cut) is None:
+            if size >= soft_room and _find_open_fence(self.text, cut) is None:
                 return cut
         return None
 
-    def _anywhere(self, start: int, room: int, *, fresh: bool) -> int:
-        """As much as there is room for, up to the end of a line or of a word; in code only of a line, and never in a fence. Where there is
-        no such end: nothing, and the rest gets a message of its own; a `fresh` one is filled."""
-        most = _fitting(self.text, start, max(1, room))
-        in_code = _open_fence(self.text, most) is not None
-        least = start + (most - start) // 2 if fresh and not in_code else start
-        for ends in "\n" if in_code else "\n ":
-            if (cut := self.text.rfind(ends, start, most)) > least:
-                return self._before_fence(cut + 1, start + 1 if fresh else start)
+    def _find_any_cut(self, start: int, room: int, *, fresh: bool) -> int:
+        """The last end of a line or a word for which there is room; in code only of a line, never in a fence.
+
+        Where there is no such end, `start`: the rest gets a message of its own. A `fresh` message is filled.
+        """
+        farthest = _fitting_end(self.text, start, max(1, room))
+        in_code = _find_open_fence(self.text, farthest) is not None
+        separators = "\n "
+        nearest = start
+        if in_code:
+            separators = "\n"
+        elif fresh:
+            nearest = start + (farthest - start) // 2
+        first_allowed = start + int(fresh)
+        for separator in separators:
+            position = self.text.rfind(separator, start, farthest)
+            if position > nearest:
+                return self._move_before_fence(position + 1, first_allowed)
         if fresh:
-            return self._before_fence(most, start + 1)
+            return self._move_before_fence(farthest, first_allowed)
         return start
 
-    def _before_fence(self, cut: int, least: int) -> int:
-        line = self.text.rfind("\n", 0, cut) + 1
-        if least <= line < cut and _FENCE.match(self.text, line):
-            return line
+    def _move_before_fence(self, cut: int, first_allowed: int) -> int:
+        line_start = self.text.rfind("\n", 0, cut) + 1
+        if first_allowed <= line_start < cut and _FENCE.match(self.text, line_start):
+            return line_start
         return cut
 
 
-def _fitting(text: str, start: int, room: int) -> int:
-    """The farthest place up to which the text, escaped, has room; at least one character farther."""
+def _common_prefix_length(first: str, second: str) -> int:
+    for index, (left, right) in enumerate(zip(first, second, strict=False)):
+        if left != right:
+            return index
+    return min(len(first), len(second))
+
+
+def _fitting_end(text: str, start: int, room: int) -> int:
+    """The farthest end up to which the escaped text has room; at least one character after `start`."""
     size = 0
-    for place in range(start, len(text)):
-        size += {"&": 5, "<": 4, ">": 4}.get(text[place], 1)
+    for index in range(start, len(text)):
+        size += _ESCAPED_LENGTHS.get(text[index], 1)
         if size > room:
-            return max(place, start + 1)
+            return max(index, start + 1)
     return len(text)
 
 
-def _open_fence(text: str, place: int) -> re.Match[str] | None:
-    """The first line of the code block in which the place is: its indent, its marks and its language."""
-    opened: re.Match[str] | None = None
-    for found in _FENCE.finditer(text, 0, place):
-        if (
-            found.end() == place
-            and not text.endswith("\n", 0, place)
-            and place < len(text)
-            and text[place] != "\n"
-        ):
+def _find_open_fence(text: str, position: int) -> re.Match[str] | None:
+    """The first line of the code block around the position: its indent, its marks and its language."""
+    opening: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text, 0, position):
+        if fence.end() == position and _is_inside_line(text, position):
             break  # the line goes on: whether it is a fence is not known yet
-        if opened is None:
-            opened = found
-        elif found[2].startswith(opened[2]) and not found[3].strip():
-            opened = None
-    return opened
+        if opening is None:
+            opening = fence
+        elif fence[2].startswith(opening[2]) and not fence[3].strip():
+            opening = None
+    return opening
 
 
-def _closed(text: str, place: int) -> str:
-    fence = _open_fence(text, place)
+def _is_inside_line(text: str, position: int) -> bool:
+    if position >= len(text):
+        return False
+    return not text.endswith("\n", 0, position) and text[position] != "\n"
+
+
+def _closing_fence(text: str, position: int) -> str:
+    fence = _find_open_fence(text, position)
     if fence is None:
         return ""
-    return f"{'' if text.endswith(chr(10), 0, place) else chr(10)}{fence[1]}{fence[2]}"
+    marks = f"{fence[1]}{fence[2]}"
+    if text.endswith("\n", 0, position):
+        return marks
+    return f"\n{marks}"
 
 
-def _reopened(text: str, place: int) -> str:
-    fence = _open_fence(text, place)
-    if fence is None or place == 0:
+def _opening_fence(text: str, position: int) -> str:
+    fence = _find_open_fence(text, position)
+    if fence is None or position == 0:
         return ""
     language = _LANGUAGE.match(fence[3])
-    return f"{fence[1]}{fence[2]}{language[0] if language else ''}\n"
+    assert language is not None  # the pattern matches the empty string
+    return f"{fence[1]}{fence[2]}{language[0]}\n"

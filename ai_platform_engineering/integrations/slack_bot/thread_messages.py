@@ -1,4 +1,4 @@
-"""The messages of one thread: Slack's calls to begin, go on with, end, post, change and remove them."""
+"""The bot's messages in one thread: Slack's calls to stream, post, update and delete them."""
 
 import logging
 import math
@@ -16,9 +16,11 @@ from ai_platform_engineering.integrations.slack_bot.web_api import (
 
 log = logging.getLogger(__name__)
 
-EXPIRED = "message_not_in_streaming_state"
-GONE = frozenset({"thread_not_found", "invalid_thread_ts", "message_not_found", "channel_not_found"})
-_NO_STREAM = frozenset(
+# Slack's error codes
+STREAM_ENDED = "message_not_in_streaming_state"
+THREAD_GONE = frozenset({"thread_not_found", "invalid_thread_ts", "message_not_found", "channel_not_found"})
+TOO_LONG = frozenset({"msg_too_long", "msg_blocks_too_long"})
+_STREAMING_UNAVAILABLE = frozenset(
     {
         "channel_type_not_supported",
         "feature_not_enabled",
@@ -32,155 +34,183 @@ _NO_STREAM = frozenset(
         "user_not_found",
     }
 )
-_START_WITHIN = 3.0  # seconds to wait for the budget of streams before a message is posted instead
-_ATTEMPTS = 6  # to end a stream, of which nobody knows whether it has ended
-_ENDLESS = math.inf  # the words of an answer wait for Slack as long as it is away
-TOO_LONG = frozenset({"msg_too_long", "msg_blocks_too_long"})
+_MAX_START_WAIT = 3.0  # seconds to wait for the rate limit of streams before a message is posted instead
+_MAX_STOP_ATTEMPTS = 6  # while nobody knows whether the stream has ended
+_ENDLESS = math.inf  # the text of an answer waits for Slack as long as it cannot be reached
 _PLACEHOLDER = "Continues below."
 
 
 @dataclass(frozen=True, slots=True)
 class SlackThread:
-    """A thread, for whom a stream in it is, and the message with which it began."""
+    """A thread, and the user for whom a stream in it is; `oldest_ts` is the message that asked the question."""
 
     team: str
     channel: str
     thread_ts: str
     user: str
-    since: str = ""
+    oldest_ts: str = ""
 
 
-class NoStreams(Exception):
-    """Slack does not stream here."""
+class StreamingUnavailable(Exception):
+    """Slack does not stream in this channel or for this user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadMessages:
     slack: SlackApi
-    place: SlackThread
+    thread: SlackThread
 
-    @property
-    def _thread(self) -> dict[str, str]:
-        return {"channel": self.place.channel, "thread_ts": self.place.thread_ts}
+    def _thread_params(self) -> dict[str, Any]:
+        return {"channel": self.thread.channel, "thread_ts": self.thread.thread_ts}
 
-    def _message(self, ts: str) -> dict[str, str]:
-        return {"channel": self.place.channel, "ts": ts}
+    def _message_params(self, ts: str) -> dict[str, Any]:
+        return {"channel": self.thread.channel, "ts": ts}
 
-    async def start(self, chunks: Sequence[Chunk], *, planned: bool) -> str | None:
-        """Begins a stream. None when too many have been started lately. Raises NoStreams, SlackError, Unsure."""
-        asked = {
-            **self._thread,
-            "recipient_team_id": self.place.team,
-            "recipient_user_id": self.place.user,
-            "task_display_mode": "plan" if planned else "timeline",
+    async def start_stream(self, chunks: Sequence[Chunk], *, planned: bool) -> str | None:
+        """Starts a stream and returns its ts; None when too many were started lately.
+
+        Raises StreamingUnavailable, SlackError and DeliveryUnknown.
+        """
+        display_mode = "timeline"
+        if planned:
+            display_mode = "plan"
+        params = {
+            **self._thread_params(),
+            "recipient_team_id": self.thread.team,
+            "recipient_user_id": self.thread.user,
+            "task_display_mode": display_mode,
             "chunks": list(chunks),
         }
         try:
-            answer = await self.slack.call("chat.startStream", asked, max_wait=_START_WITHIN, tries=_ENDLESS)
+            response = await self.slack.call(
+                "chat.startStream", params, max_wait=_MAX_START_WAIT, tries=_ENDLESS
+            )
         except SlackError as error:
-            if error.reason not in _NO_STREAM:
+            if error.reason not in _STREAMING_UNAVAILABLE:
                 raise
             log.warning("%s Messages are posted and updated instead.", error)
-            raise NoStreams from None
-        if answer is not None:
-            return str(answer["ts"])
-        return None
+            raise StreamingUnavailable from None
+        if response is None:
+            return None
+        return str(response["ts"])
 
-    async def append(self, ts: str, chunks: Sequence[Chunk]) -> None:
-        """Raises SlackError and Unsure."""
-        await self.slack.call(
-            "chat.appendStream", {**self._message(ts), "chunks": list(chunks)}, tries=_ENDLESS
-        )
+    async def append_stream(self, ts: str, chunks: Sequence[Chunk]) -> None:
+        """Appends chunks to a stream. Raises SlackError and DeliveryUnknown."""
+        params = {**self._message_params(ts), "chunks": list(chunks)}
+        await self.slack.call("chat.appendStream", params, tries=_ENDLESS)
 
-    async def stop(self, ts: str, **more: Any) -> bool:
-        """Ends a stream. False when what was to stand below it is not there: it was gone, or Slack found it too much. Raises SlackError."""
-        given = {name: value for name, value in more.items() if value}
-        asked, unsure = given, False
-        for number in range(_ATTEMPTS):
+    async def stop_stream(
+        self,
+        ts: str,
+        *,
+        chunks: Sequence[Chunk] = (),
+        blocks: Sequence[Block] = (),
+        metadata: Mapping[str, Any] | None = None,
+        session_status: str = "",
+    ) -> bool:
+        """Ends a stream; False when the last chunks and blocks are not below it. Raises SlackError.
+
+        They are missing when the stream had ended already, or when Slack found them too long.
+        """
+        last_params: dict[str, Any] = {
+            "chunks": list(chunks),
+            "blocks": list(blocks),
+            "metadata": metadata,
+            "session_status": session_status,
+        }
+        content = {name: value for name, value in last_params.items() if value}
+        with_content = True
+        unknown_outcome = False
+        for attempt in range(_MAX_STOP_ATTEMPTS):
             try:
-                await self.slack.call("chat.stopStream", {**self._message(ts), **asked}, tries=_ENDLESS)
-                return asked is given
+                params = self._message_params(ts)
+                if with_content:
+                    params |= content
+                await self.slack.call("chat.stopStream", params, tries=_ENDLESS)
+                return with_content
             except DeliveryUnknown:
-                unsure = True
-                await self.slack.rate_limiter.clock.sleep(retry_delay(number))
+                unknown_outcome = True
+                await self.slack.rate_limiter.clock.sleep(retry_delay(attempt))
             except SlackError as error:
-                if error.reason in TOO_LONG and asked:
-                    asked = {}
+                if error.reason in TOO_LONG and content and with_content:
+                    with_content = False
                     continue
-                if error.reason != EXPIRED and error.reason not in GONE:
+                if error.reason != STREAM_ENDED and error.reason not in THREAD_GONE:
                     raise
-                return unsure and asked is given  # the attempt before has done it
+                return unknown_outcome and with_content  # the attempt before has done it
         return False
 
     async def post(
         self, text: str, blocks: Sequence[Block], metadata: Mapping[str, Any] | None = None
     ) -> str:
-        """Raises SlackError and Unsure."""
-        asked = {
-            **self._thread,
+        """Posts a message and returns its ts. Raises SlackError and DeliveryUnknown."""
+        params: dict[str, Any] = {
+            **self._thread_params(),
             "text": text,
             "blocks": list(blocks),
             "unfurl_links": False,
             "unfurl_media": False,
         }
-        answer = await self.slack.call(
-            "chat.postMessage", {**asked, "metadata": dict(metadata) if metadata else None}, tries=_ENDLESS
-        )
-        assert answer is not None
-        return str(answer["ts"])
+        if metadata:
+            params["metadata"] = dict(metadata)
+        response = await self.slack.call("chat.postMessage", params, tries=_ENDLESS)
+        assert response is not None
+        return str(response["ts"])
 
     async def update(
         self, ts: str, text: str, blocks: Sequence[Block], metadata: Mapping[str, Any] | None = None
     ) -> None:
-        """May be done twice. Raises SlackError and Unsure."""
-        asked = {
-            **self._message(ts),
-            "text": text,
-            "blocks": list(blocks),
-            "metadata": dict(metadata) if metadata else None,
-        }
-        await self.slack.call("chat.update", asked, tries=_ENDLESS)
+        """Replaces a message; doing it twice is harmless. Raises SlackError and DeliveryUnknown."""
+        params: dict[str, Any] = {**self._message_params(ts), "text": text, "blocks": list(blocks)}
+        if metadata:
+            params["metadata"] = dict(metadata)
+        await self.slack.call("chat.update", params, tries=_ENDLESS)
 
     async def remove(self, ts: str) -> None:
-        """A stream is ended first: what streams cannot be deleted. What cannot be deleted says that it goes on elsewhere."""
+        """Deletes a message; what cannot be deleted is replaced by a placeholder.
+
+        A stream is ended first: Slack does not delete a message that streams.
+        """
         try:
-            await self.stop(ts)
-            await self.slack.call("chat.delete", self._message(ts), tries=_ENDLESS)
+            await self.stop_stream(ts)
+            await self.slack.call("chat.delete", self._message_params(ts), tries=_ENDLESS)
         except (SlackError, DeliveryUnknown) as error:
             if isinstance(error, SlackError) and error.reason == "message_not_found":
                 return
             log.warning("%s", error)
-            await self.slack.try_call(
-                "chat.update", {**self._message(ts), "text": _PLACEHOLDER, "blocks": [markdown(_PLACEHOLDER)]}
-            )
+            placeholder = {"text": _PLACEHOLDER, "blocks": [markdown(_PLACEHOLDER)]}
+            await self.slack.try_call("chat.update", {**self._message_params(ts), **placeholder})
 
-    async def sweep(self, is_known: Callable[[str], Awaitable[bool]]) -> None:
-        """Removes what this bot wrote without learning of it. Raises SlackError and Unsure."""
-        for ts in await self.own():
+    async def remove_unknown(self, is_known: Callable[[str], Awaitable[bool]]) -> None:
+        """Deletes messages of this bot that it does not know of: Slack posted them, and the answer was lost.
+
+        Raises SlackError and DeliveryUnknown.
+        """
+        for ts in await self.list_own():
             if not await is_known(ts):
                 await self.remove(ts)
 
-    async def own(self) -> list[str]:
-        """The messages of this bot in the thread, from the question on. Raises SlackError and Unsure."""
-        me = (await self.slack.call("auth.test", {}, tries=_ENDLESS) or {}).get("bot_id")
-        found: list[str] = []
+    async def list_own(self) -> list[str]:
+        """The ts of this bot's messages in the thread, from the question on.
+
+        Raises SlackError and DeliveryUnknown.
+        """
+        identity = await self.slack.call("auth.test", {}, tries=_ENDLESS) or {}
+        bot_id = identity.get("bot_id")
+        own: list[str] = []
         cursor = ""
         while True:
-            asked = {
-                "channel": self.place.channel,
-                "ts": self.place.thread_ts,
+            params = {
+                "channel": self.thread.channel,
+                "ts": self.thread.thread_ts,
                 "limit": 200,
-                "oldest": self.place.since or None,
+                "oldest": self.thread.oldest_ts or None,
+                "cursor": cursor or None,
             }
-            answer = (
-                await self.slack.call(
-                    "conversations.replies", {**asked, "cursor": cursor or None}, tries=_ENDLESS
-                )
-                or {}
-            )
-            found += [
-                str(message["ts"]) for message in answer.get("messages") or () if message.get("bot_id") == me
-            ]
-            cursor = (answer.get("response_metadata") or {}).get("next_cursor") or ""
+            response = await self.slack.call("conversations.replies", params, tries=_ENDLESS) or {}
+            for message in response.get("messages") or ():
+                if message.get("bot_id") == bot_id:
+                    own.append(str(message["ts"]))
+            cursor = (response.get("response_metadata") or {}).get("next_cursor") or ""
             if not cursor:
-                return found
+                return own

@@ -1,4 +1,7 @@
-"""Slack's Web API as this bot needs it: within the budgets, and with three ways to fail: refused, not reached, or nobody knows."""
+"""A client for Slack's Web API: within the rate limits, and with the delivery status of a call that fails.
+
+A call is refused, does not reach Slack, or nobody knows whether it was delivered.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -15,30 +18,31 @@ from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimit
 log = logging.getLogger(__name__)
 
 UNREACHABLE = "it cannot be reached"
-_MOST_LIMITED = 20  # times in a row that Slack may say "later" to one call
-_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # while Slack cannot be reached at all
+_MAX_RATE_LIMITED = 20  # times in a row that Slack may answer 429 to one call
+_RETRY_DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # while Slack cannot be reached at all
 _READS = frozenset(
     {"auth.test", "conversations.replies", "users.info", "usergroups.users.list", "chat.getPermalink"}
 )
-# Done twice is as good as done once.
-_REPEATABLE = _READS | {"chat.update", "chat.delete"}
-_BROKEN = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
+_IDEMPOTENT = _READS | {"chat.update", "chat.delete"}
+_SERVER_ERRORS = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
 
 
 class SlackError(CaipeError):
-    """Slack refused the call; `reason` is its word for why."""
+    """Slack refused the call; `reason` is Slack's error code."""
 
     code = "slack"
 
     def __init__(self, method: str, reason: str, needed: str = "") -> None:
-        super().__init__(
-            f"Slack refused {method}: {reason}{f' (needs the scope {needed})' if needed else ''}."
-        )
-        self.method, self.reason = method, reason
+        scope = ""
+        if needed:
+            scope = f" (needs the scope {needed})"
+        super().__init__(f"Slack refused {method}: {reason}{scope}.")
+        self.method = method
+        self.reason = reason
 
 
 class DeliveryUnknown(CaipeError):
-    """The call may have been done, or not."""
+    """The call may have been delivered, or not."""
 
     code = "slack_unsure"
 
@@ -54,70 +58,84 @@ class SlackApi:
         params: Mapping[str, Any],
         *,
         max_wait: float | None = None,
-        tries: float = len(_PAUSES),
+        tries: float = len(_RETRY_DELAYS),
     ) -> dict[str, Any] | None:
-        """What Slack answers. Waits for the budget (None when that takes longer than `within`), for as long as Slack says it is busy,
-        and, so many `tries`, while it cannot be reached. Raises SlackError and Unsure."""
+        """Slack's response to a call; None when the rate limit would take longer than `max_wait` seconds.
+
+        Waits as long as Slack answers 429, and tries again `tries` times while it cannot be reached. Raises
+        SlackError and DeliveryUnknown.
+        """
         channel = str(params.get("channel") or "")
-        limited, unreached = 0, 0
+        rate_limited = 0
+        failures = 0
         while True:
-            if not await self.rate_limiter.acquire(method, channel, within=max_wait):
+            if not await self.rate_limiter.acquire(method, channel, max_wait=max_wait):
                 return None
+            repeatable = method in _IDEMPOTENT and failures < tries
             try:
-                return await self._once(method, params)
+                return await self._call_once(method, params)
             except SlackApiError as error:
-                if error.response.status_code == 429 and limited < max(_MOST_LIMITED, tries):
-                    limited += 1
-                    self.rate_limiter.back_off(method, channel, _seconds(error.response.headers))
+                if error.response.status_code == 429 and rate_limited < max(_MAX_RATE_LIMITED, tries):
+                    rate_limited += 1
+                    self.rate_limiter.back_off(method, channel, _retry_after(error.response.headers))
                     continue
-                refusal = self._refusal(method, error)
-                if (
-                    method not in _REPEATABLE
-                    or not isinstance(refusal, DeliveryUnknown)
-                    or unreached >= tries
-                ):
+                refusal = _classify_error(method, error)
+                if not repeatable or not isinstance(refusal, DeliveryUnknown):
                     raise refusal from None
-            except aiohttp.ClientConnectorError:  # before the others: this one was surely not done
-                if unreached >= tries:
+            except aiohttp.ClientConnectorError:  # before its base class: this call was surely not delivered
+                if failures >= tries:
                     raise SlackError(method, UNREACHABLE) from None
             except (aiohttp.ClientError, TimeoutError) as error:
-                if method not in _REPEATABLE or unreached >= tries:
+                if not repeatable:
                     raise DeliveryUnknown(f"Slack broke off {method} ({type(error).__name__}).") from None
-            await self.rate_limiter.clock.sleep(retry_delay(unreached))
-            unreached += 1
+            await self.rate_limiter.clock.sleep(retry_delay(failures))
+            failures += 1
 
     async def try_call(self, method: str, params: Mapping[str, Any]) -> bool:
-        """For what is nice to have: whether it was done. A refusal is logged and costs nothing else."""
+        """Makes a call that is nice to have, and says whether it was done; a failure is only logged."""
         try:
             return await self.call(method, params, max_wait=5.0, tries=2) is not None
         except (SlackError, DeliveryUnknown) as error:
             log.info("%s", error)
             return False
 
-    async def _once(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        given = {name: value for name, value in params.items() if value is not None}
-        sent: dict[str, Any] = {"params": given, "http_verb": "GET"} if method in _READS else {"json": given}
-        answer = await self.client.api_call(method, **sent)
-        if isinstance(answer.data, dict):
-            return dict(answer.data)
+    async def _call_once(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        values = {name: value for name, value in params.items() if value is not None}
+        if method in _READS:
+            response = await self.client.api_call(method, params=values, http_verb="GET")
+        else:
+            response = await self.client.api_call(method, json=values)
+        if isinstance(response.data, dict):
+            return dict(response.data)
         return {}
 
-    def _refusal(self, method: str, error: SlackApiError) -> CaipeError:
-        said = error.response.data if isinstance(error.response.data, dict) else {}
-        reason = str(said.get("error") or f"HTTP {error.response.status_code}")
-        if reason in _BROKEN or error.response.status_code >= 500:
-            return DeliveryUnknown(f"Slack broke off {method} ({reason}).")
-        return SlackError(method, reason, str(said.get("needed") or ""))
+
+def _classify_error(method: str, error: SlackApiError) -> CaipeError:
+    """A refusal, or an error of Slack's own after which nobody knows whether the call was done."""
+    details: Mapping[str, Any] = {}
+    if isinstance(error.response.data, dict):
+        details = error.response.data
+    reason = str(details.get("error") or f"HTTP {error.response.status_code}")
+    if reason in _SERVER_ERRORS or error.response.status_code >= 500:
+        return DeliveryUnknown(f"Slack broke off {method} ({reason}).")
+    return SlackError(method, reason, str(details.get("needed") or ""))
 
 
-def retry_delay(number: int) -> float:
-    """Seconds to wait after so many vain attempts."""
-    return _PAUSES[min(number, len(_PAUSES) - 1)]
+def retry_delay(attempt: int) -> float:
+    """Seconds to wait after the attempt of this number, counted from 0."""
+    return _RETRY_DELAYS[min(attempt, len(_RETRY_DELAYS) - 1)]
 
 
-def _seconds(headers: Mapping[str, Any]) -> float:
-    found = next((value for name, value in headers.items() if name.lower() == "retry-after"), 1)
+def _retry_after(headers: Mapping[str, Any]) -> float:
+    """The seconds in the header `Retry-After`; at least one."""
+    seconds: Any = 1
+    for name, value in headers.items():
+        if name.lower() == "retry-after":
+            seconds = value
+            break
+    if isinstance(seconds, list):
+        seconds = seconds[0]
     try:
-        return max(1.0, float(found[0] if isinstance(found, list) else found))
+        return max(1.0, float(seconds))
     except ValueError:
         return 1.0

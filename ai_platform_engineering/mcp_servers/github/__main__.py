@@ -8,13 +8,13 @@ from ai_platform_engineering.mcp_servers.github.server import create_server
 
 
 def main() -> int:
-    given = {name: value.strip() for name, value in read_environment().items()}
-    token = given.get("GITHUB_TOKEN") or given.get("GITHUB_PERSONAL_ACCESS_TOKEN")
+    variables = {name: value.strip() for name, value in read_environment().items()}
+    token = variables.get("GITHUB_TOKEN") or variables.get("GITHUB_PERSONAL_ACCESS_TOKEN")
     if not token:
         print("Set GITHUB_TOKEN to a personal access token of GitHub.", file=sys.stderr)  # noqa: T201 - a command
         return 2
     try:
-        api = GitHubApi(given.get("GITHUB_API_URL") or DEFAULT_URL, token)
+        api = GitHubApi(variables.get("GITHUB_API_URL") or DEFAULT_URL, token)
     except ValueError as error:
         print(error, file=sys.stderr)  # noqa: T201 - a command
         return 2

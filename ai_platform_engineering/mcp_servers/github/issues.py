@@ -6,7 +6,7 @@ from mcp.server.fastmcp.exceptions import ToolError
 from pydantic import Field
 
 from ai_platform_engineering.mcp_servers.github import views
-from ai_platform_engineering.mcp_servers.github.api import GitHubApi, Json, at
+from ai_platform_engineering.mcp_servers.github.api import GitHubApi, Json, api_path
 from ai_platform_engineering.mcp_servers.github.arguments import (
     Assignees,
     Body,
@@ -22,7 +22,7 @@ from ai_platform_engineering.mcp_servers.github.arguments import (
 
 
 class IssueTools:
-    """A docstring says when to use the tool."""
+    """The tools for issues; the docstring of a tool is what the model reads."""
 
     def __init__(self, api: GitHubApi) -> None:
         self._api = api
@@ -39,34 +39,43 @@ class IssueTools:
         page: PageNumber = 1,
         per_page: PerPage = 30,
     ) -> Json:
-        """List the issues of one repository, the newest first. Pull requests are left out, so a page may hold fewer."""
-        asked: Json = {
+        """List the issues of one repository, the newest first.
+
+        Pull requests are left out, so a page may hold fewer.
+        """
+        params: Json = {
             "state": state,
             "labels": ",".join(labels or ()),
             "assignee": assignee,
             "page": page,
             "per_page": per_page,
         }
-        found = await self._api.page(at("repos", owner, repo, "issues"), **asked)
-        issues = [views.issue(item) for item in found.items if "pull_request" not in item]
-        return views.listed("issues", found, issues, page)
+        listing = await self._api.get_page(api_path("repos", owner, repo, "issues"), **params)
+        issues = [views.issue(item) for item in listing.items if "pull_request" not in item]
+        return views.list_result("issues", listing, issues, page)
 
     async def get_issue(
         self, owner: Owner, repo: Repo, number: Number, page: PageNumber = 1, per_page: PerPage = 30
     ) -> Json:
-        """Read an issue with its comments (`page` is theirs). With the number of a pull request: its discussion."""
-        place = at("repos", owner, repo, "issues", number)
-        issue = views.issue(await self._api.get(place), whole=True)
-        found = await self._api.page(f"{place}/comments", page=page, per_page=per_page)
-        return {"issue": issue} | views.listed(
-            "comments", found, [views.comment(item) for item in found.items], page
+        """Read an issue with its comments (`page` is theirs).
+
+        With the number of a pull request: its discussion.
+        """
+        base_path = api_path("repos", owner, repo, "issues", number)
+        issue = views.issue(await self._api.get(base_path), full=True)
+        listing = await self._api.get_page(f"{base_path}/comments", page=page, per_page=per_page)
+        return {"issue": issue} | views.list_result(
+            "comments", listing, [views.comment(item) for item in listing.items], page
         )
 
     async def search_issues(self, query: Query, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
-        """Find issues and pull requests anywhere by words and qualifiers, like "is:pr is:open review-requested:@me",
-        "is:issue repo:octo-org/web label:bug", "is:pr author:@me"."""
-        found = await self._api.page("search/issues", key="items", q=query, page=page, per_page=per_page)
-        return views.listed("issues", found, [views.issue(item) for item in found.items], page)
+        """Find issues and pull requests anywhere by words and qualifiers, like "is:pr is:open
+        review-requested:@me", "is:issue repo:octo-org/web label:bug", "is:pr author:@me".
+        """
+        listing = await self._api.get_page(
+            "search/issues", key="items", q=query, page=page, per_page=per_page
+        )
+        return views.list_result("issues", listing, [views.issue(item) for item in listing.items], page)
 
     async def create_issue(
         self,
@@ -78,8 +87,8 @@ class IssueTools:
         assignees: Assignees | None = None,
     ) -> Json:
         """Open an issue. It changes things: only when asked for."""
-        given = {"title": title, "body": body or None, "labels": labels, "assignees": assignees}
-        return views.issue(await self._api.send("POST", at("repos", owner, repo, "issues"), given))
+        values = {"title": title, "body": body or None, "labels": labels, "assignees": assignees}
+        return views.issue(await self._api.send("POST", api_path("repos", owner, repo, "issues"), values))
 
     async def add_issue_comment(
         self, owner: Owner, repo: Repo, number: Number, body: Annotated[Body, Field(min_length=1)]
@@ -87,7 +96,7 @@ class IssueTools:
         """Comment on an issue or a pull request. It changes things: only when asked for."""
         return views.comment(
             await self._api.send(
-                "POST", at("repos", owner, repo, "issues", number, "comments"), {"body": body}
+                "POST", api_path("repos", owner, repo, "issues", number, "comments"), {"body": body}
             )
         )
 
@@ -108,14 +117,19 @@ class IssueTools:
             Assignees | None, Field(description="All assignees it shall have; the others are removed.")
         ] = None,
     ) -> Json:
-        """Change an issue: close or open it, rename it, set labels and assignees. It changes things: only when asked for."""
-        given = {
+        """Change an issue: close or open it, rename it, set labels and assignees.
+
+        It changes things: only when asked for.
+        """
+        values = {
             "state": state,
             "state_reason": state_reason,
             "title": title,
             "labels": labels,
             "assignees": assignees,
         }
-        if all(value is None for value in given.values()):
+        if all(value is None for value in values.values()):
             raise ToolError("Say what to change: state, title, labels or assignees.")
-        return views.issue(await self._api.send("PATCH", at("repos", owner, repo, "issues", number), given))
+        return views.issue(
+            await self._api.send("PATCH", api_path("repos", owner, repo, "issues", number), values)
+        )

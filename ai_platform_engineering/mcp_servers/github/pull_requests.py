@@ -1,11 +1,11 @@
 """Tools for pull requests: reading them with files, reviews and checks, opening and merging."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ai_platform_engineering.mcp_servers.github import views
-from ai_platform_engineering.mcp_servers.github.api import GitHubApi, Json, at
+from ai_platform_engineering.mcp_servers.github.api import GitHubApi, Json, api_path
 from ai_platform_engineering.mcp_servers.github.arguments import (
     Body,
     BranchOrDefault,
@@ -20,12 +20,12 @@ from ai_platform_engineering.mcp_servers.github.arguments import (
 )
 from ai_platform_engineering.mcp_servers.github.errors import GitHubError
 
-MOST = 100
+MAX_ITEMS = 100
 PASSED = frozenset({"success", "neutral", "skipped"})
 
 
 class PullRequestTools:
-    """A docstring says when to use the tool."""
+    """The tools for pull requests; the docstring of a tool is what the model reads."""
 
     def __init__(self, api: GitHubApi) -> None:
         self._api = api
@@ -42,29 +42,33 @@ class PullRequestTools:
         page: PageNumber = 1,
         per_page: PerPage = 30,
     ) -> Json:
-        """List the pull requests of one repository, the newest first. Across repositories use search_issues."""
-        asked: Json = {"state": state, "base": base, "head": head, "page": page, "per_page": per_page}
-        found = await self._api.page(at("repos", owner, repo, "pulls"), **asked)
-        return views.listed("pull_requests", found, [views.pull(item) for item in found.items], page)
+        """List the pull requests of one repository, the newest first.
+
+        Across repositories use search_issues.
+        """
+        params: Json = {"state": state, "base": base, "head": head, "page": page, "per_page": per_page}
+        listing = await self._api.get_page(api_path("repos", owner, repo, "pulls"), **params)
+        return views.list_result("pull_requests", listing, [views.pull(item) for item in listing.items], page)
 
     async def get_pull_request(
         self, owner: Owner, repo: Repo, number: Number, patches: Patches = False
     ) -> Json:
-        """Read a pull request: state, the files it changes, reviews, and whether its checks pass. Its discussion: get_issue."""
-        place = at("repos", owner, repo, "pulls", number)
-        pull = views.pull(await self._api.get(place), whole=True)
-        files = await self._api.page(f"{place}/files", per_page=MOST)
-        reviews = await self._api.page(f"{place}/reviews", per_page=MOST)
-        found: Json = {
+        """Read a pull request: state, the files it changes, reviews, and whether its checks pass.
+        Its discussion: get_issue."""
+        base_path = api_path("repos", owner, repo, "pulls", number)
+        pull = views.pull(await self._api.get(base_path), full=True)
+        files = await self._api.get_page(f"{base_path}/files", per_page=MAX_ITEMS)
+        reviews = await self._api.get_page(f"{base_path}/reviews", per_page=MAX_ITEMS)
+        result: Json = {
             "pull_request": pull,
             "files": [views.changed_file(file, patch=patches) for file in files.items],
             "reviews": [views.review(review) for review in reviews.items],
-            "checks": await self._checks(owner, repo, pull.get("head_sha") or ""),
+            "checks": await self._summarize_checks(owner, repo, pull.get("head_sha") or ""),
         }
-        cut = [name for name, page in (("files", files), ("reviews", reviews)) if page.more]
-        if cut:
-            return found | {"note": f"Only the first {MOST} are shown of: {', '.join(cut)}."}
-        return found
+        incomplete = [name for name, page in (("files", files), ("reviews", reviews)) if page.more]
+        if incomplete:
+            result["note"] = f"Only the first {MAX_ITEMS} are shown of: {', '.join(incomplete)}."
+        return result
 
     async def create_pull_request(
         self,
@@ -77,9 +81,9 @@ class PullRequestTools:
         draft: bool = False,
     ) -> Json:
         """Open a pull request from a branch into another. It changes things: only when asked for."""
-        into = base or (await self._api.get(at("repos", owner, repo)))["default_branch"]
-        given = {"title": title, "head": head, "base": into, "body": body or None, "draft": draft}
-        return views.pull(await self._api.send("POST", at("repos", owner, repo, "pulls"), given))
+        into = base or (await self._api.get(api_path("repos", owner, repo)))["default_branch"]
+        values = {"title": title, "head": head, "base": into, "body": body or None, "draft": draft}
+        return views.pull(await self._api.send("POST", api_path("repos", owner, repo, "pulls"), values))
 
     async def merge_pull_request(
         self,
@@ -93,44 +97,44 @@ class PullRequestTools:
         ] = None,
     ) -> Json:
         """Merge a pull request. It cannot be taken back: only when exactly this was asked for."""
-        place = at("repos", owner, repo, "pulls", number)
+        base_path = api_path("repos", owner, repo, "pulls", number)
         body = {"merge_method": merge_method, "commit_title": commit_title or None, "sha": sha}
-        done = await self._api.send("PUT", f"{place}/merge", body)
-        return views.chosen(done, "merged", "sha", "message") | {
-            "html_url": f"{self._api.web}/{owner}/{repo}/pull/{number}"
-        }
+        merge = await self._api.send("PUT", f"{base_path}/merge", body)
+        url = f"{self._api.web_url}/{owner}/{repo}/pull/{number}"
+        return views.pick(merge, "merged", "sha", "message") | {"html_url": url}
 
-    async def _checks(self, owner: str, repo: str, sha: str) -> Json:
-        """The checks of a commit, counted; what did not pass by name. Some tokens may not see them."""
-        place = at("repos", owner, repo, "commits", sha)
+    async def _summarize_checks(self, owner: str, repo: str, sha: str) -> Json:
+        """The checks of a commit: counts, and the names of those that did not pass.
+
+        Some tokens may not see them.
+        """
+        base_path = api_path("repos", owner, repo, "commits", sha)
         try:
-            runs = await self._api.page(f"{place}/check-runs", key="check_runs", per_page=MOST)
-            status = await self._api.get(f"{place}/status", per_page=MOST)
+            runs = await self._api.get_page(f"{base_path}/check-runs", key="check_runs", per_page=MAX_ITEMS)
+            status = await self._api.get(f"{base_path}/status", per_page=MAX_ITEMS)
         except GitHubError as error:
             if error.status in (403, 404):
                 return {"note": f"The checks cannot be seen. {error}"}
             raise
-        results = [_result(item) for item in runs.items] + [
-            _status(item) for item in status.get("statuses") or ()
-        ]
-        found = {
-            "total": len(results),
-            "passed": sum(one["result"] in PASSED for one in results),
-            "failed": [one for one in results if one["result"] not in PASSED and one["result"] != "pending"],
-            "pending": [one for one in results if one["result"] == "pending"],
+        checks = [_view_check_run(item) for item in runs.items]
+        checks += [_view_commit_status(item) for item in status.get("statuses") or ()]
+        not_passed = [check for check in checks if check["result"] not in PASSED]
+        summary: Json = {
+            "total": len(checks),
+            "passed": len(checks) - len(not_passed),
+            "failed": [check for check in not_passed if check["result"] != "pending"],
+            "pending": [check for check in not_passed if check["result"] == "pending"],
         }
         if runs.more:
-            return found | {"note": f"Only the first {MOST} checks are counted."}
-        return found
+            summary["note"] = f"Only the first {MAX_ITEMS} checks are counted."
+        return summary
 
 
-def _result(item: Json) -> dict[str, Any]:
-    return {"name": item.get("name"), "result": item.get("conclusion") or "pending"} | views.chosen(
-        item, "html_url"
-    )
+def _view_check_run(item: Json) -> Json:
+    check = {"name": item.get("name"), "result": item.get("conclusion") or "pending"}
+    return check | views.pick(item, "html_url")
 
 
-def _status(item: Json) -> dict[str, Any]:
-    return {"name": item.get("context"), "result": item.get("state") or "pending"} | views.said(
-        html_url=item.get("target_url")
-    )
+def _view_commit_status(item: Json) -> Json:
+    check = {"name": item.get("context"), "result": item.get("state") or "pending"}
+    return check | views.drop_empty(html_url=item.get("target_url"))

@@ -1,4 +1,6 @@
-"""Tools for repositories: finding them, their branches, commits, files and releases, and creating some of these."""
+"""Tools for repositories: finding them, their branches, commits, files and releases, and creating some of
+these.
+"""
 
 import base64
 import binascii
@@ -8,7 +10,7 @@ from mcp.server.fastmcp.exceptions import ToolError
 from pydantic import Field
 
 from ai_platform_engineering.mcp_servers.github import views
-from ai_platform_engineering.mcp_servers.github.api import GitHubApi, Json, at, inside
+from ai_platform_engineering.mcp_servers.github.api import GitHubApi, Json, api_path, quote_path
 from ai_platform_engineering.mcp_servers.github.arguments import (
     Branch,
     BranchOrDefault,
@@ -25,64 +27,72 @@ from ai_platform_engineering.mcp_servers.github.arguments import (
 )
 from ai_platform_engineering.mcp_servers.github.errors import NOT_GITHUB, GitHubError
 
-MOST_CHARACTERS = 50_000
+MAX_CHARACTERS = 50_000
 
 
 class RepositoryTools:
-    """A docstring says when to use the tool."""
+    """The tools for repositories; the docstring of a tool is what the model reads."""
 
     def __init__(self, api: GitHubApi) -> None:
         self._api = api
 
     async def get_me(self) -> Json:
         """Tell which user the token belongs to. Call it when "my" or "I" is meant."""
-        found = await self._api.get("user")
-        if "login" not in found:
+        user = await self._api.get("user")
+        if "login" not in user:
             raise ToolError(NOT_GITHUB)
-        return views.chosen(found, "login", "name", "email", "company", "html_url")
+        return views.pick(user, "login", "name", "email", "company", "html_url")
 
     async def search_repositories(self, query: Query, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
-        """Find repositories by words and qualifiers, like "web org:octo-org language:python archived:false"."""
-        found = await self._api.page(
+        """Find repositories by words and qualifiers, like "web org:octo-org language:python archived:false".
+        """
+        listing = await self._api.get_page(
             "search/repositories", key="items", q=query, page=page, per_page=per_page
         )
-        return views.listed("repositories", found, [views.repository(item) for item in found.items], page)
+        return views.list_result(
+            "repositories", listing, [views.repository(item) for item in listing.items], page
+        )
 
     async def get_repository(self, owner: Owner, repo: Repo) -> Json:
         """Describe one repository: default branch, visibility, language, open issues, last push."""
-        return views.repository(await self._api.get(at("repos", owner, repo)), whole=True)
+        return views.repository(await self._api.get(api_path("repos", owner, repo)), full=True)
 
     async def list_repositories(
         self, owner: OwnerOrMe = "", page: PageNumber = 1, per_page: PerPage = 30
     ) -> Json:
-        """List the repositories of an organisation or user, or all that I can work with, the last changed first."""
-        asked: Json = {"sort": "pushed", "page": page, "per_page": per_page}
+        """List the repositories of an organisation or user, or all that I can work with,
+        the last changed first."""
+        params: Json = {"sort": "pushed", "page": page, "per_page": per_page}
         if not owner:
-            found = await self._api.page("user/repos", **asked)
+            listing = await self._api.get_page("user/repos", **params)
         else:
             try:
-                found = await self._api.page(at("orgs", owner, "repos"), **asked)
+                listing = await self._api.get_page(api_path("orgs", owner, "repos"), **params)
             except GitHubError as error:
                 if error.status != 404:
                     raise
-                found = await self._api.page(at("users", owner, "repos"), **asked)
-        return views.listed("repositories", found, [views.repository(item) for item in found.items], page)
+                listing = await self._api.get_page(api_path("users", owner, "repos"), **params)
+        return views.list_result(
+            "repositories", listing, [views.repository(item) for item in listing.items], page
+        )
 
     async def list_branches(
         self, owner: Owner, repo: Repo, page: PageNumber = 1, per_page: PerPage = 30
     ) -> Json:
         """List the branches of a repository with their last commits."""
-        found = await self._api.page(at("repos", owner, repo, "branches"), page=page, per_page=per_page)
+        listing = await self._api.get_page(
+            api_path("repos", owner, repo, "branches"), page=page, per_page=per_page
+        )
         branches = [
-            views.said(
+            views.drop_empty(
                 name=item["name"],
                 sha=(item.get("commit") or {}).get("sha"),
                 protected=item.get("protected"),
-                html_url=self._tree(owner, repo, item["name"]),
+                html_url=self._tree_url(owner, repo, item["name"]),
             )
-            for item in found.items
+            for item in listing.items
         ]
-        return views.listed("branches", found, branches, page)
+        return views.list_result("branches", listing, branches, page)
 
     async def list_commits(
         self,
@@ -99,7 +109,7 @@ class RepositoryTools:
         per_page: PerPage = 30,
     ) -> Json:
         """List commits, the newest first: "what changed since ..."."""
-        asked: Json = {
+        params: Json = {
             "sha": ref,
             "path": path,
             "author": author,
@@ -108,8 +118,8 @@ class RepositoryTools:
             "page": page,
             "per_page": per_page,
         }
-        found = await self._api.page(at("repos", owner, repo, "commits"), **asked)
-        return views.listed("commits", found, [views.commit(item) for item in found.items], page)
+        listing = await self._api.get_page(api_path("repos", owner, repo, "commits"), **params)
+        return views.list_result("commits", listing, [views.commit(item) for item in listing.items], page)
 
     async def get_commit(
         self,
@@ -119,9 +129,9 @@ class RepositoryTools:
         patches: Patches = False,
     ) -> Json:
         """Show one commit: message, author, and the files it changed."""
-        item = await self._api.get(f"{at('repos', owner, repo, 'commits')}/{inside(ref)}")
+        item = await self._api.get(f"{api_path('repos', owner, repo, 'commits')}/{quote_path(ref)}")
         files = [views.changed_file(file, patch=patches) for file in item.get("files") or ()]
-        return views.commit(item) | views.said(stats=item.get("stats"), files=files)
+        return views.commit(item) | views.drop_empty(stats=item.get("stats"), files=files)
 
     async def get_file_contents(
         self,
@@ -136,25 +146,28 @@ class RepositoryTools:
         ] = 1,
     ) -> Json:
         """Read a text file, or list a folder. The file's `sha` is what create_or_update_file wants."""
-        found = await self._api.any(self._contents(owner, repo, path), ref=ref)
-        if isinstance(found, list):
+        contents = await self._api.get_any(self._contents_path(owner, repo, path), ref=ref)
+        if isinstance(contents, list):
             entries = [
-                views.chosen(entry, "name", "path", "type", "size", "sha", "html_url") for entry in found
+                views.pick(entry, "name", "path", "type", "size", "sha", "html_url") for entry in contents
             ]
             return {
                 "type": "folder",
                 "path": path,
                 "entries": entries,
-                "html_url": self._tree(owner, repo, ref, path),
+                "html_url": self._tree_url(owner, repo, ref, path),
             }
-        return views.chosen(found, "type", "path", "size", "sha", "html_url") | _text(found, start_line)
+        file = views.pick(contents, "type", "path", "size", "sha", "html_url")
+        return file | _read_text(contents, start_line)
 
     async def list_releases(
         self, owner: Owner, repo: Repo, page: PageNumber = 1, per_page: PerPage = 10
     ) -> Json:
         """List releases, the newest first, with their notes."""
-        found = await self._api.page(at("repos", owner, repo, "releases"), page=page, per_page=per_page)
-        return views.listed("releases", found, [views.release(item) for item in found.items], page)
+        listing = await self._api.get_page(
+            api_path("repos", owner, repo, "releases"), page=page, per_page=per_page
+        )
+        return views.list_result("releases", listing, [views.release(item) for item in listing.items], page)
 
     async def create_repository(
         self,
@@ -169,18 +182,17 @@ class RepositoryTools:
         """Create a repository, private unless told otherwise. It changes things: only when asked for."""
         body = {"name": name, "description": description, "private": private, "auto_init": auto_init}
         try:
-            return views.repository(
-                await self._api.send("POST", await self._new_under(owner), body), whole=True
-            )
+            repository = await self._api.send("POST", await self._creation_path(owner), body)
         except GitHubError as error:
-            if error.status == 422 and any(
-                "already exists" in problem.message.lower() for problem in error.problems
-            ):
-                place = owner or "your account"
+            messages = [problem.message.lower() for problem in error.problems]
+            if error.status == 422 and any("already exists" in message for message in messages):
+                account = owner or "your account"
                 raise ToolError(
-                    f"There is already a repository {name} in {place}. Nothing was created: choose another name."
+                    f"There is already a repository {name} in {account}. "
+                    "Nothing was created: choose another name."
                 ) from None
             raise
+        return views.repository(repository, full=True)
 
     async def create_branch(
         self,
@@ -192,18 +204,18 @@ class RepositoryTools:
         ] = "",
     ) -> Json:
         """Create a branch. It changes things: only when asked for."""
-        place = at("repos", owner, repo)
-        source = from_branch or (await self._api.get(place))["default_branch"]
-        sha = (await self._api.get(f"{place}/git/ref/heads/{inside(source)}"))["object"]["sha"]
+        base_path = api_path("repos", owner, repo)
+        source = from_branch or (await self._api.get(base_path))["default_branch"]
+        sha = (await self._api.get(f"{base_path}/git/ref/heads/{quote_path(source)}"))["object"]["sha"]
         try:
-            await self._api.send("POST", f"{place}/git/refs", {"ref": f"refs/heads/{branch}", "sha": sha})
+            await self._api.send("POST", f"{base_path}/git/refs", {"ref": f"refs/heads/{branch}", "sha": sha})
         except GitHubError as error:
-            if error.status == 422 and "already exists" in error.said:
+            if error.status == 422 and "already exists" in error.message:
                 raise ToolError(
                     f"There is already a branch {branch} in {owner}/{repo}. Nothing was created."
                 ) from None
             raise
-        return {"branch": branch, "from": source, "sha": sha, "html_url": self._tree(owner, repo, branch)}
+        return {"branch": branch, "from": source, "sha": sha, "html_url": self._tree_url(owner, repo, branch)}
 
     async def create_or_update_file(
         self,
@@ -217,24 +229,26 @@ class RepositoryTools:
             Sha | None, Field(description="To replace a file: its sha, from get_file_contents.")
         ] = None,
     ) -> Json:
-        """Commit one file: a new one, or with `sha` the replacement of one. It changes things: only when asked for."""
+        """Commit one file: a new one, or with `sha` the replacement of one.
+        It changes things: only when asked for."""
         text = base64.b64encode(content.encode()).decode()
         body = {"message": message, "content": text, "branch": branch or None, "sha": sha}
         try:
-            done = await self._api.send("PUT", self._contents(owner, repo, path), body)
+            commit = await self._api.send("PUT", self._contents_path(owner, repo, path), body)
         except GitHubError as error:
-            if error.status == 409 or (error.status == 422 and '"sha"' in error.said):
-                raise await self._exists(owner, repo, path, branch, error) from None
+            if error.status == 409 or (error.status == 422 and '"sha"' in error.message):
+                raise await self._explain_conflict(owner, repo, path, branch, error) from None
             raise
-        kept, made = done.get("content") or {}, done.get("commit") or {}
-        return views.chosen(kept, "path", "sha", "html_url") | views.said(
-            commit=made.get("sha"), commit_url=made.get("html_url")
-        )
+        details = commit.get("commit") or {}
+        file = views.pick(commit.get("content") or {}, "path", "sha", "html_url")
+        return file | views.drop_empty(commit=details.get("sha"), commit_url=details.get("html_url"))
 
-    async def _exists(self, owner: str, repo: str, path: str, branch: str, error: GitHubError) -> ToolError:
-        """What to tell when a file is in the way: its sha, or GitHub's own word where it is something else."""
+    async def _explain_conflict(
+        self, owner: str, repo: str, path: str, branch: str, error: GitHubError
+    ) -> ToolError:
+        """The error when a file exists already: it names its sha, or is GitHub's own where there is none."""
         try:
-            sha = (await self._api.get(self._contents(owner, repo, path), ref=branch))["sha"]
+            sha = (await self._api.get(self._contents_path(owner, repo, path), ref=branch))["sha"]
         except (KeyError, ToolError):
             return error
         if error.status == 409:
@@ -245,45 +259,49 @@ class RepositoryTools:
             f"{path} exists already. To replace it, read it and give its sha: {sha}. Nothing was changed."
         )
 
-    async def _new_under(self, owner: str) -> str:
-        """Where repositories of an owner are created: GitHub has one place for me and one for organisations."""
-        if not owner or str((await self._api.get("user")).get("login")).lower() == owner.lower():
+    async def _creation_path(self, owner: str) -> str:
+        """The API path that creates repositories of an owner: there is one for me and one for organisations.
+        """
+        if not owner:
             return "user/repos"
-        return at("orgs", owner, "repos")
+        user = await self._api.get("user")
+        if str(user.get("login")).lower() == owner.lower():
+            return "user/repos"
+        return api_path("orgs", owner, "repos")
 
-    def _contents(self, owner: str, repo: str, path: str) -> str:
-        return f"{at('repos', owner, repo, 'contents')}/{inside(path)}"
+    def _contents_path(self, owner: str, repo: str, path: str) -> str:
+        return f"{api_path('repos', owner, repo, 'contents')}/{quote_path(path)}"
 
-    def _tree(self, owner: str, repo: str, ref: str, path: str = "") -> str:
-        return "/".join(
-            filter(None, (self._api.web, owner, repo, "tree", inside(ref or "HEAD"), inside(path)))
-        )
+    def _tree_url(self, owner: str, repo: str, ref: str, path: str = "") -> str:
+        steps = [self._api.web_url, owner, repo, "tree", quote_path(ref or "HEAD"), quote_path(path)]
+        return "/".join(filter(None, steps))
 
 
-def _text(found: Json, start: int) -> Json:
+def _read_text(file: Json, start: int) -> Json:
     """The text of a file from a line on, or why there is none to show."""
-    if found.get("type") != "file":
+    if file.get("type") != "file":
         return {"note": "This is not a file with text."}
-    if found.get("encoding") != "base64":
+    if file.get("encoding") != "base64":
         return {"note": "The file is too large to be read here: open the link."}
     try:
-        text = base64.b64decode(found.get("content") or "").decode()
+        text = base64.b64decode(file.get("content") or "").decode()
     except (binascii.Error, UnicodeDecodeError):
         return {"note": "The file is binary: it has no text to show."}
     if "\0" in text:
         return {"note": "The file is binary: it has no text to show."}
-    return _bounded(text.splitlines(keepends=True), start)
+    return _cut_to_size(text.splitlines(keepends=True), start)
 
 
-def _bounded(lines: list[str], start: int) -> Json:
-    shown = ""
+def _cut_to_size(lines: list[str], start: int) -> Json:
+    """As many lines as fit, and the number of the line to go on with."""
+    text = ""
     for number, line in enumerate(lines[start - 1 :], start):
-        if shown and len(shown) + len(line) > MOST_CHARACTERS:
+        if text and len(text) + len(line) > MAX_CHARACTERS:
             return {
-                "text": shown,
+                "text": text,
                 "lines": len(lines),
                 "next_line": number,
                 "note": f"Not complete: go on with start_line={number}.",
             }
-        shown += line
-    return {"text": views.cut(shown, MOST_CHARACTERS), "lines": len(lines)}
+        text += line
+    return {"text": views.truncate(text, MAX_CHARACTERS), "lines": len(lines)}

@@ -25,25 +25,29 @@ Function = Callable[..., Any]
 
 
 class GitHubServer(FastMCP[None]):
-    """Refuses arguments that a tool does not have: a repository must not be created elsewhere because an owner was misspelt."""
+    """Refuses arguments that a tool does not have: a repository must not be created elsewhere because an
+    owner was misspelt.
+    """
 
     def __init__(self, api: GitHubApi, tools: Sequence[Tool]) -> None:
         @contextlib.asynccontextmanager
-        async def closing(_: FastMCP[None]) -> AsyncIterator[None]:
+        async def close_api(_: FastMCP[None]) -> AsyncIterator[None]:
             try:
                 yield
             finally:
                 await api.aclose()
 
-        self._takes = {tool.name: list(tool.parameters["properties"]) for tool in tools}
+        self._parameters = {tool.name: list(tool.parameters["properties"]) for tool in tools}
         super().__init__(
-            "github", instructions=INSTRUCTIONS, tools=list(tools), log_level="WARNING", lifespan=closing
+            "github", instructions=INSTRUCTIONS, tools=list(tools), log_level="WARNING", lifespan=close_api
         )
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
-        takes = self._takes.get(name, list(arguments))
-        if unknown := ", ".join(argument for argument in arguments if argument not in takes)[:120]:
-            raise ToolError(f"{name} has no argument {unknown!r}. It takes: {', '.join(takes) or 'none'}.")
+        parameters = self._parameters.get(name, list(arguments))
+        if unknown := ", ".join(argument for argument in arguments if argument not in parameters)[:120]:
+            raise ToolError(
+                f"{name} has no argument {unknown!r}. It takes: {', '.join(parameters) or 'none'}."
+            )
         return await super().call_tool(name, arguments)
 
 
@@ -77,18 +81,18 @@ def create_server(api: GitHubApi) -> GitHubServer:
         issues.add_issue_comment,
         pulls.create_pull_request,
     )
-    offered = [
-        *(_tool(each, reads=True, idempotent=True) for each in reading),
-        *(_tool(each) for each in adding),
+    tools = [
+        *(_make_tool(each, reads=True, idempotent=True) for each in reading),
+        *(_make_tool(each) for each in adding),
         # A file's old text stays in the history, an issue's old labels do not: both replace something.
-        _tool(repositories.create_or_update_file, destroys=True),
-        _tool(issues.update_issue, destroys=True, idempotent=True),
-        _tool(pulls.merge_pull_request, destroys=True),
+        _make_tool(repositories.create_or_update_file, destroys=True),
+        _make_tool(issues.update_issue, destroys=True, idempotent=True),
+        _make_tool(pulls.merge_pull_request, destroys=True),
     ]
-    return GitHubServer(api, offered)
+    return GitHubServer(api, tools)
 
 
-def _tool(
+def _make_tool(
     function: Function, *, reads: bool = False, destroys: bool = False, idempotent: bool = False
 ) -> Tool:
     hints = ToolAnnotations(
@@ -96,13 +100,15 @@ def _tool(
     )
     text = " ".join((inspect.getdoc(function) or "").split())
     tool = Tool.from_function(function, description=text, annotations=hints)
-    tool.parameters = {"type": "object", **_lean(tool.parameters), "additionalProperties": False}
+    tool.parameters = {"type": "object", **_strip_titles(tool.parameters), "additionalProperties": False}
     return tool
 
 
-def _lean(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema without titles, which only repeat names."""
-    lean = {key: value for key, value in schema.items() if key != "title"}
-    if "properties" in lean:
-        lean["properties"] = {name: _lean(value) for name, value in lean["properties"].items()}
-    return lean
+def _strip_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """A JSON schema without titles, which only repeat names."""
+    stripped = {key: value for key, value in schema.items() if key != "title"}
+    if "properties" in stripped:
+        stripped["properties"] = {
+            name: _strip_titles(value) for name, value in stripped["properties"].items()
+        }
+    return stripped

@@ -1,11 +1,11 @@
-"""GitHub's answers cut down to what people ask about: the API gives a hundred keys where ten are read."""
+"""The parts of GitHub's objects that a model needs: the API gives a hundred keys where ten are read."""
 
 from typing import Any
 
 from ai_platform_engineering.mcp_servers.github.api import GitHubPage, Json
 
-TEXT = 4000
-PATCH = 3000
+MAX_TEXT = 4000
+MAX_PATCH = 3000
 
 _REPOSITORY = (
     "full_name",
@@ -75,16 +75,18 @@ _RUN_TIMES = ("created_at", "updated_at", "html_url")
 _RELEASE = ("tag_name", "name", "draft", "prerelease", "published_at", "html_url")
 
 
-def chosen(item: Json, *keys: str) -> Json:
-    """The keys that say something."""
+def pick(item: Json, *keys: str) -> Json:
+    """These keys of an object, without those that have no value."""
     return {key: item[key] for key in keys if item.get(key) not in (None, "", [])}
 
 
-def said(**values: Any) -> Json:
-    return {key: value for key, value in values.items() if value not in (None, "", [])}
+def drop_empty(**values: Any) -> Json:
+    """The arguments as an object, without those that have no value."""
+    return pick(values, *values)
 
 
-def cut(text: str | None, limit: int = TEXT) -> str | None:
+def truncate(text: str | None, limit: int = MAX_TEXT) -> str | None:
+    """A text of at most `limit` characters, and a note of how many are missing."""
     if text is None or len(text) <= limit:
         return text
     return f"{text[:limit]}\n[{len(text) - limit} more characters]"
@@ -94,83 +96,95 @@ def login(item: Json | None) -> str | None:
     return (item or {}).get("login")
 
 
-def listed(name: str, page: GitHubPage, items: list[Json], number: int) -> Json:
-    """A list as a result: what it holds, and where it goes on."""
-    found: Json = {name: items, "page": number, "more": page.more}
+def list_result(name: str, page: GitHubPage, items: list[Json], number: int) -> Json:
+    """The result of a tool that lists: the items of this page, and the number of the next one."""
+    result: Json = {name: items, "page": number, "more": page.more}
     if page.total is not None:
-        found["total"] = page.total
+        result["total"] = page.total
     if page.more:
-        found["next_page"] = number + 1
-    return found
+        result["next_page"] = number + 1
+    return result
 
 
-def repository(item: Json, *, whole: bool = False) -> Json:
-    found = chosen(item, *_REPOSITORY, *(_REPOSITORY_MORE if whole else ("pushed_at",)))
-    if isinstance(found.get("license"), dict):
-        found["license"] = found["license"].get("spdx_id")
-    return found
+def repository(item: Json, *, full: bool = False) -> Json:
+    if not full:
+        return pick(item, *_REPOSITORY, "pushed_at")
+    result = pick(item, *_REPOSITORY, *_REPOSITORY_MORE)
+    if isinstance(result.get("license"), dict):
+        result["license"] = result["license"].get("spdx_id")
+    return result
 
 
-def issue(item: Json, *, whole: bool = False) -> Json:
-    labels = [label["name"] if isinstance(label, dict) else label for label in item.get("labels") or ()]
+def issue(item: Json, *, full: bool = False) -> Json:
     assignees = [login(user) for user in item.get("assignees") or ()]
-    found = chosen(item, *_ISSUE) | said(author=login(item.get("user")), labels=labels, assignees=assignees)
+    result = pick(item, *_ISSUE)
+    result |= drop_empty(author=login(item.get("user")), labels=_label_names(item), assignees=assignees)
     if "pull_request" in item:
-        found["is_pull_request"] = True
-    if whole:
-        return found | said(body=cut(item.get("body")))
-    return found
+        result["is_pull_request"] = True
+    if full:
+        result |= drop_empty(body=truncate(item.get("body")))
+    return result
+
+
+def _label_names(item: Json) -> list[str]:
+    """The API gives a label as an object or as its name."""
+    names = []
+    for label in item.get("labels") or ():
+        if isinstance(label, dict):
+            names.append(label["name"])
+        else:
+            names.append(label)
+    return names
 
 
 def comment(item: Json) -> Json:
-    return said(author=login(item.get("user")), body=cut(item.get("body"))) | chosen(
-        item, "created_at", "html_url"
-    )
+    texts = drop_empty(author=login(item.get("user")), body=truncate(item.get("body")))
+    return texts | pick(item, "created_at", "html_url")
 
 
-def pull(item: Json, *, whole: bool = False) -> Json:
-    head, base = item.get("head") or {}, item.get("base") or {}
-    reviewers = [login(user) for user in item.get("requested_reviewers") or ()]
-    labels = [label.get("name") for label in item.get("labels") or ()]
-    found = chosen(item, *_PULL) | said(
+def pull(item: Json, *, full: bool = False) -> Json:
+    head = item.get("head") or {}
+    base = item.get("base") or {}
+    result = pick(item, *_PULL) | drop_empty(
         author=login(item.get("user")),
         head=head.get("ref"),
         base=base.get("ref"),
-        labels=labels,
-        requested_reviewers=reviewers,
+        labels=[label.get("name") for label in item.get("labels") or ()],
+        requested_reviewers=[login(user) for user in item.get("requested_reviewers") or ()],
     )
-    if not whole:
-        return found
-    more = said(head_sha=head.get("sha"), merged_by=login(item.get("merged_by")), body=cut(item.get("body")))
-    return found | chosen(item, *_PULL_MORE) | more
+    if not full:
+        return result
+    merged_by = login(item.get("merged_by"))
+    details = drop_empty(head_sha=head.get("sha"), merged_by=merged_by, body=truncate(item.get("body")))
+    return result | pick(item, *_PULL_MORE) | details
 
 
 def review(item: Json) -> Json:
-    return said(reviewer=login(item.get("user")), body=cut(item.get("body"))) | chosen(
-        item, "state", "submitted_at", "html_url"
-    )
+    texts = drop_empty(reviewer=login(item.get("user")), body=truncate(item.get("body")))
+    return texts | pick(item, "state", "submitted_at", "html_url")
 
 
 def changed_file(item: Json, *, patch: bool) -> Json:
-    found = chosen(item, "filename", "previous_filename", "status", "additions", "deletions")
+    result = pick(item, "filename", "previous_filename", "status", "additions", "deletions")
     if patch:
-        return found | said(patch=cut(item.get("patch"), PATCH))
-    return found
+        result |= drop_empty(patch=truncate(item.get("patch"), MAX_PATCH))
+    return result
 
 
 def commit(item: Json) -> Json:
-    inner = item.get("commit") or {}
-    author = inner.get("author") or {}
-    return chosen(item, "sha", "html_url") | said(
-        message=cut(inner.get("message"), 1000),
+    details = item.get("commit") or {}
+    author = details.get("author") or {}
+    return pick(item, "sha", "html_url") | drop_empty(
+        message=truncate(details.get("message"), 1000),
         author=login(item.get("author")) or author.get("name"),
         date=author.get("date"),
     )
 
 
 def release(item: Json) -> Json:
-    return chosen(item, *_RELEASE) | said(author=login(item.get("author")), body=cut(item.get("body")))
+    texts = drop_empty(author=login(item.get("author")), body=truncate(item.get("body")))
+    return pick(item, *_RELEASE) | texts
 
 
 def run(item: Json) -> Json:
-    return chosen(item, *_RUN) | said(actor=login(item.get("actor"))) | chosen(item, *_RUN_TIMES)
+    return pick(item, *_RUN) | drop_empty(actor=login(item.get("actor"))) | pick(item, *_RUN_TIMES)

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ai_platform_engineering.mcp_servers.github import views
-from ai_platform_engineering.mcp_servers.github.api import GitHubApi, Json, at
+from ai_platform_engineering.mcp_servers.github.api import GitHubApi, Json, api_path
 from ai_platform_engineering.mcp_servers.github.arguments import Owner, PageNumber, PerPage, Repo, RunId
 from ai_platform_engineering.mcp_servers.github.errors import GitHubError
 
-MOST_JOBS = 100
-MOST_ANNOTATED = 5
-MOST_ANNOTATIONS = 20
+MAX_JOBS = 100
+MAX_FAILED_JOBS = 5
+MAX_ANNOTATIONS = 20
 FAILED = frozenset({"failure", "timed_out", "startup_failure"})
 
 Status = Literal[
@@ -28,7 +28,7 @@ Status = Literal[
 
 
 class WorkflowRunTools:
-    """A docstring says when to use the tool."""
+    """The tools for GitHub Actions; the docstring of a tool is what the model reads."""
 
     def __init__(self, api: GitHubApi) -> None:
         self._api = api
@@ -48,48 +48,58 @@ class WorkflowRunTools:
         per_page: PerPage = 20,
     ) -> Json:
         """List the runs of GitHub Actions workflows, the newest first."""
-        asked: Json = {"branch": branch, "status": status, "event": event, "page": page, "per_page": per_page}
-        found = await self._api.page(
-            at("repos", owner, repo, "actions", "runs"), key="workflow_runs", **asked
+        params: Json = {
+            "branch": branch,
+            "status": status,
+            "event": event,
+            "page": page,
+            "per_page": per_page,
+        }
+        listing = await self._api.get_page(
+            api_path("repos", owner, repo, "actions", "runs"), key="workflow_runs", **params
         )
-        return views.listed("workflow_runs", found, [views.run(item) for item in found.items], page)
+        return views.list_result("workflow_runs", listing, [views.run(item) for item in listing.items], page)
 
     async def get_workflow_run(self, owner: Owner, repo: Repo, run_id: RunId) -> Json:
-        """Read one run: its jobs, and for each failed job the failed steps and what they reported. For "why did the build fail"."""
-        place = at("repos", owner, repo, "actions", "runs", run_id)
-        run = views.run(await self._api.get(place))
-        jobs = await self._api.page(f"{place}/jobs", key="jobs", per_page=MOST_JOBS)
+        """Read one run: its jobs, and for each failed job the failed steps and what they reported.
+        For "why did the build fail"."""
+        base_path = api_path("repos", owner, repo, "actions", "runs", run_id)
+        run = views.run(await self._api.get(base_path))
+        jobs = await self._api.get_page(f"{base_path}/jobs", key="jobs", per_page=MAX_JOBS)
         failed = [job for job in jobs.items if job.get("conclusion") in FAILED]
-        told = [await self._failed(owner, repo, job) for job in failed[:MOST_ANNOTATED]]
-        found: Json = {
+        failed_jobs = [await self._view_failed_job(owner, repo, job) for job in failed[:MAX_FAILED_JOBS]]
+        result: Json = {
             "workflow_run": run,
-            "jobs": [views.chosen(job, "name", "status", "conclusion", "html_url") for job in jobs.items],
-            "failed_jobs": told,
+            "jobs": [views.pick(job, "name", "status", "conclusion", "html_url") for job in jobs.items],
+            "failed_jobs": failed_jobs,
         }
-        if len(failed) > len(told):
-            found["note"] = f"{len(failed)} jobs failed; only the first {MOST_ANNOTATED} are told in full."
-        return found
+        if len(failed) > len(failed_jobs):
+            result["note"] = f"{len(failed)} jobs failed; only the first {MAX_FAILED_JOBS} are told in full."
+        return result
 
-    async def _failed(self, owner: str, repo: str, job: Json) -> Json:
+    async def _view_failed_job(self, owner: str, repo: str, job: Json) -> Json:
         steps = [step for step in job.get("steps") or () if step.get("conclusion") in FAILED]
-        return views.chosen(
-            job, "id", "name", "conclusion", "started_at", "completed_at", "html_url"
-        ) | views.said(
-            failed_steps=[views.chosen(step, "number", "name", "conclusion") for step in steps],
-            annotations=await self._annotations(owner, repo, job),
+        result = views.pick(job, "id", "name", "conclusion", "started_at", "completed_at", "html_url")
+        return result | views.drop_empty(
+            failed_steps=[views.pick(step, "number", "name", "conclusion") for step in steps],
+            annotations=await self._fetch_annotations(owner, repo, job),
         )
 
-    async def _annotations(self, owner: str, repo: str, job: Json) -> list[Json]:
-        """What a job reported: its check run has the same id. GitHub keeps logs on another host, where the token must not go."""
-        place = at("repos", owner, repo, "check-runs", job.get("id"), "annotations")
+    async def _fetch_annotations(self, owner: str, repo: str, job: Json) -> list[Json]:
+        """The annotations of a job's check run, which has the same id.
+
+        Logs are not read: GitHub keeps them on another host, where the token must not go.
+        """
+        path = api_path("repos", owner, repo, "check-runs", job.get("id"), "annotations")
         try:
-            found = await self._api.page(place, per_page=MOST_ANNOTATIONS)
+            listing = await self._api.get_page(path, per_page=MAX_ANNOTATIONS)
         except GitHubError as error:
             if error.status in (403, 404):
                 return []
             raise
-        kept = ("annotation_level", "path", "start_line", "title", "message")
-        return [
-            views.chosen(item, *kept) | views.said(message=views.cut(item.get("message"), 1000))
-            for item in found.items
-        ]
+        annotations = []
+        for item in listing.items:
+            annotation = views.pick(item, "annotation_level", "path", "start_line", "title", "message")
+            annotation |= views.drop_empty(message=views.truncate(item.get("message"), 1000))
+            annotations.append(annotation)
+        return annotations

@@ -1,4 +1,6 @@
-"""`python -m ai_platform_engineering.mcp_servers.knowledge_base`: serves the knowledge base over stdin and stdout, or over HTTP."""
+"""`python -m ai_platform_engineering.mcp_servers.knowledge_base`: serves the knowledge base over stdin and
+stdout, or over HTTP.
+"""
 
 import argparse
 import asyncio
@@ -14,13 +16,13 @@ from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.settings import ServerSettings, Settings, export_variables, read_environment
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
-from ai_platform_engineering.mcp_servers.knowledge_base.server import PATH, create_app, create_server
+from ai_platform_engineering.mcp_servers.knowledge_base.server import MCP_PATH, create_app, create_server
 
 log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    given = _arguments()
+    arguments = _parse_arguments()
     variables = read_environment()
     try:
         export_variables(variables)
@@ -31,10 +33,10 @@ def main() -> int:
             format="%(asctime)s %(levelname)s %(module)s: %(message)s",
         )
         kb = create_knowledge_base(settings, variables)
-        if given.http:
-            _serve(kb, settings, _server(settings, given.host, given.port))
+        if arguments.http:
+            _serve_http(kb, settings, _server_settings(settings, arguments.host, arguments.port))
         else:
-            asyncio.run(_over_stdio(kb))
+            asyncio.run(_serve_stdio(kb))
     except CaipeError as error:
         print(error, file=sys.stderr)  # noqa: T201 - a command
         return 2
@@ -43,7 +45,7 @@ def main() -> int:
     return 0
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="knowledge_base", description="Serves the knowledge base over MCP.")
     parser.add_argument(
         "--http",
@@ -57,14 +59,17 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _server(settings: Settings, host: str, port: int) -> ServerSettings:
-    """The key is RAG_SERVER_TOKEN, which is also what a supervisor sends, or the shared key. Nobody speaks for others here."""
+def _server_settings(settings: Settings, host: str, port: int) -> ServerSettings:
+    """The key is RAG_SERVER_TOKEN, which is also what a supervisor sends, or the shared key.
+
+    Nobody speaks for others here.
+    """
     key: SecretStr | None = settings.knowledge.server_token or settings.server.shared_key
     changed = {"host": host, "port": port, "shared_key": key, "delegate_key": None, "external_url": None}
     return settings.server.model_copy(update=changed)
 
 
-async def _over_stdio(kb: KnowledgeBase) -> None:
+async def _serve_stdio(kb: KnowledgeBase) -> None:
     from mcp.server.stdio import stdio_server
 
     await kb.open()
@@ -76,7 +81,7 @@ async def _over_stdio(kb: KnowledgeBase) -> None:
         await kb.aclose()
 
 
-def _serve(kb: KnowledgeBase, settings: Settings, server: ServerSettings) -> None:
+def _serve_http(kb: KnowledgeBase, settings: Settings, server: ServerSettings) -> None:
     # Imported late: none of it is needed on stdin and stdout.
     import uvicorn
 
@@ -87,8 +92,8 @@ def _serve(kb: KnowledgeBase, settings: Settings, server: ServerSettings) -> Non
     listener = _listen(server.host, server.port)
     here = server.model_copy(update={"port": listener.getsockname()[1]})
     api = KnowledgeApi.from_settings(kb, settings.knowledge)
-    app = create_app(kb, here, opening=lambda: api.open(here, settings.agent.home), routes=api.routes())
-    log.info("serving the knowledge base on %s%s", here.url.rstrip("/"), PATH)
+    app = create_app(kb, here, on_startup=lambda: api.open(here, settings.agent.home), routes=api.routes())
+    log.info("serving the knowledge base on %s%s", here.url.rstrip("/"), MCP_PATH)
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -1,4 +1,4 @@
-"""The knowledge base as an MCP server: four tools that read."""
+"""The MCP server for the knowledge base: four tools that read."""
 
 import contextlib
 import logging
@@ -23,12 +23,12 @@ from ai_platform_engineering.runtime.server.authentication import BearerAuthMidd
 
 log = logging.getLogger(__name__)
 
-NAME = "knowledge_base"
-PATH = "/mcp"
+SERVER_NAME = "knowledge_base"
+MCP_PATH = "/mcp"
 
 
 def create_server(kb: KnowledgeBase) -> Server[Any, Any]:
-    server: Server[Any, Any] = Server(NAME, instructions=INSTRUCTIONS)
+    server: Server[Any, Any] = Server(SERVER_NAME, instructions=INSTRUCTIONS)
 
     async def list_tools() -> list[Tool]:
         return [
@@ -48,15 +48,15 @@ def create_server(kb: KnowledgeBase) -> Server[Any, Any]:
 
     async def call_tool(name: str, arguments: dict[str, Any]) -> CallToolResult:
         try:
-            return _said(await answer_tool_call(kb, name, arguments))
+            return _build_tool_result(await answer_tool_call(kb, name, arguments))
         except CaipeError as error:
-            return _said(str(error), failed=True)
+            return _build_tool_result(str(error), failed=True)
         except Exception as error:  # noqa: BLE001 - the text of an error of ours is nothing for a model
             log.error("%s failed: %s", name, type(error).__name__)
-            return _said(f"{name} failed on our side ({type(error).__name__}).", failed=True)
+            return _build_tool_result(f"{name} failed on our side ({type(error).__name__}).", failed=True)
 
     server.list_tools()(list_tools)  # type: ignore[no-untyped-call]
-    server.call_tool(validate_input=False)(call_tool)  # our own check says it in words
+    server.call_tool(validate_input=False)(call_tool)  # our own check has better messages
     return server
 
 
@@ -64,17 +64,21 @@ def create_app(
     kb: KnowledgeBase,
     settings: ServerSettings,
     *,
-    opening: Callable[[], Awaitable[None]] | None = None,
+    on_startup: Callable[[], Awaitable[None]] | None = None,
     routes: Sequence[BaseRoute] = (),
 ) -> Starlette:
-    """Streamable HTTP at `/mcp`, behind the checks that every server of ours has; `routes` come beside it."""
+    """Streamable HTTP at `/mcp`, behind the checks that every server of ours has; `routes` are served with
+    it, `on_startup` replaces opening the knowledge base.
+    """
     manager = StreamableHTTPSessionManager(
         create_server(kb), stateless=True, max_request_body_size=settings.max_request_bytes
     )
 
+    start = on_startup or kb.open
+
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        await (opening or kb.open)()
+        await start()
         try:
             async with manager.run():
                 yield
@@ -90,12 +94,12 @@ def create_app(
             Middleware(HostCheckMiddleware, settings=settings),
             Middleware(BearerAuthMiddleware, settings=settings),
         ],
-        routes=[Route(PATH, _Endpoint(manager)), Route("/health", health), *routes],
+        routes=[Route(MCP_PATH, _McpEndpoint(manager)), Route("/health", health), *routes],
     )
 
 
-class _Endpoint:
-    """An object, so that Starlette hands it every method as it came."""
+class _McpEndpoint:
+    """An ASGI app as an object: Starlette passes every HTTP method to it unchanged."""
 
     def __init__(self, manager: StreamableHTTPSessionManager) -> None:
         self._manager = manager
@@ -104,5 +108,5 @@ class _Endpoint:
         await self._manager.handle_request(scope, receive, send)
 
 
-def _said(text: str, *, failed: bool = False) -> CallToolResult:
+def _build_tool_result(text: str, *, failed: bool = False) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], isError=failed)

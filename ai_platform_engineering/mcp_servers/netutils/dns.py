@@ -1,4 +1,4 @@
-"""DNS questions to the system's resolver or to a given server, with the hosts file behind the former."""
+"""DNS queries to the system's resolver or to a named server; the hosts file answers where DNS does not."""
 
 import asyncio
 import re
@@ -18,8 +18,8 @@ import dns.reversename
 from ai_platform_engineering.mcp_servers.netutils.hosts import (
     HostResolver,
     IPAddress,
-    failure_reason,
-    host_and_port,
+    describe_failure,
+    format_host_port,
     is_localhost,
     parse_address,
     parse_host,
@@ -28,24 +28,26 @@ from ai_platform_engineering.mcp_servers.netutils.hosts import (
 from ai_platform_engineering.mcp_servers.netutils.results import (
     CheckResult,
     NetError,
-    Row,
-    milliseconds,
-    plural,
+    ResultModel,
+    pluralize,
     printable,
-    quoted,
+    quote_input,
+    to_milliseconds,
 )
 
 RecordType = Literal["A", "AAAA", "CNAME", "MX", "NS", "TXT", "SRV", "SOA", "CAA", "PTR", "ANY"]
 
 # A server may refuse the real ANY (RFC 8482), so it means these, asked one by one.
-COMMON = ("A", "AAAA", "CNAME", "MX", "NS", "TXT", "SOA", "CAA")
+COMMON_TYPES = ("A", "AAAA", "CNAME", "MX", "NS", "TXT", "SOA", "CAA")
 MAX_RECORDS = 100
-MAX_VALUE = 1000
+MAX_RECORDS_IN_LINE = 8
+MAX_VALUE_LENGTH = 1000
 SYSTEM_LIMIT = 1.5  # the hosts file answers at once, and DNS was asked before
 _FAMILIES = {"A": (4,), "AAAA": (6,), "ANY": (4, 6)}
+_ADDRESS_TYPES = {4: "A", 6: "AAAA"}
 
 
-class Record(Row):
+class Record(ResultModel):
     type: str
     value: str
     ttl: int | None = None
@@ -54,7 +56,7 @@ class Record(Row):
     port: int | None = None
 
 
-class DnsFinding(CheckResult):
+class DnsResult(CheckResult):
     name: str
     type: str
     status: Literal["NOERROR", "NXDOMAIN"] = "NOERROR"
@@ -68,127 +70,150 @@ class DnsFinding(CheckResult):
 
     @property
     def line(self) -> str:
-        by = (
-            f"answered by {self.server}" if self.source == "dns" else "from this machine's own names, not DNS"
-        )
-        kind = "common" if self.type == "ANY" else self.type
+        source = f"answered by {self.server}"
+        if self.source == "system":
+            source = "from this machine's own names, not DNS"
         if parse_address(self.name) is not None:
-            return f"{self.name} is {', '.join(record.value for record in self.records[:8]) or 'not known by any name'} ({by})."
+            names = ", ".join(record.value for record in self.records[:MAX_RECORDS_IN_LINE])
+            return f"{self.name} is {names or 'not known by any name'} ({source})."
         if self.status == "NXDOMAIN":
-            return f"{self.name} does not exist ({by})."
+            return f"{self.name} does not exist ({source})."
+        kind = self.type
+        if self.type == "ANY":
+            kind = "common"
         if not self.records:
-            return f"{self.name} has no {kind} records ({by})."
-        values = ", ".join(_shown(record, typed=self.type == "ANY") for record in self.records[:8])
-        more = f" and {self.total - 8} more" if self.total > 8 else ""
-        return f"{self.name} has {plural(self.total, f'{kind} record')}: {values}{more} ({by})."
+            return f"{self.name} has no {kind} records ({source})."
+        first_records = self.records[:MAX_RECORDS_IN_LINE]
+        values = ", ".join(_format_record(record, typed=self.type == "ANY") for record in first_records)
+        if self.total > MAX_RECORDS_IN_LINE:
+            values += f" and {self.total - MAX_RECORDS_IN_LINE} more"
+        return f"{self.name} has {pluralize(self.total, f'{kind} record')}: {values} ({source})."
 
 
-def _shown(record: Record, *, typed: bool) -> str:
-    port = f":{record.port}" if record.port is not None else ""
-    priority = f" (priority {record.priority})" if record.priority is not None else ""
-    return f"{record.type + ' ' if typed else ''}{printable(record.value, 120)}{port}{priority}"
+def _format_record(record: Record, *, typed: bool) -> str:
+    text = printable(record.value, 120)
+    if typed:
+        text = f"{record.type} {text}"
+    if record.port is not None:
+        text += f":{record.port}"
+    if record.priority is not None:
+        text += f" (priority {record.priority})"
+    return text
 
 
-class Names:
-    """Asks DNS, and the system where DNS knows nothing."""
+class DnsClient:
+    """Queries DNS, and the system's own names where DNS has no answer."""
 
-    def __init__(self, reach: HostResolver) -> None:
-        self._reach = reach
+    def __init__(self, hosts: HostResolver) -> None:
+        self._hosts = hosts
 
     async def lookup(
         self, name: str, record_type: RecordType, server: str | None, timeout: float
-    ) -> DnsFinding:
+    ) -> DnsResult:
+        """The records of a name. Raises NetError."""
         if record_type == "PTR" and parse_address(name) is not None:
             return await self.reverse(name, server, timeout)
-        asked = parse_host(name)
-        if parse_address(asked) is not None:
+        host = parse_host(name)
+        if parse_address(host) is not None:
             raise NetError(
-                f"{asked} is an address, not a name. Use reverse_dns to find its name, or ip_info to learn about it."
+                f"{host} is an address, not a name. "
+                "Use reverse_dns to find its name, or ip_info to learn about it."
             )
-        if is_localhost(asked) and not server:
-            return await self._known_here(asked, record_type) or DnsFinding(
-                name=asked, type=record_type, source="system"
-            )
+        if server:
+            return await self._query(host, record_type, server, timeout)
+        if is_localhost(host):
+            system_result = await self._lookup_on_system(host, record_type)
+            return system_result or DnsResult(name=host, type=record_type, source="system")
+        is_absolute = name.strip().endswith(".")
         try:
-            found = await self._ask(
-                asked, record_type, server, timeout, search=not name.strip().endswith(".")
-            )
+            result = await self._query(host, record_type, server, timeout, search=not is_absolute)
         except NetError:
-            if not server and (known := await self._known_here(asked, record_type)):
-                return known
-            raise
-        if found.records or server:
-            return found
-        return await self._known_here(asked, record_type) or found
+            system_result = await self._lookup_on_system(host, record_type)
+            if system_result is None:
+                raise
+            return system_result
+        if result.records:
+            return result
+        return await self._lookup_on_system(host, record_type) or result
 
-    async def reverse(self, address: str, server: str | None, timeout: float) -> DnsFinding:
+    async def reverse(self, address: str, server: str | None, timeout: float) -> DnsResult:
+        """The names of an address. Raises NetError."""
         parsed = parse_address(address)
         if parsed is None:
             raise NetError(
-                f"{quoted(address)} is not an IP address. Write one like 10.0.0.5 or 2001:db8::1; for a name use dns_lookup."
+                f"{quote_input(address)} is not an IP address. "
+                "Write one like 10.0.0.5 or 2001:db8::1; for a name use dns_lookup."
             )
         parsed = without_scope(parsed)
-        if parsed.is_loopback and not server:
-            return await self._name_here(parsed) or DnsFinding(
+        if server:
+            return await self._query_pointer(parsed, server, timeout)
+        if parsed.is_loopback:
+            system_result = await self._reverse_on_system(parsed)
+            return system_result or DnsResult(
                 name=str(parsed), type="PTR", status="NXDOMAIN", source="system"
             )
-        pointer = dns.reversename.from_address(str(parsed)).to_text(omit_final_dot=True)
         try:
-            found = (await self._ask(pointer, "PTR", server, timeout)).model_copy(
-                update={"name": str(parsed)}
-            )
+            result = await self._query_pointer(parsed, server, timeout)
         except NetError:
-            if not server and (known := await self._name_here(parsed)):
-                return known
-            raise
-        if found.records or server:
-            return found
-        return await self._name_here(parsed) or found
+            system_result = await self._reverse_on_system(parsed)
+            if system_result is None:
+                raise
+            return system_result
+        if result.records:
+            return result
+        return await self._reverse_on_system(parsed) or result
 
-    async def _known_here(self, name: str, record_type: str) -> DnsFinding | None:
-        """What programs on this machine would get for the name."""
+    async def _query_pointer(self, address: IPAddress, server: str | None, timeout: float) -> DnsResult:
+        pointer = dns.reversename.from_address(str(address)).to_text(omit_final_dot=True)
+        result = await self._query(pointer, "PTR", server, timeout)
+        return result.model_copy(update={"name": str(address)})
+
+    async def _lookup_on_system(self, name: str, record_type: str) -> DnsResult | None:
+        """The addresses that programs on this machine get for the name, as records."""
         if record_type not in _FAMILIES:
             return None
         try:
-            addresses = await self._reach.addresses(name, SYSTEM_LIMIT)
+            addresses = await self._hosts.resolve(name, SYSTEM_LIMIT)
         except NetError:
             return None
-        records = tuple(
-            Record(type="A" if address.version == 4 else "AAAA", value=str(address))
-            for address in addresses
-            if address.version in _FAMILIES[record_type]
+        records = []
+        for address in addresses:
+            if address.version in _FAMILIES[record_type]:
+                records.append(Record(type=_ADDRESS_TYPES[address.version], value=str(address)))
+        if not records:
+            return None
+        return DnsResult(
+            name=name, type=record_type, source="system", records=tuple(records), total=len(records)
         )
-        if records:
-            return DnsFinding(
-                name=name, type=record_type, source="system", records=records, total=len(records)
-            )
-        return None
 
-    async def _name_here(self, address: IPAddress) -> DnsFinding | None:
-        name = await self._reach.name_of(address, SYSTEM_LIMIT)
-        records = (Record(type="PTR", value=name),) if name else ()
-        if records:
-            return DnsFinding(name=str(address), type="PTR", source="system", records=records, total=1)
-        return None
+    async def _reverse_on_system(self, address: IPAddress) -> DnsResult | None:
+        name = await self._hosts.reverse_lookup(address, SYSTEM_LIMIT)
+        if not name:
+            return None
+        record = Record(type="PTR", value=name)
+        return DnsResult(name=str(address), type="PTR", source="system", records=(record,), total=1)
 
-    async def _ask(
+    async def _query(
         self, name: str, record_type: str, server: str | None, timeout: float, *, search: bool = False
-    ) -> DnsFinding:
-        """With `search`, a short name is also tried with the domains of the system's resolver, as other programs do."""
-        resolver = await self._resolver(server, timeout)
-        search = search and not server
+    ) -> DnsResult:
+        """Queries DNS and measures the time.
+
+        With `search`, a short name is also tried with the domains of the system's resolver, as other programs
+        do.
+        """
+        resolver = await self._make_resolver(server, timeout)
         started = time.perf_counter()
         if record_type == "ANY":
-            found = await _ask_common(resolver, name, timeout, search=search)
+            result = await _query_common(resolver, name, timeout, search=search)
         else:
-            found = await _ask_one(resolver, name, record_type, timeout, search=search)
-        return found.model_copy(update={"took_ms": milliseconds(time.perf_counter() - started)})
+            result = await _query_one(resolver, name, record_type, timeout, search=search)
+        return result.model_copy(update={"took_ms": to_milliseconds(time.perf_counter() - started)})
 
-    async def _resolver(self, server: str | None, timeout: float) -> dns.asyncresolver.Resolver:
+    async def _make_resolver(self, server: str | None, timeout: float) -> dns.asyncresolver.Resolver:
         if server:
             host, port = _parse_server(server)
             resolver = dns.asyncresolver.Resolver(configure=False)
-            resolver.nameservers = [str(address) for address in await self._reach.addresses(host, timeout)]
+            resolver.nameservers = [str(address) for address in await self._hosts.resolve(host, timeout)]
             resolver.port = port
         else:
             try:
@@ -201,84 +226,88 @@ class Names:
         return resolver
 
 
-async def _ask_common(
+async def _query_common(
     resolver: dns.asyncresolver.Resolver, name: str, timeout: float, *, search: bool
-) -> DnsFinding:
+) -> DnsResult:
     answers = await asyncio.gather(
-        *(_ask_one(resolver, name, kind, timeout, search=search) for kind in COMMON),
+        *(_query_one(resolver, name, record_type, timeout, search=search) for record_type in COMMON_TYPES),
         return_exceptions=True,
     )
-    found = [answer for answer in answers if isinstance(answer, DnsFinding)]
-    failed = {
-        kind: answer
-        for kind, answer in zip(COMMON, answers, strict=True)
-        if isinstance(answer, BaseException)
-    }
-    for failure in failed.values():
-        if not found or not isinstance(failure, NetError):
-            raise failure
-    # An alias answers every question with the records it points to; the CNAME itself is asked for as well.
-    records = tuple(dict.fromkeys(record for answer in found for record in answer.records))[:MAX_RECORDS]
-    return DnsFinding(
-        name=found[0].name,
+    results = [answer for answer in answers if isinstance(answer, DnsResult)]
+    failures = {}
+    for record_type, answer in zip(COMMON_TYPES, answers, strict=True):
+        if not isinstance(answer, BaseException):
+            continue
+        if not results or not isinstance(answer, NetError):
+            raise answer
+        failures[record_type] = printable(str(answer), 200)
+    # An alias answers every query with the records it points to; the CNAME itself is asked for as well.
+    records: dict[Record, None] = {}
+    for result in results:
+        records.update(dict.fromkeys(result.records))
+    shown_records = tuple(records)[:MAX_RECORDS]
+    status: Literal["NOERROR", "NXDOMAIN"] = "NOERROR"
+    if not records and any(result.status == "NXDOMAIN" for result in results):
+        status = "NXDOMAIN"
+    return DnsResult(
+        name=results[0].name,
         type="ANY",
-        status="NXDOMAIN"
-        if not records and any(answer.status == "NXDOMAIN" for answer in found)
-        else "NOERROR",
-        records=records,
-        total=len(records),
-        aliases=next((answer.aliases for answer in found if answer.aliases), None),
-        server=found[0].server,
-        not_answered={kind: printable(str(failure), 200) for kind, failure in failed.items()} or None,
+        status=status,
+        records=shown_records,
+        total=len(shown_records),
+        aliases=next((result.aliases for result in results if result.aliases), None),
+        server=results[0].server,
+        not_answered=failures or None,
     )
 
 
-async def _ask_one(
+async def _query_one(
     resolver: dns.asyncresolver.Resolver, name: str, record_type: str, timeout: float, *, search: bool
-) -> DnsFinding:
-    asked = ", ".join(_server_text(str(each), resolver.port) for each in resolver.nameservers)
+) -> DnsResult:
+    servers = ", ".join(_format_server(str(server), resolver.port) for server in resolver.nameservers)
     try:
         answer = await resolver.resolve(
             name, record_type, raise_on_no_answer=False, search=search, lifetime=timeout
         )
     except dns.resolver.NXDOMAIN:
-        return DnsFinding(name=name, type=record_type, status="NXDOMAIN", server=asked)
+        return DnsResult(name=name, type=record_type, status="NXDOMAIN", server=servers)
     except (dns.exception.DNSException, OSError) as error:
-        reason = _silence(error, asked, timeout)
+        reason = _describe_failure(error, servers, timeout)
         raise NetError(f"Cannot look up {record_type} records of {name}: {reason}") from None
-    values = (
-        tuple(_record(rdata, record_type, answer.rrset.ttl) for rdata in answer.rrset) if answer.rrset else ()
-    )
-    steps = [_plain(cname[0].target) for cname in answer.chaining_result.cnames]
-    return DnsFinding(
-        name=_plain(answer.qname),
+    records: tuple[Record, ...] = ()
+    if answer.rrset:
+        records = tuple(_parse_record(rdata, record_type, answer.rrset.ttl) for rdata in answer.rrset)
+    aliases = tuple(_name_text(cname[0].target) for cname in answer.chaining_result.cnames)
+    return DnsResult(
+        name=_name_text(answer.qname),
         type=record_type,
-        records=values[:MAX_RECORDS],
-        total=len(values),
-        aliases=tuple(steps) or None,
-        server=_server_text(str(answer.nameserver), answer.port or resolver.port),
+        records=records[:MAX_RECORDS],
+        total=len(records),
+        aliases=aliases or None,
+        server=_format_server(str(answer.nameserver), answer.port or resolver.port),
     )
 
 
-def _record(rdata: dns.rdata.Rdata, record_type: str, ttl: int) -> Record:
+def _parse_record(rdata: dns.rdata.Rdata, record_type: str, ttl: int) -> Record:
     value = rdata.to_text()
     priority = None
     weight = None
     port = None
     if isinstance(rdata, dns.rdtypes.ANY.MX.MX):
-        value, priority = _plain(rdata.exchange), rdata.preference
+        value = _name_text(rdata.exchange)
+        priority = rdata.preference
     elif isinstance(rdata, dns.rdtypes.IN.SRV.SRV):
-        value = _plain(rdata.target)
+        value = _name_text(rdata.target)
         priority = rdata.priority
         weight = rdata.weight
         port = rdata.port
     elif isinstance(rdata, dns.rdtypes.ANY.TXT.TXT):
         value = b"".join(rdata.strings).decode("utf-8", "replace")
     elif isinstance(target := getattr(rdata, "target", None), dns.name.Name):  # CNAME, NS, PTR
-        value = _plain(target)
+        value = _name_text(target)
     return Record(
         type=record_type,
-        value=printable(value, MAX_VALUE),
+        value=printable(value, MAX_VALUE_LENGTH),
         ttl=ttl,
         priority=priority,
         weight=weight,
@@ -286,47 +315,54 @@ def _record(rdata: dns.rdata.Rdata, record_type: str, ttl: int) -> Record:
     )
 
 
-def _plain(name: dns.name.Name) -> str:
+def _name_text(name: dns.name.Name) -> str:
     return printable(name.to_text(omit_final_dot=True), 260)
 
 
-def _silence(error: Exception, asked: str, timeout: float) -> str:
-    """Why there is no answer."""
+def _describe_failure(error: Exception, servers: str, timeout: float) -> str:
+    """Why the servers gave no answer."""
     if isinstance(error, dns.exception.Timeout):
-        return (
-            f"{asked} did not answer within {timeout:g} s. Is there a network, and is that the right server?"
-        )
+        hint = "Is there a network, and is that the right server?"
+        return f"{servers} did not answer within {timeout:g} s. {hint}"
     if isinstance(error, dns.resolver.NoNameservers):
         # Each entry: server, over TCP or not, port, what went wrong, the response if there was one.
-        reasons = [entry[3] for entry in error.kwargs.get("errors", [])]
-        words = [
-            failure_reason(reason) if isinstance(reason, OSError) else printable(str(reason), 80)
-            for reason in reasons
-        ]
-        return f"{asked}: {', '.join(dict.fromkeys(words)) or 'no usable answer'}"
+        errors = [_describe_server_error(entry[3]) for entry in error.kwargs.get("errors", [])]
+        return f"{servers}: {', '.join(dict.fromkeys(errors)) or 'no usable answer'}"
     if isinstance(error, OSError):
-        return f"{asked}: {failure_reason(error)}"
-    return f"{asked}: {printable(str(error) or type(error).__name__, 160)}"
+        return f"{servers}: {describe_failure(error)}"
+    return f"{servers}: {printable(str(error) or type(error).__name__, 160)}"
+
+
+def _describe_server_error(error: object) -> str:
+    if isinstance(error, OSError):
+        return describe_failure(error)
+    return printable(str(error), 80)
 
 
 def _parse_server(text: str) -> tuple[str, int]:
-    """`10.0.0.2`, `10.0.0.2:5353`, `[2001:db8::1]:53`, or a name in place of the address."""
-    given = text.strip()
-    if parse_address(given) is not None:
-        return parse_host(given), 53
-    split = re.fullmatch(r"\[?([^\[\]]+?)\]?:(\d{1,5})", given)
-    host, port = (split[1], int(split[2])) if split else (given, 53)
+    """Host and port of a DNS server: `10.0.0.2`, `10.0.0.2:5353`, `[2001:db8::1]:53`, or a name in place of
+    the address.
+    """
+    host = text.strip()
+    port = 53
+    if parse_address(host) is not None:
+        return parse_host(host), port
+    host_and_port = re.fullmatch(r"\[?([^\[\]]+?)\]?:(\d{1,5})", host)
+    if host_and_port:
+        host = host_and_port[1]
+        port = int(host_and_port[2])
     if not 1 <= port <= 65535:
-        raise NetError(f"{quoted(text)} is not a DNS server: the port must be from 1 to 65535.")
+        raise NetError(f"{quote_input(text)} is not a DNS server: the port must be from 1 to 65535.")
     try:
         return parse_host(host), port
     except NetError:
         raise NetError(
-            f"{quoted(text)} is not a DNS server. Write an address like 10.0.0.2, 10.0.0.2:5353 or [2001:db8::1]:53."
+            f"{quote_input(text)} is not a DNS server. "
+            "Write an address like 10.0.0.2, 10.0.0.2:5353 or [2001:db8::1]:53."
         ) from None
 
 
-def _server_text(address: str, port: int) -> str:
+def _format_server(address: str, port: int) -> str:
     if port == 53:
         return address
-    return host_and_port(address, port)
+    return format_host_port(address, port)

@@ -1,4 +1,4 @@
-"""From a host as people write it to addresses that may be reached, and a connection to one of them."""
+"""Hosts: parsing what people write, resolving names to addresses, and connecting to one of them."""
 
 import asyncio
 import errno
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from ai_platform_engineering.mcp_servers.netutils.results import NetError, printable, quoted
+from ai_platform_engineering.mcp_servers.netutils.results import NetError, printable, quote_input
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 T = TypeVar("T")
@@ -22,7 +22,8 @@ _OLD_FORM = re.compile(r"(0x[0-9a-f]+|\d+)(\.(0x[0-9a-f]+|\d+)){0,3}")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 LOOPBACKS: tuple[IPAddress, ...] = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
 
-# Cloud metadata services hand out credentials to whoever runs on the machine: a model's question is no reason to read them.
+# Cloud metadata services hand out credentials to whoever runs on the machine: a model's question is no reason
+# to read them.
 METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"})
 METADATA_ADDRESSES = frozenset(
     ipaddress.ip_address(text)
@@ -57,7 +58,7 @@ def parse_host(text: str) -> str:
         )
     if re.fullmatch(r"[^:]+:\d+", bare):
         raise NetError(
-            f"{quoted(text)} holds a port. Write the host alone and give the port in its own argument."
+            f"{quote_input(text)} holds a port. Write the host alone and give the port in its own argument."
         )
     try:
         name = bare if bare.isascii() else bare.encode("idna").decode("ascii")
@@ -65,7 +66,7 @@ def parse_host(text: str) -> str:
         name = ""
     if not _NAME.fullmatch(name) or len(name) > 253 or any(len(label) > 63 for label in name.split(".")):
         raise NetError(
-            f"{quoted(text)} is not a host name or an address. Write one like example.com, 10.0.0.5 or 2001:db8::1."
+            f"{quote_input(text)} is not a host name or an address. Write one like example.com, 10.0.0.5 or 2001:db8::1."
         )
     return name.lower()
 
@@ -76,59 +77,63 @@ def is_localhost(name: str) -> bool:
 
 
 class HostResolver:
-    """Looks hosts up with the system's own means, and refuses those that must not be reached."""
+    """Resolves hosts with the system's resolver, and refuses cloud metadata services."""
 
     def __init__(self, *, allow_metadata: bool = False) -> None:
         self._allow_metadata = allow_metadata
         self._threads = asyncio.Semaphore(MAX_THREADS)
 
-    async def targets(self, host: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
-        """The addresses to connect to: checked here and used as they are, so that a second look-up cannot give others."""
+    async def resolve_allowed(self, host: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
+        """The addresses to connect to. Raises NetError for a metadata service.
+
+        They are used as they are: a second look-up could give others, which were not checked.
+        """
         name = parse_host(host)
         if not self._allow_metadata and name in METADATA_NAMES:
-            raise _metadata(name)
-        found = await self.addresses(name, timeout)
-        if not self._allow_metadata and any(
-            (embedded_ipv4(address) or without_scope(address)) in METADATA_ADDRESSES for address in found
-        ):
-            raise _metadata(name)
-        return found
+            raise _metadata_error(name)
+        addresses = await self.resolve(name, timeout)
+        if not self._allow_metadata and any(map(_is_metadata_address, addresses)):
+            raise _metadata_error(name)
+        return addresses
 
-    async def addresses(self, name: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
+    async def resolve(self, name: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
         """All addresses of a host, in the order in which programs on this machine try them."""
-        if (address := parse_address(name) or _old_form(name)) is not None:
+        address = parse_address(name) or _parse_legacy_ipv4(name)
+        if address is not None:
             return (address,)
         limit = min(timeout, LOOKUP_LIMIT)
-        asked = "localhost" if is_localhost(name) else name  # names below localhost are in no hosts file
+        host = name
+        if is_localhost(name):  # names below localhost are in no hosts file
+            host = "localhost"
         try:
-            found = await self.in_thread(
-                lambda: socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM), limit
+            entries = await self.run_in_thread(
+                lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM), limit
             )
         except OSError as error:  # TimeoutError is one
             if is_localhost(name):
                 return LOOPBACKS
-            reason = (
-                f"no answer within {limit:g} s; is there a network?"
-                if isinstance(error, TimeoutError)
-                else _lookup_reason(error)
-            )
+            reason = _describe_lookup_failure(error)
+            if isinstance(error, TimeoutError):
+                reason = f"no answer within {limit:g} s; is there a network?"
             raise NetError(f"Cannot look up {name}: {reason}") from None
-        return tuple(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
+        return tuple(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in entries))
 
-    async def name_of(self, address: IPAddress, timeout: float) -> str | None:
+    async def reverse_lookup(self, address: IPAddress, timeout: float) -> str | None:
         """The system's name for an address (its hosts file first), if it has one in time."""
         try:
-            found = await self.in_thread(
+            name, _ = await self.run_in_thread(
                 lambda: socket.getnameinfo((str(address), 0), socket.NI_NAMEREQD), timeout
             )
         except OSError:  # TimeoutError is one
             if address in LOOPBACKS:
                 return "localhost"
             return None
-        return found[0]
+        return name
 
-    async def in_thread(self, work: Callable[[], T], timeout: float) -> T:
-        """Runs a blocking look-up. It cannot be cancelled, so its thread must not hold up the end of the process."""
+    async def run_in_thread(self, work: Callable[[], T], timeout: float) -> T:
+        """Runs a blocking look-up in a daemon thread: it cannot be cancelled, and must not delay the
+        process's end.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -142,7 +147,8 @@ class HostResolver:
                 done.set_result(value)  # type: ignore[arg-type]  # there is a value whenever there is no error
 
         def run() -> None:
-            value, failure = None, None
+            value = None
+            failure = None
             try:
                 value = work()
             except OSError as error:
@@ -162,8 +168,8 @@ class HostResolver:
             return await done
 
 
-def _old_form(name: str) -> IPAddress | None:
-    """The address in a number as C libraries read it (127.1, 0x7f000001), which is no name to ask anybody for."""
+def _parse_legacy_ipv4(name: str) -> IPAddress | None:
+    """The address in a number as C libraries read it (127.1, 0x7f000001): DNS has no such names."""
     if not _OLD_FORM.fullmatch(name):
         return None
     with suppress(OSError):
@@ -181,25 +187,29 @@ def embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:
 
 
 def without_scope(address: IPAddress) -> IPAddress:
-    """The scope is a name of this machine's alone."""
+    """The address without its scope, which is a name of this machine alone."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     return ipaddress.IPv6Address(int(address))
 
 
-def _metadata(name: str) -> NetError:
+def _is_metadata_address(address: IPAddress) -> bool:
+    return (embedded_ipv4(address) or without_scope(address)) in METADATA_ADDRESSES
+
+
+def _metadata_error(name: str) -> NetError:
     return NetError(
         f"{name} is a cloud metadata service, which hands out credentials. It is refused; an operator can allow it."
     )
 
 
-def _lookup_reason(error: OSError) -> str:
+def _describe_lookup_failure(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         if error.errno == socket.EAI_NONAME:
             return "no such name, neither in DNS nor in the hosts file"
         if error.errno == socket.EAI_AGAIN:
             return "no name server answered; is there a network?"
-    return failure_reason(error)
+    return describe_failure(error)
 
 
 _REASONS = {
@@ -214,23 +224,23 @@ _REASONS = {
 }
 
 
-def failure_reason(error: OSError) -> str:
+def describe_failure(error: OSError) -> str:
     """Why a connection failed, in words."""
     if isinstance(error, PermissionError):
         return "not permitted on this machine"
     if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
         return "the other side closed the connection"
-    known = _REASONS.get(error.errno or 0)
-    return known or printable((error.strerror or type(error).__name__).lower(), 120)
+    reason = _REASONS.get(error.errno or 0)
+    return reason or printable((error.strerror or type(error).__name__).lower(), 120)
 
 
-def host_and_port(host: str, port: int) -> str:
+def format_host_port(host: str, port: int) -> str:
     if ":" in host:
         return f"[{host}]:{port}"
     return f"{host}:{port}"
 
 
-async def dial(address: IPAddress, port: int) -> socket.socket:
+async def connect(address: IPAddress, port: int) -> socket.socket:
     """A connected socket; an OSError says why there is none."""
     sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
     try:
@@ -246,18 +256,21 @@ async def dial(address: IPAddress, port: int) -> socket.socket:
     return sock
 
 
-async def dial_first(
+async def connect_to_first(
     addresses: Sequence[IPAddress], port: int, timeout: float
 ) -> tuple[socket.socket, IPAddress]:
-    """A connection to the first address that takes it; a silent one is given half of the time that is left."""
+    """A connection to the first address that accepts it; a silent one gets half of the time that is left."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout
     failure: OSError | None = None
     for index, address in enumerate(addresses):
-        left = end - loop.time()
+        seconds = end - loop.time()
+        is_last = index == len(addresses) - 1
+        if not is_last:
+            seconds /= 2
         try:
-            async with asyncio.timeout(left if index == len(addresses) - 1 else left / 2):
-                return await dial(address, port), address
+            async with asyncio.timeout(seconds):
+                return await connect(address, port), address
         except OSError as error:  # TimeoutError is one
             failure = error
     raise failure or OSError(errno.EHOSTUNREACH, "no address")

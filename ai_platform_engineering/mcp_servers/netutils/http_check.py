@@ -1,4 +1,4 @@
-"""Does an address answer over HTTP, how fast, and where does it lead: one request per hop over plain streams, each step timed."""
+"""An HTTP check: status, redirects and the time of each step; one request per hop over plain streams."""
 
 import asyncio
 import functools
@@ -13,16 +13,20 @@ from urllib.parse import urljoin
 
 import h11
 
-from ai_platform_engineering.mcp_servers.netutils.hosts import HostResolver, dial_first, failure_reason
+from ai_platform_engineering.mcp_servers.netutils.hosts import (
+    HostResolver,
+    connect_to_first,
+    describe_failure,
+)
 from ai_platform_engineering.mcp_servers.netutils.results import (
     CheckResult,
     NetError,
-    Row,
-    milliseconds,
-    plural,
+    ResultModel,
+    pluralize,
     printable,
+    to_milliseconds,
 )
-from ai_platform_engineering.mcp_servers.netutils.tls import handshake_problem
+from ai_platform_engineering.mcp_servers.netutils.tls import describe_handshake_error
 from ai_platform_engineering.mcp_servers.netutils.urls import Url, parse_url
 
 Method = Literal["GET", "HEAD"]
@@ -32,7 +36,7 @@ MAX_BODY = 1024 * 1024
 MAX_HEADERS = 64 * 1024
 PREVIEW = 300
 # Worth knowing and never a secret: no cookies, no authentication.
-_SHOWN = (
+_SHOWN_HEADERS = (
     "content-type",
     "content-length",
     "server",
@@ -45,8 +49,8 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TEXT = ("text/", "application/json", "application/xml", "application/problem+json")
 
 
-class Timing(Row):
-    """How long each step of the last hop took, and the whole."""
+class Timing(ResultModel):
+    """Milliseconds of each step of the last hop, and of the whole check."""
 
     dns: float | None = None
     connect: float | None = None
@@ -55,13 +59,13 @@ class Timing(Row):
     total: float
 
 
-class Redirect(Row):
+class Redirect(ResultModel):
     url: str
     status: int
     took_ms: float
 
 
-class HttpFinding(CheckResult):
+class HttpResult(CheckResult):
     url: str
     method: str
     timing_ms: Timing
@@ -84,7 +88,7 @@ class HttpFinding(CheckResult):
         text = f"{self.method} {self.url} answered {self.status} {self.reason or ''}".rstrip()
         text += f" in {self.timing_ms.total:g} ms"
         if self.redirects:
-            text += f" after {plural(len(self.redirects), 'redirect')} from {self.redirects[0].url}"
+            text += f" after {pluralize(len(self.redirects), 'redirect')} from {self.redirects[0].url}"
         if self.note:
             return f"{text}. {self.note}"
         return f"{text}."
@@ -92,7 +96,7 @@ class HttpFinding(CheckResult):
 
 @dataclass
 class _Hop:
-    """One request as it proceeds: what it is doing now and how long each step took."""
+    """One request as it proceeds: its current step, and how long each step took."""
 
     url: Url
     started: float = field(default_factory=time.perf_counter)
@@ -103,14 +107,15 @@ class _Hop:
     status: int | None = None
 
     @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
-        self.step, started = step, time.perf_counter()
+    def measure(self, step: str) -> Iterator[None]:
+        self.step = step
+        started = time.perf_counter()
         yield
-        self.steps[step] = milliseconds(time.perf_counter() - started)
+        self.steps[step] = to_milliseconds(time.perf_counter() - started)
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _HttpResponse:
     head: h11.Response
     size: int
     partial: bool
@@ -123,7 +128,7 @@ class _Answer:
         return None
 
 
-class _Body:
+class _BodyReader:
     """Counts a body up to the limit and keeps its start."""
 
     def __init__(self) -> None:
@@ -144,89 +149,95 @@ class _Body:
         self.partial = True
 
 
-class _Checking:
-    """One call: follows redirects until an answer, and knows how far it came when it fails."""
+class _HttpCheck:
+    """One check: follows redirects to the last response, and reports the step at which it failed."""
 
-    def __init__(self, reach: HostResolver, method: Method, url: Url, timeout: float) -> None:
-        self._reach = reach
+    def __init__(self, hosts: HostResolver, method: Method, url: Url, timeout: float) -> None:
+        self._hosts = hosts
         self._method = method
         self._timeout = timeout
         self._end = asyncio.get_running_loop().time() + timeout
-        self._note = "The credentials in the address were not sent." if url.had_credentials else None
+        self._note: str | None = None
+        if url.had_credentials:
+            self._note = "The credentials in the address were not sent."
         self._started = time.perf_counter()
         self._redirects: list[Redirect] = []
         self._hop = _Hop(url)
 
-    async def run(self, *, follow: bool) -> HttpFinding:
+    async def run(self, *, follow: bool) -> HttpResult:
         try:
-            return await self._follow(follow=follow)
+            return await self._follow_redirects(follow=follow)
         except TimeoutError:
-            raise self._failure(f"no answer within {self._timeout:g} s ({_DOING[self._hop.step]})") from None
+            step_name = _STEP_NAMES[self._hop.step]
+            raise self._build_failure(f"no answer within {self._timeout:g} s ({step_name})") from None
         except NetError as error:
-            raise self._failure(str(error)) from None
+            raise self._build_failure(str(error)) from None
         except ssl.SSLError as error:
-            raise self._failure(
-                f"{handshake_problem(error).rstrip('.')}; tls_certificate shows more"
+            raise self._build_failure(
+                f"{describe_handshake_error(error).rstrip('.')}; tls_certificate shows more"
             ) from None
         except OSError as error:
-            raise self._failure(failure_reason(error)) from None
+            raise self._build_failure(describe_failure(error)) from None
         except h11.RemoteProtocolError as error:
-            raise self._failure(
+            raise self._build_failure(
                 f"the server broke the rules of HTTP ({printable(str(error), 120)})"
             ) from None
 
-    async def _follow(self, *, follow: bool) -> HttpFinding:
+    async def _follow_redirects(self, *, follow: bool) -> HttpResult:
         while True:
-            answer = await self._ask()
-            target = answer.header("location") if answer.head.status_code in _REDIRECTS else None
-            if not follow or not target:
-                return self._found(answer)
+            response = await self._send_request()
+            location = response.header("location")
+            is_redirect = response.head.status_code in _REDIRECTS
+            if not follow or not is_redirect or not location:
+                return self._build_success(response)
             if len(self._redirects) == MAX_REDIRECTS:
                 raise NetError(f"more than {MAX_REDIRECTS} redirects")
-            took = milliseconds(time.perf_counter() - self._hop.started)
+            took = to_milliseconds(time.perf_counter() - self._hop.started)
             self._redirects.append(
-                Redirect(url=self._hop.url.shown, status=answer.head.status_code, took_ms=took)
+                Redirect(url=self._hop.url.redacted, status=response.head.status_code, took_ms=took)
             )
-            self._hop = _Hop(_target(self._hop.url, target))
+            self._hop = _Hop(_parse_location(self._hop.url, location))
 
-    async def _ask(self) -> _Answer:
-        async with self._connected() as (reader, writer):
+    async def _send_request(self) -> _HttpResponse:
+        async with self._open_connection() as (reader, writer):
             connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEADERS)
-            writer.write(connection.send(_request(self._method, self._hop.url)) or b"")
+            writer.write(connection.send(_build_request(self._method, self._hop.url)) or b"")
             writer.write(connection.send(h11.EndOfMessage()) or b"")
             async with asyncio.timeout_at(self._end):
-                with self._hop.timed("first_byte"):
-                    head = await _head(connection, reader)
-            self._hop.step, self._hop.status = "body", head.status_code
-            return await self._read(connection, reader, head)
+                with self._hop.measure("first_byte"):
+                    head = await _read_head(connection, reader)
+            self._hop.step = "body"
+            self._hop.status = head.status_code
+            return await self._read_body(connection, reader, head)
 
-    async def _read(
+    async def _read_body(
         self, connection: h11.Connection, reader: asyncio.StreamReader, head: h11.Response
-    ) -> _Answer:
-        """The head is the answer: a body that is long, or never ends, is cut off."""
-        body = _Body()
+    ) -> _HttpResponse:
+        """Reads the body up to the limit or the deadline: the status is known, and some bodies never end."""
+        body = _BodyReader()
         try:
             async with asyncio.timeout_at(self._end):
                 await body.read(connection, reader)
         except TimeoutError:
             body.partial = True
-        return _Answer(head=head, size=body.size, partial=body.partial, start=body.start)
+        return _HttpResponse(head=head, size=body.size, partial=body.partial, start=body.start)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        hop, url = self._hop, self._hop.url
+    async def _open_connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        hop = self._hop
+        url = hop.url
         async with asyncio.timeout_at(self._end):
-            with hop.timed("dns"):
-                addresses = await self._reach.targets(url.host, self._timeout)
-            with hop.timed("connect"):
-                left = self._end - asyncio.get_running_loop().time()
-                sock, address = await dial_first(addresses, url.port, left)
+            with hop.measure("dns"):
+                addresses = await self._hosts.resolve_allowed(url.host, self._timeout)
+            with hop.measure("connect"):
+                seconds_left = self._end - asyncio.get_running_loop().time()
+                sock, address = await connect_to_first(addresses, url.port, seconds_left)
             hop.address = str(address)
             try:
                 if url.scheme == "https":
-                    with hop.timed("tls"):
+                    with hop.measure("tls"):
                         reader, writer = await asyncio.open_connection(
-                            sock=sock, ssl=_context(), server_hostname=url.host
+                            sock=sock, ssl=_tls_context(), server_hostname=url.host
                         )
                     hop.tls_version = writer.get_extra_info("ssl_object").version()
                 else:
@@ -239,44 +250,57 @@ class _Checking:
         finally:
             writer.transport.abort()
 
-    def _found(self, answer: _Answer) -> HttpFinding:
-        status = answer.head.status_code
-        return self._finding(
-            reason=printable(answer.head.reason.decode("latin-1"), 80) or _phrase(status),
-            ok=200 <= status < 400,
-            http_version=answer.head.http_version.decode("ascii"),
-            headers={
-                name: printable(value, 200) for name in _SHOWN if (value := answer.header(name)) is not None
-            },
-            size_bytes=answer.size if self._method == "GET" else None,
-            size_is_partial=answer.partial or None,
-            preview=_preview(answer),
+    def _build_success(self, response: _HttpResponse) -> HttpResult:
+        head = response.head
+        size = None
+        if self._method == "GET":
+            size = response.size
+        return self._build_result().model_copy(
+            update={
+                "reason": printable(head.reason.decode("latin-1"), 80) or _status_phrase(head.status_code),
+                "ok": 200 <= head.status_code < 400,
+                "http_version": head.http_version.decode("ascii"),
+                "headers": _select_headers(response),
+                "size_bytes": size,
+                "size_is_partial": response.partial or None,
+                "preview": _preview_body(response),
+            }
         )
 
-    def _failure(self, reason: str) -> NetError:
+    def _build_failure(self, reason: str) -> NetError:
         hop = self._hop
-        after = f" (after {plural(len(self._redirects), 'redirect')})" if self._redirects else ""
-        return NetError(
-            f"{self._method} {hop.url.shown} failed{after}: {reason.rstrip('.')}.",
-            self._finding(failed_at=hop.step),
+        after = ""
+        if self._redirects:
+            after = f" (after {pluralize(len(self._redirects), 'redirect')})"
+        message = f"{self._method} {hop.url.redacted} failed{after}: {reason.rstrip('.')}."
+        return NetError(message, self._build_result().model_copy(update={"failed_at": hop.step}))
+
+    def _build_result(self) -> HttpResult:
+        """What is known so far, whether the check succeeded or not."""
+        hop = self._hop
+        total = to_milliseconds(time.perf_counter() - self._started)
+        return HttpResult(
+            url=hop.url.redacted,
+            method=self._method,
+            timing_ms=Timing(**hop.steps, total=total),
+            redirects=tuple(self._redirects),
+            address=hop.address,
+            tls_version=hop.tls_version,
+            status=hop.status,
+            note=self._note,
         )
 
-    def _finding(self, **more: object) -> HttpFinding:
-        hop = self._hop
-        known = {
-            "url": hop.url.shown,
-            "method": self._method,
-            "timing_ms": Timing(**hop.steps, total=milliseconds(time.perf_counter() - self._started)),
-            "redirects": tuple(self._redirects),
-            "address": hop.address,
-            "tls_version": hop.tls_version,
-            "status": hop.status,
-            "note": self._note,
-        }
-        return HttpFinding.model_validate(known | more)
+
+def _select_headers(response: _HttpResponse) -> dict[str, str]:
+    headers = {}
+    for name in _SHOWN_HEADERS:
+        value = response.header(name)
+        if value is not None:
+            headers[name] = printable(value, 200)
+    return headers
 
 
-_DOING = {
+_STEP_NAMES = {
     "dns": "looking the host up",
     "connect": "connecting",
     "tls": "agreeing on TLS",
@@ -286,19 +310,19 @@ _DOING = {
 
 
 async def http_check(
-    reach: HostResolver, url: str, method: Method, timeout: float, *, follow_redirects: bool
-) -> HttpFinding:
-    return await _Checking(reach, method, parse_url(url), timeout).run(follow=follow_redirects)
+    hosts: HostResolver, url: str, method: Method, timeout: float, *, follow_redirects: bool
+) -> HttpResult:
+    return await _HttpCheck(hosts, method, parse_url(url), timeout).run(follow=follow_redirects)
 
 
 @functools.cache
-def _context() -> ssl.SSLContext:
+def _tls_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def _request(method: Method, url: Url) -> h11.Request:
+def _build_request(method: Method, url: Url) -> h11.Request:
     headers = [
         ("host", url.authority),
         ("user-agent", "caipe-netutils"),
@@ -309,7 +333,7 @@ def _request(method: Method, url: Url) -> h11.Request:
     return h11.Request(method=method, target=url.target, headers=headers)
 
 
-async def _head(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Response:
+async def _read_head(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Response:
     while True:
         event = connection.next_event()
         if isinstance(event, h11.Response):
@@ -321,21 +345,21 @@ async def _head(connection: h11.Connection, reader: asyncio.StreamReader) -> h11
             connection.receive_data(data)
 
 
-def _target(url: Url, location: str) -> Url:
+def _parse_location(url: Url, location: str) -> Url:
     try:
-        return parse_url(urljoin(url.full, location))
+        return parse_url(urljoin(url.full_url, location))
     except (NetError, ValueError):
         raise NetError("it redirects to something that is not an http or https address") from None
 
 
-def _preview(answer: _Answer) -> str | None:
-    kind = (answer.header("content-type") or "").lower()
-    if not answer.start or not kind.startswith(_TEXT):
+def _preview_body(response: _HttpResponse) -> str | None:
+    content_type = (response.header("content-type") or "").lower()
+    if not response.start or not content_type.startswith(_TEXT):
         return None
-    return printable(answer.start.decode("utf-8", "replace"), PREVIEW)
+    return printable(response.start.decode("utf-8", "replace"), PREVIEW)
 
 
-def _phrase(status: int) -> str | None:
+def _status_phrase(status: int) -> str | None:
     try:
         return HTTPStatus(status).phrase
     except ValueError:

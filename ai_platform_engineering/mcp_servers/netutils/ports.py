@@ -1,4 +1,4 @@
-"""Is a TCP port open: one connection per port, closed at once."""
+"""A check of TCP ports: one connection per port, closed at once."""
 
 import asyncio
 import re
@@ -8,16 +8,16 @@ from typing import Literal
 from ai_platform_engineering.mcp_servers.netutils.hosts import (
     HostResolver,
     IPAddress,
-    dial,
-    failure_reason,
+    connect,
+    describe_failure,
     parse_host,
 )
 from ai_platform_engineering.mcp_servers.netutils.results import (
     CheckResult,
     NetError,
-    Row,
-    milliseconds,
-    plural,
+    ResultModel,
+    pluralize,
+    to_milliseconds,
 )
 
 PortStatus = Literal["open", "closed", "filtered", "unreachable"]
@@ -26,10 +26,13 @@ MAX_PORTS = 100
 MAX_ADDRESSES = 4
 MAX_SOCKETS = 200
 _BEST_FIRST: tuple[PortStatus, ...] = ("open", "closed", "filtered", "unreachable")
-_HELP = f"Write one port (443), a list (22,80,443) or a range (8000-8010), each from 1 to 65535, at most {MAX_PORTS} in all."
+_HELP = (
+    "Write one port (443), a list (22,80,443) or a range (8000-8010), each from 1 to 65535, "
+    f"at most {MAX_PORTS} in all."
+)
 
 
-class PortState(Row):
+class PortState(ResultModel):
     port: int
     state: PortStatus
     address: str
@@ -37,7 +40,7 @@ class PortState(Row):
     reason: str | None = None
 
 
-class PortsFinding(CheckResult):
+class PortsResult(CheckResult):
     host: str
     addresses: tuple[str, ...]
     ports: tuple[PortState, ...]
@@ -46,91 +49,94 @@ class PortsFinding(CheckResult):
     @property
     def line(self) -> str:
         if len(self.ports) == 1:
-            return self._one(self.ports[0])
-        counts = {state: [port.port for port in self.ports if port.state == state] for state in _BEST_FIRST}
-        parts = [f"{len(ports)} {state} ({_listed(ports)})" for state, ports in counts.items() if ports]
-        return f"{self._where(', '.join(self.addresses))}: of {plural(len(self.ports), 'port')} {'; '.join(parts)}."
+            return self._describe_port(self.ports[0])
+        parts = []
+        for state in _BEST_FIRST:
+            ports = [port.port for port in self.ports if port.state == state]
+            if ports:
+                parts.append(f"{len(ports)} {state} ({_join_ports(ports)})")
+        host = self._describe_host(", ".join(self.addresses))
+        return f"{host}: of {pluralize(len(self.ports), 'port')} {'; '.join(parts)}."
 
-    def _one(self, port: PortState) -> str:
-        text = f"Port {port.port} on {self._where(port.address)} is {port.state}"
+    def _describe_port(self, port: PortState) -> str:
+        text = f"Port {port.port} on {self._describe_host(port.address)} is {port.state}"
         if port.state == "open":
             return f"{text}: it answered in {port.took_ms:g} ms."
         return f"{text}: {port.reason}."
 
-    def _where(self, address: str) -> str:
+    def _describe_host(self, address: str) -> str:
         if self.host == address:
             return self.host
         return f"{self.host} ({address})"
 
 
-def _listed(ports: list[int]) -> str:
-    shown = ", ".join(str(port) for port in ports[:12])
+def _join_ports(ports: list[int]) -> str:
+    text = ", ".join(map(str, ports[:12]))
     if len(ports) > 12:
-        return f"{shown}, …"
-    return shown
+        text += ", …"
+    return text
 
 
-class Ports:
+class PortChecker:
     """Checks ports, with a limit on sockets over all calls."""
 
-    def __init__(self, reach: HostResolver) -> None:
-        self._reach = reach
+    def __init__(self, hosts: HostResolver) -> None:
+        self._hosts = hosts
         self._sockets = asyncio.Semaphore(MAX_SOCKETS)
 
-    async def check(self, host: str, port: int | str | list[int], timeout: float) -> PortsFinding:
-        wanted = parse_ports(port)
-        addresses = (await self._reach.targets(host, timeout))[:MAX_ADDRESSES]
-        states = await asyncio.gather(*(self._port(addresses, number, timeout) for number in wanted))
-        found = PortsFinding(
+    async def check(self, host: str, port: int | str | list[int], timeout: float) -> PortsResult:
+        ports = parse_ports(port)
+        addresses = (await self._hosts.resolve_allowed(host, timeout))[:MAX_ADDRESSES]
+        states = await asyncio.gather(*(self._check_port(addresses, number, timeout) for number in ports))
+        result = PortsResult(
             host=parse_host(host),
             addresses=tuple(str(address) for address in addresses),
             ports=tuple(states),
             open=tuple(state.port for state in states if state.state == "open"),
         )
         if all(state.state == "unreachable" for state in states):
-            raise NetError(f"{found.host} cannot be reached: {states[0].reason}.", found)
-        return found
+            raise NetError(f"{result.host} cannot be reached: {states[0].reason}.", result)
+        return result
 
-    async def _port(self, addresses: tuple[IPAddress, ...], port: int, timeout: float) -> PortState:
+    async def _check_port(self, addresses: tuple[IPAddress, ...], port: int, timeout: float) -> PortState:
         """The best state over the host's addresses: a service may listen on one of them only."""
-        states = await asyncio.gather(*(self._try(address, port, timeout) for address in addresses))
+        states = await asyncio.gather(*(self._check_address(address, port, timeout) for address in addresses))
         return min(states, key=lambda state: _BEST_FIRST.index(state.state))
 
-    async def _try(self, address: IPAddress, port: int, timeout: float) -> PortState:
+    async def _check_address(self, address: IPAddress, port: int, timeout: float) -> PortState:
         async with self._sockets:
             started = time.perf_counter()
-            state, reason = await _connect(address, port, timeout)
-            took = milliseconds(time.perf_counter() - started)
+            state, reason = await _try_connect(address, port, timeout)
+            took = to_milliseconds(time.perf_counter() - started)
         return PortState(port=port, state=state, address=str(address), took_ms=took, reason=reason)
 
 
-async def _connect(address: IPAddress, port: int, timeout: float) -> tuple[PortStatus, str | None]:
+async def _try_connect(address: IPAddress, port: int, timeout: float) -> tuple[PortStatus, str | None]:
     try:
         async with asyncio.timeout(timeout):
-            sock = await dial(address, port)
+            sock = await connect(address, port)
     except TimeoutError:
         return "filtered", f"no answer within {timeout:g} s; a firewall drops it, or the host is down"
     except ConnectionRefusedError:
         return "closed", "connection refused, nothing listens there"
     except OSError as error:
-        return "unreachable", failure_reason(error)
+        return "unreachable", describe_failure(error)
     sock.close()
     return "open", None
 
 
-def parse_ports(given: int | str | list[int]) -> tuple[int, ...]:
-    """The ports in the order given, each once."""
-    if isinstance(given, int):
-        found = [given]
-    elif isinstance(given, str):
-        found = [
-            port
-            for part in re.split(r"[,\s]+", re.sub(r"\s*-\s*", "-", given.strip()))
-            for port in _part(part)
-        ]
+def parse_ports(value: int | str | list[int]) -> tuple[int, ...]:
+    """The ports of a number, a list or a text with ranges, in their order, each once. Raises NetError."""
+    if isinstance(value, int):
+        numbers = [value]
+    elif isinstance(value, str):
+        numbers = []
+        without_spaces = re.sub(r"\s*-\s*", "-", value.strip())
+        for part in re.split(r"[,\s]+", without_spaces):
+            numbers += _parse_range(part)
     else:
-        found = list(given)
-    ports = tuple(dict.fromkeys(found))
+        numbers = list(value)
+    ports = tuple(dict.fromkeys(numbers))
     if not ports or not all(1 <= port <= 65535 for port in ports):
         raise NetError(f"That is not a port. {_HELP}")
     if len(ports) > MAX_PORTS:
@@ -138,7 +144,7 @@ def parse_ports(given: int | str | list[int]) -> tuple[int, ...]:
     return ports
 
 
-def _part(text: str) -> range:
+def _parse_range(text: str) -> range:
     match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", text)
     if not match:
         raise NetError(f"That is not a port. {_HELP}")

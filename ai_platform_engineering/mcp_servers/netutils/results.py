@@ -1,4 +1,4 @@
-"""What a tool hands back: typed data and one sentence for people, or an error that says what to do."""
+"""Results of the tools: typed data and one sentence for people, or an error that says what to do."""
 
 import json
 import re
@@ -14,14 +14,14 @@ LINE_LIMIT = 600
 _EXACT_IN_JAVASCRIPT = 2**53 - 1
 
 
-class Row(BaseModel):
-    """A part of a finding."""
+class ResultModel(BaseModel):
+    """A frozen model that is part of a result."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class CheckResult(Row, ABC):
-    """The result of one call; keys without a value are left out when it is written."""
+class CheckResult(ResultModel, ABC):
+    """The result of one tool call; keys without a value are left out of its JSON."""
 
     @property
     @abstractmethod
@@ -29,27 +29,27 @@ class CheckResult(Row, ABC):
         """The result in one sentence."""
 
     def as_result(self) -> CallToolResult:
-        return _result(self.line, self)
+        return _build_tool_result(self.line, self)
 
 
 class NetError(CaipeError):
-    """A check that could not be made; `found` is what was learnt before it failed."""
+    """A check that failed; `result` is what was learnt before that."""
 
     code = "netutils"
 
-    def __init__(self, text: str, found: CheckResult | None = None) -> None:
+    def __init__(self, text: str, result: CheckResult | None = None) -> None:
         super().__init__(text)
-        self.found = found
+        self.result = result
 
     def as_result(self) -> CallToolResult:
-        return _result(str(self), self.found, failed=True)
+        return _build_tool_result(str(self), self.result, failed=True)
 
 
-def _result(line: str, found: CheckResult | None, *, failed: bool = False) -> CallToolResult:
+def _build_tool_result(line: str, result: CheckResult | None, *, failed: bool = False) -> CallToolResult:
     texts = [printable(line, LINE_LIMIT)]
     data: dict[str, Any] | None = None
-    if found is not None:
-        data = found.model_dump(mode="json", exclude_none=True)
+    if result is not None:
+        data = result.model_dump(mode="json", exclude_none=True)
         # ASCII only: what a far end wrote must not smuggle control characters into a terminal or a prompt.
         texts.append(json.dumps(data, separators=(",", ":"), ensure_ascii=True))
     return CallToolResult(
@@ -61,45 +61,47 @@ def _result(line: str, found: CheckResult | None, *, failed: bool = False) -> Ca
 
 def printable(text: str, limit: int) -> str:
     """One line without control or direction characters, cut at the limit."""
-    cleaned = re.sub(
-        r"\s+",
-        " ",
-        "".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text),
-    ).strip()
-    if len(cleaned) <= limit:
-        return cleaned
-    return cleaned[: limit - 1] + "…"
+    one_line = re.sub(r"\s+", " ", "".join(map(_replace_unprintable, text))).strip()
+    if len(one_line) <= limit:
+        return one_line
+    return one_line[: limit - 1] + "…"
 
 
-def quoted(text: str) -> str:
+def _replace_unprintable(character: str) -> str:
+    if character.isprintable() or character.isspace():
+        return character
+    return "\N{REPLACEMENT CHARACTER}"
+
+
+def quote_input(text: str) -> str:
     """Someone's input, short enough for an error."""
     return repr(printable(text, 80))
 
 
-def exact(number: int) -> int | str:
+def to_json_number(number: int) -> int | str:
     """A number as JSON can carry it: decimal digits in a string where common readers would round."""
     if abs(number) <= _EXACT_IN_JAVASCRIPT:
         return number
     return str(number)
 
 
-def grouped(number: int) -> str:
+def format_count(number: int) -> str:
     """A count as people read it; the huge ones of IPv6 as a power of two."""
     if number < 10**15:
         return f"{number:,}"
-    power = number.bit_length() - 1 if number.bit_count() == 1 else number.bit_length()
-    if number == 2**power:
-        return f"2^{power}"
-    return f"2^{power} - {2**power - number:,}"
+    bits = number.bit_length()
+    if number.bit_count() == 1:
+        return f"2^{bits - 1}"
+    return f"2^{bits} - {2**bits - number:,}"
 
 
-def milliseconds(seconds: float) -> float:
+def to_milliseconds(seconds: float) -> float:
     return round(seconds * 1000, 1)
 
 
-def plural(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     if count == 1:
-        return f"{grouped(count)} {noun}"
+        return f"{format_count(count)} {noun}"
     if noun.endswith("s"):
-        return f"{grouped(count)} {noun}es"
-    return f"{grouped(count)} {noun}s"
+        return f"{format_count(count)} {noun}es"
+    return f"{format_count(count)} {noun}s"

@@ -1,4 +1,4 @@
-"""Looks at the certificate of a TLS service, also at one that nobody should trust."""
+"""A check of a TLS service's certificate, also of one that nobody should trust."""
 
 import asyncio
 import functools
@@ -17,25 +17,31 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from ai_platform_engineering.mcp_servers.netutils.hosts import (
     HostResolver,
     IPAddress,
-    dial_first,
-    failure_reason,
-    host_and_port,
+    connect_to_first,
+    describe_failure,
+    format_host_port,
     parse_address,
     parse_host,
 )
-from ai_platform_engineering.mcp_servers.netutils.results import CheckResult, NetError, Row, plural, printable
+from ai_platform_engineering.mcp_servers.netutils.results import (
+    CheckResult,
+    NetError,
+    ResultModel,
+    pluralize,
+    printable,
+)
 
 MAX_NAMES = 100
 MAX_CHAIN = 10
 
 
-class ChainLink(Row):
+class ChainCertificate(ResultModel):
     subject: str
     issuer: str
     not_after: str
 
 
-class CertificateFinding(CheckResult):
+class CertificateResult(CheckResult):
     host: str
     port: int
     address: str
@@ -57,7 +63,7 @@ class CertificateFinding(CheckResult):
     key: str
     signature_hash: str | None
     chain_length: int
-    chain: tuple[ChainLink, ...]
+    chain: tuple[ChainCertificate, ...]
     protocol: str
     cipher: str
 
@@ -65,77 +71,82 @@ class CertificateFinding(CheckResult):
     def line(self) -> str:
         day = self.not_after[:10]
         if self.expired:
-            ago = -self.days_left - 1  # days are counted downwards
-            validity = f"expired on {day}" + (f", {plural(ago, 'day')} ago" if ago else "")
+            days_ago = -self.days_left - 1  # days are counted downwards
+            validity = f"expired on {day}"
+            if days_ago:
+                validity += f", {pluralize(days_ago, 'day')} ago"
         else:
-            validity = f"valid until {day}, {plural(self.days_left, 'day')} left"
-        trust = "trusted by this machine" if self.verified else f"not trusted: {'; '.join(self.problems)}"
-        whose = self.names[0] if self.names else self.subject
-        about = f"a certificate for {whose} from {self.issuer}, {validity}; {trust}"
-        return f"{host_and_port(self.host, self.port)} has {about}. {self.protocol}, {self.cipher}."
+            validity = f"valid until {day}, {pluralize(self.days_left, 'day')} left"
+        trust = "trusted by this machine"
+        if not self.verified:
+            trust = f"not trusted: {'; '.join(self.problems)}"
+        name = next(iter(self.names), self.subject)
+        certificate = f"a certificate for {name} from {self.issuer}, {validity}; {trust}"
+        return f"{format_host_port(self.host, self.port)} has {certificate}. {self.protocol}, {self.cipher}."
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What one handshake showed."""
+class _Handshake:
+    """The certificates, protocol and cipher of one handshake."""
 
     chain: tuple[bytes, ...]
     protocol: str
     cipher: str
 
 
-class Tls:
-    def __init__(self, reach: HostResolver) -> None:
-        self._reach = reach
+class CertificateChecker:
+    def __init__(self, hosts: HostResolver) -> None:
+        self._hosts = hosts
 
-    async def certificate(
-        self, host: str, port: int, server_name: str | None, timeout: float
-    ) -> CertificateFinding:
+    async def check(self, host: str, port: int, server_name: str | None, timeout: float) -> CertificateResult:
         name = parse_host(host)
-        where = host_and_port(name, port)
-        sni = parse_host(server_name) if server_name else name
+        where = format_host_port(name, port)
+        sni = name
+        if server_name:
+            sni = parse_host(server_name)
         try:
             async with asyncio.timeout(timeout):
-                addresses = await self._reach.targets(name, timeout)
-                seen, address, problem = await _look(addresses, port, sni, timeout)
+                addresses = await self._hosts.resolve_allowed(name, timeout)
+                handshake, address, problem = await _inspect(addresses, port, sni, timeout)
         except TimeoutError:
             raise NetError(
-                f"{where} gave no certificate within {timeout:g} s; a firewall drops it, or it does not speak TLS."
+                f"{where} gave no certificate within {timeout:g} s; "
+                "a firewall drops it, or it does not speak TLS."
             ) from None
         except ssl.SSLError as error:
-            raise NetError(f"{where}: {handshake_problem(error)}") from None
+            raise NetError(f"{where}: {describe_handshake_error(error)}") from None
         except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError):
             raise NetError(
                 f"{where} closed the connection during the TLS handshake; it may not speak TLS."
             ) from None
         except OSError as error:
-            raise NetError(f"{where} cannot be reached: {failure_reason(error)}.") from None
+            raise NetError(f"{where} cannot be reached: {describe_failure(error)}.") from None
         try:
-            return _finding(name, port, address, sni, seen, problem)
+            return _build_result(name, port, address, sni, handshake, problem)
         except ValueError as error:
             raise NetError(
                 f"{where} sent a certificate that cannot be read: {printable(str(error), 160)}"
             ) from None
 
 
-async def _look(
+async def _inspect(
     addresses: Sequence[IPAddress], port: int, sni: str, timeout: float
-) -> tuple[_Seen, IPAddress, str | None]:
-    """Shakes hands as a careful client does; if that fails, once more as a careless one, only to look."""
-    sock, address = await dial_first(addresses, port, timeout)
+) -> tuple[_Handshake, IPAddress, str | None]:
+    """A verified handshake; if verification fails, one that accepts everything, and why the first failed."""
+    sock, address = await connect_to_first(addresses, port, timeout)
     try:
-        return await _handshake(sock, trusting_context(), sni), address, None
+        return await _perform_handshake(sock, verifying_context(), sni), address, None
     except ssl.SSLCertVerificationError as error:
-        problem = verification_problem(error)
+        problem = describe_verification_error(error)
     except ssl.SSLError as error:
         if error.reason in _NOT_TLS:
             raise
-        problem = handshake_problem(error)
-    sock, address = await dial_first([address], port, timeout)
-    return await _handshake(sock, _looking_context(), sni), address, problem
+        problem = describe_handshake_error(error)
+    sock, address = await connect_to_first([address], port, timeout)
+    return await _perform_handshake(sock, _permissive_context(), sni), address, problem
 
 
-async def _handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> _Seen:
+async def _perform_handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> _Handshake:
     try:
         _, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=sni)
     except BaseException:
@@ -143,24 +154,27 @@ async def _handshake(sock: socket.socket, context: ssl.SSLContext, sni: str) -> 
         raise
     try:
         tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
+        cipher_name = "unknown"
         cipher = tls.cipher()
-        return _Seen(
-            chain=_chain(tls), protocol=tls.version() or "unknown", cipher=cipher[0] if cipher else "unknown"
-        )
+        if cipher:
+            cipher_name = cipher[0]
+        return _Handshake(chain=_read_chain(tls), protocol=tls.version() or "unknown", cipher=cipher_name)
     finally:
-        writer.transport.abort()  # nothing was said: there is nobody to say goodbye to
+        writer.transport.abort()  # no data was sent: there is nothing to close politely
 
 
-def _chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
-    """All certificates the server sent. Python has a public name for this from 3.13 on; the older ones will not change any more."""
+def _read_chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
+    """All certificates the server sent.
+
+    Python has a public method for this from 3.13 on; the older versions will not change any more.
+    """
     public: Any = getattr(tls, "get_unverified_chain", None)
     if public is not None:
         return tuple(public())
     inner: Any = getattr(tls, "_sslobj", None)
     if inner is not None and hasattr(inner, "get_unverified_chain"):
-        return tuple(
-            ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in inner.get_unverified_chain() or ()
-        )
+        certificates = inner.get_unverified_chain() or ()
+        return tuple(ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in certificates)
     leaf = tls.getpeercert(binary_form=True)
     if leaf:
         return (leaf,)
@@ -168,14 +182,15 @@ def _chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
 
 
 @functools.cache
-def trusting_context() -> ssl.SSLContext:
-    """Verifies against the system's trust, read once: it is a file of hundreds of certificates."""
+def verifying_context() -> ssl.SSLContext:
+    """A context that verifies against the system's trust store, read once: it has hundreds of certificates.
+    """
     return ssl.create_default_context()
 
 
 @functools.cache
-def _looking_context() -> ssl.SSLContext:
-    """Accepts everything, old protocols too: nothing is sent over such a connection."""
+def _permissive_context() -> ssl.SSLContext:
+    """A context that accepts everything, old protocols too: nothing is sent over such a connection."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -189,42 +204,50 @@ _NOT_TLS = frozenset(
 )
 
 
-def verification_problem(error: ssl.SSLCertVerificationError) -> str:
+def describe_verification_error(error: ssl.SSLCertVerificationError) -> str:
     problem = printable(str(error.verify_message or error.reason or "verification failed"), 200).rstrip(".")
-    if not trusting_context().get_ca_certs() and "issuer" in problem:
+    if not verifying_context().get_ca_certs() and "issuer" in problem:
         problem += " (this machine's trust store is empty)"
     return problem
 
 
-def handshake_problem(error: ssl.SSLError) -> str:
-    """Why TLS could not be spoken, in words."""
+def describe_handshake_error(error: ssl.SSLError) -> str:
+    """Why the handshake failed, for people."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not trusted: {verification_problem(error)}"
+        return f"the certificate is not trusted: {describe_verification_error(error)}"
     if error.reason in _NOT_TLS:
         return "the port is open but does not speak TLS (plain HTTP, or a protocol that starts TLS later)."
     if error.reason and "CERTIFICATE_REQUIRED" in error.reason:
         return "the server asks for a client certificate."
-    return f"the TLS handshake failed: {printable((error.reason or 'no reason given').replace('_', ' ').lower(), 120)}."
+    reason = (error.reason or "no reason given").replace("_", " ").lower()
+    return f"the TLS handshake failed: {printable(reason, 120)}."
 
 
-def _finding(
-    host: str, port: int, address: IPAddress, sni: str, seen: _Seen, problem: str | None
-) -> CertificateFinding:
-    if not seen.chain:
-        raise NetError(f"{host_and_port(host, port)} speaks TLS but sent no certificate.")
-    chain = [x509.load_der_x509_certificate(der) for der in seen.chain[:MAX_CHAIN]]
-    leaf, now = chain[0], datetime.now(UTC)
+def _build_result(
+    host: str, port: int, address: IPAddress, sni: str, handshake: _Handshake, problem: str | None
+) -> CertificateResult:
+    if not handshake.chain:
+        raise NetError(f"{format_host_port(host, port)} speaks TLS but sent no certificate.")
+    chain = [x509.load_der_x509_certificate(der) for der in handshake.chain[:MAX_CHAIN]]
+    leaf = chain[0]
+    now = datetime.now(UTC)
     names = subject_names(leaf)
     matches = any(name_matches(pattern, sni) for pattern in names)
-    return CertificateFinding(
+    problems: tuple[str, ...] = ()
+    if problem:
+        problems = _list_problems(leaf, now, sni, problem, matches=matches)
+    signature_hash = None
+    if leaf.signature_hash_algorithm:
+        signature_hash = leaf.signature_hash_algorithm.name
+    return CertificateResult(
         host=host,
         port=port,
         address=str(address),
         server_name=sni,
         verified=problem is None,
-        problems=_problems(leaf, now, sni, problem, matches=matches) if problem else (),
-        subject=_name(leaf.subject),
-        issuer=_name(leaf.issuer),
+        problems=problems,
+        subject=_format_name(leaf.subject),
+        issuer=_format_name(leaf.issuer),
         names=tuple(printable(name, 255) for name in names[:MAX_NAMES]),
         names_total=len(names),
         not_before=leaf.not_valid_before_utc.isoformat(),
@@ -235,34 +258,35 @@ def _finding(
         name_matches=matches,
         serial_number=f"{leaf.serial_number:x}",
         fingerprint_sha256=leaf.fingerprint(hashes.SHA256()).hex(":"),
-        key=_key(leaf),
-        signature_hash=leaf.signature_hash_algorithm.name if leaf.signature_hash_algorithm else None,
-        chain_length=len(seen.chain),
-        chain=tuple(
-            ChainLink(
-                subject=_name(link.subject),
-                issuer=_name(link.issuer),
-                not_after=link.not_valid_after_utc.isoformat(),
-            )
-            for link in chain
-        ),
-        protocol=seen.protocol,
-        cipher=seen.cipher,
+        key=_describe_key(leaf),
+        signature_hash=signature_hash,
+        chain_length=len(handshake.chain),
+        chain=tuple(_view_certificate(certificate) for certificate in chain),
+        protocol=handshake.protocol,
+        cipher=handshake.cipher,
     )
 
 
-def _problems(
+def _view_certificate(certificate: x509.Certificate) -> ChainCertificate:
+    return ChainCertificate(
+        subject=_format_name(certificate.subject),
+        issuer=_format_name(certificate.issuer),
+        not_after=certificate.not_valid_after_utc.isoformat(),
+    )
+
+
+def _list_problems(
     leaf: x509.Certificate, now: datetime, sni: str, reported: str, *, matches: bool
 ) -> tuple[str, ...]:
-    """The verifier stops at the first problem; a person wants to know of all."""
-    found = [reported]
+    """All problems of a certificate: the verifier stops at the first."""
+    problems = [reported]
     if leaf.not_valid_after_utc < now and "expired" not in reported:
-        found.append("certificate has expired")
+        problems.append("certificate has expired")
     if leaf.not_valid_before_utc > now and "not yet valid" not in reported:
-        found.append("certificate is not yet valid")
+        problems.append("certificate is not yet valid")
     if not matches and "mismatch" not in reported:
-        found.append(f"certificate is not valid for {sni}")
-    return tuple(found)
+        problems.append(f"certificate is not valid for {sni}")
+    return tuple(problems)
 
 
 def subject_names(certificate: x509.Certificate) -> list[str]:
@@ -271,10 +295,8 @@ def subject_names(certificate: x509.Certificate) -> list[str]:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return [
-        *names.get_values_for_type(x509.DNSName),
-        *(str(address) for address in names.get_values_for_type(x509.IPAddress)),
-    ]
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
 
 
 def name_matches(pattern: str, name: str) -> bool:
@@ -282,17 +304,18 @@ def name_matches(pattern: str, name: str) -> bool:
     address = parse_address(name)
     if address is not None:
         return parse_address(pattern) == ipaddress.ip_address(str(address))
-    pattern, name = pattern.lower().removesuffix("."), name.lower()
+    pattern = pattern.lower().removesuffix(".")
+    name = name.lower()
     if pattern.startswith("*."):
         return "." in name and name.split(".", 1)[1] == pattern[2:]
     return pattern == name
 
 
-def _name(name: x509.Name) -> str:
+def _format_name(name: x509.Name) -> str:
     return printable(name.rfc4514_string(), 300) or "(no name)"
 
 
-def _key(certificate: x509.Certificate) -> str:
+def _describe_key(certificate: x509.Certificate) -> str:
     key = certificate.public_key()
     if isinstance(key, rsa.RSAPublicKey):
         return f"RSA {key.key_size}"

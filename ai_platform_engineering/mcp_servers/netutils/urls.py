@@ -1,10 +1,10 @@
-"""Addresses of the web: taken apart, and written without what must not be shown."""
+"""HTTP URLs: parsed, and written without secrets."""
 
 import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from ai_platform_engineering.mcp_servers.netutils.hosts import host_and_port, parse_host
+from ai_platform_engineering.mcp_servers.netutils.hosts import format_host_port, parse_host
 from ai_platform_engineering.mcp_servers.netutils.results import NetError, printable
 
 _PORTS = {"http": 80, "https": 443}
@@ -12,7 +12,7 @@ _HELP = "Write an http or https address, like https://example.com/health."
 _SECRET = re.compile(
     r"auth|code|credential|key|pass|pwd|secret|session|sig|state|ticket|token", re.IGNORECASE
 )
-_KEPT = "/%:@!$&'()*+,;=~-._?"
+_SAFE_CHARACTERS = "/%:@!$&'()*+,;=~-._?"
 
 
 @dataclass(frozen=True)
@@ -26,44 +26,52 @@ class Url:
 
     @property
     def authority(self) -> str:
-        written = host_and_port(self.host, self.port)
+        host_and_port = format_host_port(self.host, self.port)
         if self.port == _PORTS[self.scheme]:
-            return written.removesuffix(f":{self.port}")
-        return written
+            return host_and_port.removesuffix(f":{self.port}")
+        return host_and_port
 
     @property
     def target(self) -> str:
-        """What stands in the request."""
+        """The path and query of the request line."""
         if self.query:
             return f"{self.path}?{self.query}"
         return self.path
 
     @property
-    def full(self) -> str:
+    def full_url(self) -> str:
         return f"{self.scheme}://{self.authority}{self.target}"
 
     @property
-    def shown(self) -> str:
-        """For people and models: what looks like a secret in the query is hidden."""
-        pairs = [_hidden(name, value) for name, value in parse_qsl(self.query, keep_blank_values=True)]
-        query = f"?{urlencode(pairs, safe='*')}" if pairs else ""
+    def redacted(self) -> str:
+        """The URL for people and models: values in the query that look like secrets are hidden."""
+        pairs = [_redact(name, value) for name, value in parse_qsl(self.query, keep_blank_values=True)]
+        query = ""
+        if pairs:
+            query = f"?{urlencode(pairs, safe='*')}"
         return printable(f"{self.scheme}://{self.authority}{self.path}{query}", 300)
 
 
-def _hidden(name: str, value: str) -> tuple[str, str]:
+def _redact(name: str, value: str) -> tuple[str, str]:
     if not value and len(name) > 32:  # a bare token
         return "***", ""
-    return name, "***" if value and _SECRET.search(name) else value
+    if value and _SECRET.search(name):
+        return name, "***"
+    return name, value
 
 
 def parse_url(text: str) -> Url:
-    """An address, `http` where no scheme is given; errors never repeat it, since it may hold a password."""
-    given = text.strip()
-    if "://" not in given:
-        given = f"http://{given}"
+    """A URL, with `http` where it has no scheme.
+
+    Raises NetError, which never repeats it: it may hold a password.
+    """
+    url = text.strip()
+    if "://" not in url:
+        url = f"http://{url}"
     try:
-        parts = urlsplit(given)
-        port, host = parts.port, parts.hostname
+        parts = urlsplit(url)
+        port = parts.port
+        host = parts.hostname
     except ValueError:
         raise NetError(f"That is not a web address. {_HELP}") from None
     scheme = parts.scheme.lower()
@@ -75,7 +83,7 @@ def parse_url(text: str) -> Url:
         scheme=scheme,
         host=parse_host(host),
         port=port or _PORTS[scheme],
-        path=quote(parts.path, safe=_KEPT.removesuffix("?")) or "/",
-        query=quote(parts.query, safe=_KEPT),
+        path=quote(parts.path, safe=_SAFE_CHARACTERS.removesuffix("?")) or "/",
+        query=quote(parts.query, safe=_SAFE_CHARACTERS),
         had_credentials="@" in parts.netloc,
     )

@@ -7,15 +7,17 @@ from ai_platform_engineering.mcp_servers.victorops.server import DEFAULT_URL, On
 
 
 def main() -> int:
-    given = {name: value.strip() for name, value in read_environment().items()}
-    api_id, api_key = given.get("X_VO_API_ID"), given.get("X_VO_API_KEY")
+    variables = {name: value.strip() for name, value in read_environment().items()}
+    api_id = variables.get("X_VO_API_ID")
+    api_key = variables.get("X_VO_API_KEY")
     if not api_id or not api_key:
         print(  # noqa: T201 - a command
             "Set X_VO_API_ID and X_VO_API_KEY: the API id and an API key of Splunk On-Call.", file=sys.stderr
         )
         return 2
     try:
-        create_server(OnCallApi(given.get("VICTOROPS_API_URL") or DEFAULT_URL, api_id, api_key)).run("stdio")
+        api = OnCallApi(variables.get("VICTOROPS_API_URL") or DEFAULT_URL, api_id, api_key)
+        create_server(api).run("stdio")
     except KeyboardInterrupt:
         return 130
     return 0

@@ -11,28 +11,30 @@ from langchain_core.tools import StructuredTool
 
 from ai_platform_engineering.a2a.client import ClientConversation
 from ai_platform_engineering.core.events import InputResolved
-from ai_platform_engineering.integrations.slack_bot import input_requests
+from ai_platform_engineering.integrations.slack_bot import request_messages
 from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import agent
 from tests.support.slack_requests import (
     FIELDS,
-    WORDS,
+    TEXT_FIELDS,
     buttons,
-    calling,
-    configured,
-    ids,
-    stops,
+    count_stopped_notes,
+    model_that_calls,
     task_of,
-    told,
+    tool_result,
+    turn_and_request_ids,
+    write_approvers,
 )
-from tests.support.slack_workspace import BotHarness, join_texts, stage
+from tests.support.slack_workspace import BotHarness, join_texts, start_harness
 
 
 def by_repo(on: BotHarness, thread: str) -> dict[str, Any]:
     """The messages that ask for approval, by the repository they are about."""
-    waiting = [one for one in on.mine("C1", thread) if input_requests.APPROVE in str(one.blocks)]
+    waiting = [
+        one for one in on.bot_messages("C1", thread) if request_messages.APPROVE_ACTION in str(one.blocks)
+    ]
     return {
         name: one for one in waiting for name in ("one", "two", "three") if f'"{name}"' in str(one.blocks)
     }
@@ -41,14 +43,14 @@ def by_repo(on: BotHarness, thread: str) -> dict[str, Any]:
 async def test_a_call_is_shown_and_runs_when_it_is_approved(tmp_path: Path) -> None:
     repos = Repos()
     async with (
-        stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one", "stars": 2})]) as on,
+        start_harness(tmp_path, DELEGATING, agents=[github(repos, {"name": "one", "stars": 2})]) as on,
         on.bot(),
     ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.APPROVE, thread)
+        message = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
         asked = copy.deepcopy(message)
-        await on.slack.click(message, input_requests.APPROVE)
-        messages = await on.ended("C1", thread)
+        await on.slack.click(message, request_messages.APPROVE_ACTION)
+        messages = await on.wait_for_turns("C1", thread)
     assert (asked.text, buttons(asked)) == (
         "Github wants to run create_repo",
         ["Approve", "Always here", "Edit", "Reject"],
@@ -57,7 +59,7 @@ async def test_a_call_is_shown_and_runs_when_it_is_approved(tmp_path: Path) -> N
         element
         for block in asked.blocks
         for element in block.get("elements", ())
-        if element.get("action_id") == input_requests.APPROVE
+        if element.get("action_id") == request_messages.APPROVE_ACTION
     )
     assert approve["confirm"]["text"]["text"] == "Run create_repo with these arguments?"
     assert repos.made == [{"name": "one", "private": False, "stars": 2}]
@@ -81,16 +83,16 @@ async def test_arguments_are_edited_and_secrets_stay_where_they_were_unseen(tmp_
     outer = Script(
         Turn(Call("task", {"description": "Go on.", "subagent_type": "vault"})), Turn(Say("Done."))
     )
-    async with stage(tmp_path, outer, agents=[vault]) as on, on.bot():
+    async with start_harness(tmp_path, outer, agents=[vault]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.EDIT, thread)
-        view = await on.opened(message, input_requests.EDIT)
+        message = await on.wait_for_button(request_messages.EDIT_ACTION, thread)
+        view = await on.open_modal(message, request_messages.EDIT_ACTION)
         shown = view["blocks"][-1]["element"]["initial_value"]
         broken = await on.slack.submit(view, {"arguments": "{"})
         no_object = await on.slack.submit(view, {"arguments": "[1]"})
         assert called == []
         assert await on.slack.submit(view, {"arguments": shown.replace("old", "new")}) is None
-        await on.ended("C1", thread)
+        await on.wait_for_turns("C1", thread)
         seen = json.dumps([call.params for call in on.slack.calls])
     assert json.loads(shown) == {
         "key": {"name": "old", "password": "•••"},
@@ -114,52 +116,54 @@ async def test_a_call_is_rejected_with_a_reason_and_another_one_is_always_approv
 ) -> None:
     repos = Repos()
     outer = ScriptedChatModel(script=DELEGATING)
-    async with stage(tmp_path, outer, agents=[github(repos, {"name": "one"})]) as on, on.bot():
+    async with start_harness(tmp_path, outer, agents=[github(repos, {"name": "one"})]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.REJECT_IT, thread)
-        view = await on.opened(message, input_requests.REJECT_IT)
+        message = await on.wait_for_button(request_messages.REJECT_ACTION, thread)
+        view = await on.open_modal(message, request_messages.REJECT_ACTION)
         assert await on.slack.submit(view, {"reason": "Not today."}) is None
-        await on.ended("C1", thread)
+        await on.wait_for_turns("C1", thread)
         made = list(repos.made)
         refusal = outer.requests[-1].tool_results["github"]
 
         await on.slack.say("Go again.", thread_ts=thread)
-        await on.slack.click(await on.shown(input_requests.ALWAYS, thread), input_requests.ALWAYS)
-        await on.ended("C1", thread, 2)
+        await on.slack.click(
+            await on.wait_for_button(request_messages.ALWAYS_ACTION, thread), request_messages.ALWAYS_ACTION
+        )
+        await on.wait_for_turns("C1", thread, 2)
         await on.slack.say("And again.", thread_ts=thread)
-        await on.ended("C1", thread, 3)
+        await on.wait_for_turns("C1", thread, 3)
     assert made == []
     assert "Rejected by <@U1>" in str(message.blocks)
     assert "A person rejected this call of create_repo: Not today." in refusal[0]
     assert [one["name"] for one in repos.made] == ["one", "one"]
-    assert on.message_with(input_requests.APPROVE, "C1", thread) is None
+    assert on.message_with(request_messages.APPROVE_ACTION, "C1", thread) is None
 
 
 async def test_several_calls_wait_and_are_decided_out_of_order_by_two_people_at_once(tmp_path: Path) -> None:
-    repos, env = Repos(), configured(tmp_path, "anyone")
+    repos, env = Repos(), write_approvers(tmp_path, "anyone")
     three = github(repos, *({"name": name} for name in ("one", "two", "three")))
-    async with stage(tmp_path, DELEGATING, agents=[three], env=env) as on, on.bot():
+    async with start_harness(tmp_path, DELEGATING, agents=[three], env=env) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
         waiting = await on.slack.wait(lambda: len(found := by_repo(on, thread)) == 3 and found)
-        view = await on.opened(waiting["three"], input_requests.EDIT, user="U2")
+        view = await on.open_modal(waiting["three"], request_messages.EDIT_ACTION, user="U2")
         assert await on.slack.submit(view, {"arguments": '{"name": "drei"}'}, user="U2") is None
         await on.slack.wait(lambda: not buttons(waiting["three"]))
         both = copy.deepcopy(waiting["one"])
         await asyncio.gather(
-            *(on.slack.click(both, input_requests.APPROVE, user=user) for user in ("U1", "U2"))
+            *(on.slack.click(both, request_messages.APPROVE_ACTION, user=user) for user in ("U1", "U2"))
         )
-        await on.slack.wait(lambda: [*on.whispers("U1"), *on.whispers("U2")])
-        view = await on.opened(waiting["two"], input_requests.REJECT_IT)
+        await on.slack.wait(lambda: [*on.ephemeral_texts("U1"), *on.ephemeral_texts("U2")])
+        view = await on.open_modal(waiting["two"], request_messages.REJECT_ACTION)
         await on.slack.submit(view, {})
-        await on.ended("C1", thread)
+        await on.wait_for_turns("C1", thread)
     assert sorted(one["name"] for one in repos.made) == ["drei", "one"]
-    [late] = [*on.whispers("U1"), *on.whispers("U2")]
+    [late] = [*on.ephemeral_texts("U1"), *on.ephemeral_texts("U2")]
     assert late.startswith("A decision on create_repo was already answered by ")
     assert "Approved with changes by <@U2>" in str(waiting["three"].blocks)
     assert "Rejected by <@U1>" in str(waiting["two"].blocks)
 
 
-# --- what happens elsewhere -------------------------------------------------------------------------------------------
+# --- what happens elsewhere ---------------------------------------------------------------------------------
 
 
 async def test_an_answer_that_is_given_elsewhere_takes_the_buttons_away_and_the_thread_goes_on(
@@ -167,108 +171,118 @@ async def test_an_answer_that_is_given_elsewhere_takes_the_buttons_away_and_the_
 ) -> None:
     repos = Repos()
     async with (
-        stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})]) as on,
+        start_harness(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})]) as on,
         on.bot() as running,
     ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.APPROVE, thread)
-        stale, (turn_id, request_id) = copy.deepcopy(message), ids(message)
+        message = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
+        stale, (turn_id, request_id) = copy.deepcopy(message), turn_and_request_ids(message)
         row = await running.bot.store.find_turn(turn_id)
         elsewhere = on.supervisor_for(thread, "someone@example.com")
         async for _ in elsewhere.answer(
             {request_id: {"type": "approve"}}, ClientConversation(row.owner, row.task_id)
         ):
             pass
-        messages = await on.ended("C1", thread)
-        await on.slack.click(stale, input_requests.APPROVE)
-        await on.slack.wait(on.whispers)
+        messages = await on.wait_for_turns("C1", thread)
+        await on.slack.click(stale, request_messages.APPROVE_ACTION)
+        await on.slack.wait(on.ephemeral_texts)
     assert repos.made
     assert "Approved by someone@example.com" in str(message.blocks)
     assert join_texts(messages[-1:]).strip() == "So: one is there."
-    assert on.whispers()[0].startswith(
+    assert on.ephemeral_texts()[0].startswith(
         "A decision on create_repo was already answered by someone@example.com at "
     )
 
 
 async def test_a_run_that_is_cancelled_elsewhere_asks_no_longer(tmp_path: Path) -> None:
     async with (
-        stage(tmp_path, calling("details"), tools=[form_tool("details", FIELDS)]) as on,
+        start_harness(tmp_path, model_that_calls("details"), tools=[form_tool("details", FIELDS)]) as on,
         on.bot() as running,
     ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.FILL, thread)
-        stale, (turn_id, _) = copy.deepcopy(message), ids(message)
+        message = await on.wait_for_button(request_messages.FILL_ACTION, thread)
+        stale, (turn_id, _) = copy.deepcopy(message), turn_and_request_ids(message)
         row = await running.bot.store.find_turn(turn_id)
         await on.supervisor_for(thread).cancel(row.task_id)
-        await on.ended("C1", thread)
-        await on.slack.click(stale, input_requests.FILL)
-        await on.slack.wait(on.whispers)
+        await on.wait_for_turns("C1", thread)
+        await on.slack.click(stale, request_messages.FILL_ACTION)
+        await on.slack.wait(on.ephemeral_texts)
     assert (buttons(message), "About details" in str(message.blocks)) == ([], True)
     assert "No longer asked." in str(message.blocks)
-    assert stops(on, thread) == 1
-    assert on.whispers() == ["About details is not asked any more."]
+    assert count_stopped_notes(on, thread) == 1
+    assert on.ephemeral_texts() == ["About details is not asked any more."]
 
 
 async def test_what_nobody_answers_in_time_expires_and_says_how_to_be_asked_again(tmp_path: Path) -> None:
     env = {"REQUEST_TIMEOUT_SECONDS": "0.2"}
     repos = Repos()
-    async with stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})], env=env) as on, on.bot():
+    async with (
+        start_harness(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})], env=env) as on,
+        on.bot(),
+    ):
         thread = await on.slack.say("Go.", mention=True)
         await on.slack.wait(
-            lambda: "Expired: nothing was decided." in str([one.blocks for one in on.mine("C1", thread)])
+            lambda: (
+                "Expired: nothing was decided." in str([one.blocks for one in on.bot_messages("C1", thread)])
+            )
         )
-        [message] = [one for one in on.mine("C1", thread) if one.state == "posted"]
+        [message] = [one for one in on.bot_messages("C1", thread) if one.state == "posted"]
     assert buttons(message) == []
     assert "Write in this thread to be asked again, or `stop`." in str(message.blocks)
     assert repos.made == []
 
 
 async def test_a_click_on_what_has_expired_has_it_asked_again(tmp_path: Path) -> None:
-    model = calling("details")
-    past = form_tool("details", WORDS, expires_at="2000-01-01T00:00:00Z")
-    async with stage(tmp_path, model, tools=[past]) as on, on.bot() as running:
+    model = model_that_calls("details")
+    past = form_tool("details", TEXT_FIELDS, expires_at="2000-01-01T00:00:00Z")
+    async with start_harness(tmp_path, model, tools=[past]) as on, on.bot() as running:
         thread = await on.slack.say("Go.", mention=True)
-        first = await on.shown(input_requests.DECLINE, thread)
-        await on.slack.click(first, input_requests.DECLINE)
+        first = await on.wait_for_button(request_messages.DECLINE_ACTION, thread)
+        await on.slack.click(first, request_messages.DECLINE_ACTION)
         again = await on.slack.wait(
-            lambda: next((one for one in on.mine("C1", thread) if one.ts > first.ts and buttons(one)), None)
+            lambda: next(
+                (one for one in on.bot_messages("C1", thread) if one.ts > first.ts and buttons(one)), None
+            )
         )
         assert "Expired: nothing was decided." in str(first.blocks)
         assert len(model.requests) == 1
         async with asyncio.timeout(20):
-            await running.listeners.drained()  # who clicks too late does not wait for ever
-        await on.slack.click(again, input_requests.DECLINE)
-        await on.ended("C1", thread)
-    assert told(model)["type"] == "reject"
+            await running.listeners.drain()  # who clicks too late does not wait for ever
+        await on.slack.click(again, request_messages.DECLINE_ACTION)
+        await on.wait_for_turns("C1", thread)
+    assert tool_result(model)["type"] == "reject"
 
 
-# --- who may answer ---------------------------------------------------------------------------------------------------
+# --- who may answer -----------------------------------------------------------------------------------------
 
 
 async def test_only_who_asked_may_answer_and_that_is_looked_at_again_when_a_modal_is_sent(
     tmp_path: Path,
 ) -> None:
-    repos, env = Repos(), configured(tmp_path, "requester")
-    async with stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})], env=env) as on, on.bot():
+    repos, env = Repos(), write_approvers(tmp_path, "requester")
+    async with (
+        start_harness(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})], env=env) as on,
+        on.bot(),
+    ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.APPROVE, thread)
+        message = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
         for action in (
-            input_requests.APPROVE,
-            input_requests.ALWAYS,
-            input_requests.EDIT,
-            input_requests.REJECT_IT,
+            request_messages.APPROVE_ACTION,
+            request_messages.ALWAYS_ACTION,
+            request_messages.EDIT_ACTION,
+            request_messages.REJECT_ACTION,
         ):
             await on.slack.click(message, action, user="U2")
-        await on.slack.wait(lambda: len(on.whispers("U2")) == 4)
+        await on.slack.wait(lambda: len(on.ephemeral_texts("U2")) == 4)
         assert on.slack.views == {}
-        configured(tmp_path, "requester", "U2")
-        view = await on.opened(message, input_requests.EDIT, user="U2")
-        configured(tmp_path, "requester")
+        write_approvers(tmp_path, "requester", "U2")
+        view = await on.open_modal(message, request_messages.EDIT_ACTION, user="U2")
+        write_approvers(tmp_path, "requester")
         refused = await on.slack.submit(view, {}, user="U2")
         assert repos.made == []
         assert await on.slack.submit(view, {}) is None
-        await on.ended("C1", thread)
-    assert set(on.whispers("U2")) == {"You may not answer this. In this channel it is for <@U1>."}
+        await on.wait_for_turns("C1", thread)
+    assert set(on.ephemeral_texts("U2")) == {"You may not answer this. In this channel it is for <@U1>."}
     assert refused == {
         "response_action": "errors",
         "errors": {"arguments": "You may not answer this. In this channel it is for @first."},
@@ -278,18 +292,21 @@ async def test_only_who_asked_may_answer_and_that_is_looked_at_again_when_a_moda
 
 @pytest.mark.parametrize("approver", ["U2", "Second@example.com", "S1", "anyone"])
 async def test_others_may_answer_by_id_mail_group_or_all_of_them(tmp_path: Path, approver: str) -> None:
-    repos, env = Repos(), configured(tmp_path, approver)
-    async with stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})], env=env) as on, on.bot():
+    repos, env = Repos(), write_approvers(tmp_path, approver)
+    async with (
+        start_harness(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"})], env=env) as on,
+        on.bot(),
+    ):
         on.slack.usergroups["S1"] = ["U2"]
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.APPROVE, thread)
+        message = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
         if approver != "anyone":
             for user in ("U1", "U3"):
-                await on.slack.click(message, input_requests.APPROVE, user=user)
-            await on.slack.wait(lambda: on.whispers("U1") and on.whispers("U3"))
+                await on.slack.click(message, request_messages.APPROVE_ACTION, user=user)
+            await on.slack.wait(lambda: on.ephemeral_texts("U1") and on.ephemeral_texts("U3"))
             assert repos.made == []
-        await on.slack.click(message, input_requests.APPROVE, user="U2")
-        await on.ended("C1", thread)
+        await on.slack.click(message, request_messages.APPROVE_ACTION, user="U2")
+        await on.wait_for_turns("C1", thread)
         events = await on.events(task_of(on, thread), thread)
     assert [event.by for event in events if isinstance(event, InputResolved)] == ["second@example.com"]
     assert "Approved by <@U2>" in str(message.blocks)
@@ -298,18 +315,18 @@ async def test_others_may_answer_by_id_mail_group_or_all_of_them(tmp_path: Path,
 async def test_who_may_not_answer_does_not_answer_with_a_message_either_and_drops_nothing(
     tmp_path: Path,
 ) -> None:
-    model = calling("cluster")
-    async with stage(tmp_path, model, tools=[form_tool("cluster", WORDS)]) as on, on.bot():
+    model = model_that_calls("cluster")
+    async with start_harness(tmp_path, model, tools=[form_tool("cluster", TEXT_FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        await on.shown(input_requests.FILL, thread)
+        await on.wait_for_button(request_messages.FILL_ACTION, thread)
         for number, text in enumerate(("green", "drop"), 1):
             await on.slack.say(text, user="U2", thread_ts=thread)
-            await on.slack.wait(lambda: len(on.whispers("U2")) == number)  # noqa: B023 - waited for within its turn
+            await on.slack.wait(lambda: len(on.ephemeral_texts("U2")) == number)  # noqa: B023 - waited for within its turn
         assert len(model.requests) == 1
         await on.slack.say("blue", thread_ts=thread)
-        await on.ended("C1", thread)
+        await on.wait_for_turns("C1", thread)
     assert (
-        on.whispers("U2")
+        on.ephemeral_texts("U2")
         == ["This thread waits for an answer. You may not answer this. In this channel it is for <@U1>."] * 2
     )
-    assert told(model) == {"answer": "blue"}
+    assert tool_result(model) == {"answer": "blue"}

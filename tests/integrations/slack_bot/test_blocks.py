@@ -51,17 +51,15 @@ from ai_platform_engineering.core.events import (
     is_terminal,
 )
 from ai_platform_engineering.core.transcript import PendingInput, Transcript
-from ai_platform_engineering.integrations.slack_bot import blocks, modals
+from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals, thread_view
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow
-from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests, request_message
+from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
-from ai_platform_engineering.integrations.slack_bot.slack_stream import (
-    MessageFooter,
-    SlackStream,
-    StreamProgress,
-)
+from ai_platform_engineering.integrations.slack_bot.request_messages import build_request_message
+from ai_platform_engineering.integrations.slack_bot.slack_stream import SlackStream
+from ai_platform_engineering.integrations.slack_bot.stream_progress import MessageFooter, StreamProgress
 from ai_platform_engineering.integrations.slack_bot.thread_messages import (
-    EXPIRED,
+    STREAM_ENDED,
     SlackThread,
     ThreadMessages,
 )
@@ -71,7 +69,7 @@ from tests.conftest import ROOT
 from tests.support.fakes import slack_rules as rules
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.slack import FakeSlack
-from tests.support.slack_workspace import LIMITS, QUICK, UNHURRIED
+from tests.support.slack_workspace import FLUSH_INTERVAL, LIMITS, UNLIMITED_RATES
 from tests.support.strategies import AWKWARD, examples, json_object, json_value
 
 SNAPSHOTS = ROOT / "tests/fixtures/slack"
@@ -80,7 +78,7 @@ TURN, TASK, TRACE = "C1:1.000001", "task-1", "0af7651916cd43dd8448eb211c80319c"
 Json = dict[str, Any]
 
 
-# --- a thread, and a run that is drawn in it ---------------------------------------------------------------------------
+# --- a thread, and a run that is drawn in it ----------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -96,21 +94,23 @@ class Drawing:
 
     async def take(self, event: AnyEvent) -> None:
         before, self.seen = self.seen, self.seen.apply(event)
-        view = blocks.view_of(self.seen)
+        view = thread_view.build_view(self.seen)
         if isinstance(event, InputResolved):
             asked = next((one for one in before.requests if one.request_id == event.request_id), None)
-            await self.requests.resolved(self.row, self.messages, event, asked, NOW.timestamp())
+            await self.requests.mark_resolved(self.row, self.messages, event, asked, NOW.timestamp())
         if isinstance(event, Paused):
-            await self.stream.finish(view, MessageFooter(session="suspended"))
-            await self.requests.show(self.row, self.messages, self.seen, len(self.slack.calls))
+            await self.stream.finish(view, MessageFooter(session_status="suspended"))
+            await self.requests.post_requests(self.row, self.messages, self.seen, len(self.slack.calls))
         elif is_terminal(event):
             payload = {
                 "event_type": "caipe_turn",
                 "event_payload": {"task_id": TASK, "trace_id": self.seen.trace_id or ""},
             }
-            await self.stream.finish(view, MessageFooter(blocks.ending(self.seen, TURN, TASK), payload))
+            await self.stream.finish(
+                view, MessageFooter(blocks.ending_blocks(self.seen, TURN, TASK), payload)
+            )
         else:
-            self.stream.show(view)
+            self.stream.set_view(view)
             await self.stream.flush()
 
 
@@ -135,7 +135,7 @@ async def drawing(*, streaming: bool) -> AsyncIterator[Drawing]:
         root = f"{int(NOW.timestamp())}.000000"
         fake.messages["C1", root] = rules.Message("C1", root, None, "U1", "user", text="How is the shop?")
         client = AsyncWebClient(token="xoxb-test", base_url=fake.base_url, retry_handlers=[])
-        slack = SlackApi(client, RateLimiter(clock, UNHURRIED, QUICK))
+        slack = SlackApi(client, RateLimiter(clock, UNLIMITED_RATES, FLUSH_INTERVAL))
         messages = ThreadMessages(slack, SlackThread("T1", "C1", root, "U1"))
         store = BotStore(":memory:", clock.now)
         row = TurnRow(
@@ -162,7 +162,7 @@ async def _unknown(_: str) -> bool:
     return False
 
 
-# --- each kind of event ------------------------------------------------------------------------------------------------
+# --- each kind of event -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +431,7 @@ async def _drawn(scene: Scene) -> Json:
         "posted": await _calls(scene, streaming=False),
     }
     if scene.request is not None:
-        drawn["message"] = list(request_message(scene.request, TURN))
+        drawn["message"] = list(build_request_message(scene.request, TURN))
     for view in scene.modals.values():
         rules.check_view(view)
     return {**drawn, **({"modals": dict(scene.modals)} if scene.modals else {})}
@@ -457,7 +457,7 @@ def test_there_is_a_snapshot_for_each_kind_of_event_and_no_other() -> None:
         assert all(any(event.kind == kind for event in scene.events) for scene in scenes.values())
 
 
-# --- whatever the words are ----------------------------------------------------------------------------------------------
+# --- whatever the words are ---------------------------------------------------------------------------------
 
 MENTIONS = ("<!channel>", "<!here|here>", "<@U1>", "<#C1>", "<https://evil.example|the bank>")
 ODD = [*AWKWARD, *MENTIONS, "```", "|", "&", "&amp;", "*", "_", "\u200b", "\u202e", "> ", "[x](y)"]
@@ -577,7 +577,7 @@ async def _taken(events: Sequence[AnyEvent], *, streaming: bool) -> None:
             await turn.take(event)
     for call in turn.slack.calls:
         # What is taken back is ended first, whether or not it still streams.
-        assert call.answer in ("ok", EXPIRED), (call.method, call.result)
+        assert call.answer in ("ok", STREAM_ENDED), (call.method, call.result)
         assert not [text for text in _marked_up(call.params) if any(mention in text for mention in MENTIONS)]
 
 
@@ -641,14 +641,14 @@ def _marked_up(tree: Any) -> list[str]:
 @given(form=forms)
 def test_whatever_a_form_asks_slack_opens_it_and_each_field_is_read_from_its_own_block(form: Form) -> None:
     view = modals.form_modal(form, **IDS)
-    rules.check_blocks(request_message(PendingInput("r1", form), TURN)[1])
+    rules.check_blocks(build_request_message(PendingInput("r1", form), TURN)[1])
     assert view is not None
     rules.check_view(view)
     inputs = [block["block_id"] for block in view["blocks"] if block["type"] == "input"]
     names = list(dict.fromkeys(field.field_name for field in form.fields))
-    assert inputs == [modals.block_id(name) for name in names]
-    assert list(modals.read_values(form, {"state": {"values": {}}})) == names
-    wrong = modals.placed(view, {name: f"{number} is wrong" for number, name in enumerate(names)})
+    assert inputs == [form_inputs.block_id(name) for name in names]
+    assert list(form_inputs.read_values(form, {"state": {"values": {}}})) == names
+    wrong = modals.place_errors(view, {name: f"{number} is wrong" for number, name in enumerate(names)})
     assert wrong == {block: f"{number} is wrong" for number, block in enumerate(inputs)}
 
 
@@ -665,13 +665,15 @@ def test_a_choice_is_read_back_as_it_was_offered_however_long_it_is(
     )
     form = Form(fields=(field,))
     element = _element(form)
-    shown = modals.options(form, "one", "") if many else element["options"]
+    shown = form_inputs.find_options(form, "one", "") if many else element["options"]
     rules.check_blocks(
         [{"type": "actions", "elements": [{"type": "static_select", "action_id": "a", "options": shown}]}]
     )
     option = data.draw(st.sampled_from(shown))
     given = {"selected_options": [option]} if several else {"selected_option": option}
-    read = modals.read_values(form, {"state": {"values": {"one": {modals.VALUE: given}}}})["one"]
+    read = form_inputs.read_values(form, {"state": {"values": {"one": {form_inputs.VALUE_ACTION: given}}}})[
+        "one"
+    ]
     chosen = field.field_values[int(option["value"])] if field.field_values else None
     assert read == ([chosen] if several else chosen)
     assert (
@@ -724,11 +726,11 @@ def test_a_form_may_have_as_many_fields_as_a_modal_has_room_for() -> None:
             fields=tuple(InputField(field_name=f"f{number}", **more) for number in range(count)),
         )
 
-    full = modals.form_modal(form(modals.MOST_FIELDS), **IDS)
+    full = modals.form_modal(form(form_inputs.MAX_FIELDS), **IDS)
     assert full is not None
-    assert len(rules.check_view(full)["blocks"]) == modals.MOST_FIELDS + 1
-    assert modals.form_modal(form(modals.MOST_FIELDS + 1), **IDS) is None
-    _, blocks = request_message(PendingInput("r1", form(300)), TURN)
+    assert len(rules.check_view(full)["blocks"]) == form_inputs.MAX_FIELDS + 1
+    assert modals.form_modal(form(form_inputs.MAX_FIELDS + 1), **IDS) is None
+    _, blocks = build_request_message(PendingInput("r1", form(300)), TURN)
     assert "caipe_fill" not in json.dumps(rules.check_blocks(blocks))
     assert "more fields than a form can show" in json.dumps(blocks)
 
@@ -737,13 +739,13 @@ def test_a_form_may_have_as_many_fields_as_a_modal_has_room_for() -> None:
 def test_what_is_wrong_with_an_answer_is_shown_where_there_is_no_field_for_it(word: str) -> None:
     view = modals.form_modal(Form(title=word), **IDS)
     assert view is not None
-    assert modals.placed(rules.check_view(view), {"name": word}) == {}
+    assert modals.place_errors(rules.check_view(view), {"name": word}) == {}
     rules.check_view(modals.notice_modal(word))
     filled = modals.form_modal(
         Form(fields=(InputField(field_name="one"), InputField(field_name="two"))), **IDS
     )
     assert filled is not None
-    assert modals.placed(filled, {"three": "is unknown.", "one": "is wrong."}) == {
+    assert modals.place_errors(filled, {"three": "is unknown.", "one": "is wrong."}) == {
         "one": "is unknown. is wrong."
     }
 
@@ -759,14 +761,14 @@ def test_a_form_that_would_be_too_large_for_slack_says_less_and_loses_no_choice(
     )
     form = Form(
         fields=tuple(
-            wide.model_copy(update={"field_name": f"f{number}"}) for number in range(modals.MOST_FIELDS)
+            wide.model_copy(update={"field_name": f"f{number}"}) for number in range(form_inputs.MAX_FIELDS)
         )
     )
     view = modals.form_modal(form, **IDS)
     assert view is not None
     rules.check_view(view)
     assert {block["element"]["type"] for block in view["blocks"]} == {"external_select"}
-    assert [option["value"] for option in modals.options(form, "f7", "9 X")] == [
+    assert [option["value"] for option in form_inputs.find_options(form, "f7", "9 X")] == [
         "9",
         "19",
         "29",
@@ -783,7 +785,7 @@ def test_a_form_that_would_be_too_large_for_slack_says_less_and_loses_no_choice(
 @tried(60)
 @given(asked=approvals, agent=agents)
 def test_whatever_is_to_be_approved_slack_shows_it(asked: Approval, agent: str) -> None:
-    headline, blocks = request_message(PendingInput("r1", asked, agent), TURN)
+    headline, blocks = build_request_message(PendingInput("r1", asked, agent), TURN)
     assert 0 < len(headline) <= 300
     rules.check_blocks(blocks)
     offered = [element["action_id"] for _, element in rules.elements(blocks)]

@@ -28,7 +28,7 @@ from tests.support.harness import agent
 from tests.support.processes import invoke_caipe
 from tests.support.processes import start_command as program
 from tests.support.scenarios import delegate
-from tests.support.slack_workspace import BotHarness, join_texts, stage
+from tests.support.slack_workspace import BotHarness, join_texts, start_harness
 
 CONFIG = "SLACK_INTEGRATION_BOT_CONFIG"
 
@@ -43,10 +43,10 @@ async def answered(on: BotHarness, text: str = "What runs?", **more: Any) -> str
     """What the bot answers to a mention."""
     ts = await on.slack.say(text, mention=True, **more)
     channel = more.get("channel", "C1")
-    return join_texts(await on.ended(channel, ts))
+    return join_texts(await on.wait_for_turns(channel, ts))
 
 
-# --- per channel ------------------------------------------------------------------------------------------------------------
+# --- per channel --------------------------------------------------------------------------------------------
 
 
 async def test_a_channel_that_is_off_is_silent_and_the_others_follow_the_defaults(tmp_path: Path) -> None:
@@ -55,11 +55,11 @@ async def test_a_channel_that_is_off_is_silent_and_the_others_follow_the_default
         tmp_path,
         "defaults: {enabled: false}\ndirect_messages: {enabled: true}\nchannels: {C2: {enabled: true}}",
     )
-    async with stage(tmp_path, model, env=env) as on, on.bot() as running:
+    async with start_harness(tmp_path, model, env=env) as on, on.bot() as running:
         await on.slack.say("In C1?", mention=True)
         assert await answered(on, "In C2?", channel="C2") == ANSWER
         ts = await on.slack.say("Here?", channel="D1")
-        assert join_texts(await on.ended("D1", ts)) == ANSWER
+        assert join_texts(await on.wait_for_turns("D1", ts)) == ANSWER
         await settled(running)
         assert asked(model) == ["In C2?", "Here?"]
         assert on.slack.ephemerals == []
@@ -70,7 +70,9 @@ async def test_a_channel_has_its_agents_and_its_instructions(tmp_path: Path) -> 
     model = scripted(Turn(delegate("github"), delegate("jira")), Turn(Say("Got {{tool:github}}")))
     env = rules(tmp_path, "channels: {C1: {agents: [jira], instructions: Answer in rhymes.}}")
     async with (
-        stage(tmp_path, model, agents=[agent(name, one) for name, one in agents.items()], env=env) as on,
+        start_harness(
+            tmp_path, model, agents=[agent(name, one) for name, one in agents.items()], env=env
+        ) as on,
         on.bot(),
     ):
         assert await answered(on) == "Got There is no agent github. The agents are: jira."
@@ -94,7 +96,7 @@ async def test_it_is_quiet_over_midnight_in_the_channels_own_time_zone(tmp_path:
         clock.advance((due - now + timedelta(days=due <= now)).total_seconds())
 
     go_to(21, 50)
-    async with stage(tmp_path, model, env=env, clock=clock) as on, on.bot() as running:
+    async with start_harness(tmp_path, model, env=env, clock=clock) as on, on.bot() as running:
         assert await answered(on, "Still?") == ANSWER
         for moment in ((22, 1), (23, 59), (0, 30), (6, 28)):
             go_to(*moment)
@@ -105,7 +107,7 @@ async def test_it_is_quiet_over_midnight_in_the_channels_own_time_zone(tmp_path:
             == ["I am quiet in this channel until 06:30 (Asia/Tokyo). Ask me in a direct message."] * 4
         )
         ts = await on.slack.say("Here?", channel="D1")
-        await on.ended("D1", ts)
+        await on.wait_for_turns("D1", ts)
         go_to(6, 31)
         assert await answered(on, "Awake?") == ANSWER
         assert asked(model) == ["Still?", "Here?", "Awake?"]
@@ -114,14 +116,16 @@ async def test_it_is_quiet_over_midnight_in_the_channels_own_time_zone(tmp_path:
 async def test_a_person_asks_so_often_in_an_hour_and_everybody_for_themselves(tmp_path: Path) -> None:
     model, clock = scripted(), ScaledClock()
     async with (
-        stage(tmp_path, model, env=rules(tmp_path, "defaults: {questions_per_hour: 2}"), clock=clock) as on,
+        start_harness(
+            tmp_path, model, env=rules(tmp_path, "defaults: {questions_per_hour: 2}"), clock=clock
+        ) as on,
         on.bot() as running,
     ):
         ts = await on.slack.say("One?", mention=True)
-        await on.ended("C1", ts)
+        await on.wait_for_turns("C1", ts)
         clock.advance(1800)
         await on.slack.say("Two?", thread_ts=ts)
-        await on.ended("C1", ts, 2)
+        await on.wait_for_turns("C1", ts, 2)
         await on.slack.say("Three?", thread_ts=ts)
         await settled(running)
         assert whispers(on) == [
@@ -140,7 +144,7 @@ async def test_a_changed_file_counts_at_once_and_a_broken_one_leaves_what_held(
 ) -> None:
     model = scripted()
     env = rules(tmp_path, "defaults: {instructions: Rhyme.}")
-    async with stage(tmp_path, model, env=env) as on, on.bot():
+    async with start_harness(tmp_path, model, env=env) as on, on.bot():
         for written, ending in (
             (None, "Rhyme."),
             ("defaults: {instructions: Sing it.}", "Sing it."),
@@ -172,7 +176,7 @@ def test_a_channel_has_what_it_says_and_of_the_rest_what_the_defaults_say(tmp_pa
         """,
     )
     read = read_config(Path(env[CONFIG]))
-    (one, two, other, direct) = (read.of(name) for name in ("C1", "C2", "C3", "D1"))
+    (one, two, other, direct) = (read.for_channel(name) for name in ("C1", "C2", "C3", "D1"))
     assert (one.agents, one.quiet_hours, one.questions_per_hour) == (None, None, 5)
     assert two == other == ChannelConfig.model_validate(read.defaults)
     assert other.quiet_hours is not None
@@ -182,7 +186,7 @@ def test_a_channel_has_what_it_says_and_of_the_rest_what_the_defaults_say(tmp_pa
         time(21, 0, 30),
     )
     assert (direct.agents, direct.questions_per_hour) == (("jira",), 9)
-    assert ReloadableConfig(None).of("C1") == ChannelConfig()
+    assert ReloadableConfig(None).for_channel("C1") == ChannelConfig()
 
 
 BAD = {
@@ -219,7 +223,7 @@ async def test_a_file_that_is_wrong_from_the_start_is_said_in_a_sentence(tmp_pat
         ReloadableConfig(Path(file[CONFIG]))
 
 
-# --- starting ---------------------------------------------------------------------------------------------------------------
+# --- starting -----------------------------------------------------------------------------------------------
 
 
 async def test_the_command_says_which_token_is_missing_or_wrong() -> None:
@@ -258,7 +262,7 @@ async def test_the_command_listens_for_signed_requests_and_ends_when_it_is_told(
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     model = scripted()
-    async with stage(tmp_path, model) as on:
+    async with start_harness(tmp_path, model) as on:
         env = {
             "SLACK_INTEGRATION_BOT_TOKEN": "xoxb-test",
             "SLACK_INTEGRATION_SIGNING_SECRET": "s3cret",
@@ -285,9 +289,9 @@ async def test_a_supervisor_that_does_not_let_the_bot_in_is_said_with_what_to_do
     tmp_path: Path, token: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = scripted()
-    async with stage(tmp_path, model, env=KEYS) as on, on.bot(token=token):
+    async with start_harness(tmp_path, model, env=KEYS) as on, on.bot(token=token):
         ts = await on.slack.say("What runs?", mention=True)
-        (message,) = await on.ended("C1", ts)
+        (message,) = await on.wait_for_turns("C1", ts)
         shown = str(message.all_blocks)
         assert "The supervisor does not let me speak for you." in shown
         assert (
@@ -306,11 +310,11 @@ async def test_a_supervisor_that_does_not_let_the_bot_in_is_said_with_what_to_do
 
 async def test_with_the_delegate_key_it_works(tmp_path: Path) -> None:
     env = {**KEYS, "A2A_AUTH_DELEGATE_KEY": "the-delegate-key"}
-    async with stage(tmp_path, scripted(), env=env) as on, on.bot(token="the-delegate-key"):
+    async with start_harness(tmp_path, scripted(), env=env) as on, on.bot(token="the-delegate-key"):
         assert await answered(on) == ANSWER
 
 
-# --- /caipe -----------------------------------------------------------------------------------------------------------------
+# --- /caipe -------------------------------------------------------------------------------------------------
 
 
 async def commanded(on: BotHarness, text: str, **more: str) -> str:
@@ -335,7 +339,7 @@ async def test_the_command_lists_agents_workflows_and_what_waits_for_whom(tmp_pa
     model = ScriptedChatModel(script=Script(_repo_or_form))
     repos = Repos()
     team = [github(repos, {"name": "x"}), agent("jira", scripted())]
-    async with stage(tmp_path, model, agents=team, tools=[form]) as on, on.bot():
+    async with start_harness(tmp_path, model, agents=team, tools=[form]) as on, on.bot():
         help_text = await commanded(on, "help")
         assert await commanded(on, "") == await commanded(on, " HELP ") == help_text
         assert (
@@ -373,7 +377,7 @@ async def test_the_command_lists_agents_workflows_and_what_waits_for_whom(tmp_pa
 async def test_a_command_says_that_the_supervisor_is_away(tmp_path: Path) -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
-    async with stage(tmp_path, scripted()) as on, on.bot(url=f"http://127.0.0.1:{port}/"):
+    async with start_harness(tmp_path, scripted()) as on, on.bot(url=f"http://127.0.0.1:{port}/"):
         for text in ("agents", "workflows"):
             assert "cannot be reached" in await commanded(on, text)
         assert "help" in await commanded(on, "help")

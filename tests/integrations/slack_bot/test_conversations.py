@@ -10,8 +10,8 @@ from ai_platform_engineering.a2a.codec import decode_snapshot
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.core.events import RunStarted
 from ai_platform_engineering.integrations.slack_bot.app import RunningBot
-from ai_platform_engineering.integrations.slack_bot.incoming_messages import EARLIER_MESSAGES_FILE
-from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED
+from ai_platform_engineering.integrations.slack_bot.message_reader import EARLIER_MESSAGES_FILE
+from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED_PROMPTS
 from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
@@ -19,7 +19,7 @@ from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.fakes.slack import Fault, NotAcknowledged
 from tests.support.harness import Client, agent
 from tests.support.scenarios import delegate, tool
-from tests.support.slack_workspace import BotHarness, join_texts, stage
+from tests.support.slack_workspace import BotHarness, join_texts, start_harness
 
 ANSWER = "Here you are."
 
@@ -40,8 +40,8 @@ def given(*lines: str) -> str:
 
 async def settled(running: RunningBot) -> None:
     """All that was heard is worked on, and every turn that came of it is over."""
-    await running.listeners.drained()
-    await asyncio.gather(*(live.task for live in running.bot.turns._live.values() if live.task is not None))
+    await running.listeners.drain()
+    await asyncio.gather(*(turn.task for turn in running.bot.turns._active.values() if turn.task is not None))
 
 
 async def started(on: BotHarness, message: Any, user: str, owner: str) -> RunStarted:
@@ -60,14 +60,14 @@ def whispers(on: BotHarness, user: str = "U1") -> list[str]:
     return [one.text for one in on.slack.ephemerals if one.recipient[1] == user]
 
 
-# --- where ------------------------------------------------------------------------------------------------------------------
+# --- where --------------------------------------------------------------------------------------------------
 
 
 async def test_a_mention_in_a_channel_is_answered_once_in_a_thread_below_it(tmp_path: Path) -> None:
     model = scripted()
-    async with stage(tmp_path, model) as on, on.bot() as running:
+    async with start_harness(tmp_path, model) as on, on.bot() as running:
         ts = await on.slack.say("What runs in *prod*?", mention=True)
-        (message,) = await on.ended("C1", ts)
+        (message,) = await on.wait_for_turns("C1", ts)
         await settled(running)
         assert join_texts([message]) == ANSWER
         assert (message.thread_ts, message.recipient) == (ts, ("T1", "U1"))
@@ -84,18 +84,18 @@ async def test_a_direct_message_needs_no_mention_and_the_messages_tab_suggests_p
     tmp_path: Path,
 ) -> None:
     model = scripted()
-    async with stage(tmp_path, model) as on, on.bot():
+    async with start_harness(tmp_path, model) as on, on.bot():
         channel = await on.slack.open_messages_tab("U2")
         await on.slack.wait(lambda: on.slack.prompts)
-        assert on.slack.prompts == {channel: [dict(one) for one in SUGGESTED]}
-        ts = await on.slack.say(SUGGESTED[0]["message"], user="U2", channel=channel)
-        (message,) = await on.ended(channel, ts)
+        assert on.slack.prompts == {channel: [dict(one) for one in SUGGESTED_PROMPTS]}
+        ts = await on.slack.say(SUGGESTED_PROMPTS[0]["message"], user="U2", channel=channel)
+        (message,) = await on.wait_for_turns(channel, ts)
         assert join_texts([message]) == ANSWER
-        assert asked(model) == [SUGGESTED[0]["message"]]
+        assert asked(model) == [SUGGESTED_PROMPTS[0]["message"]]
         await on.slack.say("And now?", user="U2", channel=channel, thread_ts=ts)
-        await on.ended(channel, ts, 2)
+        await on.wait_for_turns(channel, ts, 2)
         assert [one.text for one in model.requests[-1].messages] == [
-            SUGGESTED[0]["message"],
+            SUGGESTED_PROMPTS[0]["message"],
             ANSWER,
             "And now?",
         ]
@@ -106,16 +106,16 @@ async def test_follow_ups_in_a_thread_it_takes_part_in_need_no_mention(tmp_path:
     rules = tmp_path / "channels.yaml"
     rules.write_text("channels: {C2: {follow_ups: false}}")
     async with (
-        stage(tmp_path, model, env={"SLACK_INTEGRATION_BOT_CONFIG": str(rules)}) as on,
+        start_harness(tmp_path, model, env={"SLACK_INTEGRATION_BOT_CONFIG": str(rules)}) as on,
         on.bot() as running,
     ):
         say = on.slack.say
         ts = await say("First?", mention=True)
-        await on.ended("C1", ts)
+        await on.wait_for_turns("C1", ts)
         await say("Second?", thread_ts=ts)
-        await on.ended("C1", ts, 2)
+        await on.wait_for_turns("C1", ts, 2)
         await say("Third?", thread_ts=ts, subtype="thread_broadcast")
-        await on.ended("C1", ts, 3)
+        await on.wait_for_turns("C1", ts, 3)
         # To somebody else, to a group, empty, elsewhere: none of the bot's business.
         for text in ("<@U2> have you seen this?", "<!subteam^S1> please look", "<!here> lunch?", ""):
             await say(text, thread_ts=ts)
@@ -123,12 +123,12 @@ async def test_follow_ups_in_a_thread_it_takes_part_in_need_no_mention(tmp_path:
         other = await say("Somebody's thread.")
         await say("Between us.", thread_ts=other)
         away = await say("First there?", channel="C2", mention=True)
-        await on.ended("C2", away)
+        await on.wait_for_turns("C2", away)
         await say("Without a mention?", channel="C2", thread_ts=away)
         await settled(running)
         assert whispers(on) == []
         await say("With one?", channel="C2", thread_ts=away, mention=True)
-        await on.ended("C2", away, 2)
+        await on.wait_for_turns("C2", away, 2)
         assert [text.partition("\n")[0] for text in asked(model)] == [
             "First?",
             "Second?",
@@ -141,11 +141,11 @@ async def test_follow_ups_in_a_thread_it_takes_part_in_need_no_mention(tmp_path:
 
 async def test_an_empty_mention_gets_a_word_for_the_person_alone(tmp_path: Path) -> None:
     model = scripted()
-    async with stage(tmp_path, model) as on, on.bot() as running:
+    async with start_harness(tmp_path, model) as on, on.bot() as running:
         ts = await on.slack.say("", mention=True)
         await settled(running)
         assert model.requests == []
-        assert on.mine("C1", ts) == []
+        assert on.bot_messages("C1", ts) == []
         (said,) = whispers(on)
         assert "/caipe help" in said
         await on.slack.say("Do you know <@UBOT|caipe>?", user="U2")  # named in the middle, under its name
@@ -153,23 +153,23 @@ async def test_an_empty_mention_gets_a_word_for_the_person_alone(tmp_path: Path)
         assert asked(model) == ["Do you know @me?"]
 
 
-# --- whose ------------------------------------------------------------------------------------------------------------------
+# --- whose --------------------------------------------------------------------------------------------------
 
 
 async def test_two_people_in_one_thread_have_one_history_and_each_run_has_its_person(tmp_path: Path) -> None:
     model = scripted()
-    async with stage(tmp_path, model) as on:
+    async with start_harness(tmp_path, model) as on:
         on.slack.add_user("U9", "guest", email="first@example.com")
         on.slack.users["U9"]["team_id"] = "T9"  # of another workspace, where anybody may claim any address
         async with on.bot() as running:
             ts = await on.slack.say("What runs?", mention=True)
-            await on.ended("C1", ts)
+            await on.wait_for_turns("C1", ts)
             await on.slack.say("And where?", user="U2", thread_ts=ts)
-            await on.ended("C1", ts, 2)
+            await on.wait_for_turns("C1", ts, 2)
             await settled(running)
         async with on.bot():  # the thread is the same conversation for the next process
             await on.slack.say("And why?", user="U9", thread_ts=ts, team="T9")
-            messages = await on.ended("C1", ts, 3)
+            messages = await on.wait_for_turns("C1", ts, 3)
         owner = f"slack:T1:C1:{ts}"
         for message, person in zip(
             messages, ("first@example.com", "second@example.com", "slack:T1:U9"), strict=True
@@ -182,7 +182,7 @@ async def test_two_people_in_one_thread_have_one_history_and_each_run_has_its_pe
 
 async def test_what_was_said_before_is_given_once_and_what_is_said_in_between_too(tmp_path: Path) -> None:
     model = scripted()
-    async with stage(tmp_path, model) as on:
+    async with start_harness(tmp_path, model) as on:
         say = on.slack.say
         on.slack.add_user("U8", "alerts", is_bot=True)
         async with on.bot() as running:
@@ -190,16 +190,16 @@ async def test_what_was_said_before_is_given_once_and_what_is_said_in_between_to
             await say("Since 9:00, says <@U2>.", user="U3", thread_ts=root)
             await say("CPU &gt; 90%", user="U8", thread_ts=root, bot_id="B8")
             await say("Why?", mention=True, thread_ts=root)
-            await on.ended("C1", root)
+            await on.wait_for_turns("C1", root)
             talk = ("second: The site is down.", "third: Since 9:00, says @second.", "alerts: CPU > 90%")
             assert asked(model) == ["Why?" + given(*talk)]
             await say("<@U3> I restarted it.", user="U2", thread_ts=root)
             await settled(running)
         async with on.bot():
             await say("Is it up?", thread_ts=root)
-            await on.ended("C1", root, 2)
+            await on.wait_for_turns("C1", root, 2)
             await say("Really?", mention=True, thread_ts=root)
-            await on.ended("C1", root, 3)
+            await on.wait_for_turns("C1", root, 3)
         assert asked(model)[1:] == ["Is it up?" + given("second: @third I restarted it."), "Really?"]
         said = "\n".join(one.text for one in model.requests[-1].messages)
         assert [said.count(line) for line in (*talk, "I restarted it")] == [1, 1, 1, 1]
@@ -207,7 +207,7 @@ async def test_what_was_said_before_is_given_once_and_what_is_said_in_between_to
 
 async def test_a_message_that_arrives_late_is_answered_and_nothing_is_given_again(tmp_path: Path) -> None:
     model = scripted()
-    async with stage(tmp_path, model) as on, on.bot():
+    async with start_harness(tmp_path, model) as on, on.bot():
         root = await on.slack.say("The site is down.", user="U2")
         early, between, late, last = (
             {
@@ -225,19 +225,19 @@ async def test_a_message_that_arrives_late_is_answered_and_nothing_is_given_agai
         await on.slack.deliver(between)
         for count, event in enumerate((late, early, last), 1):
             await on.slack.deliver(event)
-            await on.ended("C1", root, count)
+            await on.wait_for_turns("C1", root, count)
         context = given("second: The site is down.", "third: @caipe Early?", "second: Hm.")
         assert asked(model) == [f"Late?{context}", "Early?", "Last?"]
 
 
-# --- once -------------------------------------------------------------------------------------------------------------------
+# --- once ---------------------------------------------------------------------------------------------------
 
 
 async def test_redelivery_edits_deletions_and_bots_never_cause_another_answer(tmp_path: Path) -> None:
     model = scripted()
     rules = tmp_path / "channels.yaml"
     rules.write_text("defaults: {bots: [B7]}")
-    async with stage(tmp_path, model, env={"SLACK_INTEGRATION_BOT_CONFIG": str(rules)}) as on:
+    async with start_harness(tmp_path, model, env={"SLACK_INTEGRATION_BOT_CONFIG": str(rules)}) as on:
         slack = on.slack
         slack.add_user("U7", "deployer", is_bot=True)
         async with on.bot() as running:
@@ -245,9 +245,9 @@ async def test_redelivery_edits_deletions_and_bots_never_cause_another_answer(tm
             await slack.redeliver(2)
             event = slack.delivered[-1]["event"]
             await slack.deliver(event, event_id="EvOther", retry=1)
-            (message,) = await on.ended("C1", ts)
+            (message,) = await on.wait_for_turns("C1", ts)
             await settled(running)
-            assert on.mine("C1", ts) == [message]
+            assert on.bot_messages("C1", ts) == [message]
         async with on.bot() as running:  # the next process knows it, too
             await slack.redeliver(3)
             await slack.edit(ts, "<@UBOT> What runs now?")
@@ -293,7 +293,7 @@ async def test_redelivery_edits_deletions_and_bots_never_cause_another_answer(tm
             await settled(running)
             assert asked(model) == ["What runs?"]
             allowed = await slack.say("Is it <@UBOT|caipe>?", user="U7", bot_id="B7", mention=True)
-            await on.ended("C1", allowed)
+            await on.wait_for_turns("C1", allowed)
             bare = {
                 "type": "message",
                 "subtype": "bot_message",
@@ -305,7 +305,7 @@ async def test_redelivery_edits_deletions_and_bots_never_cause_another_answer(tm
                 "C1", bare["ts"], None, "", "user", "B7", bare["text"]
             )
             await slack.deliver({"channel": "C1", "channel_type": "channel", **bare})
-            (last,) = await on.ended("C1", bare["ts"])
+            (last,) = await on.wait_for_turns("C1", bare["ts"])
             assert asked(model)[1:] == ["Is it @caipe?", "Alert!"]
             assert (
                 await started(on, last, "anybody", f"slack:T1:C1:{bare['ts']}")
@@ -326,24 +326,24 @@ async def test_two_questions_in_one_thread_at_once_are_answered_in_order_each_on
     async def elsewhere(on: BotHarness) -> None:
         """Another question is answered meanwhile, so that whatever could go on has gone on."""
         ts = await on.slack.say("Three?", channel="C2", mention=True)
-        await on.ended("C2", ts)
+        await on.wait_for_turns("C2", ts)
 
     model = ScriptedChatModel(script=Script(step))
     held, slow, slower = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    async with stage(tmp_path, model, tools=[waiting.tool]) as on, on.bot() as running:
+    async with start_harness(tmp_path, model, tools=[waiting.tool]) as on, on.bot() as running:
         root = await on.slack.say("A topic.", user="U2")
-        on.slack.faults.add("users.info", Fault(held=held))  # the first one's name takes long to find
+        on.slack.faults.add("users.info", Fault(hold_until=held))  # the first one's name takes long to find
         await on.slack.say("One?", mention=True, thread_ts=root)
         await on.slack.say("Two?", user="U3", mention=True, thread_ts=root)
         await on.slack.redeliver(4)
-        on.slack.faults.add("agents.sessions.setStatus", Fault(held=slow))
+        on.slack.faults.add("agents.sessions.setStatus", Fault(hold_until=slow))
         held.set()
         await on.slack.wait(
             lambda: on.slack.called("assistant.threads.setStatus")
         )  # the second has come so far, the first has not
         await elsewhere(on)
         assert [text for text in asked(model) if "Two" in text] == []
-        on.slack.faults.add("chat.startStream", Fault(held=slower))
+        on.slack.faults.add("chat.startStream", Fault(hold_until=slower))
         slow.set()
         await waiting.started.wait()
         waiting.released.set()
@@ -351,13 +351,13 @@ async def test_two_questions_in_one_thread_at_once_are_answered_in_order_each_on
             lambda: [call for call in on.slack.called("chat.startStream") if call.params["thread_ts"] == root]
         )
         await elsewhere(on)
-        assert on.mine("C1", root) == []
+        assert on.bot_messages("C1", root) == []
         slower.set()
-        messages = await on.ended("C1", root, 2)
+        messages = await on.wait_for_turns("C1", root, 2)
         await settled(running)
         context = given("second: A topic.")
         assert [join_texts([one]) for one in messages] == [f"To One?{context}", "To Two?"]
-        assert on.mine("C1", root) == messages
+        assert on.bot_messages("C1", root) == messages
         assert [text for text in asked(model) if text != "Three?"] == [
             f"One?{context}",
             f"One?{context}",
@@ -368,32 +368,32 @@ async def test_two_questions_in_one_thread_at_once_are_answered_in_order_each_on
 async def test_slack_hears_at_once_however_long_the_work_takes(tmp_path: Path) -> None:
     waiting, held = BlockingScenario(), asyncio.Event()
     model = scripted(Turn(Call("wait")), Turn(Say(ANSWER)))
-    async with stage(tmp_path, model, tools=[waiting.tool]) as on, on.bot():
-        on.slack.faults.add("users.info", Fault(held=held))
+    async with start_harness(tmp_path, model, tools=[waiting.tool]) as on, on.bot():
+        on.slack.faults.add("users.info", Fault(hold_until=held))
         ts = await on.slack.say("What runs?", mention=True)  # returns with the acknowledgement
         assert model.requests == []
         held.set()
         await waiting.started.wait()
         await on.slack.say("And this?", mention=True, thread_ts=ts)
-        assert on.ends("C1", ts) == 0
+        assert on.count_ended_turns("C1", ts) == 0
         waiting.released.set()
-        await on.ended("C1", ts, 2)
+        await on.wait_for_turns("C1", ts, 2)
 
 
 async def test_a_question_that_was_acknowledged_is_answered_by_the_next_process(tmp_path: Path) -> None:
     model, held = scripted(), asyncio.Event()
-    async with stage(tmp_path, model) as on:
-        on.slack.faults.add("users.info", Fault(held=held, drop="before"))
+    async with start_harness(tmp_path, model) as on:
+        on.slack.faults.add("users.info", Fault(hold_until=held, drop="before"))
         async with on.bot() as running:
             ts = await on.slack.say("What runs?", mention=True)
             await on.slack.wait(lambda: on.slack.called("users.info"))
             (said,) = await running.bot.store.list_unhandled()
-            for work in list(running.listeners._working):  # as when the process is killed
+            for work in list(running.listeners._tasks):  # as when the process is killed
                 work.cancel()
         held.set()
         async with on.bot() as running:
             await on.slack.redeliver(2)
-            assert join_texts(await on.ended("C1", ts)) == ANSWER
+            assert join_texts(await on.wait_for_turns("C1", ts)) == ANSWER
             await settled(running)
             assert await running.bot.store.list_unhandled() == []
             await running.bot.store.record_if_new(
@@ -402,10 +402,10 @@ async def test_a_question_that_was_acknowledged_is_answered_by_the_next_process(
         async with on.bot() as running:
             await settled(running)
         assert asked(model) == ["What runs?"]
-        assert on.ends("C1", ts) == 1
+        assert on.count_ended_turns("C1", ts) == 1
 
 
-# --- words and files --------------------------------------------------------------------------------------------------------
+# --- words and files ----------------------------------------------------------------------------------------
 
 
 WORDS = {
@@ -419,9 +419,9 @@ WORDS = {
 
 async def test_the_model_reads_the_words_that_people_read(tmp_path: Path) -> None:
     model = scripted()
-    async with stage(tmp_path, model) as on, on.bot():
+    async with start_harness(tmp_path, model) as on, on.bot():
         ts = await on.slack.say("\n".join(WORDS), mention=True)
-        await on.ended("C1", ts)
+        await on.wait_for_turns("C1", ts)
         assert asked(model) == ["\n".join(WORDS.values())]
 
 
@@ -437,12 +437,12 @@ async def test_nothing_that_anybody_writes_makes_the_bot_mention_anyone(tmp_path
         Turn(Say(f"The answer is {bad}, as `{bad}` says.")),
     )
     async with (
-        stage(tmp_path, model, agents=[agent("jira", agent_says, tool("look", bad))]) as on,
+        start_harness(tmp_path, model, agents=[agent("jira", agent_says, tool("look", bad))]) as on,
         on.bot() as running,
     ):
         file = on.slack.add_file("<!channel>.bin", b"\x00\x01", "application/octet-stream")
         ts = await on.slack.say(f"{bad} &lt;!everyone&gt;", mention=True, files=[file])
-        messages = await on.ended("C1", ts)
+        messages = await on.wait_for_turns("C1", ts)
         await settled(running)
         assert f"The answer is {bad}, as `{bad}` says." in join_texts(messages)
         assert whispers(on) == [
@@ -462,7 +462,7 @@ async def test_text_files_are_read_within_the_limit_and_the_rest_is_said(tmp_pat
     rules = tmp_path / "channels.yaml"
     rules.write_text("defaults: {file_bytes: 40}")
     async with (
-        stage(tmp_path, model, env={"SLACK_INTEGRATION_BOT_CONFIG": str(rules)}) as on,
+        start_harness(tmp_path, model, env={"SLACK_INTEGRATION_BOT_CONFIG": str(rules)}) as on,
         on.bot() as running,
     ):
         slack = on.slack
@@ -489,7 +489,7 @@ async def test_text_files_are_read_within_the_limit_and_the_rest_is_said(tmp_pat
         ts = await slack.say(
             "Read.", mention=True, files=[notes, large, more, lies, image, latin, other, rest, hidden]
         )
-        await on.ended("C1", ts)
+        await on.wait_for_turns("C1", ts)
         assert asked(model) == [
             'Read.\n\nFile notes.md:\n```\né: ok\n```\n\nFile c.json:\n```\n{"a": 1}\n```'
         ]
@@ -506,13 +506,13 @@ async def test_text_files_are_read_within_the_limit_and_the_rest_is_said(tmp_pat
             "hidden.txt could not be read: Slack did not give it out. Has the app the scope files:read?"
         ]
         only = await slack.say("", mention=True, files=[more])
-        await on.ended("C1", only)
+        await on.wait_for_turns("C1", only)
         await slack.say("", mention=True, files=[image])
         await settled(running)
         assert asked(model)[1:] == ['File c.json:\n```\n{"a": 1}\n```']
 
 
-# --- how Slack reaches it ---------------------------------------------------------------------------------------------------
+# --- how Slack reaches it -----------------------------------------------------------------------------------
 
 HTTP = {"SLACK_INTEGRATION_BOT_MODE": "http", "SLACK_INTEGRATION_SIGNING_SECRET": "s3cret"}
 
@@ -521,10 +521,10 @@ async def test_over_http_everything_is_signed_and_what_is_not_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = scripted()
-    async with stage(tmp_path, model, env=HTTP) as on, on.bot() as running:
+    async with start_harness(tmp_path, model, env=HTTP) as on, on.bot() as running:
         slack = on.slack
         ts = await slack.say("What runs?", mention=True)
-        (message,) = await on.ended("C1", ts)
+        (message,) = await on.wait_for_turns("C1", ts)
         await slack.redeliver(2)
         assert join_texts([message]) == ANSWER
         feedback = message.stop_blocks[-1]["elements"][0]
@@ -554,10 +554,10 @@ async def test_over_http_everything_is_signed_and_what_is_not_is_refused(
 
 async def test_a_socket_that_slack_ends_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
     model = scripted()
-    async with stage(tmp_path, model) as on, on.bot():
+    async with start_harness(tmp_path, model) as on, on.bot():
         for number, reason in enumerate(("warning", "refresh_requested")):
             await on.slack.disconnect(reason)  # type: ignore[arg-type]
             ts = await on.slack.say(f"Question {number}?", mention=True)  # waits for the next socket
-            (message,) = await on.ended("C1", ts)
+            (message,) = await on.wait_for_turns("C1", ts)
             assert join_texts([message]) == ANSWER
         assert asked(model) == ["Question 0?", "Question 1?"]

@@ -7,33 +7,41 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ai_platform_engineering.integrations.slack_bot import input_requests
+from ai_platform_engineering.integrations.slack_bot import request_messages
 from tests.support.asking_agent import form_tool
 from tests.support.fakes.slack import Fault
-from tests.support.slack_requests import FIELDS, FILLED, WORDS, buttons, calling, stops, told
-from tests.support.slack_workspace import BotHarness, join_texts, stage
+from tests.support.slack_requests import (
+    FIELDS,
+    FORM_VALUES,
+    TEXT_FIELDS,
+    buttons,
+    count_stopped_notes,
+    model_that_calls,
+    tool_result,
+)
+from tests.support.slack_workspace import BotHarness, join_texts, start_harness
 
 
 def thread_texts(on: BotHarness, thread: str) -> list[str]:
-    return [one.shown for one in on.mine("C1", thread)]
+    return [one.shown for one in on.bot_messages("C1", thread)]
 
 
 async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> None:
-    model = calling("details")
-    async with stage(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
+    model = model_that_calls("details")
+    async with start_harness(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.FILL, thread)
+        message = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         stale = copy.deepcopy(message)
         assert on.slack.sessions["C1", thread].status == "suspended"
         assert (message.text, buttons(message)) == ("Supervisor asks: About details", ["Fill in", "Decline"])
-        view = await on.opened(message, input_requests.FILL)
+        view = await on.open_modal(message, request_messages.FILL_ACTION)
         offered = await on.slack.suggest(view, "zone", "ZONE-14")
-        refused = await on.slack.submit(view, {**FILLED, "name": "Not This"})
+        refused = await on.slack.submit(view, {**FORM_VALUES, "name": "Not This"})
         before = len(model.requests)
-        answers = await asyncio.gather(*(on.slack.submit(view, FILLED) for _ in range(2)))
-        await on.ended("C1", thread)
-        await on.slack.click(stale, input_requests.FILL, user="U1")
-        await on.slack.wait(on.whispers)
+        answers = await asyncio.gather(*(on.slack.submit(view, FORM_VALUES) for _ in range(2)))
+        await on.wait_for_turns("C1", thread)
+        await on.slack.click(stale, request_messages.FILL_ACTION, user="U1")
+        await on.slack.wait(on.ephemeral_texts)
 
     elements = {block["block_id"]: block["element"] for block in view["blocks"] if block["type"] == "input"}
     assert [element["type"] for element in elements.values()] == [
@@ -61,7 +69,7 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
 
     assert refused == {"response_action": "errors", "errors": {"name": "Name must have the form [a-z-]+."}}
     assert before == 1
-    assert told(model) == {
+    assert tool_result(model) == {
         "name": "cai", "visibility": "private", "topics": ["b", "c"], "issues": False, "stars": 3, "ratio": 0.5, "due": "2026-12-24",
         "home": "https://example.com", "mail": "a@example.com", "zone": "zone-141", "hosts": ["zone-7"],
     }  # fmt: skip
@@ -70,7 +78,7 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
     assert buttons(message) == []
     assert "Answered by <@U1> <!date^" in str(message.blocks)
     assert "About details" in str(message.blocks)
-    assert on.whispers()[0].startswith("About details was already answered by <@U1> <!date^")
+    assert on.ephemeral_texts()[0].startswith("About details was already answered by <@U1> <!date^")
     assert "must have the form" not in str(
         thread_texts(on, thread)
     )  # it stood in the modal, for the one who typed it
@@ -78,43 +86,46 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
 
 
 async def test_a_declined_form_reaches_the_model(tmp_path: Path) -> None:
-    model = calling("details")
-    async with stage(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
+    model = model_that_calls("details")
+    async with start_harness(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.DECLINE, thread)
-        await on.slack.click(message, input_requests.DECLINE)
-        await on.ended("C1", thread)
-    assert told(model) == {"type": "reject", "by": "first@example.com"}
+        message = await on.wait_for_button(request_messages.DECLINE_ACTION, thread)
+        await on.slack.click(message, request_messages.DECLINE_ACTION)
+        await on.wait_for_turns("C1", thread)
+    assert tool_result(model) == {"type": "reject", "by": "first@example.com"}
     assert "Rejected by <@U1>" in str(message.blocks)
 
 
 async def test_a_form_that_slack_opens_too_late_is_clicked_again(tmp_path: Path) -> None:
-    async with stage(tmp_path, calling("details"), tools=[form_tool("details", FIELDS)]) as on, on.bot():
+    async with (
+        start_harness(tmp_path, model_that_calls("details"), tools=[form_tool("details", FIELDS)]) as on,
+        on.bot(),
+    ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.FILL, thread)
+        message = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         on.slack.faults.add("views.open", Fault(error="expired_trigger_id"))
-        await on.slack.click(message, input_requests.FILL)
-        await on.slack.wait(on.whispers)
-        view = await on.opened(message, input_requests.FILL)
-        assert await on.slack.submit(view, FILLED) is None
-        await on.ended("C1", thread)
-    assert on.whispers() == ["Slack took too long to open the form. Click the button once more."]
+        await on.slack.click(message, request_messages.FILL_ACTION)
+        await on.slack.wait(on.ephemeral_texts)
+        view = await on.open_modal(message, request_messages.FILL_ACTION)
+        assert await on.slack.submit(view, FORM_VALUES) is None
+        await on.wait_for_turns("C1", thread)
+    assert on.ephemeral_texts() == ["Slack took too long to open the form. Click the button once more."]
 
 
-# --- answers in words -------------------------------------------------------------------------------------------------
+# --- answers in words ---------------------------------------------------------------------------------------
 
 
 async def test_a_message_in_the_thread_answers_a_form_with_one_text_field(tmp_path: Path) -> None:
-    model = calling("cluster")
-    async with stage(tmp_path, model, tools=[form_tool("cluster", WORDS)]) as on, on.bot():
+    model = model_that_calls("cluster")
+    async with start_harness(tmp_path, model, tools=[form_tool("cluster", TEXT_FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.shown(input_requests.FILL, thread)
+        message = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         await on.slack.say("The Blue One", thread_ts=thread)
         wrong = "I still need your input: The cluster must have the form [a-z]+."
         await on.slack.wait(lambda: any(text.startswith(wrong) for text in thread_texts(on, thread)))
         await on.slack.say("blue", thread_ts=thread)
-        messages = await on.ended("C1", thread)
-    assert told(model) == {"answer": "blue"}
+        messages = await on.wait_for_turns("C1", thread)
+    assert tool_result(model) == {"answer": "blue"}
     assert "Answered by <@U1>" in str(message.blocks)
     assert len(model.requests) == 2
     assert join_texts(messages[-1:]).strip() == 'Got {"answer": "blue"}'
@@ -123,21 +134,21 @@ async def test_a_message_in_the_thread_answers_a_form_with_one_text_field(tmp_pa
 
 @pytest.mark.parametrize("how", ["by word", "by button"])
 async def test_what_is_no_answer_is_held_until_the_question_is_dropped(tmp_path: Path, how: str) -> None:
-    model = calling("details")
+    model = model_that_calls("details")
     config = tmp_path / "channels.yaml"
     config.write_text(yaml.safe_dump({"defaults": {"instructions": "Be brief."}}))
     env = {"SLACK_INTEGRATION_BOT_CONFIG": str(config)}
-    async with stage(tmp_path, model, tools=[form_tool("details", FIELDS)], env=env) as on, on.bot():
+    async with start_harness(tmp_path, model, tools=[form_tool("details", FIELDS)], env=env) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        form = await on.shown(input_requests.FILL, thread)
+        form = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         await on.slack.say("What is the weather?", thread_ts=thread)
-        held = await on.shown(input_requests.DROP, thread)
+        held = await on.wait_for_button(request_messages.DROP_ACTION, thread)
         said = held.text
         if how == "by word":
             await on.slack.say("drop", thread_ts=thread)
         else:
-            await on.slack.click(held, input_requests.DROP)
-        messages = await on.ended("C1", thread, 2)
+            await on.slack.click(held, request_messages.DROP_ACTION)
+        messages = await on.wait_for_turns("C1", thread, 2)
     assert (
         said
         == 'I still need your input: About details. Answer it, or send "drop" to drop it and start anew with what you said.'
@@ -146,20 +157,20 @@ async def test_what_is_no_answer_is_held_until_the_question_is_dropped(tmp_path:
     assert "Be brief." in model.requests[-1].system  # what holds in the channel holds for what starts anew
     assert "No longer asked." in str(form.blocks)
     assert (buttons(form), buttons(held)) == ([], [])
-    assert stops(on, thread) == 1
+    assert count_stopped_notes(on, thread) == 1
 
 
 async def test_a_drop_that_comes_after_the_answer_drops_nothing(tmp_path: Path) -> None:
-    model = calling("details")
-    async with stage(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
+    model = model_that_calls("details")
+    async with start_harness(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        form = await on.shown(input_requests.FILL, thread)
+        form = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         await on.slack.say("Hm.", thread_ts=thread)
-        held = copy.deepcopy(await on.shown(input_requests.DROP, thread))
-        await on.slack.submit(await on.opened(form, input_requests.FILL), FILLED)
-        await on.ended("C1", thread)
-        await on.slack.click(held, input_requests.DROP)
-        await on.slack.wait(on.whispers)
-    assert on.ends("C1", thread) == 1
+        held = copy.deepcopy(await on.wait_for_button(request_messages.DROP_ACTION, thread))
+        await on.slack.submit(await on.open_modal(form, request_messages.FILL_ACTION), FORM_VALUES)
+        await on.wait_for_turns("C1", thread)
+        await on.slack.click(held, request_messages.DROP_ACTION)
+        await on.slack.wait(on.ephemeral_texts)
+    assert on.count_ended_turns("C1", thread) == 1
     assert len(model.requests) == 2
-    assert on.whispers() == ["There is nothing to drop here any more."]
+    assert on.ephemeral_texts() == ["There is nothing to drop here any more."]

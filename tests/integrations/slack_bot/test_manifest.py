@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from slack_bolt.async_app import AsyncApp
 
 from ai_platform_engineering.core.settings import SlackSettings
-from ai_platform_engineering.integrations.slack_bot import blocks, input_requests, modals
+from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals, request_messages
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.channel_config import (
     BotConfig,
@@ -19,7 +19,7 @@ from ai_platform_engineering.integrations.slack_bot.channel_config import (
     ReloadableConfig,
 )
 from ai_platform_engineering.integrations.slack_bot.listeners import Listeners
-from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED
+from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED_PROMPTS
 from tests.conftest import ROOT
 
 BOT = ROOT / "ai_platform_engineering/integrations/slack_bot"
@@ -113,11 +113,11 @@ def test_commands_buttons_choices_and_modals_reach_the_bot() -> None:
     assert [one["command"] for one in MANIFEST["features"]["slash_commands"]] == found["command"]
     assert MANIFEST["settings"]["interactivity"]["is_enabled"] is True
     buttons = {
-        value for module in (blocks, input_requests) for value in vars(module).values() if _is_action(value)
+        value for module in (blocks, request_messages) for value in vars(module).values() if _is_action(value)
     }
     assert set(found["action"]) == buttons
     views = {value for name, value in vars(modals).items() if name.endswith("_VIEW")}
-    assert (set(found["view"]), found["options"]) == (views, [modals.VALUE])
+    assert (set(found["view"]), found["options"]) == (views, [form_inputs.VALUE_ACTION])
 
 
 def _is_action(value: object) -> bool:
@@ -136,8 +136,8 @@ def test_the_app_is_an_agent_in_socket_mode_whose_tokens_stay_the_same() -> None
 
 
 def test_slack_suggests_the_prompts_that_the_bot_suggests() -> None:
-    assert MANIFEST["features"]["agent_view"]["suggested_prompts"] == [dict(one) for one in SUGGESTED]
-    assert 0 < len(SUGGESTED) <= 4
+    assert MANIFEST["features"]["agent_view"]["suggested_prompts"] == [dict(one) for one in SUGGESTED_PROMPTS]
+    assert 0 < len(SUGGESTED_PROMPTS) <= 4
 
 
 # What the documentation says
@@ -153,9 +153,9 @@ def test_the_example_of_a_configuration_is_right_and_shows_every_key() -> None:
     assert set(written) == keys(BotConfig)
     assert set().union(*places) == keys(ChannelConfig)
     assert set(written["channels"]["C0SUPPORT"]["quiet_hours"]) == keys(QuietHours)
-    assert config.of("C0GENERAL").enabled is False
-    assert config.of("C0ELSEWHERE").questions_per_hour == 30
-    assert config.of("D1").questions_per_hour == 60
+    assert config.for_channel("C0GENERAL").enabled is False
+    assert config.for_channel("C0ELSEWHERE").questions_per_hour == 30
+    assert config.for_channel("D1").questions_per_hour == 60
 
 
 def test_the_documentation_explains_every_key_and_every_setting() -> None:

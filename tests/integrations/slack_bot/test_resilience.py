@@ -27,7 +27,7 @@ from tests.support.fakes.slack import FakeSlack, Fault
 from tests.support.harness import FAST, PLAIN, Client, serve_app
 from tests.support.processes import start_command
 from tests.support.scenarios import tool
-from tests.support.slack_workspace import LIMITS, BotHarness, join_texts, stage, written
+from tests.support.slack_workspace import LIMITS, BotHarness, join_texts, message_text, start_harness
 from tests.support.storages import in_folder
 
 POSTS = {"SLACK_INTEGRATION_STREAMING": "false"}
@@ -42,7 +42,7 @@ def still_open(message: Any) -> list[str]:
 async def noted(on: BotHarness, thread_ts: str) -> Any:
     """The last message of the bot, once it knows that it wrote it."""
     while True:
-        last = on.mine("C1", thread_ts)[-1]
+        last = on.bot_messages("C1", thread_ts)[-1]
         turns = await on.running.bot.store.list_open_turns("C1", thread_ts)
         if turns and turns[0].drawn.part is not None and turns[0].drawn.part.ts == last.ts:
             return last
@@ -65,7 +65,7 @@ async def over(on: BotHarness, thread_ts: str, channel: str = "C1") -> None:
     )
 
 
-# --- long runs --------------------------------------------------------------------------------------------------------
+# --- long runs ----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -107,23 +107,29 @@ async def test_a_run_of_ten_minutes_goes_on_in_new_messages_that_repeat_what_is_
     tmp_path: Path, jumps: tuple[int, ...]
 ) -> None:
     run = LongRun()
-    async with stage(tmp_path, run.script, tools=[run.waiting.tool, tool("look", "nothing")]) as on, on.bot():
+    async with (
+        start_harness(tmp_path, run.script, tools=[run.waiting.tool, tool("look", "nothing")]) as on,
+        on.bot(),
+    ):
         root = await on.slack.say("Take your time", mention=True)
         await on.slack.wait(
-            lambda: run.waiting.started.is_set() and "Wait" in str([one.cards for one in on.mine("C1", root)])
+            lambda: (
+                run.waiting.started.is_set()
+                and "Wait" in str([one.cards for one in on.bot_messages("C1", root)])
+            )
         )
-        await on.slack.wait(lambda: "wait --for" in join_texts(on.mine("C1", root)))
+        await on.slack.wait(lambda: "wait --for" in join_texts(on.bot_messages("C1", root)))
         for seconds in jumps:
             last = await noted(on, root)
             on.clock.advance(seconds)
-            if on.clock.now() - last.born > 240.2:
-                await on.slack.wait(lambda last=last: on.mine("C1", root)[-1] is not last)
+            if on.clock.now() - last.created_at > 240.2:
+                await on.slack.wait(lambda last=last: on.bot_messages("C1", root)[-1] is not last)
         run.waiting.released.set()
-        mine = await on.ended("C1", root)
+        mine = await on.wait_for_turns("C1", root)
     assert join_texts(mine) == run.text
     assert len(mine) == 3
     assert [still_open(one) for one in mine] == [[], [], []]
-    assert all(written(one).count("```") % 2 == 0 for one in mine[:-1])
+    assert all(message_text(one).count("```") % 2 == 0 for one in mine[:-1])
     for later in on.slack.called("chat.startStream")[1:]:
         plan, *chunks = later.params["chunks"]
         assert plan == {"type": "plan_update", "title": "The long way"}
@@ -136,7 +142,7 @@ async def test_a_run_of_ten_minutes_goes_on_in_new_messages_that_repeat_what_is_
         assert not on.slack.called("chat.update")
 
 
-# --- long answers -----------------------------------------------------------------------------------------------------
+# --- long answers -------------------------------------------------------------------------------------------
 
 
 def long_answer(seed: int) -> str:
@@ -172,10 +178,10 @@ async def test_an_answer_of_sixty_thousand_characters_is_there_to_the_letter(
 ) -> None:
     answer = long_answer(7)
     pieces = [answer[at : at + 700] for at in range(0, len(answer), 700)]
-    async with stage(tmp_path, Script(Turn(Say(*pieces))), env=way) as on, on.bot():
-        mine = await on.ended("C1", await on.slack.say("Everything, please", mention=True))
+    async with start_harness(tmp_path, Script(Turn(Say(*pieces))), env=way) as on, on.bot():
+        mine = await on.wait_for_turns("C1", await on.slack.say("Everything, please", mention=True))
     assert join_texts(mine) == answer
-    assert all(len(re.findall(r"^ *```", written(one), re.MULTILINE)) % 2 == 0 for one in mine)
+    assert all(len(re.findall(r"^ *```", message_text(one), re.MULTILINE)) % 2 == 0 for one in mine)
     assert 6 <= len(mine) <= 12
     assert not [call.answer for call in on.slack.calls if call.answer != "ok"]
 
@@ -183,12 +189,12 @@ async def test_an_answer_of_sixty_thousand_characters_is_there_to_the_letter(
 @ways
 async def test_a_word_of_thirty_thousand_characters_is_there_too(tmp_path: Path, way: dict[str, str]) -> None:
     word = "".join(random.Random(1).choices("abcdefghij<", k=30_000))
-    async with stage(tmp_path, Script(Turn(Say(word[:9000], word[9000:]))), env=way) as on, on.bot():
-        mine = await on.ended("C1", await on.slack.say("One word", mention=True))
+    async with start_harness(tmp_path, Script(Turn(Say(word[:9000], word[9000:]))), env=way) as on, on.bot():
+        mine = await on.wait_for_turns("C1", await on.slack.say("One word", mention=True))
     assert join_texts(mine) == word
 
 
-# --- Slack says no ----------------------------------------------------------------------------------------------------
+# --- Slack says no ------------------------------------------------------------------------------------------
 
 EVERYWHERE = (
     "agents.sessions.setStatus",
@@ -210,17 +216,17 @@ async def test_a_storm_of_429_on_every_method_costs_time_and_nothing_else(
 ) -> None:
     waiting = BlockingScenario()
     async with (
-        stage(tmp_path, waiting.script, tools=[waiting.tool], env=way, clock=ScaledClock(40)) as on,
+        start_harness(tmp_path, waiting.script, tools=[waiting.tool], env=way, clock=ScaledClock(40)) as on,
         on.bot(),
     ):
         for method in EVERYWHERE:
             on.slack.faults.add(method, Fault(retry_after=2, times=3))
         root = await on.slack.say("Wait", mention=True)
-        await on.slack.wait(lambda: "Wait" in str(on.mine("C1", root)))
+        await on.slack.wait(lambda: "Wait" in str(on.bot_messages("C1", root)))
         for method in EVERYWHERE:
             on.slack.faults.add(method, Fault(retry_after=2, times=3))
         waiting.released.set()
-        mine = await on.ended("C1", root)
+        mine = await on.wait_for_turns("C1", root)
         await over(on, root)
     assert join_texts(mine) == f"Please wait. \n\n{waiting.answer}"
     for method in {call.method for call in on.slack.limited}:
@@ -235,9 +241,9 @@ async def test_when_the_thread_is_deleted_in_the_middle_nothing_is_written_anywh
     tmp_path: Path, way: dict[str, str]
 ) -> None:
     waiting = BlockingScenario()
-    async with stage(tmp_path, waiting.script, tools=[waiting.tool], env=way) as on, on.bot():
+    async with start_harness(tmp_path, waiting.script, tools=[waiting.tool], env=way) as on, on.bot():
         root = await on.slack.say("Wait", mention=True)
-        await on.slack.wait(lambda: "Wait" in str(on.mine("C1", root)))
+        await on.slack.wait(lambda: "Wait" in str(on.bot_messages("C1", root)))
         await waiting.started.wait()
         on.slack.delete_thread("C1", root)
         before = len(on.slack.messages)
@@ -252,7 +258,7 @@ async def test_where_the_bot_may_not_write_the_person_hears_of_it_directly(
     tmp_path: Path, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     needed = "chat:write" if code == "missing_scope" else None
-    async with stage(tmp_path, Script(Turn(Say("Here it is.")))) as on, on.bot():
+    async with start_harness(tmp_path, Script(Turn(Say("Here it is.")))) as on, on.bot():
         for method in ("chat.startStream", "agents.sessions.setStatus", "assistant.threads.setStatus"):
             on.slack.faults.add(method, Fault(error=code, needed=needed, times=50))
         root = await on.slack.say("Tell me", mention=True)
@@ -260,7 +266,7 @@ async def test_where_the_bot_may_not_write_the_person_hears_of_it_directly(
     assert told.params["channel"] == "U1"
     assert "<#C1>" in told.params["text"]
     assert code in told.params["text"]
-    assert not on.mine("C1", root)
+    assert not on.bot_messages("C1", root)
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert any(code in text and (needed or "") in text for text in said)
     assert ("Invite me" in told.params["text"]) == (code == "not_in_channel")
@@ -272,17 +278,17 @@ async def test_where_slack_refuses_streams_the_same_turn_goes_on_with_messages(
 ) -> None:
     waiting = BlockingScenario()
     refusing = {"streaming": False, "streaming_error": code}
-    async with stage(tmp_path, waiting.script, tools=[waiting.tool], slack=refusing) as on, on.bot():
+    async with start_harness(tmp_path, waiting.script, tools=[waiting.tool], slack=refusing) as on, on.bot():
         root = await on.slack.say("Wait", mention=True)
-        await on.slack.wait(lambda: "🔄 Wait" in str([one.blocks for one in on.mine("C1", root)]))
+        await on.slack.wait(lambda: "🔄 Wait" in str([one.blocks for one in on.bot_messages("C1", root)]))
         waiting.released.set()
-        mine = await on.ended("C1", root)
+        mine = await on.wait_for_turns("C1", root)
     assert join_texts(mine) == f"Please wait. \n\n{waiting.answer}"
     assert len(on.slack.called("chat.startStream")) == 1
     assert "caipe_stop" not in str(mine[0].blocks)
 
 
-# --- nobody there -----------------------------------------------------------------------------------------------------
+# --- nobody there -------------------------------------------------------------------------------------------
 
 
 @ways
@@ -291,11 +297,11 @@ async def test_while_the_network_to_slack_is_down_the_run_goes_on_and_nothing_is
 ) -> None:
     waiting = BlockingScenario()
     async with (
-        stage(tmp_path, waiting.script, tools=[waiting.tool], env=way, clock=ScaledClock(20)) as on,
+        start_harness(tmp_path, waiting.script, tools=[waiting.tool], env=way, clock=ScaledClock(20)) as on,
         on.bot(),
     ):
         root = await on.slack.say("Wait", mention=True)
-        await on.slack.wait(lambda: "Wait" in str(on.mine("C1", root)))
+        await on.slack.wait(lambda: "Wait" in str(on.bot_messages("C1", root)))
         await on.slack.go_away()
         waiting.released.set()
         down_until = on.clock.now() + 10
@@ -305,23 +311,23 @@ async def test_while_the_network_to_slack_is_down_the_run_goes_on_and_nothing_is
             await asyncio.sleep(0.02)
         await on.clock.sleep(max(0.0, down_until - on.clock.now()))
         await on.slack.come_back()
-        mine = await on.ended("C1", root)
+        mine = await on.wait_for_turns("C1", root)
     assert join_texts(mine) == f"Please wait. \n\n{waiting.answer}"
 
 
 @pytest.mark.full  # the client looks after its socket every few seconds
 async def test_when_the_network_is_back_new_questions_are_heard(tmp_path: Path) -> None:
-    async with stage(tmp_path, Script(Turn(Say("Here I am.")))) as on, on.bot():
+    async with start_harness(tmp_path, Script(Turn(Say("Here I am.")))) as on, on.bot():
         await on.slack.go_away()
         await on.slack.wait(lambda: not on.slack.sockets)
         await asyncio.sleep(6)  # long enough for an attempt in vain
         await on.slack.come_back()
         await on.slack.wait(lambda: on.slack.sockets, 60)
-        mine = await on.ended("C1", await on.slack.say("Are you there?", mention=True))
+        mine = await on.wait_for_turns("C1", await on.slack.say("Are you there?", mention=True))
     assert join_texts(mine) == "Here I am."
 
 
-# --- restarts of the bot ----------------------------------------------------------------------------------------------
+# --- restarts of the bot ------------------------------------------------------------------------------------
 
 WORDS = "Please wait. " + " ".join(f"word{number}" for number in range(40))
 
@@ -362,47 +368,47 @@ async def test_wherever_the_bot_is_restarted_the_answer_arrives_once(tmp_path: P
     )
     waiting, held = BlockingScenario(), asyncio.Event()
     waiting.released.set()
-    async with stage(tmp_path, script, tools=[waiting.tool], env=env, clock=ScaledClock(20)) as on:
+    async with start_harness(tmp_path, script, tools=[waiting.tool], env=env, clock=ScaledClock(20)) as on:
         if point.nth > 1:
             on.slack.faults.add(point.method, Fault(times=point.nth - 1))
-        on.slack.faults.add(point.method, Fault(held=held, drop=None if point.handled else "before"))
+        on.slack.faults.add(point.method, Fault(hold_until=held, drop=None if point.handled else "before"))
         async with on.bot():
             root = await on.slack.say("Wait", mention=True)
             call = (await on.slack.wait(lambda: on.slack.called(point.method)[point.nth - 1 :]))[0]
         held.set()
         await on.slack.wait(lambda: call.answer == ("ok" if point.handled else "dropped"))
         async with on.bot():
-            mine = await on.ended("C1", root)
+            mine = await on.wait_for_turns("C1", root)
             await over(on, root)
             await all_done(on)
     assert join_texts(mine) == f"{WORDS}\n\n{waiting.answer}"
-    assert join_texts(on.mine("C1", root)) == join_texts(mine)
-    assert on.ends("C1", root) == 1
-    assert str([one.all_blocks for one in on.mine("C1", root)]).count("feedback_buttons") == 1
+    assert join_texts(on.bot_messages("C1", root)) == join_texts(mine)
+    assert on.count_ended_turns("C1", root) == 1
+    assert str([one.all_blocks for one in on.bot_messages("C1", root)]).count("feedback_buttons") == 1
     assert [still_open(one) for one in mine] == [[]] * len(mine)
 
 
 async def test_a_bot_that_comes_back_while_the_run_still_works_follows_it(tmp_path: Path) -> None:
     waiting = BlockingScenario()
-    async with stage(tmp_path, waiting.script, tools=[waiting.tool]) as on:
+    async with start_harness(tmp_path, waiting.script, tools=[waiting.tool]) as on:
         async with on.bot():
             root = await on.slack.say("Wait", mention=True)
             await waiting.started.wait()
-            await on.slack.wait(lambda: "Wait" in str(on.mine("C1", root)))
+            await on.slack.wait(lambda: "Wait" in str(on.bot_messages("C1", root)))
         async with on.bot():
             await on.slack.wait(
                 lambda: len(on.slack.called("chat.startStream")) == 2
             )  # though nothing happens in the run
             waiting.released.set()
-            mine = await on.ended("C1", root)
+            mine = await on.wait_for_turns("C1", root)
     assert join_texts(mine) == f"Please wait. \n\n{waiting.answer}"
-    assert on.ends("C1", root) == 1
+    assert on.count_ended_turns("C1", root) == 1
 
 
 @pytest.mark.full  # three processes are started
 async def test_a_bot_that_is_killed_is_replaced_by_one_that_goes_on(tmp_path: Path) -> None:
     waiting, held = BlockingScenario(), asyncio.Event()
-    async with stage(tmp_path, waiting.script, tools=[waiting.tool]) as on:
+    async with start_harness(tmp_path, waiting.script, tools=[waiting.tool]) as on:
         own = {
             "SLACK_INTEGRATION_BOT_TOKEN": "xoxb-test",
             "SLACK_INTEGRATION_APP_TOKEN": "xapp-test",
@@ -410,7 +416,7 @@ async def test_a_bot_that_is_killed_is_replaced_by_one_that_goes_on(tmp_path: Pa
             "CAIPE_HOME": str(on.home),
         }
         command = ("caipe", "slack", "--url", on.client.url)
-        on.slack.faults.add("chat.startStream", Fault(held=held))
+        on.slack.faults.add("chat.startStream", Fault(hold_until=held))
         async with start_command(*command, env=own) as first:
             await on.slack.wait(lambda: on.slack.sockets, 60)
             root = await on.slack.say("Wait", mention=True)
@@ -420,18 +426,18 @@ async def test_a_bot_that_is_killed_is_replaced_by_one_that_goes_on(tmp_path: Pa
         held.set()  # what the first one began comes into being when it is dead
         await on.slack.wait(lambda: on.slack.called("chat.startStream")[0].answer == "ok")
         async with start_command(*command, env=own) as second:
-            await on.slack.wait(lambda: "Please wait." in join_texts(on.mine("C1", root)), 60)
+            await on.slack.wait(lambda: "Please wait." in join_texts(on.bot_messages("C1", root)), 60)
             second.process.kill()
             await second.process.wait()
         async with start_command(*command, env=own):
             await on.slack.wait(lambda: on.slack.sockets, 60)
             waiting.released.set()
-            mine = await on.ended("C1", root)
+            mine = await on.wait_for_turns("C1", root)
     assert join_texts(mine) == f"Please wait. \n\n{waiting.answer}"
-    assert on.ends("C1", root) == 1
+    assert on.count_ended_turns("C1", root) == 1
 
 
-# --- restarts of the supervisor ---------------------------------------------------------------------------------------
+# --- restarts of the supervisor -----------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
@@ -467,11 +473,11 @@ async def test_the_supervisor_is_restarted_in_the_middle_of_a_run(tmp_path: Path
         async with supervisor_at(port, tmp_path / "home", model):
             await stack.enter_async_context(on.bot())
             root = await on.slack.say("Tell me", mention=True)
-            await on.slack.wait(lambda: join_texts(on.mine("C1", root)) == "First ")
+            await on.slack.wait(lambda: join_texts(on.bot_messages("C1", root)) == "First ")
         async with supervisor_at(port, tmp_path / "home", model):
-            mine = await on.ended("C1", root)
+            mine = await on.wait_for_turns("C1", root)
             assert join_texts(mine) == "Second attempt."
-            assert on.ends("C1", root) == 1
+            assert on.count_ended_turns("C1", root) == 1
 
 
 @pytest.mark.full  # the client's own retries take their time
@@ -481,12 +487,12 @@ async def test_a_supervisor_that_is_away_for_long_is_waited_for(tmp_path: Path) 
         async with supervisor_at(port, tmp_path / "home", model):
             await stack.enter_async_context(on.bot())
             root = await on.slack.say("Tell me", mention=True)
-            await on.slack.wait(lambda: join_texts(on.mine("C1", root)) == "First ")
+            await on.slack.wait(lambda: join_texts(on.bot_messages("C1", root)) == "First ")
         await on.slack.wait(
-            lambda: "cannot be reached" in str([one.cards for one in on.mine("C1", root)]), 40
+            lambda: "cannot be reached" in str([one.cards for one in on.bot_messages("C1", root)]), 40
         )
         async with supervisor_at(port, tmp_path / "home", model):
-            mine = await on.ended("C1", root)
+            mine = await on.wait_for_turns("C1", root)
     assert join_texts(mine) == "Second attempt."
     cards = {card["title"]: card["status"] for one in mine for card in one.cards.values()}
     assert cards["The supervisor was away for a while."] == "complete"
@@ -498,11 +504,13 @@ async def test_a_question_that_is_asked_while_the_supervisor_is_away_is_answered
 ) -> None:
     async with without_supervisor(tmp_path, 10) as (on, port), on.bot():
         root = await on.slack.say("Are you there?", mention=True)
-        await on.slack.wait(lambda: "cannot be reached" in str([one.cards for one in on.mine("C1", root)]))
+        await on.slack.wait(
+            lambda: "cannot be reached" in str([one.cards for one in on.bot_messages("C1", root)])
+        )
         async with supervisor_at(
             port, tmp_path / "home", ScriptedChatModel(script=Script(Turn(Say("Here I am."))))
         ):
-            mine = await on.ended("C1", root)
+            mine = await on.wait_for_turns("C1", root)
     assert join_texts(mine) == "Here I am."
     assert [(card["title"], card["status"]) for one in mine for card in one.cards.values()] == [
         ("The supervisor was away for a while.", "complete")
@@ -512,18 +520,18 @@ async def test_a_question_that_is_asked_while_the_supervisor_is_away_is_answered
 async def test_a_question_that_nobody_takes_in_can_be_asked_again(tmp_path: Path) -> None:
     async with without_supervisor(tmp_path, 100) as (on, port), on.bot():
         root = await on.slack.say("Are you there?", mention=True)
-        mine = await on.ended("C1", root)
+        mine = await on.wait_for_turns("C1", root)
         assert "cannot be reached, so your question was not taken in" in str(mine[-1].all_blocks)
         assert not any(still_open(one) for one in mine)
         async with supervisor_at(
             port, tmp_path / "home", ScriptedChatModel(script=Script(Turn(Say("Here I am."))))
         ):
             await on.slack.click(mine[-1], "caipe_retry")
-            mine = await on.ended("C1", root, 2)
+            mine = await on.wait_for_turns("C1", root, 2)
     assert join_texts(mine).endswith("Here I am.")
 
 
-# --- many at once -----------------------------------------------------------------------------------------------------
+# --- many at once -------------------------------------------------------------------------------------------
 
 
 class Paced(Gate):
@@ -547,16 +555,18 @@ def sentences(question: str) -> list[str]:
 async def test_thirty_conversations_at_once_keep_within_the_limits_and_nobody_starves(tmp_path: Path) -> None:
     clock = ScaledClock(10)
     script = Script(lambda request: Turn(Say(*sentences(request.last_user))), gate=Paced(clock, 3))
-    async with stage(tmp_path, script, clock=clock, pace=RateLimiter(clock)) as on, on.bot():
+    async with start_harness(tmp_path, script, clock=clock, rate_limiter=RateLimiter(clock)) as on, on.bot():
         questions = {f"Question{number:02}": f"C{number % 6 + 1}" for number in range(30)}
         roots = await asyncio.gather(
             *(on.slack.say(text, channel=channel, mention=True) for text, channel in questions.items())
         )
         asked = list(zip(questions, questions.values(), roots, strict=True))
-        await on.slack.wait(lambda: all(on.ends(channel, root) for _, channel, root in asked), 60)
+        await on.slack.wait(
+            lambda: all(on.count_ended_turns(channel, root) for _, channel, root in asked), 60
+        )
     assert on.slack.limited == []
     for text, channel, root in asked:
-        mine = on.mine(channel, root)
+        mine = on.bot_messages(channel, root)
         assert join_texts(mine) == "".join(sentences(text))
         known = {one.ts for one in mine}
         written_at = [

@@ -15,7 +15,7 @@ from ai_platform_engineering.a2a.client import ClientConversation
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.events import Cancelled, RunStarted
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.integrations.slack_bot import blocks, input_requests
+from ai_platform_engineering.integrations.slack_bot import blocks, request_messages
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.support.agent_services import eventually, free_port
 from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
@@ -24,8 +24,18 @@ from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Fail, Hang, Request, Say, Script, Turn
 from tests.support.fakes.slack import FakeSlack, Fault
 from tests.support.harness import FAST, PLAIN, Client, serve_app
-from tests.support.slack_requests import FIELDS, FILLED, WORDS, buttons, calling, ids, stops, task_of, told
-from tests.support.slack_workspace import LIMITS, BotHarness, join_texts, stage
+from tests.support.slack_requests import (
+    FIELDS,
+    FORM_VALUES,
+    TEXT_FIELDS,
+    buttons,
+    count_stopped_notes,
+    model_that_calls,
+    task_of,
+    tool_result,
+    turn_and_request_ids,
+)
+from tests.support.slack_workspace import LIMITS, BotHarness, join_texts, start_harness
 from tests.support.storages import in_folder
 from tests.support.workflow_processes import ORG, random_name, serve_supervisor
 from tests.support.workflow_processes import serve_github as github_site
@@ -46,17 +56,21 @@ async def stopped(on: BotHarness, thread: str, how: How, user: str = "U2") -> No
     elif how == "word":
         await on.slack.say("Stop!", user=user, thread_ts=thread)
     else:
-        await on.slack.click(await on.shown(blocks.STOP, thread), blocks.STOP, user=user)
+        await on.slack.click(
+            await on.wait_for_button(blocks.STOP_ACTION, thread), blocks.STOP_ACTION, user=user
+        )
 
 
 def cards(on: BotHarness, thread: str) -> dict[str, str]:
     """The steps of the thread as they were shown last, by their titles."""
-    return {card["title"]: card["status"] for one in on.mine("C1", thread) for card in one.cards.values()}
+    return {
+        card["title"]: card["status"] for one in on.bot_messages("C1", thread) for card in one.cards.values()
+    }
 
 
 async def over(on: BotHarness, thread: str) -> list[Any]:
     """The bot's messages when the turn has ended and Slack shows nobody at work any more."""
-    messages = await on.ended("C1", thread)
+    messages = await on.wait_for_turns("C1", thread)
     await on.slack.wait(lambda: on.slack.sessions["C1", thread].status == "active")
     return messages
 
@@ -65,7 +79,7 @@ async def end_of(on: BotHarness, thread: str) -> Any:
     return (await on.events(task_of(on, thread), thread))[-1]
 
 
-# --- stop -------------------------------------------------------------------------------------------------------------
+# --- stop ---------------------------------------------------------------------------------------------------
 
 
 @by_any_means
@@ -74,7 +88,7 @@ async def test_a_run_is_stopped_in_the_middle(tmp_path: Path, how: How) -> None:
     planning = Turn(Say("I make a plan. "), Call("write_todos", PLANNED))
     script = Script(planning, Turn(Say("Please wait. "), Call("wait")), Turn(Say("Never.")))
     env = POSTED if how == "button" else {}
-    async with stage(tmp_path, script, tools=[waiting.tool], env=env) as on, on.bot():
+    async with start_harness(tmp_path, script, tools=[waiting.tool], env=env) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
         async with asyncio.timeout(20):
             await waiting.started.wait()
@@ -85,10 +99,10 @@ async def test_a_run_is_stopped_in_the_middle(tmp_path: Path, how: How) -> None:
     assert isinstance(event, Cancelled)
     assert event.by == "second@example.com"
     assert waiting.cancelled.is_set()
-    assert stops(on, thread) == 1
+    assert count_stopped_notes(on, thread) == 1
     assert on.slack.text_of("C1", thread).count("Please wait.") == 1
     assert "Never." not in on.slack.text_of("C1", thread)
-    assert on.message_with(blocks.STOP, "C1", thread) is None
+    assert on.message_with(blocks.STOP_ACTION, "C1", thread) is None
     if how == "word":
         assert cards(on, thread) == {"Wait": "error", "Sum up": "complete"}
     if how == "button":
@@ -100,14 +114,14 @@ async def test_a_run_is_stopped_in_the_middle(tmp_path: Path, how: How) -> None:
 @pytest.mark.parametrize("how", ["native", "word"])
 async def test_a_run_is_stopped_before_it_has_said_anything(tmp_path: Path, how: How) -> None:
     model = ScriptedChatModel(script=Script(Turn(Hang())))
-    async with stage(tmp_path, model) as on, on.bot():
+    async with start_harness(tmp_path, model) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
         await on.slack.wait(lambda: on.slack.called("assistant.threads.setStatus"))
         await stopped(on, thread, how)
         messages = await over(on, thread)
         event = await end_of(on, thread)
     assert (type(event), event.by) == (Cancelled, "second@example.com")
-    assert ([one.text for one in messages], stops(on, thread)) == (["Stopped."], 1)
+    assert ([one.text for one in messages], count_stopped_notes(on, thread)) == (["Stopped."], 1)
 
 
 async def test_a_question_that_the_supervisor_does_not_have_yet_is_stopped_when_it_has_it(
@@ -115,49 +129,59 @@ async def test_a_question_that_the_supervisor_does_not_have_yet_is_stopped_when_
 ) -> None:
     held = asyncio.Event()
     model = ScriptedChatModel(script=Script(Turn(Hang())))
-    async with stage(tmp_path, model) as on, on.bot() as running:
-        on.slack.faults.add("agents.sessions.setStatus", Fault(held=held))
+    async with start_harness(tmp_path, model) as on, on.bot() as running:
+        on.slack.faults.add("agents.sessions.setStatus", Fault(hold_until=held))
         thread = await on.slack.say("Go.", mention=True)
         await on.slack.wait(lambda: on.slack.called("agents.sessions.setStatus"))
         await running.bot.stop("T1", "C1", thread, "U1")
         held.set()
-        messages = await on.ended("C1", thread)
+        messages = await on.wait_for_turns("C1", thread)
         event = await end_of(on, thread)
     assert (type(event), event.by) == (Cancelled, "first@example.com")
-    assert ([one.text for one in messages], stops(on, thread)) == (["Stopped."], 1)
+    assert ([one.text for one in messages], count_stopped_notes(on, thread)) == (["Stopped."], 1)
 
 
 @pytest.mark.parametrize("how", ["native", "word"])
 async def test_a_run_is_stopped_while_it_waits_for_people(tmp_path: Path, how: How) -> None:
-    async with stage(tmp_path, calling("details"), tools=[form_tool("details", FIELDS)]) as on, on.bot():
+    async with (
+        start_harness(tmp_path, model_that_calls("details"), tools=[form_tool("details", FIELDS)]) as on,
+        on.bot(),
+    ):
         thread = await on.slack.say("Go.", mention=True)
-        form = await on.shown(input_requests.FILL, thread)
+        form = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         await stopped(on, thread, how)
         await over(on, thread)
         event = await end_of(on, thread)
     assert (type(event), event.by) == (Cancelled, "second@example.com")
-    assert (buttons(form), "No longer asked." in str(form.blocks), stops(on, thread)) == ([], True, 1)
+    assert (buttons(form), "No longer asked." in str(form.blocks), count_stopped_notes(on, thread)) == (
+        [],
+        True,
+        1,
+    )
 
 
 @pytest.mark.parametrize("how", ["native", "word"])
 async def test_a_stop_after_the_answer_stops_nothing(tmp_path: Path, how: How) -> None:
-    async with stage(tmp_path, Script(Turn(Say("Done.")))) as on, on.bot() as running:
+    async with start_harness(tmp_path, Script(Turn(Say("Done.")))) as on, on.bot() as running:
         thread = await on.slack.say("Go.", mention=True)
-        await on.ended("C1", thread)
+        await on.wait_for_turns("C1", thread)
         await eventually(running.bot.store.list_open_turns, lambda rows: not rows)
         await stopped(on, thread, how)
-        await on.slack.wait(lambda: on.whispers("U2"))
-    assert on.whispers("U2") == ["Nothing is going on in this thread."]
-    assert ([one.shown for one in on.mine("C1", thread)], stops(on, thread)) == (["Done."], 0)
+        await on.slack.wait(lambda: on.ephemeral_texts("U2"))
+    assert on.ephemeral_texts("U2") == ["Nothing is going on in this thread."]
+    assert ([one.shown for one in on.bot_messages("C1", thread)], count_stopped_notes(on, thread)) == (
+        ["Done."],
+        0,
+    )
 
 
-# --- feedback ---------------------------------------------------------------------------------------------------------
+# --- feedback -----------------------------------------------------------------------------------------------
 
 
 async def test_the_last_word_on_an_answer_is_kept_with_its_trace(tmp_path: Path) -> None:
-    async with stage(tmp_path, Script(Turn(Say("Done.")))) as on, on.bot():
+    async with start_harness(tmp_path, Script(Turn(Say("Done.")))) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        [message] = await on.ended("C1", thread)
+        [message] = await on.wait_for_turns("C1", thread)
         task_id = task_of(on, thread)
         api = rest_api_for_client(on.supervisor_for(thread))
 
@@ -173,10 +197,10 @@ async def test_the_last_word_on_an_answer_is_kept_with_its_trace(tmp_path: Path)
             return str(found["trace_id"])
 
         for score in ("down", "up"):
-            await on.slack.click(message, blocks.FEEDBACK, value=f"{score} {task_id}")
+            await on.slack.click(message, blocks.FEEDBACK_ACTION, value=f"{score} {task_id}")
         await has(first=("up", None))
         known = set(on.slack.views)
-        await on.slack.click(message, blocks.FEEDBACK, user="U2", value=f"down {task_id}")
+        await on.slack.click(message, blocks.FEEDBACK_ACTION, user="U2", value=f"down {task_id}")
         view = await on.slack.wait(
             lambda: next((one for key, one in on.slack.views.items() if key not in known), None)
         )
@@ -186,7 +210,7 @@ async def test_the_last_word_on_an_answer_is_kept_with_its_trace(tmp_path: Path)
     assert message.metadata["event_payload"]["trace_id"] == trace
 
 
-# --- again after an error ---------------------------------------------------------------------------------------------
+# --- again after an error -----------------------------------------------------------------------------------
 
 
 async def test_after_an_error_the_same_question_is_asked_again_once(tmp_path: Path) -> None:
@@ -199,14 +223,14 @@ async def test_after_an_error_the_same_question_is_asked_again_once(tmp_path: Pa
             else Turn(Say("To {{user}}: fine."))
         )
 
-    async with stage(tmp_path, Script(step)) as on, on.bot():
+    async with start_harness(tmp_path, Script(step)) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        [failed] = await on.ended("C1", thread)
+        [failed] = await on.wait_for_turns("C1", thread)
         first = task_of(on, thread)
         down.clear()
-        await asyncio.gather(*(on.slack.click(failed, blocks.RETRY, user="U2") for _ in range(2)))
-        messages = await on.ended("C1", thread, 2)
-        await on.slack.wait(lambda: on.whispers("U2"))
+        await asyncio.gather(*(on.slack.click(failed, blocks.RETRY_ACTION, user="U2") for _ in range(2)))
+        messages = await on.wait_for_turns("C1", thread, 2)
+        await on.slack.wait(lambda: on.ephemeral_texts("U2"))
         events = await on.events(task_of(on, thread), thread)
     shown = str(failed.all_blocks)
     assert shown.count(":warning: ") == 1
@@ -215,55 +239,59 @@ async def test_after_an_error_the_same_question_is_asked_again_once(tmp_path: Pa
         word in str([call.params for call in on.slack.calls]) for word in ("upstream-7", "Traceback")
     )
     assert join_texts(messages[-1:]) == "To Go.: fine."
-    assert on.ends("C1", thread) == 2
+    assert on.count_ended_turns("C1", thread) == 2
     assert task_of(on, thread) != first
     assert [event.principal for event in events if isinstance(event, RunStarted)] == ["second@example.com"]
-    assert on.whispers("U2") == ["This was already tried again, below."]
+    assert on.ephemeral_texts("U2") == ["This was already tried again, below."]
 
 
 async def test_what_would_fail_again_is_not_offered_again(tmp_path: Path) -> None:
-    async with stage(tmp_path, Script(Turn(Fail(400, message="upstream-7: no")))) as on, on.bot():
+    async with start_harness(tmp_path, Script(Turn(Fail(400, message="upstream-7: no")))) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        [failed] = await on.ended("C1", thread)
+        [failed] = await on.wait_for_turns("C1", thread)
     assert buttons(failed) == []
     assert "The model refused the request." in str(failed.all_blocks)
     assert "upstream-7" not in str([call.params for call in on.slack.calls])
 
 
-# --- over restarts ----------------------------------------------------------------------------------------------------
+# --- over restarts ------------------------------------------------------------------------------------------
 
 
 async def test_the_bot_is_restarted_between_a_form_and_its_answer(tmp_path: Path) -> None:
-    model = calling("details")
-    async with stage(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on:
+    model = model_that_calls("details")
+    async with start_harness(tmp_path, model, tools=[form_tool("details", FIELDS)]) as on:
         async with on.bot():
             thread = await on.slack.say("Go.", mention=True)
-            form = await on.shown(input_requests.FILL, thread)
-            view = await on.opened(form, input_requests.FILL)
+            form = await on.wait_for_button(request_messages.FILL_ACTION, thread)
+            view = await on.open_modal(form, request_messages.FILL_ACTION)
             await on.slack.say("Hm.", thread_ts=thread)
-            await on.shown(input_requests.DROP, thread)
-        before = [one.ts for one in on.mine("C1", thread)]
+            await on.wait_for_button(request_messages.DROP_ACTION, thread)
+        before = [one.ts for one in on.bot_messages("C1", thread)]
         async with on.bot():
-            refused = await on.slack.submit(view, {**FILLED, "name": "Not This"})
-            again = [one.ts for one in on.mine("C1", thread)]
+            refused = await on.slack.submit(view, {**FORM_VALUES, "name": "Not This"})
+            again = [one.ts for one in on.bot_messages("C1", thread)]
         async with on.bot():
-            assert await on.slack.submit(view, FILLED) is None
-            messages = await on.ended("C1", thread)
+            assert await on.slack.submit(view, FORM_VALUES) is None
+            messages = await on.wait_for_turns("C1", thread)
     assert refused == {"response_action": "errors", "errors": {"name": "Name must have the form [a-z-]+."}}
     assert again == before  # nothing is said twice
-    assert told(model)["zone"] == "zone-141"
+    assert tool_result(model)["zone"] == "zone-141"
     assert "Answered by <@U1>" in str(form.blocks)
     assert join_texts(messages).count("Got {") == 1
 
 
 async def test_what_is_decided_while_the_bot_is_away_is_shown_when_it_is_back(tmp_path: Path) -> None:
     repos = Repos()
-    async with stage(tmp_path, DELEGATING, agents=[github(repos, {"name": "one"}, {"name": "two"})]) as on:
+    async with start_harness(
+        tmp_path, DELEGATING, agents=[github(repos, {"name": "one"}, {"name": "two"})]
+    ) as on:
         async with on.bot() as running:
             thread = await on.slack.say("Go.", mention=True)
-            await on.slack.wait(lambda: len([one for one in on.mine("C1", thread) if buttons(one)]) == 2)
-            first, second = [one for one in on.mine("C1", thread) if buttons(one)]
-            turn_id, request_id = ids(first)
+            await on.slack.wait(
+                lambda: len([one for one in on.bot_messages("C1", thread) if buttons(one)]) == 2
+            )
+            first, second = [one for one in on.bot_messages("C1", thread) if buttons(one)]
+            turn_id, request_id = turn_and_request_ids(first)
             row = await running.bot.store.find_turn(turn_id)
         elsewhere = on.supervisor_for(thread, "third@example.com")
         async for _ in elsewhere.answer(
@@ -272,8 +300,8 @@ async def test_what_is_decided_while_the_bot_is_away_is_shown_when_it_is_back(tm
             pass
         async with on.bot():
             await on.slack.wait(lambda: not buttons(first))
-            await on.slack.click(second, input_requests.APPROVE)
-            messages = await on.ended("C1", thread)
+            await on.slack.click(second, request_messages.APPROVE_ACTION)
+            messages = await on.wait_for_turns("C1", thread)
     assert "Approved by third@example.com <!date^" in str(first.blocks)
     assert "create_repo" in str(first.blocks)
     assert len(repos.made) == 2
@@ -296,21 +324,21 @@ async def supervisor_at(
 
 
 async def test_the_supervisor_is_restarted_between_a_form_and_its_answer(tmp_path: Path) -> None:
-    port, model, tool = free_port(), calling("cluster"), form_tool("cluster", WORDS)
+    port, model, tool = free_port(), model_that_calls("cluster"), form_tool("cluster", TEXT_FIELDS)
     async with FakeSlack(limits=LIMITS) as slack, contextlib.AsyncExitStack() as bots:
         async with supervisor_at(port, tmp_path, model, tool) as client:
             on = BotHarness(slack, client, tmp_path / "bot-home")
             await bots.enter_async_context(on.bot())
             thread = await slack.say("Go.", mention=True)
-            form = await on.shown(input_requests.FILL, thread)
-            view = await on.opened(form, input_requests.FILL)
+            form = await on.wait_for_button(request_messages.FILL_ACTION, thread)
+            view = await on.open_modal(form, request_messages.FILL_ACTION)
         refused = await slack.submit(view, {"answer": "blue"})
         async with supervisor_at(port, tmp_path, model, tool):
             assert await slack.submit(view, {"answer": "blue"}) is None
-            messages = await on.ended("C1", thread)
+            messages = await on.wait_for_turns("C1", thread)
     away = "The supervisor cannot be reached, so this was not taken in. Try again in a while."
     assert refused == {"response_action": "errors", "errors": {"answer": away}}
-    assert told(model) == {"answer": "blue"}
+    assert tool_result(model) == {"answer": "blue"}
     assert "Answered by <@U1>" in str(form.blocks)
     assert join_texts(messages).count("Got {") == 1
 
@@ -323,15 +351,15 @@ async def test_bot_and_supervisor_are_restarted_between_an_approval_and_its_deci
             on = BotHarness(slack, client, tmp_path / "bot-home")
             async with on.bot():
                 thread = await slack.say("Go.", mention=True)
-                message = copy.copy(await on.shown(input_requests.APPROVE, thread))
+                message = copy.copy(await on.wait_for_button(request_messages.APPROVE_ACTION, thread))
         async with supervisor_at(port, tmp_path, model, agents=agents), on.bot():
-            await slack.click(message, input_requests.APPROVE)
-            messages = await on.ended("C1", thread)
+            await slack.click(message, request_messages.APPROVE_ACTION)
+            messages = await on.wait_for_turns("C1", thread)
     assert [one["name"] for one in repos.made] == ["one"]
     assert join_texts(messages[-1:]).strip() == "So: one is there."
 
 
-# --- a workflow -------------------------------------------------------------------------------------------------------
+# --- a workflow ---------------------------------------------------------------------------------------------
 
 
 async def test_a_repository_is_created_step_by_step_in_a_thread(tmp_path: Path) -> None:
@@ -344,13 +372,15 @@ async def test_a_repository_is_created_step_by_step_in_a_thread(tmp_path: Path) 
         on = BotHarness(slack, client, tmp_path / "bot-home")
         async with on.bot():
             thread = await slack.say("Create GitHub Repo", mention=True)
-            view = await on.opened(await on.shown(input_requests.FILL, thread), input_requests.FILL)
+            view = await on.open_modal(
+                await on.wait_for_button(request_messages.FILL_ACTION, thread), request_messages.FILL_ACTION
+            )
             refused = await slack.submit(view, {"repo": "not a name", "owner": ORG})
             assert await slack.submit(view, {"repo": repo, "owner": ORG, "description": "Pays."}) is None
-            approval = await on.shown(input_requests.APPROVE, thread)
+            approval = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
             asked = str(approval.blocks)
-            await slack.click(approval, input_requests.APPROVE)
-            messages = await on.ended("C1", thread)
+            await slack.click(approval, request_messages.APPROVE_ACTION)
+            messages = await on.wait_for_turns("C1", thread)
         found = await hub.repository(repo)
     assert refused is not None
     assert refused["errors"]["repo"].startswith("Repository must have the form ")

@@ -13,23 +13,20 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from slack_sdk.web.async_client import AsyncWebClient
 
-from ai_platform_engineering.integrations.slack_bot.blocks import TaskCard, ThreadView, context
+from ai_platform_engineering.integrations.slack_bot.blocks import context
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RATE_LIMITS, RateLimit, RateLimiter
-from ai_platform_engineering.integrations.slack_bot.slack_stream import (
-    DeliveryFailed,
-    MessageFooter,
-    SlackStream,
-    StreamProgress,
-)
+from ai_platform_engineering.integrations.slack_bot.slack_stream import DeliveryFailed, SlackStream
+from ai_platform_engineering.integrations.slack_bot.stream_progress import MessageFooter, StreamProgress
 from ai_platform_engineering.integrations.slack_bot.stream_text import StreamBuffer
 from ai_platform_engineering.integrations.slack_bot.thread_messages import SlackThread, ThreadMessages
+from ai_platform_engineering.integrations.slack_bot.thread_view import TaskCard, ThreadView
 from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.slack import FakeSlack, Fault
 from tests.support.fakes.slack_rules import Rates
-from tests.support.slack_workspace import LIMITS, QUICK, UNHURRIED, join_texts
+from tests.support.slack_workspace import FLUSH_INTERVAL, LIMITS, UNLIMITED_RATES, join_texts
 
-# --- the text ---------------------------------------------------------------------------------------------------------
+# --- the text -----------------------------------------------------------------------------------------------
 
 LIST = "\n\n- first\n\n  ```sh\n  run\n\n  more\n  ```\n- second\n\n"
 WORDS = ["a", "word ", " ", "\n", "\n\n", "`x`", "<", ">", "\n> ", "&", "&lt;", "<!channel>", "é", "😀"]
@@ -51,13 +48,13 @@ def written(buffer: StreamBuffer, views: list[str], rotates: list[bool]) -> list
 
     def end() -> None:
         nonlocal begun, text
-        messages.append((begun, buffer.sent, text + buffer.closing()))
+        messages.append((begun, buffer.sent, text + buffer.closing_fence()))
         begun, text = buffer.sent, ""
 
     for number, (view, rotate) in enumerate(zip(views, rotates, strict=True)):
-        buffer.whole = number == len(views) - 1
-        assert buffer.show(view) is None
-        while (piece := buffer.take(len(text), opens=not text)) is not None:
+        buffer.complete = number == len(views) - 1
+        assert buffer.set_text(view) is None
+        while (piece := buffer.next_segment(len(text), opens=not text)) is not None:
             assert piece.start == buffer.sent
             assert piece.end > piece.start or (
                 piece.full and text
@@ -97,7 +94,7 @@ def test_however_a_text_grows_and_is_cut_it_is_written_once_and_each_message_sta
     check(written(StreamBuffer(0, 90, 110), [text[:cut] for cut in cuts] + [text], rotates), text, 120)
 
 
-# --- what the thread shows --------------------------------------------------------------------------------------------
+# --- what the thread shows ----------------------------------------------------------------------------------
 
 END = MessageFooter([context("The end.")], {"event_type": "caipe_turn", "event_payload": {}})
 MARKS = {"✅": "complete", "❌": "error", "🔄": "in_progress", "⏳": "pending"}
@@ -132,7 +129,7 @@ class Process:
 
     def __post_init__(self) -> None:
         client = AsyncWebClient(token="xoxb-test", base_url=self.fake.base_url, retry_handlers=[], timeout=30)
-        self.slack = SlackApi(client, RateLimiter(self.fake.clock, UNHURRIED, QUICK))
+        self.slack = SlackApi(client, RateLimiter(self.fake.clock, UNLIMITED_RATES, FLUSH_INTERVAL))
         self.restart()
 
     def restart(self) -> None:
@@ -155,7 +152,7 @@ class Process:
     async def show(self, view: ThreadView) -> None:
         """Shows it, over a crash if there is one."""
         try:
-            self.stream.show(view)
+            self.stream.set_view(view)
             await self.stream.flush()
         except Crash:
             self.restart()
@@ -394,7 +391,7 @@ async def test_what_slack_breaks_off_for_ever_ends_with_an_error_and_not_with_a_
         for method in METHODS:
             process.fake.faults.add(method, Fault(status=500, times=10_000))
         began = process.fake.clock.now()
-        process.stream.show(ThreadView("One."))
+        process.stream.set_view(ThreadView("One."))
         with pytest.raises(DeliveryFailed, match=r"Slack broke off chat.startStream \(HTTP 500\)"):
             await process.stream.flush()
         assert process.fake.clock.now() - began > 600
@@ -419,40 +416,42 @@ async def test_blocks_that_slack_finds_too_long_below_a_stream_get_a_message_of_
         assert len(process.mine()) == 2
 
 
-# --- how often --------------------------------------------------------------------------------------------------------
+# --- how often ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [*RATE_LIMITS])
 async def test_the_budgets_stay_within_what_slack_allows(method: str) -> None:
     clock, slack = Leaping(), Rates({})
-    pace = RateLimiter(clock)
+    limiter = RateLimiter(clock)
     for number in range(300):
-        await pace.acquire(method, "C1")
+        await limiter.acquire(method, "C1")
         assert slack.seconds_to_wait(method, "C1", clock.now()) == 0, number
         clock.advance(0.01 if number % 50 else 20)
 
 
 async def test_when_slack_says_later_all_wait_and_streams_slow_down_for_a_minute() -> None:
     clock = Leaping()
-    pace = RateLimiter(clock)
-    usual, began = pace.flush_interval("chat.appendStream"), clock.now()
-    pace.back_off("chat.appendStream", "C1", 30)
-    assert not await pace.acquire("chat.appendStream", "C2", within=29)
-    assert await pace.acquire("chat.startStream", within=0)
-    assert await pace.acquire("chat.appendStream", "C2")
+    limiter = RateLimiter(clock)
+    usual, began = limiter.flush_interval("chat.appendStream"), clock.now()
+    limiter.back_off("chat.appendStream", "C1", 30)
+    assert not await limiter.acquire("chat.appendStream", "C2", max_wait=29)
+    assert await limiter.acquire("chat.startStream", max_wait=0)
+    assert await limiter.acquire("chat.appendStream", "C2")
     assert clock.now() - began == pytest.approx(30)
-    assert pace.flush_interval("chat.appendStream") == 2 * usual
+    assert limiter.flush_interval("chat.appendStream") == 2 * usual
     clock.advance(60)
-    assert pace.flush_interval("chat.appendStream") == usual
+    assert limiter.flush_interval("chat.appendStream") == usual
 
 
 async def test_who_wants_no_longer_wait_does_not_join_the_queue() -> None:
     clock = ScaledClock(0)
-    pace = RateLimiter(clock, {"chat.startStream": RateLimit(60, 1), "chat.appendStream": RateLimit(60, 1)})
-    assert await pace.acquire("chat.startStream", within=0)
-    waiting = [asyncio.create_task(pace.acquire("chat.startStream")) for _ in range(3)]
+    limiter = RateLimiter(
+        clock, {"chat.startStream": RateLimit(60, 1), "chat.appendStream": RateLimit(60, 1)}
+    )
+    assert await limiter.acquire("chat.startStream", max_wait=0)
+    waiting = [asyncio.create_task(limiter.acquire("chat.startStream")) for _ in range(3)]
     await asyncio.sleep(0)
-    assert not await pace.acquire("chat.startStream", within=3)  # three before it, a second each
+    assert not await limiter.acquire("chat.startStream", max_wait=3)  # three before it, a second each
     for _ in waiting:
         clock.advance(1)
         await asyncio.sleep(0.01)

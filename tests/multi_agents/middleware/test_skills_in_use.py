@@ -402,9 +402,9 @@ async def test_people_in_slack_call_a_skill_by_name(tmp_path: Path) -> None:
         on = BotHarness(slack, client, tmp_path / "bot-home")
         async with on.bot():
             ts = await slack.say(f"/{TRIAGE} payments are slow", mention=True)
-            assert join_texts(await on.ended("C1", ts)) == "I follow it."
+            assert join_texts(await on.wait_for_turns("C1", ts)) == "I follow it."
             ts = await slack.say("/nothing-there x", mention=True)
-            assert join_texts(await on.ended("C1", ts)) == "No skill."
+            assert join_texts(await on.wait_for_turns("C1", ts)) == "No skill."
     assert [body in request.system for request in model.requests] == [True, False]
     assert model.requests[0].last_user == f"/{TRIAGE} payments are slow"
 

@@ -19,7 +19,7 @@ from slack_sdk.signature import SignatureVerifier
 
 from . import slack_rules as rules
 from .clock import ScaledClock
-from .slack_rules import APP, BOT_ID, BOT_USER, TEAM, Json, Message, Refused, Session, require
+from .slack_rules import APP, BOT_ID, BOT_USER, TEAM, Json, Message, Session, SlackRefusal, require
 
 SCOPES = (
     "app_mentions:read,assistant:write,chat:write,channels:history,groups:history,im:history,reactions:write,usergroups:read,"
@@ -54,7 +54,7 @@ class Fault:
     retry_after: int | None = None
     status: int | None = None
     drop: Literal["before", "after"] | None = None
-    held: asyncio.Event | None = None
+    hold_until: asyncio.Event | None = None
     times: int = 1
 
 
@@ -124,13 +124,13 @@ class Workspace:
     def _handle(self, call: ApiCall) -> Json:
         handler = getattr(self, "_api_" + call.method.replace(".", "_"), None)
         if handler is None:
-            raise Refused("unknown_method")
+            raise SlackRefusal("unknown_method")
         require(call.token, "not_authed")
         require(call.token in (self.bot_token, self.app_token), "invalid_auth")
         app_level = call.method == "apps.connections.open"
         require(call.token == (self.app_token if app_level else self.bot_token), "not_allowed_token_type")
         if call.method.endswith("Stream") and self.streaming_error:
-            raise Refused(self.streaming_error)
+            raise SlackRefusal(self.streaming_error)
         self._expire()
         answer: Json = handler(call.params)
         return answer
@@ -181,13 +181,13 @@ class Workspace:
         )
         message = self._new(channel, thread_ts, "streaming", display_mode=p.get("task_display_mode"))
         message.recipient = (p.get("recipient_team_id"), p.get("recipient_user_id"))
-        message.take(_chunks(p))
+        message.add_chunks(_chunks(p))
         return self._keep(message)
 
     def _api_chat_appendStream(self, p: Json) -> Json:
         message = self._stream(p)
         require(chunks := _chunks(p), "invalid_arguments", "chunks or markdown_text is required")
-        message.take(chunks)
+        message.add_chunks(chunks)
         return {"channel": message.channel, "ts": message.ts}
 
     def _api_chat_stopStream(self, p: Json) -> Json:
@@ -198,7 +198,7 @@ class Workspace:
             p.get("session_status"),
         )
         require(status in {None, *rules.SESSION_STATES}, "invalid_arguments", "session_status")
-        message.take(chunks)
+        message.add_chunks(chunks)
         message.state, message.stop_blocks, message.metadata, message.session_status = (
             "done",
             blocks,
@@ -321,7 +321,7 @@ class Workspace:
         )
         old = self.views.get(p.get("view_id", "")) or next(named, None)
         if old is None:
-            raise Refused("not_found")
+            raise SlackRefusal("not_found")
         require(p.get("hash") in (None, old["hash"]), "hash_conflict")
         return {"view": self._open_view(p.get("view"), old["id"])}
 
@@ -336,7 +336,7 @@ class Workspace:
         session = self.sessions.get(self._place(p))
         require(0 < len(p.get("title") or "") <= rules.SESSION_TITLE_LIMIT, "invalid_arguments", "title")
         if session is None:
-            raise Refused("session_not_found")
+            raise SlackRefusal("session_not_found")
         session.title = p["title"]
         return {}
 
@@ -392,7 +392,7 @@ class Workspace:
     def _message(self, p: Json) -> Message:
         message = self.messages.get((self._channel(p), str(p.get("ts"))))
         if message is None or message.deleted:
-            raise Refused("message_not_found")
+            raise SlackRefusal("message_not_found")
         return message
 
     def _stream(self, p: Json) -> Message:
@@ -402,11 +402,13 @@ class Workspace:
 
     def _expire(self) -> None:
         for message in self.messages.values():
-            if message.state == "streaming" and self.clock.now() - message.born >= rules.STREAM_SECONDS:
+            if message.state == "streaming" and self.clock.now() - message.created_at >= rules.STREAM_SECONDS:
                 message.state = "done"
 
     def _new(self, channel: str, thread_ts: str | None, state: Any, **more: Any) -> Message:
-        return Message(channel, self._ts(), thread_ts, BOT_USER, state, BOT_ID, born=self.clock.now(), **more)
+        return Message(
+            channel, self._ts(), thread_ts, BOT_USER, state, BOT_ID, created_at=self.clock.now(), **more
+        )
 
     def _keep(self, message: Message) -> Json:
         self.messages[message.channel, message.ts] = message
@@ -535,8 +537,8 @@ class FakeSlack(Workspace):
             self._changed()
 
     async def _answer(self, request: web.Request, call: ApiCall, fault: Fault) -> web.Response:
-        if fault.held:
-            await fault.held.wait()
+        if fault.hold_until:
+            await fault.hold_until.wait()
         if fault.drop == "before":
             return _drop(request, call)
         if fault.status is not None:
@@ -555,7 +557,7 @@ class FakeSlack(Workspace):
             require(fault.error is None, str(fault.error))
             call.result = self._handle(call)
             call.answer = "ok"
-        except Refused as refused:
+        except SlackRefusal as refused:
             call.answer, call.result = refused.code, refused.answer
         if fault.needed is not None:
             call.result = {**call.result, "needed": fault.needed, "provided": self.scopes}
@@ -605,7 +607,7 @@ class FakeSlack(Workspace):
         message = uses.pop()
         try:
             text, blocks = (None, None) if payload.get("delete_original") else _content(payload)
-        except Refused as refused:
+        except SlackRefusal as refused:
             return web.Response(status=400, text=refused.code)
         if message and payload.get("delete_original"):
             message.deleted = True
@@ -799,7 +801,9 @@ class FakeSlack(Workspace):
             for block, element in rules.elements(message.all_blocks)
             if element["action_id"] == action_id
         ]
-        found = ((block, action) for block, element in offered if (action := rules.pressed(element, value)))
+        found = (
+            (block, action) for block, element in offered if (action := rules.build_action(element, value))
+        )
         block, action = next(found, (None, None))
         if action is None or message.deleted:
             shown = [element["action_id"] for _, element in rules.elements(message.all_blocks)]

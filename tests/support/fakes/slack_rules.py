@@ -54,7 +54,7 @@ POST_BURST = 4  # chat.postMessage: one per second and channel, after so many at
 _ROUNDING = 1e-6
 
 
-class Refused(Exception):
+class SlackRefusal(Exception):
     """Slack's error code, and for people why."""
 
     def __init__(self, code: str, *reasons: str) -> None:
@@ -71,7 +71,7 @@ class Refused(Exception):
 
 def require(holds: object, code: str, *reasons: str) -> None:
     if not holds:
-        raise Refused(code, *reasons)
+        raise SlackRefusal(code, *reasons)
 
 
 class Rates:
@@ -111,11 +111,11 @@ def _whole(seconds: float) -> int:
 def check_blocks(blocks: object, most: int = MESSAGE_BLOCKS, most_text: int = BLOCK_TEXT_LIMIT) -> list[Json]:
     """The blocks, if Slack would draw them."""
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        raise Refused("invalid_blocks", "blocks must be an array of objects")
+        raise SlackRefusal("invalid_blocks", "blocks must be an array of objects")
     require(len(blocks) <= most, "invalid_blocks", f"no more than {most} items allowed")
     for number, block in enumerate(blocks):
         if reason := _fault_of(block):
-            raise Refused("invalid_blocks", f"{reason} [json-pointer:/blocks/{number}]")
+            raise SlackRefusal("invalid_blocks", f"{reason} [json-pointer:/blocks/{number}]")
     ids = [block["block_id"] for block in blocks if "block_id" in block]
     require(
         all(isinstance(one, str) and one.strip() for one in ids),
@@ -215,7 +215,7 @@ def _parts(tree: object) -> Iterator[Json]:
 
 def check_chunks(chunks: object) -> list[Json]:
     if not isinstance(chunks, list):
-        raise Refused("invalid_chunks", "chunks must be an array")
+        raise SlackRefusal("invalid_chunks", "chunks must be an array")
     for chunk in chunks:
         _check_chunk(chunk)
     check_blocks([block for chunk in chunks if chunk["type"] == "blocks" for block in chunk["blocks"]])
@@ -228,7 +228,7 @@ def check_chunks(chunks: object) -> list[Json]:
 
 def _check_chunk(chunk: object) -> None:
     if not isinstance(chunk, dict) or chunk.get("type") not in CHUNK_KEYS:
-        raise Refused("invalid_chunks", f"unknown chunk: {chunk!r:.80}")
+        raise SlackRefusal("invalid_chunks", f"unknown chunk: {chunk!r:.80}")
     required, optional = CHUNK_KEYS[chunk["type"]]
     keys = set(chunk) - {"type"}
     require(
@@ -267,15 +267,15 @@ def _is_source(source: object) -> bool:
 def check_view(view: object) -> Json:
     """The view, if Slack would open it as a modal."""
     if not isinstance(view, dict) or view.get("type") != "modal" or not view.get("title"):
-        raise Refused("invalid_arguments", "a modal with a title is needed")
+        raise SlackRefusal("invalid_arguments", "a modal with a title is needed")
     require(len(json.dumps(view)) <= VIEW_BYTES, "view_too_large")
     try:
         View(**view).to_dict()
         check_blocks(view.get("blocks"), VIEW_BLOCKS, VIEW_BYTES)
-    except Refused as refused:
-        raise Refused("invalid_arguments", refused.code, *refused.reasons) from None
+    except SlackRefusal as refused:
+        raise SlackRefusal("invalid_arguments", refused.code, *refused.reasons) from None
     except (SlackObjectFormationError, TypeError, ValueError, AttributeError) as error:
-        raise Refused("invalid_arguments", str(error)) from None
+        raise SlackRefusal("invalid_arguments", str(error)) from None
     inputs = any(block["type"] == "input" for block in view["blocks"])
     require(view.get("submit") or not inputs, "invalid_arguments", "a view with inputs needs submit")
     return view
@@ -294,7 +294,7 @@ def elements(blocks: Sequence[Json]) -> Iterator[tuple[str, Json]]:
                 yield block_id(block, number), part
 
 
-def pressed(element: Json, value: str | None) -> Json | None:
+def build_action(element: Json, value: str | None) -> Json | None:
     """The action this element sends for `value` (a button's own value when None); None if it has no such value."""
     head = {"type": element["type"], "action_id": element["action_id"]}
     match element["type"]:
@@ -305,7 +305,7 @@ def pressed(element: Json, value: str | None) -> Json | None:
             own = element.get("value")
             return head | {"value": own, "text": element.get("text")} if value in (None, own) else None
         case _:
-            return head | entered(element, value)
+            return head | element_state(element, value)
 
 
 _SINGLE = {
@@ -321,7 +321,7 @@ _SINGLE = {
 }
 
 
-def entered(element: Json, raw: Any) -> Json:
+def element_state(element: Json, raw: Any) -> Json:
     """What people entered, in the shape Slack gives it for this type of element."""
     kind = element["type"]
     if kind in {"static_select", "external_select", "radio_buttons", "overflow"}:
@@ -358,7 +358,7 @@ def form_values(view: Json, values: Mapping[str, Any]) -> Json:
         raw = values[name] if name in values else _initial(element)
         if raw in (None, "", []) and not block.get("optional"):
             raise ValueError(f"{name} must be filled in")
-        state[name] = {element["action_id"]: entered(element, None if raw == "" else raw)}
+        state[name] = {element["action_id"]: element_state(element, None if raw == "" else raw)}
     return state
 
 
@@ -391,7 +391,7 @@ class Message:
     text: str = ""
     blocks: list[Json] = field(default_factory=list)
     files: list[Json] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
+    text_chunks: list[str] = field(default_factory=list)
     original: list[str] = field(default_factory=list)
     cards: dict[str, Json] = field(default_factory=dict)
     card_history: list[Json] = field(default_factory=list)
@@ -403,13 +403,13 @@ class Message:
     session_status: str | None = None
     recipient: tuple[str | None, str | None] = (None, None)
     reactions: list[str] = field(default_factory=list)
-    born: float = 0.0
+    created_at: float = 0.0
     updates: int = 0
     deleted: bool = False
 
     @property
     def markdown(self) -> str:
-        return "".join(self.pieces)
+        return "".join(self.text_chunks)
 
     @property
     def shown(self) -> str:
@@ -424,13 +424,13 @@ class Message:
     def all_blocks(self) -> list[Json]:
         return [*self.blocks, *self.stream_blocks, *self.stop_blocks]
 
-    def take(self, chunks: Sequence[Json]) -> None:
+    def add_chunks(self, chunks: Sequence[Json]) -> None:
         """Adds what was streamed, all of it or nothing."""
         texts = [chunk["text"] for chunk in chunks if chunk["type"] == "markdown_text"]
         blocks = [block for chunk in chunks if chunk["type"] == "blocks" for block in chunk["blocks"]]
         require(len(self.markdown) + sum(map(len, texts)) <= MARKDOWN_LIMIT, "msg_too_long")
         check_blocks([*self.stream_blocks, *blocks])
-        self.pieces += texts
+        self.text_chunks += texts
         self.stream_blocks += blocks
         for chunk in chunks:
             if chunk["type"] == "plan_update":
@@ -441,8 +441,14 @@ class Message:
 
     def replace(self, text: str | None, blocks: list[Json] | None) -> None:
         """As chat.update does: text without blocks removes the blocks, and nothing of a stream stays."""
-        self.original = self.original or self.pieces
-        self.pieces, self.stream_blocks, self.stop_blocks, self.cards, self.plan_title = [], [], [], {}, None
+        self.original = self.original or self.text_chunks
+        self.text_chunks, self.stream_blocks, self.stop_blocks, self.cards, self.plan_title = (
+            [],
+            [],
+            [],
+            {},
+            None,
+        )
         self.text = self.text if text is None else text
         self.blocks = blocks or [] if blocks is not None or text is not None else self.blocks
         self.updates += 1

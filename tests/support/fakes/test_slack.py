@@ -113,7 +113,7 @@ async def test_a_stream_keeps_every_piece_card_and_block(fake: FakeSlack, client
         **place, blocks=[FEEDBACK], metadata={"event_type": "t", "event_payload": {}}, session_status="active"
     )
     message = fake.messages["C1", place["ts"]]
-    assert (message.pieces, message.markdown, message.state) == (["One ", "two"], "One two", "done")
+    assert (message.text_chunks, message.markdown, message.state) == (["One ", "two"], "One two", "done")
     assert message.plan_title == "Look"
     assert message.cards["s1"]["output"] == "1 hit"
     assert [card["status"] for card in message.card_history] == ["in_progress", "complete"]
@@ -391,7 +391,7 @@ async def test_a_dropped_connection_says_nothing_about_what_happened(
 
 async def test_a_held_call_waits_for_the_test(fake: FakeSlack, client: AsyncWebClient) -> None:
     gate = asyncio.Event()
-    fake.faults.add("chat.postMessage", Fault(held=gate))
+    fake.faults.add("chat.postMessage", Fault(hold_until=gate))
     posting = asyncio.create_task(root(client))
     await fake.wait(lambda: fake.called("chat.postMessage"))
     assert (fake.messages, fake.calls[0].answer) == ({}, "pending")

@@ -1,0 +1,78 @@
+"""What Slack has of a turn: the messages that were written, and the content of the current one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ai_platform_engineering.integrations.slack_bot.blocks import Block, Chunk
+from ai_platform_engineering.integrations.slack_bot.thread_view import TaskCard
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMessage:
+    """The message that is being written; `start` is the index of its first character in the turn's text."""
+
+    ts: str
+    start: int
+    streams: bool  # else it is posted and updated
+    born: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProgress:
+    """The messages of a turn; a stored row, so that another process can go on with them."""
+
+    part: OpenMessage | None = None  # the message that is being written
+    start: int = 0  # where the text of the next message begins
+    digest: int = 0  # of the text up to there
+    opening: bool = False  # a message may exist whose ts is not known
+    ended: bool = False  # the footer is below the last message
+    posted: tuple[str, ...] = ()  # the ts of every message of the turn
+    starts: tuple[int, ...] = ()  # where the text of each begins
+    known: tuple[TaskCard, ...] = ()  # as the finished messages show them
+
+    def add_message(self, ts: str, start: int) -> "StreamProgress":
+        """The progress after Slack has confirmed a new message."""
+        return replace(self, opening=False, posted=(*self.posted, ts), starts=(*self.starts, start))
+
+    def remove_open_message(self) -> "StreamProgress":
+        """The progress after the message that is being written was deleted."""
+        if self.part is None:
+            return self
+        posted = []
+        starts = []
+        for ts, start in zip(self.posted, self.starts, strict=True):
+            if ts != self.part.ts:
+                posted.append(ts)
+                starts.append(start)
+        return replace(self, part=None, start=self.part.start, posted=tuple(posted), starts=tuple(starts))
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFooter:
+    """What is below the last message of a turn, or of the part of it before a pause."""
+
+    blocks: Sequence[Block] = ()
+    metadata: Mapping[str, Any] | None = None
+    session_status: str = "active"
+
+
+@dataclass(slots=True)
+class SentContent:
+    """What was sent of the message that is being written."""
+
+    characters: int = 0
+    title: str = ""
+    cards: dict[str, TaskCard] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.characters or self.title or self.cards)
+
+    def complete_open_cards(self, output: str) -> list[Chunk]:
+        """Chunks that complete the open cards: an open card in a finished message looks like a fault."""
+        completed = []
+        for card in self.cards.values():
+            if card.is_open:
+                completed.append(card.complete(output).to_chunk())
+        return completed
