@@ -96,7 +96,8 @@ if not os.environ.get("CI"):  # hypothesis has a profile of its own for CI
 
 
 def need(service: str, ok: bool, reason: str) -> None:
-    """A test that cannot run without a service says so: in CI the service must be there, elsewhere the test is skipped."""
+    """A test that cannot run without a service says so: in CI the service must be there, elsewhere the test
+    is skipped."""
     if ok:
         return
     if os.environ.get("CI") == "true":
@@ -123,7 +124,8 @@ def take_violations() -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Here and not in a fixture, so that imports and session fixtures are covered; each xdist worker gets its own file.
+    # Here and not in a fixture, so that imports and session fixtures are covered; each xdist worker gets its
+    # own file.
     handle, path = tempfile.mkstemp(prefix="caipe-guard-")
     os.close(handle)
     config.add_cleanup(lambda: Path(path).unlink(missing_ok=True))

@@ -53,7 +53,7 @@ async def _check_remote_agents(settings: Settings, entries: Sequence[AgentEntry]
     registry = AgentRegistry(connections, timeout=settings.placement.check_timeout)
     logging.disable(logging.WARNING)  # the table says it
     try:
-        await registry.check()
+        await registry.check_all()
     finally:
         logging.disable(logging.NOTSET)
         await registry.aclose()

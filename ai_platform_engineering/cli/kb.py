@@ -15,7 +15,7 @@ from ai_platform_engineering.cli.options import (
     run_interruptible,
     server_options,
 )
-from ai_platform_engineering.knowledge_bases.stores.store import SearchMode
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import SearchMode
 
 if TYPE_CHECKING:
     from ai_platform_engineering.cli.kb_connection import KnowledgeBaseConnection

@@ -14,7 +14,7 @@ from ai_platform_engineering.knowledge_bases.search.evaluation import (
     read_qrels,
     read_queries,
 )
-from ai_platform_engineering.knowledge_bases.stores.store import KnowledgeStore
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore
 
 _PAGE_SIZE = 500
 
@@ -54,11 +54,11 @@ async def _map_judged_names(
     That is the id, the address, or the file's name with or without its suffix. No datasources mean all.
     """
     if not datasources:
-        datasources = [datasource.name for datasource in await store.datasources()]
+        datasources = [datasource.name for datasource in await store.list_datasources()]
     names: dict[str, str] = {}
     for datasource in datasources:
         after = ""
-        while page := await store.documents(datasource, after=after, limit=_PAGE_SIZE):
+        while page := await store.list_documents(datasource, after=after, limit=_PAGE_SIZE):
             for document in page:
                 path = PurePosixPath(document.address)
                 for name in (document.document_id, document.address, path.name, path.stem):

@@ -322,7 +322,8 @@ async def test_an_answer_can_cite_what_was_found_read_and_fetched(tmp_path: Path
 
 async def test_a_page_of_the_web_is_read_as_text_within_bounds(tmp_path: Path) -> None:
     wool = "".join(f"<p>About llama number {number} and its wool.</p>" for number in range(300))
-    body = f"<!doctype html><title>Long page</title><nav>Menu</nav><main><h1>Long page</h1>{wool}</main>"  # all the rest may be left out
+    # all the rest may be left out
+    body = f"<!doctype html><title>Long page</title><nav>Menu</nav><main><h1>Long page</h1>{wool}</main>"
     pages = {
         "/long": Page(body),
         "/picture": Page(b"\x89PNG", "image/png"),

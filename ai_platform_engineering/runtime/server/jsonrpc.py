@@ -9,7 +9,8 @@ import math
 import re
 from typing import Any, NoReturn
 
-from ai_platform_engineering.runtime.server.sdk_routes import JsonRpcDispatcher  # isort: skip - must come first: the adapter imports in a circle
+# isort: skip - must come first: the adapter imports in a circle
+from ai_platform_engineering.runtime.server.sdk_routes import JsonRpcDispatcher
 from a2a.compat.v0_3 import conversions
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter, _to_v03_jsonrpc_error
 from a2a.server.context import ServerCallContext

@@ -1,4 +1,5 @@
-"""Where the bot answers: mentions, threads, direct messages; each message once, for whoever wrote it, with what was said before."""
+"""Where the bot answers: mentions, threads, direct messages; each message once, for whoever wrote it, with
+what was said before."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""What people can do in Slack with the forms of a run: fill in, correct, decline, answer in words, and drop them."""
+"""What people can do in Slack with the forms of a run: fill in, correct, decline, answer in words, and drop
+them."""
 
 import asyncio
 import copy

@@ -1,4 +1,5 @@
-"""The bot through hours and outages: long runs, limits, lost networks and restarts, and the answer arrives, whole and once."""
+"""The bot through hours and outages: long runs, limits, lost networks and restarts, and the answer arrives,
+whole and once."""
 
 import asyncio
 import contextlib
@@ -334,7 +335,8 @@ WORDS = "Please wait. " + " ".join(f"word{number}" for number in range(40))
 
 @dataclass(frozen=True)
 class Point:
-    """A call in whose middle the bot ends: the `nth` of its method, which Slack does not see, or whose answer nobody hears."""
+    """A call in whose middle the bot ends: the `nth` of its method, which Slack does not see, or whose answer
+    nobody hears."""
 
     method: str
     nth: int

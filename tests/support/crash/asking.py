@@ -1,4 +1,5 @@
-"""The supervisor as `caipe serve` starts it, with one more tool: one that asks a person, which no shipped agent has yet."""
+"""The supervisor as `caipe serve` starts it, with one more tool: one that asks a person, which no shipped
+agent has yet."""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""What must be true of a run whose server was killed: checked on what its reader has, what is stored, and what the ledger counted."""
+"""What must be true of a run whose server was killed: checked on what its reader has, what is stored, and
+what the ledger counted."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,8 @@ _CALLS = ["keep", "keep", "keeper", "look", "scout"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with a run, whether the outcome of its write is unknown, and whether it had been written all the same."""
+    """What is wrong with a run, whether the outcome of its write is unknown, and whether it had been written
+    all the same."""
 
     wrong: tuple[str, ...]
     unknown: bool = False
@@ -75,7 +77,10 @@ def _numbers(stored: Sequence[Stored]) -> Iterator[str]:
 
 
 def _reading(reader: Reader, stored: Sequence[Stored]) -> Iterator[str]:
-    """The reader has what is stored. A first look at a run that is under way joins texts: then their sum counts."""
+    """The reader has what is stored.
+
+    A first look at a run that is under way joins texts: then their sum counts.
+    """
     had, kept = [event for _, event in reader.events], [one.event for one in stored]
     numbers = [seq for seq, _ in reader.events]
     if numbers != sorted(set(numbers)):
@@ -101,7 +106,8 @@ def _ending(events: Sequence[AnyEvent]) -> Iterator[str]:
 
 
 def _texts(events: Sequence[AnyEvent], reader: Reader, ledger: Ledger, unknown: bool) -> Iterator[str]:
-    """Every text is ended or taken back, once; what is left are the texts of the script, once each, and the last is the answer."""
+    """Every text is ended or taken back, once; what is left are the texts of the script, once each, and the
+    last is the answer."""
     begun = {event.message_id for event in events if isinstance(event, TextDelta)}
     closed = Counter(event.message_id for event in events if isinstance(event, TextEnded))
     void = Counter(event.message_id for event in events if isinstance(event, TextDiscarded))

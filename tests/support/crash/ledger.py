@@ -1,4 +1,5 @@
-"""What is outside of the process that is killed: the points at which it is held, and the ledger that counts what it wrote."""
+"""What is outside of the process that is killed: the points at which it is held, and the ledger that counts
+what it wrote."""
 
 import asyncio
 import contextlib
@@ -41,7 +42,8 @@ class Points:
 
 
 class Ledger:
-    """Answers the tools over a loopback port: what they see is the same each time, and each write has a receipt of its own."""
+    """Answers the tools over a loopback port: what they see is the same each time, and each write has a
+    receipt of its own."""
 
     def __init__(self, points: Points) -> None:
         self._points = points

@@ -1,4 +1,5 @@
-"""What the model says in a crash test, and the texts and the answer that must come of it; each piece of text is a point to be held at."""
+"""What the model says in a crash test, and the texts and the answer that must come of it; each piece of text
+is a point to be held at."""
 
 import re
 from collections.abc import Callable
@@ -46,7 +47,8 @@ NAMED = "It is called {name}."
 
 
 class _At(Gate):
-    """Makes a point of each piece of a turn: `keeper:0:2` is before the third piece of the keeper's first turn."""
+    """Makes a point of each piece of a turn: `keeper:0:2` is before the third piece of the keeper's first
+    turn."""
 
     def __init__(self, points: Points, turn: str, tag: str) -> None:
         super().__init__()
@@ -58,7 +60,8 @@ class _At(Gate):
 
 
 def book(points: Points) -> Book:
-    """The model of everybody: the supervisor's questions begin with "Handle", what it delegates with "Keep" and "Scout"."""
+    """The model of everybody: the supervisor's questions begin with "Handle", what it delegates with "Keep"
+    and "Scout"."""
 
     def turn(
         role: Role, number: int, *calls: Call, values: Callable[[Request], str] | None = None

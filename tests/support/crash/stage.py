@@ -167,7 +167,8 @@ class Stage:
         return Reader(f"t{secrets.token_hex(5)}", asks)
 
     async def follow(self, reader: Reader) -> None:
-        """Sends the reader's order and takes down what happens until the turn ends; a server that is away is waited for."""
+        """Sends the reader's order and takes down what happens until the turn ends; a server that is away is
+        waited for."""
         try:
             async with asyncio.timeout(PATIENCE):
                 while not await self._followed(reader):  # noqa: ASYNC110 - nobody says that a process has just died

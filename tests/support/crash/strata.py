@@ -1,4 +1,5 @@
-"""The eight moments at which a server is killed, and one kill: runs come to the moment together, die, and go on in the next process."""
+"""The eight moments at which a server is killed, and one kill: runs come to the moment together, die, and go
+on in the next process."""
 
 import asyncio
 import random
@@ -14,7 +15,8 @@ SPREAD = 0.02  # seconds at random between the moment and the kill
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """`held`: points at which runs are kept and killed; `loose`: points from which they go on for a random moment before the kill."""
+    """`held`: points at which runs are kept and killed; `loose`: points from which they go on for a random
+    moment before the kill."""
 
     name: str
     held: tuple[str, ...] = ()
@@ -49,7 +51,8 @@ STRATA = (
 async def one_kill(
     stage: Stage, stratum: Stratum, together: int, rng: random.Random
 ) -> tuple[Launch, str, list[tuple[Reader, Verdict]]]:
-    """Kills a server when some runs have come to a point of the stratum: how the next one started, the point, what became of the runs."""
+    """Kills a server when some runs have come to a point of the stratum: how the next one started, the point,
+    what became of the runs."""
     point, loose = rng.choice(
         [*((one, False) for one in stratum.held), *((one, True) for one in stratum.loose)]
     )

@@ -1,4 +1,5 @@
-"""The tools of the crash tests as an MCP server on stdio: what they read and write is in a ledger outside, which also holds them.
+"""The tools of the crash tests as an MCP server on stdio: what they read and write is in a ledger outside,
+which also holds them.
 
     python tools.py LEDGER_PORT
 

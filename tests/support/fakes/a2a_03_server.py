@@ -1,6 +1,7 @@
 """An A2A server of protocol 0.3 that is not ours: the older SDK's stock handler and application.
 
-Runs only in an environment of its own with `tests/fixtures/a2a_03_requirements.txt`; in ours the SDK's names mean other things.
+Runs only in an environment of its own with `tests/fixtures/a2a_03_requirements.txt`; in ours the SDK's names
+mean other things.
 """
 
 from __future__ import annotations

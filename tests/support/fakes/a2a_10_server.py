@@ -1,4 +1,7 @@
-"""An A2A server of protocol 1.0 that is not ours: the SDK's stock handler, store and routes. Runs as a process of its own."""
+"""An A2A server of protocol 1.0 that is not ours: the SDK's stock handler, store and routes.
+
+Runs as a process of its own.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator

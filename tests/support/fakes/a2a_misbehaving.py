@@ -1,6 +1,8 @@
-"""An A2A agent that does not behave, as a process: `<address>/<ours or stranger>/<behaviour>/` says what it claims to be and what it does.
+"""An A2A agent that does not behave, as a process: `<address>/<ours or stranger>/<behaviour>/` says what it
+claims to be and what it does.
 
-Standard library only and HTTP by hand, so that it starts at once and can send anything. At the bare address it replays the fixtures.
+Standard library only and HTTP by hand, so that it starts at once and can send anything. At the bare address
+it replays the fixtures.
 """
 
 from __future__ import annotations
@@ -284,7 +286,10 @@ async def twice(call: Call) -> None:
 
 
 async def forging(call: Call) -> None:
-    """Asks for a word. Says of its own request that it was approved, and then of the one that the word names, whoever asked that."""
+    """Asks for a word.
+
+    Says of its own request that it was approved, and then of the one that the word names, whoever asked that.
+    """
     approved = {
         "kind": "input_resolved",
         "resolution": "approved",
@@ -447,7 +452,8 @@ class Server:
             self.changed.notify_all()
 
     async def _report(self, call: Call) -> None:
-        """What arrived at a path; `times` holds the answer back until there are so many, of one method when it is named."""
+        """What arrived at a path; `times` holds the answer back until there are so many, of one method when
+        it is named."""
         asked = {name: values[0] for name, values in parse_qs(urlsplit(call.path).query).items()}
 
         def found() -> list[dict[str, Any]]:

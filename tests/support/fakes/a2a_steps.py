@@ -1,4 +1,5 @@
-"""What the A2A servers of other people do in our tests: a question is a list of steps as JSON, played by an agent on any SDK.
+"""What the A2A servers of other people do in our tests: a question is a list of steps as JSON, played by an
+agent on any SDK.
 
 Standard library, starlette and uvicorn only: it also runs in the environment of the older SDK.
 """
@@ -45,7 +46,8 @@ class Stage:
         ]
 
     async def play(self, voice: Voice, task_id: str, text: str) -> None:
-        """The steps of a new question, or what is left of an older one; `{reply}` in it stands for the text given now."""
+        """The steps of a new question, or what is left of an older one; `{reply}` in it stands for the text
+        given now."""
         rest = self._rest.pop(task_id, None)
         steps = json.loads(text) if rest is None else json.loads(json.dumps(rest).replace("{reply}", text))
         if rest is None and not any("message" in step for step in steps):

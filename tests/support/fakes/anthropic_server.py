@@ -35,7 +35,8 @@ class AnthropicServer(ModelServer):
         return headers.get("x-api-key")
 
     def objection(self, body: dict[str, Any]) -> Fail | None:
-        """Missing fields, unknown roles, bad tools, empty texts, `tool_use` without result and results without `tool_use`."""
+        """Missing fields, unknown roles, bad tools, empty texts, `tool_use` without result and results
+        without `tool_use`."""
         for name in ("model", "max_tokens", "messages"):
             if name not in body:
                 return _invalid(f"{name}: Field required")

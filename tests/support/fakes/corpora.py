@@ -47,7 +47,7 @@ def _usage(given: int, made: int) -> UsageMetadata:
     return UsageMetadata(input_tokens=given, output_tokens=made, total_tokens=given + made)
 
 
-# --- Bedrock Converse: content is a list of indexed blocks, empty lists mark starts and stops, plain "" ends the message.
+# --- Bedrock Converse: content is a list of indexed blocks, empty lists mark starts and stops, plain "" ends
 
 
 def _bedrock(content: Any, **fields: Any) -> AIMessageChunk:
@@ -98,7 +98,7 @@ def _bedrock_message(*parts: list[AIMessageChunk], stop: str = "end_turn") -> tu
     )
 
 
-# --- Gemini: text is a plain string or, from version 3 and next to thoughts, a list; function calls come whole and without index.
+# --- Gemini: text is a plain string or, from version 3 and next to thoughts, a list; function calls come whol
 
 
 def _gemini(

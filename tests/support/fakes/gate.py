@@ -16,11 +16,12 @@ class GateTimeout(Exception):
 
 
 class Gate:
-    """Lets a scripted model send piece N+1 only after the test has reported piece N; works across threads and loops."""
+    """Lets a scripted model send piece N+1 only after the test has reported piece N; works across threads and
+    loops."""
 
-    # A piece is looked for in what the test reports, without its outer whitespace, so pieces must be unique strings that
-    # no encoding changes: ASCII letters and digits, as `unique_pieces` makes them. After one failure the gate stays
-    # failed, so that retries fail at once.
+    # A piece is looked for in what the test reports, without its outer whitespace, so pieces must be unique
+    # strings that no encoding changes: ASCII letters and digits, as `unique_pieces` makes them. After one
+    # failure the gate stays failed, so that retries fail at once.
 
     def __init__(self, timeout: float = 30.0, poll: float = 0.002) -> None:
         self.timeout = timeout
@@ -69,7 +70,8 @@ class Gate:
 
 
 def unique_pieces(prefix: str, n: int, rng: random.Random) -> tuple[str, ...]:
-    """`n` words of ASCII letters and digits, none part of another; they start with `prefix`, which must be such a word too."""
+    """`n` words of ASCII letters and digits, none part of another; they start with `prefix`, which must be
+    such a word too."""
     if not (prefix.isascii() and prefix.isalnum()):
         raise ValueError(f"the prefix must be ASCII letters and digits: {prefix!r}")
     tags: dict[str, None] = {}

@@ -100,7 +100,8 @@ class _Completion(Wire):
 
     def __init__(self, playback: Playback) -> None:
         super().__init__(playback)
-        # A new id for each reply: the client makes it the message id, and messages with equal ids replace each other.
+        # A new id for each reply: the client makes it the message id, and messages with equal ids replace
+        # each other.
         self._id = playback.id or f"chatcmpl-{uuid.uuid4().hex}"
         self._sent, self._called = 0, False
 

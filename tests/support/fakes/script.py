@@ -29,7 +29,8 @@ def words(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, init=False)
 class Say:
-    """Visible text, streamed in pieces: one string is sent word by word, several strings are sent as they are."""
+    """Visible text, streamed in pieces: one string is sent word by word, several strings are sent as they
+    are."""
 
     pieces: tuple[str, ...]
     split: bool
@@ -53,7 +54,8 @@ class Think:
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call; `arg_pieces` is its argument JSON as it is streamed, and after piece i the model waits for `gated[i]`."""
+    """A tool call; `arg_pieces` is its argument JSON as it is streamed, and after piece i the model waits for
+    `gated[i]`."""
 
     name: str
     args: Mapping[str, Any] | None = None
@@ -74,7 +76,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Fail:
-    """The provider refuses the request, or ends a begun stream, with this error; `error` is what the in-process model raises."""
+    """The provider refuses the request, or ends a begun stream, with this error; `error` is what the
+    in-process model raises."""
 
     status: int = 500
     code: str | None = None
@@ -98,7 +101,8 @@ Item: TypeAlias = Say | Think | Call | Fail | Die | Hang
 
 @dataclass(frozen=True, init=False)
 class Turn:
-    """One model message; without items it is an empty one, and a `cut` one ends because its length is used up."""
+    """One model message; without items it is an empty one, and a `cut` one ends because its length is used
+    up."""
 
     items: tuple[Item, ...]
     id: str | None
@@ -141,7 +145,8 @@ class Casting(ABC):
 
 
 class Script(Casting):
-    """The turns of a model, chosen statelessly by the number of assistant messages after the last user message."""
+    """The turns of a model, chosen statelessly by the number of assistant messages after the last user
+    message."""
 
     def __init__(
         self,
@@ -263,7 +268,8 @@ class Playback:
     cut: bool = False
 
     async def pieces(self, *, gated: bool = True) -> AsyncGenerator[Piece, None]:
-        """The pieces in order; gates hold only replies that are streamed, as nothing else can be seen in parts."""
+        """The pieces in order; gates hold only replies that are streamed, as nothing else can be seen in
+        parts."""
         gate, calls = self.gate if gated else None, 0
         for item in self.items:
             await asyncio.sleep(0)

@@ -1,4 +1,5 @@
-"""What the fake providers share: a loopback server in this event loop that checks, records and plays requests."""
+"""What the fake providers share: a loopback server in this event loop that checks, records and plays
+requests."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ class ModelServer(ABC):
 
     @property
     def refusals(self) -> list[str]:
-        """Why requests were refused without the script wanting it: a broken history, a template, too long a prompt."""
+        """Why requests were refused without the script wanting it: a broken history, a template, too long a
+        prompt."""
         return self.player.refusals
 
     @abstractmethod

@@ -1,4 +1,5 @@
-"""The fake providers behave like the real ones, as seen through the real clients; `fakes/test_model.py` has the models in the process."""
+"""The fake providers behave like the real ones, as seen through the real clients; `fakes/test_model.py` has
+the models in the process."""
 
 import asyncio
 import random

@@ -1,4 +1,5 @@
-"""The way out of a company network: a plain server behind TLS with a private CA, and a proxy that tunnels and writes down where to."""
+"""The way out of a company network: a plain server behind TLS with a private CA, and a proxy that tunnels and
+writes down where to."""
 
 import asyncio
 import contextlib
@@ -15,7 +16,8 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 @dataclass(slots=True)
 class Tunnel:
-    """`proxy` is for HTTPS_PROXY, `bundle` for the client's CA variable; behind the proxy lives `host`, which no DNS knows."""
+    """`proxy` is for HTTPS_PROXY, `bundle` for the client's CA variable; behind the proxy lives `host`, which
+    no DNS knows."""
 
     host: str
     proxy: str

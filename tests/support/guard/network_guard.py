@@ -1,8 +1,8 @@
 """Refuses every connection and look-up beyond this machine, and writes each attempt down.
 
-The attempt is written to a file because the code under test may swallow the exception, and because it may run in a process
-of its own: whoever runs the test reads the file afterwards. Standard library only, since it is also loaded by `sitecustomize`
-before anything else is there.
+The attempt is written to a file because the code under test may swallow the exception, and because it may run
+in a process of its own: whoever runs the test reads the file afterwards. Standard library only, since it is
+also loaded by `sitecustomize` before anything else is there.
 """
 
 import ipaddress
@@ -17,7 +17,8 @@ _installed: list[bool] = []
 
 
 class NetworkForbidden(PermissionError):
-    """An OSError, so that libraries close their sockets as they do after any refusal; the file is what fails the test."""
+    """An OSError, so that libraries close their sockets as they do after any refusal; the file is what fails
+    the test."""
 
 
 def is_local_host(host: object) -> bool:

@@ -1,4 +1,5 @@
-"""Loaded by every Python whose PYTHONPATH names this folder: puts the network guard into processes that tests start."""
+"""Loaded by every Python whose PYTHONPATH names this folder: puts the network guard into processes that tests
+start."""
 
 import network_guard
 

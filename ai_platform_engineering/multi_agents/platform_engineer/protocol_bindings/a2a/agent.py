@@ -43,7 +43,7 @@ from ai_platform_engineering.runtime.checkpoints.fenced_saver import (
 )
 from ai_platform_engineering.runtime.log.run_log import PendingRequest, RunLog, RunRow
 from ai_platform_engineering.runtime.runs.answers import find_resolution
-from ai_platform_engineering.runtime.runs.runs import Turn
+from ai_platform_engineering.runtime.runs.turn import Turn
 from ai_platform_engineering.skills_middleware.mas_registry import MultiAgentSystem, set_mas_instance
 
 _RECOVERY = "The server was restarted; the run goes on where it was."
@@ -58,8 +58,8 @@ class _GraphStart:
     """How the graph goes on in a turn.
 
     `graph_input` is the question or the command to resume, None to go on from the checkpoint. `values` is the
-    stored state of the root graph, `stored_graphs` are all graphs of a run that is taken over, and `resolutions`
-    are answers of people that no reader has seen yet.
+    stored state of the root graph, `stored_graphs` are all graphs of a run that is taken over, and
+    `resolutions` are answers of people that no reader has seen yet.
     """
 
     graph_input: Any
