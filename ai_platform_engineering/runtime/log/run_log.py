@@ -24,10 +24,7 @@ def make_thread_id(owner: str, context_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to be stored for a message.
-
-    `digest` is of its content: the same id with another one is an error.
-    """
+    """A run to be stored. `digest` is of its message: the same message id with another one is an error."""
 
     run_id: str
     context_id: str

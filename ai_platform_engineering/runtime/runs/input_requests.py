@@ -39,10 +39,7 @@ class ClaimResult:
 
 @dataclass(frozen=True, slots=True)
 class RequestsDropped:
-    """The person drops the requests.
-
-    `held_text` is what they said while the run waited: the next question.
-    """
+    """The person drops the requests. `held_text` is what they said meanwhile: the next question."""
 
     held_text: str | None
 
