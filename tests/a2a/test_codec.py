@@ -1,4 +1,4 @@
-"""Events on the wire: what a client of ours reads back, and what a foreign client sees, in both protocol
+"""Events on the wire: what a client of ours reads back, and what a third-party client sees, in both protocol
 versions."""
 
 import json
@@ -481,7 +481,7 @@ def test_the_plan_is_also_drawn_as_text() -> None:
 
 
 def open_metadata(found: dict[str, Any]) -> dict[str, Any]:
-    """The metadata that foreign clients read."""
+    """The metadata that third-party clients read."""
     return {key: value for key, value in found["metadata"].items() if not key.startswith("caipe.")}
 
 
@@ -899,7 +899,7 @@ def test_a_snapshot_sends_no_text_of_a_message_twice(events: list[AnyEvent]) -> 
     ).count("x" * 40) == len(alive)
 
 
-def foreign_view(events: list[AnyEvent], *, is_v03: bool) -> dict[str, Any]:
+def third_party_view(events: list[AnyEvent], *, is_v03: bool) -> dict[str, Any]:
     """What a client that knows nothing of us has after the frames: artifacts by append and replace, and the
     last status."""
     artifacts: dict[str, Any] = {}
@@ -935,7 +935,7 @@ def as_seen(found: dict[str, Any]) -> dict[str, Any] | None:
 
 @given_by.examples(40)
 @given(events=given_by.run_events())
-def test_a_snapshot_shows_a_foreign_client_what_the_stream_would_have(events: list[AnyEvent]) -> None:
+def test_a_snapshot_shows_a_third_party_client_what_the_stream_would_have(events: list[AnyEvent]) -> None:
     for is_v03 in BOTH:
         task = body(
             json.loads(
@@ -949,7 +949,7 @@ def test_a_snapshot_shows_a_foreign_client_what_the_stream_would_have(events: li
             "artifacts": artifacts,
             "status": task["status"],
             "history": task.get("history", []),
-        } == foreign_view(events, is_v03=is_v03)
+        } == third_party_view(events, is_v03=is_v03)
 
 
 @VERSIONS
@@ -968,7 +968,7 @@ def test_a_snapshot_shows_a_foreign_client_what_the_stream_would_have(events: li
     ],
     ids=["nothing", "task", "status", "artifact", "message"],
 )
-def test_a_foreign_result_holds_no_event_of_ours(result: dict[str, Any], is_v03: bool) -> None:
+def test_a_third_party_result_holds_no_event_of_ours(result: dict[str, Any], is_v03: bool) -> None:
     wrapped = {
         "task": "task",
         "status-update": "statusUpdate",

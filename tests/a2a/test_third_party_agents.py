@@ -172,17 +172,17 @@ async def asking(url: str, card: AgentCard | None = None, **options: Any) -> Asy
         )
 
 
-def order(steps: Steps | str, **ids: str | None) -> OutgoingMessage:
+def outgoing_message(steps: Steps | str, **ids: str | None) -> OutgoingMessage:
     return OutgoingMessage(str(uuid.uuid4()), steps if isinstance(steps, str) else json.dumps(steps), **ids)
 
 
-async def heard(events: AsyncIterator[AnyEvent]) -> list[AnyEvent]:
+async def collect_events(events: AsyncIterator[AnyEvent]) -> list[AnyEvent]:
     return [event async for event in events]
 
 
 async def play(server: Server, steps: Steps, **options: Any) -> tuple[list[AnyEvent], Transcript]:
     async with asking(server.url, **options) as client:
-        events = await heard(client.send(order(steps), ClientConversation()))
+        events = await collect_events(client.send(outgoing_message(steps), ClientConversation()))
     return events, fold(events)
 
 
@@ -208,12 +208,12 @@ async def test_an_answer_in_artifacts_is_streamed_and_is_the_answer(server: Serv
         {"artifact": "a", "text": answer[half:], "append": True, "last": True},
         {"status": "completed"},
     ]
-    talk, events = ClientConversation(), []
+    conversation, events = ClientConversation(), []
     async with asking(server.url) as client:
-        async for event in client.send(order(steps), talk):
+        async for event in client.send(outgoing_message(steps), conversation):
             events.append(event)
             if isinstance(event, TextDelta) and event.text == answer[:half]:
-                assert talk.task_id
+                assert conversation.task_id
                 await server.open(gate)  # only who has seen the first half lets the second go
     assert [event.text for event in events if isinstance(event, TextDelta)] == [
         "Let me look.",
@@ -326,9 +326,9 @@ async def question_and_reply(server: Server) -> None:
         {"artifact": "a", "text": "It runs on {reply}."},
         {"status": "completed"},
     ]
-    talk = ClientConversation()
+    conversation = ClientConversation()
     async with asking(server.url) as client:
-        first = await heard(client.send(order(steps), talk))
+        first = await collect_events(client.send(outgoing_message(steps), conversation))
         assert isinstance(first[-2], InputRequested)
         assert isinstance(first[-1], Paused)
         assert first[-1].requests == (first[-2].request_id,)
@@ -336,9 +336,13 @@ async def question_and_reply(server: Server) -> None:
             "Which cluster?",
             ["answer"],
         )
-        task_id = talk.task_id
-        second = await heard(client.send(order(reply, task_id=task_id, context_id=talk.context_id), talk))
-    assert talk.task_id == task_id
+        task_id = conversation.task_id
+        second = await collect_events(
+            client.send(
+                outgoing_message(reply, task_id=task_id, context_id=conversation.context_id), conversation
+            )
+        )
+    assert conversation.task_id == task_id
     assert second[-1] == Answered(agent="argocd", text=f"It runs on {reply}.", trace_id="")
     assert shown(fold(second)) == [f"It runs on {reply}."]
 
@@ -390,7 +394,7 @@ async def test_a_dropped_stream_is_polled_to_the_right_text(server: Server) -> N
     ]
     events: list[AnyEvent] = []
     async with asking(server.url, token=token) as client:
-        async for event in client.send(order(steps), ClientConversation()):
+        async for event in client.send(outgoing_message(steps), ClientConversation()):
             events.append(event)
             if isinstance(event, TextDelta) and event.text == pieces[1]:
                 await server.open(gate)
@@ -413,7 +417,9 @@ async def test_a_silent_stream_is_polled(server: Server) -> None:
     ]
     token = uuid.uuid4().hex
     async with asking(server.url, token=token, idle_timeout=0.5) as client:
-        listening = asyncio.create_task(heard(client.send(order(steps), ClientConversation())))
+        listening = asyncio.create_task(
+            collect_events(client.send(outgoing_message(steps), ClientConversation()))
+        )
         await server.called(token, 2)
         await server.open(gate)
         events = await listening
@@ -426,14 +432,15 @@ async def test_a_server_that_dies_is_unreachable(version: str) -> None:
     with running(version) as own:
         async with asking(own.url, poll=0.01, max_failures=2) as client:
             events = client.send(
-                order([{"status": "working", "text": "One moment."}, {"gate": gate}]), ClientConversation()
+                outgoing_message([{"status": "working", "text": "One moment."}, {"gate": gate}]),
+                ClientConversation(),
             )
             assert isinstance(await anext(events), TextDelta)
             own.process.kill()
             with pytest.raises(Unreachable) as raised:
-                await heard(events)
+                await collect_events(events)
             with pytest.raises(Unreachable) as refused:
-                await heard(client.send(order("Again?"), ClientConversation()))
+                await collect_events(client.send(outgoing_message("Again?"), ClientConversation()))
     assert raised.value.accepted is True
     assert refused.value.accepted is False
 
@@ -446,14 +453,14 @@ async def test_a_task_is_followed_to_its_end(server: Server) -> None:
         {"artifact": "a", "text": answer},
         {"status": "completed"},
     ]
-    talk = ClientConversation()
+    conversation = ClientConversation()
     async with asking(server.url) as client:
-        asked = client.send(order(steps), talk)
-        await anext(asked)
-        await asked.aclose()
-        assert talk.task_id
+        event_stream = client.send(outgoing_message(steps), conversation)
+        await anext(event_stream)
+        await event_stream.aclose()
+        assert conversation.task_id
         events: list[AnyEvent] = []
-        async for event in client.follow(talk.task_id, ClientConversation()):
+        async for event in client.follow(conversation.task_id, ClientConversation()):
             events.append(event)
             await server.open(gate)
     transcript = fold(events)
@@ -462,15 +469,15 @@ async def test_a_task_is_followed_to_its_end(server: Server) -> None:
 
 async def test_a_cancelled_task_ends_the_stream(server: Server) -> None:
     """The older server leaves the stream open and silent: its end is found by polling."""
-    talk, events = ClientConversation(), []
+    conversation, events = ClientConversation(), []
     async with asking(server.url, idle_timeout=1.0) as client:
         async for event in client.send(
-            order([{"status": "working", "text": "One moment."}, {"gate": "never"}]), talk
+            outgoing_message([{"status": "working", "text": "One moment."}, {"gate": "never"}]), conversation
         ):
             events.append(event)
             if isinstance(event, TextDelta):
-                assert talk.task_id
-                await client.cancel(talk.task_id)
+                assert conversation.task_id
+                await client.cancel(conversation.task_id)
     assert isinstance(events[-1], Cancelled)
 
 
@@ -481,7 +488,8 @@ async def test_an_agent_that_breaks_is_no_success(server: Server, version: str) 
 
     async def listen(client: ThirdPartyClient) -> None:
         async for event in client.send(
-            order([{"status": "working", "text": "One moment."}, {"raise": "boom"}]), ClientConversation()
+            outgoing_message([{"status": "working", "text": "One moment."}, {"raise": "boom"}]),
+            ClientConversation(),
         ):
             events.append(event)
 
@@ -502,9 +510,11 @@ async def test_errors_of_the_protocol_are_refusals(server: Server) -> None:
         with pytest.raises(RequestRefused, match=r"refused the request \(-32001\)"):
             await client.cancel("no-such-task")
         with pytest.raises(RequestRefused, match=r"refused the request \(-32001\)"):
-            await heard(client.follow("no-such-task", ClientConversation()))
+            await collect_events(client.follow("no-such-task", ClientConversation()))
         with pytest.raises(RequestRefused, match=r"refused the request \(-32001\)"):
-            await heard(client.send(order("Well?", task_id="no-such-task"), ClientConversation()))
+            await collect_events(
+                client.send(outgoing_message("Well?", task_id="no-such-task"), ClientConversation())
+            )
 
 
 # --- servers that are none ----------------------------------------------------------------------------------
@@ -571,7 +581,7 @@ NOT_A2A: dict[str, Any] = {
 async def test_what_is_not_a2a_is_refused_in_words(protocol: str, streaming: bool, what: str) -> None:
     async with odd(NOT_A2A[what], protocol, streaming=streaming) as client:
         with pytest.raises((RequestRefused, Unreachable)) as raised:
-            await heard(client.send(order("Well?"), ClientConversation()))
+            await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
     # The SDK's reader of 0.3 streams leaves out frames that say nothing; then the stream is one that ended
     # too early.
     skipped = protocol == "0.3" and streaming and what in ("nothing", "other words")
@@ -589,7 +599,7 @@ async def test_an_error_answer_is_short_and_holds_no_token(protocol: str, stream
     }
     async with odd(lambda: JSONResponse(error), protocol, streaming=streaming) as client:
         with pytest.raises(RequestRefused) as raised:
-            await heard(client.send(order("Well?"), ClientConversation()))
+            await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
     message = str(raised.value)
     assert message.startswith("The agent argocd refused the request (-32603): xxx")
     assert len(message) < 360
@@ -603,7 +613,7 @@ async def test_an_error_answer_is_short_and_holds_no_token(protocol: str, stream
 async def test_a_status_of_http(protocol: str, status: int, kind: type[Exception]) -> None:
     async with odd(lambda: Response("no", status_code=status), protocol) as client:
         with pytest.raises(kind, match=str(status)):
-            await heard(client.send(order("Well?"), ClientConversation()))
+            await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
 
 
 @protocols
@@ -611,7 +621,7 @@ async def test_an_error_in_the_body_of_an_http_error_is_read(protocol: str) -> N
     error = {"jsonrpc": "2.0", "id": "1", "error": {"code": -32099, "message": "The quota is used up."}}
     async with odd(lambda: JSONResponse(error, status_code=400), protocol) as client:
         with pytest.raises(RequestRefused, match=r"\(-32099\): The quota is used up\."):
-            await heard(client.send(order("Well?"), ClientConversation()))
+            await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
 
 
 @protocols
@@ -624,7 +634,7 @@ async def test_a_stream_without_a_word_is_not_sent_again(protocol: str) -> None:
 
     async with odd(nothing, protocol) as client:
         with pytest.raises(Unreachable) as raised:
-            await heard(client.send(order("Well?"), ClientConversation()))
+            await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
     assert raised.value.accepted is None
     assert len(requests) == 1
 
@@ -643,7 +653,7 @@ async def test_a_server_that_hangs_is_unreachable(protocol: str) -> None:
         lambda: StreamingResponse(pings(), media_type="text/event-stream"), protocol, idle_timeout=0.3
     ) as client:
         with pytest.raises(Unreachable, match="fell silent") as raised:
-            await heard(client.send(order("Well?"), ClientConversation()))
+            await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
         released.set()
     assert raised.value.accepted is None
 
@@ -664,8 +674,10 @@ async def test_an_old_pause_in_the_first_frame_is_not_taken_for_a_new_one() -> N
         "status": {"state": "completed"},
     }
     async with odd(lambda: sse(*map(result, (task, update, end))), "0.3") as client:
-        events = await heard(client.send(order("prod", task_id="t", context_id="c"), ClientConversation()))
-        paused = await heard(client.send(order("New."), ClientConversation()))
+        events = await collect_events(
+            client.send(outgoing_message("prod", task_id="t", context_id="c"), ClientConversation())
+        )
+        paused = await collect_events(client.send(outgoing_message("New."), ClientConversation()))
     assert events[-1] == Answered(agent="argocd", text="Done.", trace_id="")
     assert isinstance(paused[-1], Paused)
 
@@ -690,8 +702,8 @@ async def test_an_error_in_a_stream_counts_unless_the_task_has_ended() -> None:
     ]
     async with odd(lambda: answers.pop(0), "0.3") as client:
         with pytest.raises(RequestRefused, match=r"\(-32603\): Lost\."):
-            await heard(client.send(order("Well?"), ClientConversation()))
-        events = await heard(client.send(order("Well?"), ClientConversation()))
+            await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
+        events = await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
     assert events[-1] == Answered(agent="argocd", text="Done.", trace_id="")
 
 
@@ -709,7 +721,7 @@ async def test_a_stream_that_stays_open_after_the_end_is_left() -> None:
         lambda: StreamingResponse(held_open(), media_type="text/event-stream"), "0.3", idle_timeout=600.0
     ) as client:
         async with asyncio.timeout(30):
-            events = await heard(client.send(order("Well?"), ClientConversation()))
+            events = await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
             await disconnected.wait()
     assert events[-1] == Answered(agent="argocd", text="Done.", trace_id="")
 

@@ -157,7 +157,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Client:
-    """Speaks JSON-RPC to the server the way a stranger would: plain HTTP, plain bytes."""
+    """A plain JSON-RPC client over HTTP, independent of our client and of the SDK."""
 
     url: str
     http: httpx.AsyncClient

@@ -20,7 +20,7 @@ from tests.support.fakes.script import Say, Script, Turn
 from tests.support.harness import PLAIN, Client, Frame, ReceivedStream, read_frames, serve_app, supervisor
 
 ONE_BY_ONE = {"STREAM_COALESCE_SECONDS": "0"}
-FOREIGN = ["abc", "-1", "999", "1.x", "1.", ".1", "1e3", "²", "0x1", "1 2", "99999999999999999999999"]
+INVALID_CURSORS = ["abc", "-1", "999", "1.x", "1.", ".1", "1e3", "²", "0x1", "1 2", "99999999999999999999999"]
 
 
 class Reader:
@@ -160,7 +160,10 @@ async def test_without_a_cursor_of_ours_a_reader_gets_a_snapshot_and_what_follow
         task = dialect.sent(await client.call(dialect.send, {**dialect.message("Wait."), **dialect.at_once}))
         await waiting.started.wait()
         before = await so_far(client, dialect, task["id"], "tool_notification_start")
-        async with reading(client, dialect, task["id"], "0", None, *FOREIGN) as (full_reader, *readers):
+        async with reading(client, dialect, task["id"], "0", None, *INVALID_CURSORS) as (
+            full_reader,
+            *readers,
+        ):
             waiting.released.set()
     last = before[-1].id
     for reader in readers:
@@ -178,7 +181,7 @@ async def test_without_a_cursor_of_ours_a_reader_gets_a_snapshot_and_what_follow
 async def test_a_finished_task_with_nothing_left_is_refused(dialect: Dialect) -> None:
     async with supervisor(Script(Turn(Say("Yes.")))) as client:
         stream = await client.ask("Well?", version=dialect.version)
-        for cursor in (None, stream.last.id, *FOREIGN):
+        for cursor in (None, stream.last.id, *INVALID_CURSORS):
             body = {
                 "jsonrpc": "2.0",
                 "id": "1",

@@ -130,7 +130,7 @@ def test_a_wrong_setting_is_reported_without_the_key() -> None:
 
 # --- names --------------------------------------------------------------------------------------------------
 
-FOREIGN_HOSTS = [
+REFUSED_HOSTS = [
     "evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0:8000",
     "192.168.0.7",
     "[2001:db8::1]:80", "localhost@evil.example", "[::1", "1270.0.0.1",
@@ -154,8 +154,8 @@ async def status(client: Client, path: str = "health", **headers: str) -> int:
 
 async def test_on_this_machine_only_its_own_names_are_served() -> None:
     async with supervisor(YES) as client:
-        assert {host: await status(client, Host=host) for host in FOREIGN_HOSTS} == dict.fromkeys(
-            FOREIGN_HOSTS, 403
+        assert {host: await status(client, Host=host) for host in REFUSED_HOSTS} == dict.fromkeys(
+            REFUSED_HOSTS, 403
         )
         assert {host: await status(client, Host=host) for host in OUR_HOSTS} == dict.fromkeys(OUR_HOSTS, 200)
         for path in (*CARDS, "ready", "tools"):
@@ -186,7 +186,7 @@ async def test_the_name_of_the_external_address_and_allowed_names_are_served() -
             assert (host, await status(client, Host=host)) == (host, 403)
 
 
-FOREIGN_ORIGINS = [
+REFUSED_ORIGINS = [
     "https://evil.example",
     "http://localhost.evil.example",
     "null",
@@ -200,8 +200,8 @@ OUR_ORIGINS = ["http://localhost:3000", "http://127.0.0.1:8000", "https://localh
 
 async def test_on_this_machine_pages_from_elsewhere_are_refused() -> None:
     async with supervisor(YES) as client:
-        assert {one: await status(client, Origin=one) for one in FOREIGN_ORIGINS} == dict.fromkeys(
-            FOREIGN_ORIGINS, 403
+        assert {one: await status(client, Origin=one) for one in REFUSED_ORIGINS} == dict.fromkeys(
+            REFUSED_ORIGINS, 403
         )
         assert {one: await status(client, Origin=one) for one in OUR_ORIGINS} == dict.fromkeys(
             OUR_ORIGINS, 200
