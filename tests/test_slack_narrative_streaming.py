@@ -1,6 +1,8 @@
-"""US-7: narration reaches a Slack thread while it is said, a delegate's echo never does, and the answer stands there once.
+"""US-7: narration reaches a Slack thread while it is said, a delegate's echo never does, and the answer
+stands there once.
 
-From the model's call to the Web API calls that a Slack server receives, with Slack's streams and with messages that are updated.
+From the model's call to the Web API calls that a Slack server receives, with Slack's streams and with
+messages that are updated.
 """
 
 import contextlib
@@ -310,21 +312,38 @@ _BROKEN = Turn(Fail(503))
 ENDINGS = {
     "the final result": ((Turn(Say("First."), own()), _END), "First.\n\nThe end.", False),
     "a final result made of what was streamed": (
-        (Turn(Say("First."), own()), Turn(Say("Second."), own()), Turn()), "First.\n\nSecond.", False
+        (Turn(Say("First."), own()), Turn(Say("Second."), own()), Turn()),
+        "First.\n\nSecond.",
+        False,
     ),
     "a final result made of what was streamed, some of it as an echo": (
-        (Turn(Say("First."), delegate("argocd")), Turn(Say("Second."), own()), Turn(Say("Third."), own()), Turn()),
+        (
+            Turn(Say("First."), delegate("argocd")),
+            Turn(Say("Second."), own()),
+            Turn(Say("Third."), own()),
+            Turn(),
+        ),
         "First.\n\nSecond.\n\nThird.",
         False,
     ),
-    "the partial result": ((Turn(Say("First."), own()), Turn(Say("Half an answer"), Die())), "First.\n\nHalf an answer", True),
-    "a partial result that was an echo": (
-        (Turn(Say("First."), delegate("argocd")), Turn(Say("Half an answer"), Die())), "First.\n\nHalf an answer", True
+    "the partial result": (
+        (Turn(Say("First."), own()), Turn(Say("Half an answer"), Die())),
+        "First.\n\nHalf an answer",
+        True,
     ),
-    "the last agent's words": ((Turn(Say("First."), delegate("argocd")), _BROKEN), "First.\n\nargocd found it", True),
+    "a partial result that was an echo": (
+        (Turn(Say("First."), delegate("argocd")), Turn(Say("Half an answer"), Die())),
+        "First.\n\nHalf an answer",
+        True,
+    ),
+    "the last agent's words": (
+        (Turn(Say("First."), delegate("argocd")), _BROKEN),
+        "First.\n\nargocd found it",
+        True,
+    ),
     "what was streamed": ((Turn(Say("First."), own()), _BROKEN), "First.", True),
     "an error": ((_BROKEN,), "", True),
-}  # fmt: skip
+}
 _ERROR = "The model could not be reached or broke off its answer. Try again in a moment."
 
 
@@ -450,7 +469,9 @@ async def test_what_a_lost_attempt_had_said_is_taken_back_before_the_next_one_sp
 
 
 async def shown_in(where: Where, way: str, tmp_path: Path) -> Any:
-    """What Slack was told, step by step, of agents that work in this place; ids and the borders of pieces left out."""
+    """What Slack was told, step by step, of agents that work in this place; ids and the borders of pieces
+    left out.
+    """
     gate, first, second = Gate(), pieces("first"), pieces("second")
 
     def held(name: str, shown: str) -> BaseTool:

@@ -1,4 +1,6 @@
-"""The netutils MCP server: what it offers, how it takes arguments, the arithmetic of networks, and its process."""
+"""The netutils MCP server: what it offers, how it takes arguments, the arithmetic of networks, and its
+process.
+"""
 
 import ipaddress
 import re

@@ -28,7 +28,7 @@ _WORDS_OF_LIBRARIES = re.compile(r"pydantic|validation error|Traceback|Errno|Err
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """A result as a reader gets it: the sentence, the data, whether it failed, and the whole of it as text."""
+    """A result as a reader gets it: the sentence, the data, whether it failed, and all of it as text."""
 
     line: str
     data: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What runs ask of people in Slack, for tests: tools that ask, what the model got, and what a message offers."""
+"""Requests in Slack, for tests: tools that ask, the results the model got, and the buttons of a message."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Questions in Slack threads, drawn with Slack's streams or with messages that are updated, and what Slack was told of each."""
+"""Questions in Slack threads, drawn with Slack's streams or with messages that are updated, and what Slack
+was told of each.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,6 @@
-"""A supervisor, the bot and a fake Slack: people write and click at one end, and what Slack received is read at the same end."""
+"""A supervisor, the bot and a fake Slack: people write and click at one end, and what Slack received is read
+at the same end.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -64,7 +66,9 @@ class BotHarness:
 
     @contextlib.asynccontextmanager
     async def bot(self, url: str | None = None, token: str | None = None) -> AsyncIterator[RunningBot]:
-        """A process of the bot, as far as Slack and the supervisor can tell; a second one goes on where the first was."""
+        """A process of the bot, as far as Slack and the supervisor can tell; a second one goes on where the
+        first was.
+        """
         settings = self.settings()
         rate_limiter = self.rate_limiter or RateLimiter(self.clock, UNLIMITED_RATES, FLUSH_INTERVAL)
         async with contextlib.AsyncExitStack() as stack:
@@ -149,7 +153,9 @@ async def start_harness(
     rate_limiter: RateLimiter | None = None,
     slack: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[BotHarness]:
-    """A supervisor with a scripted model, and a fake Slack; `slack` is for the fake, `env` for both processes."""
+    """A supervisor with a scripted model, and a fake Slack; `slack` is for the fake, `env` for both
+    processes.
+    """
     given = {"limits": LIMITS, **(slack or {})} if rate_limiter is None else dict(slack or {})
     async with (
         FakeSlack(clock=clock or ScaledClock(), **given) as fake,
@@ -164,7 +170,9 @@ async def start_harness(
 
 
 def join_texts(messages: Sequence[Any]) -> str:
-    """What the bot wrote, over all its messages, as the supervisor said it: escaping undone, code blocks that were cut put together."""
+    """What the bot wrote, over all its messages, as the supervisor said it: escaping undone, code blocks that
+    were cut put together.
+    """
     texts = [text for one in messages if (text := message_text(one))]
     text = texts[0] if texts else ""
     for piece in texts[1:]:
@@ -180,7 +188,9 @@ def message_text(message: Any) -> str:
 
 
 def _rejoined(before: str, after: str) -> str:
-    """Takes out the end and the new beginning of a code block, where a message was cut in the middle of one: at the end of a line."""
+    """Takes out the end and the new beginning of a code block, where a message was cut in the middle of one:
+    at the end of a line.
+    """
     head, _, fence = before.rpartition("\n")
     if set(fence.lstrip(" ")) == {"`"} and fence.count("`") >= 3 and after.startswith(fence):
         return f"{head}\n{after.partition(chr(10))[2]}"

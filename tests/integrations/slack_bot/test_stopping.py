@@ -1,4 +1,6 @@
-"""What people do with a run in Slack: stop it, say what they think of it, try it again; and that all of it works over restarts."""
+"""What people do with a run in Slack: stop it, say what they think of it, try it again; and that all of it
+works over restarts.
+"""
 
 import asyncio
 import contextlib
@@ -312,7 +314,9 @@ async def test_what_is_decided_while_the_bot_is_away_is_shown_when_it_is_back(tm
 async def supervisor_at(
     port: int, folder: Path, model: ScriptedChatModel, *tools: Any, agents: Any = ()
 ) -> AsyncIterator[Client]:
-    """A process of the supervisor, as far as the bot can tell: another one at the same address goes on with what is stored."""
+    """A process of the supervisor, as far as the bot can tell: another one at the same address goes on with
+    what is stored.
+    """
     app = create_app(
         Settings.from_variables(FAST), agents=agents, tools=tools, model=model, storage=in_folder(folder)
     )

@@ -1,4 +1,6 @@
-"""What Slack accepts: its limits and rates, what holds for blocks, chunks and views, what a form sends, what a message keeps."""
+"""What Slack accepts: its limits and rates, what holds for blocks, chunks and views, what a form sends, what
+a message keeps.
+"""
 
 import json
 import math
@@ -75,7 +77,9 @@ def require(holds: object, code: str, *reasons: str) -> None:
 
 
 class Rates:
-    """How many calls are allowed, by the time that is handed in; `limits` are per minute, for chat.postMessage the burst."""
+    """How many calls are allowed, by the time that is handed in; `limits` are per minute, for
+    chat.postMessage the burst.
+    """
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         self._limits = {**PER_MINUTE, "chat.postMessage": POST_BURST, **limits}
@@ -295,7 +299,9 @@ def elements(blocks: Sequence[Json]) -> Iterator[tuple[str, Json]]:
 
 
 def build_action(element: Json, value: str | None) -> Json | None:
-    """The action this element sends for `value` (a button's own value when None); None if it has no such value."""
+    """The action this element sends for `value` (a button's own value when None); None if it has no such
+    value.
+    """
     head = {"type": element["type"], "action_id": element["action_id"]}
     match element["type"]:
         case "feedback_buttons":
@@ -344,7 +350,9 @@ def _option(element: Json, value: str) -> Json:
 
 
 def form_values(view: Json, values: Mapping[str, Any]) -> Json:
-    """`view.state.values`; what is not given keeps its initial value, and like the real form it holds no empty required field."""
+    """`view.state.values`; what is not given keeps its initial value, and like the real form it holds no
+    empty required field.
+    """
     inputs = {
         block_id(block, number): block
         for number, block in enumerate(view["blocks"])
@@ -380,7 +388,9 @@ def _initial(element: Json) -> Any:
 
 @dataclass
 class Message:
-    """What a channel holds; `pieces` is streamed text, verbatim, and `original` what it was before an update cleared it."""
+    """What a channel holds; `pieces` is streamed text, verbatim, and `original` what it was before an update
+    cleared it.
+    """
 
     channel: str
     ts: str
