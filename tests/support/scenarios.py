@@ -40,7 +40,7 @@ _NO_TLS = ssl.SSLContext(
 NOTIFICATIONS = ("tool_notification_start", "tool_notification_end")
 
 
-# --- a team and its models ----------------------------------------------------------------------------------
+# --- a team and its models ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ async def _served(
         yield Client(url, http)
 
 
-# --- values, tools and calls --------------------------------------------------------------------------------
+# --- values, tools and calls -------------------------------------------------------------------------------------------
 
 
 def token(prefix: str = "v") -> str:
@@ -203,7 +203,7 @@ def version_team(value: str, *narrations: str) -> tuple[Script, ScriptedAgent]:
     ), argocd
 
 
-# --- reading ------------------------------------------------------------------------------------------------
+# --- reading -----------------------------------------------------------------------------------------------------------
 
 
 async def collect_frames(frames: AsyncIterator[Frame], gate: Gate, *names: str) -> ReceivedStream:
