@@ -37,7 +37,7 @@ class ToolAnswer:
 
 
 def parse_answer(result: CallToolResult) -> ToolAnswer:
-    """Checks the form of a result: a sentence, then the data as compact JSON, as in the structured content."""
+    """Parses a result: a sentence, then the data as compact JSON, as in the structured content."""
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     assert len(texts) == len(result.content)
     assert "\n" not in texts[0]
