@@ -1,5 +1,6 @@
 """The netutils MCP server on names and ports, with a DNS server of the test and ports on loopback; and what
-it says without a network."""
+it says without a network.
+"""
 
 import asyncio
 import secrets

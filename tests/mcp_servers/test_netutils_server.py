@@ -1,5 +1,6 @@
 """The netutils MCP server: what it offers, how it takes arguments, the arithmetic of networks, and its
-process."""
+process.
+"""
 
 import ipaddress
 import re

@@ -1,5 +1,6 @@
 """The netutils MCP server on web addresses and certificates, with web and TLS servers on loopback; and what
-it must not reach."""
+it must not reach.
+"""
 
 import re
 import secrets

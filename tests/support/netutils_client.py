@@ -28,7 +28,7 @@ _WORDS_OF_LIBRARIES = re.compile(r"pydantic|validation error|Traceback|Errno|Err
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """A result as a reader gets it: the sentence, the data, whether it failed, and the whole of it as text."""
+    """A result as a reader gets it: the sentence, the data, whether it failed, and all of it as text."""
 
     line: str
     data: dict[str, Any]
@@ -37,7 +37,7 @@ class ToolAnswer:
 
 
 def parse_answer(result: CallToolResult) -> ToolAnswer:
-    """A sentence, then the data as compact JSON if there is any, which is also the structured content."""
+    """Parses a result: a sentence, then the data as compact JSON, as in the structured content."""
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     assert len(texts) == len(result.content)
     assert "\n" not in texts[0]
@@ -56,7 +56,7 @@ class NetutilsClient:
         return self.calls((tool, arguments))[0]
 
     def calls(self, *wanted: tuple[str, dict[str, Any]]) -> list[ToolAnswer]:
-        """All at once."""
+        """Makes several calls at the same time."""
 
         async def together() -> list[CallToolResult]:
             async with asyncio.timeout(LIMIT):
@@ -67,7 +67,7 @@ class NetutilsClient:
         return [parse_answer(result) for result in self.portal.call(together)]
 
     def call_and_fail(self, tool: str, **arguments: Any) -> str:
-        """The text of an error, which is for people: no word of a library."""
+        """Makes a call that fails, and returns the error message, which quotes no library."""
         answer = self.call(tool, **arguments)
         assert answer.failed
         assert not _WORDS_OF_LIBRARIES.search(answer.line)
@@ -83,7 +83,7 @@ def definition() -> AgentDefinition:
 
 @contextmanager
 def start_server(folder: Path, *flags: str, **variables: str) -> Iterator[NetutilsClient]:
-    """A server process in the folder, which ends with the block."""
+    """A server process in the folder, which ends with the context."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", network_guard.GUARD_FILE)
     environment = {name: os.environ[name] for name in kept if name in os.environ} | variables
     arguments = [*definition().mcp_servers["netutils"].args, *flags]

@@ -1,4 +1,4 @@
-"""What runs ask of people in Slack, for tests: tools that ask, what the model got, and what a message offers."""
+"""Requests in Slack, for tests: tools that ask, the results the model got, and the buttons of a message."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def model_that_calls(name: str) -> ScriptedChatModel:
 
 
 def tool_result(model: ScriptedChatModel) -> Any:
-    """What the model got as the result of its call."""
+    """The result of its tool call that the model got."""
     [result] = [message.text for message in model.requests[-1].since_user if message.role == "tool"]
     return json.loads(result)
 
@@ -73,17 +73,17 @@ def turn_and_request_ids(message: Any) -> tuple[str, str]:
 
 
 def write_approvers(folder: Path, *approvers: str) -> dict[str, str]:
-    """Who may answer, from now on; the settings of a bot that reads it."""
+    """Writes a configuration with these approvers, and returns the environment of a bot that reads it."""
     file = folder / "channels.yaml"
     file.write_text(yaml.safe_dump({"defaults": {"approvers": list(approvers)}}))
     return {"SLACK_INTEGRATION_BOT_CONFIG": str(file)}
 
 
 def task_of(on: BotHarness, thread: str) -> str:
-    """The task of the thread's last turn, as it is kept with its last message."""
+    """The task id in the metadata of the thread's last message."""
     return str(on.bot_messages("C1", thread)[-1].metadata["event_payload"]["task_id"])
 
 
 def count_stopped_notes(on: BotHarness, thread: str) -> int:
-    """How often the thread says that it was stopped."""
+    """How many messages of the thread say that it was stopped."""
     return sum(str(one.all_blocks).count("Stopped.") for one in on.bot_messages("C1", thread))

@@ -1,5 +1,6 @@
 """Questions in Slack threads, drawn with Slack's streams or with messages that are updated, and what Slack
-was told of each."""
+was told of each.
+"""
 
 import asyncio
 import contextlib
@@ -44,7 +45,7 @@ async def start_in_mode(
     tools: Sequence[BaseTool] = (),
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[BotHarness]:
-    """A supervisor, the bot and Slack, where messages are drawn in this way."""
+    """A supervisor, the bot and Slack in one of the DELIVERY_MODES."""
     given = DELIVERY_MODES[way]
     clock, own = ScaledClock(given.get("scale", 1.0)), {**given.get("env", {}), **(env or {})}
     async with (
@@ -83,12 +84,12 @@ class AnsweredThread:
 
     @property
     def messages(self) -> list[Any]:
-        """The bot's messages that stand there now."""
+        """The bot's messages in the thread now."""
         return self.on.bot_messages(self.channel, self.ts)
 
     @property
     def calls(self) -> list[ApiCall]:
-        """All that Slack has taken in for this thread, also what was taken back since."""
+        """All calls for this thread that Slack accepted, also of messages that were deleted since."""
         mine = {
             one.ts
             for one in self.on.slack.messages.values()
@@ -103,12 +104,12 @@ class AnsweredThread:
 
     @property
     def received(self) -> str:
-        """Every text that Slack was ever sent, whether it still stands or not."""
+        """Every text that Slack was sent, also what was deleted since."""
         return "\n".join(text for call in self.calls for text in texts_of(call))
 
     @property
     def text(self) -> str:
-        """What the bot's messages say now."""
+        """The text of the bot's messages now."""
         return "".join(one.markdown or "".join(_texts_in(one.blocks)) for one in self.messages)
 
     @property
@@ -117,7 +118,7 @@ class AnsweredThread:
         return [line for one in self.messages for line in _lines(one)]
 
     async def load_transcript(self) -> Transcript:
-        """What the supervisor has stored of the run."""
+        """The transcript of the stored run."""
         assert self.on.running is not None
         bot = self.on.running.bot
         row = await bot.store.find_turn(f"{self.channel}:{self.ts}")
@@ -129,14 +130,14 @@ class AnsweredThread:
 
 
 async def ask(on: BotHarness, text: str = "Which?", channel: str = "C1") -> AnsweredThread:
-    """A thread in which the question has been answered."""
+    """Asks a question, and returns its thread when it is answered."""
     ts = await on.slack.say(text, mention=True, channel=channel)
     await on.slack.wait(lambda: on.count_ended_turns(channel, ts), timeout=90)
     return AnsweredThread(on, channel, ts)
 
 
 async def ask_all(on: BotHarness, questions: Sequence[str], at_once: int = 5) -> dict[str, AnsweredThread]:
-    """The questions, some at the same time, each in a channel of its own."""
+    """Asks questions, at most `at_once` at a time, each in a channel of its own."""
     door = asyncio.Semaphore(at_once)
 
     async def one(number: int, text: str) -> AnsweredThread:
@@ -182,7 +183,7 @@ def _lines_in(blocks: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 @contextlib.asynccontextmanager
 async def report_to_gate(slack: FakeSlack, gate: Gate, also: Callable[[], str] = str) -> AsyncIterator[None]:
-    """Tells the gate of every text and every step the moment Slack has it, and of what `also` says then."""
+    """Reports every text and step to the gate the moment Slack has it, with what `also` returns then."""
 
     told: list[ApiCall] = []
 

@@ -1,5 +1,6 @@
 """A supervisor, the bot and a fake Slack: people write and click at one end, and what Slack received is read
-at the same end."""
+at the same end.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -38,7 +39,7 @@ LIMITS = dict.fromkeys(RATE_LIMITS, 1_000_000)
 
 @dataclass(slots=True)
 class BotHarness:
-    """What a test needs of all three."""
+    """A supervisor, a fake Slack and the bot between them."""
 
     slack: FakeSlack
     client: Client  # of the supervisor
@@ -66,7 +67,8 @@ class BotHarness:
     @contextlib.asynccontextmanager
     async def bot(self, url: str | None = None, token: str | None = None) -> AsyncIterator[RunningBot]:
         """A process of the bot, as far as Slack and the supervisor can tell; a second one goes on where the
-        first was."""
+        first was.
+        """
         settings = self.settings()
         rate_limiter = self.rate_limiter or RateLimiter(self.clock, UNLIMITED_RATES, FLUSH_INTERVAL)
         async with contextlib.AsyncExitStack() as stack:
@@ -85,7 +87,7 @@ class BotHarness:
     # --- what people see ------------------------------------------------------------------------------------
 
     async def wait_for_turns(self, channel: str, thread_ts: str, count: int = 1) -> list[Any]:
-        """The bot's messages when so many turns of the thread have ended."""
+        """Waits until `count` turns of the thread have ended, and returns the bot's messages."""
         await self.slack.wait(lambda: self.count_ended_turns(channel, thread_ts) >= count)
         return self.bot_messages(channel, thread_ts)
 
@@ -102,17 +104,17 @@ class BotHarness:
         )
 
     def message_with(self, action_id: str, channel: str, thread_ts: str) -> Any:
-        """The message that has such a button."""
+        """The message that has a button with this action id."""
         return next(
             (one for one in self.bot_messages(channel, thread_ts) if action_id in str(one.all_blocks)), None
         )
 
     async def wait_for_button(self, action_id: str, thread_ts: str, channel: str = "C1") -> Any:
-        """The message with such a button, once it is there."""
+        """Waits for the message that has a button with this action id."""
         return await self.slack.wait(lambda: self.message_with(action_id, channel, thread_ts))
 
     async def open_modal(self, message: Any, action_id: str, user: str = "U1") -> Any:
-        """The modal that a click on a button of the message opens."""
+        """Clicks a button, and waits for the modal that it opens."""
         known = set(self.slack.views)
         await self.slack.click(message, action_id, user)
         return await self.slack.wait(
@@ -120,7 +122,7 @@ class BotHarness:
         )
 
     def ephemeral_texts(self, user: str = "U1") -> list[str]:
-        """What was said for one person's eyes."""
+        """The texts of the ephemeral messages for a user."""
         return [one.text for one in self.slack.ephemerals if one.recipient[1] == user]
 
     # --- what the supervisor knows --------------------------------------------------------------------------
@@ -128,13 +130,13 @@ class BotHarness:
     def supervisor_for(
         self, thread_ts: str, user: str = "first@example.com", channel: str = "C1"
     ) -> A2AClient:
-        """Speaks to the supervisor for a person, in the conversation of a thread."""
+        """A client of the supervisor on behalf of a user, in the conversation of a thread."""
         return A2AClient(self.client.url, self.client.http).on_behalf_of(
             user, thread_owner("T1", channel, thread_ts)
         )
 
     async def events(self, task_id: str, thread_ts: str, channel: str = "C1") -> list[AnyEvent]:
-        """What happened in a run, as it is stored."""
+        """The stored events of a run."""
         task = await self.supervisor_for(thread_ts, channel=channel).call("GetTask", {"id": task_id})
         return [item.event for item in decode_snapshot(task)]
 
@@ -152,7 +154,8 @@ async def start_harness(
     slack: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[BotHarness]:
     """A supervisor with a scripted model, and a fake Slack; `slack` is for the fake, `env` for both
-    processes."""
+    processes.
+    """
     given = {"limits": LIMITS, **(slack or {})} if rate_limiter is None else dict(slack or {})
     async with (
         FakeSlack(clock=clock or ScaledClock(), **given) as fake,
@@ -168,7 +171,8 @@ async def start_harness(
 
 def join_texts(messages: Sequence[Any]) -> str:
     """What the bot wrote, over all its messages, as the supervisor said it: escaping undone, code blocks that
-    were cut put together."""
+    were cut put together.
+    """
     texts = [text for one in messages if (text := message_text(one))]
     text = texts[0] if texts else ""
     for piece in texts[1:]:
@@ -185,7 +189,8 @@ def message_text(message: Any) -> str:
 
 def _rejoined(before: str, after: str) -> str:
     """Takes out the end and the new beginning of a code block, where a message was cut in the middle of one:
-    at the end of a line."""
+    at the end of a line.
+    """
     head, _, fence = before.rpartition("\n")
     if set(fence.lstrip(" ")) == {"`"} and fence.count("`") >= 3 and after.startswith(fence):
         return f"{head}\n{after.partition(chr(10))[2]}"

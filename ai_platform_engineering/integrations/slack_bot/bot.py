@@ -58,7 +58,7 @@ class Bot:
                 await self._process(message, channel)
 
     async def resume_message(self, message: SlackMessage) -> None:
-        """Handles a message that an earlier process has acknowledged, and perhaps not sent to the supervisor."""
+        """Handles a message that an earlier process acknowledged, and may not have sent to the supervisor."""
         async with self._thread_lock(message):
             if await self.store.find_turn(message.turn_id) is None:
                 await self._process(message, self.config.for_channel(message.channel))

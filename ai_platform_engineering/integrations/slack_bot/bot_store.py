@@ -1,4 +1,4 @@
-"""The bot's SQLite file: Slack's events that were handled, the turns of threads, and the bot's own messages."""
+"""The bot's SQLite file: events of Slack that were handled, turns of threads, and the bot's own messages."""
 
 import asyncio
 import json
@@ -258,7 +258,7 @@ class BotStore:
     # --- threads --------------------------------------------------------------------------------------------
 
     async def last_sent_ts(self, channel: str, thread_ts: str) -> str | None:
-        """The ts up to which the supervisor has the thread's messages; None when the bot takes no part in it."""
+        """The ts up to which the supervisor has the thread's messages; None when the bot is not in it."""
         query = "SELECT given FROM threads WHERE channel = ? AND thread_ts = ?"
         row = await self._fetch_one(query, channel, thread_ts)
         if row is None:

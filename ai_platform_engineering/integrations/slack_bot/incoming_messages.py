@@ -81,7 +81,7 @@ def parse_message(event: Mapping[str, Any], team: str, bot_user_id: str) -> Slac
 
 
 def _strip_mention(text: str, mention: re.Pattern[str]) -> str:
-    """The text without the bot's mention at its beginning; elsewhere the mention is a word of the sentence."""
+    """The text without the bot's mention at its beginning; elsewhere the mention is part of a sentence."""
     if mention.match(text.lstrip()):
         return mention.sub("", text, count=1).strip()
     return mention.sub("@me", text).strip()

@@ -1,4 +1,4 @@
-"""The requests of runs in Slack: posts a message for each, sends answers to the supervisor, shows decisions."""
+"""The requests of runs in Slack: posts a message for each, sends the answers, and shows the decisions."""
 
 import asyncio
 import contextlib

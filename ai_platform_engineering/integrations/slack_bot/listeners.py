@@ -248,10 +248,10 @@ def _team_id(body: Body) -> str:
     return str(body["team"]["id"])
 
 
-def _build_modal(action_id: str, asked: Form | Approval, **metadata: str) -> blocks.Block | None:
+def _build_modal(action_id: str, form_or_approval: Form | Approval, **metadata: str) -> blocks.Block | None:
     """The modal that a button of a request opens; None when it would be too large."""
     if action_id == request_messages.REJECT_ACTION:
-        return modals.reject_modal(f"{asked.describe()}: it will not be done.", **metadata)
-    if isinstance(asked, Form):
-        return modals.form_modal(asked, **metadata)
-    return modals.edit_modal(asked, **metadata)
+        return modals.reject_modal(f"{form_or_approval.describe()}: it will not be done.", **metadata)
+    if isinstance(form_or_approval, Form):
+        return modals.form_modal(form_or_approval, **metadata)
+    return modals.edit_modal(form_or_approval, **metadata)

@@ -30,7 +30,7 @@ def build_posted_message(
 
 
 def build_repaired_message(sent: SentContent, view: ThreadView, text: str) -> tuple[str, list[Block]]:
-    """The notification and the blocks of a message in the place of a stream that Slack has ended by itself."""
+    """The notification and the blocks that replace a stream which Slack has ended by itself."""
     finished = {card.card_id: card for card in view.cards if not card.is_open}
     cards = []
     for card_id, sent_card in sent.cards.items():

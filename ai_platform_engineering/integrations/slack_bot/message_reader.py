@@ -1,4 +1,4 @@
-"""Reads from Slack what belongs to a question: its plain text, earlier messages of the thread, and its files."""
+"""Reads what belongs to a question in Slack: plain text, earlier messages of the thread, and files."""
 
 import html
 import logging

@@ -54,7 +54,7 @@ def build_waiting_message(transcript: Transcript, turn_id: str) -> tuple[str, li
 
 
 def summary_blocks(request: PendingInput) -> list[Block]:
-    """What is asked for: it stays when the request is resolved."""
+    """What the request is about: it stays when the request is resolved."""
     if isinstance(request.asked, Approval):
         return _approval_blocks(request.asked, request.agent)
     title = escape_line(request.asked.title or "") or "I need a few details"
@@ -79,28 +79,30 @@ def _describe_request(request: PendingInput) -> str:
     return f"{agent} asks: {escape_line(request.asked.describe())}"
 
 
-def _hint_blocks(asked: Form | Approval) -> list[Block]:
+def _hint_blocks(form_or_approval: Form | Approval) -> list[Block]:
     """How a form is answered, while it is open."""
-    if isinstance(asked, Approval):
+    if isinstance(form_or_approval, Approval):
         return []
-    if asked.takes_text:
+    if form_or_approval.takes_text:
         return [context("You can also answer with a message in this thread.")]
     blocks = []
-    labels = ", ".join(escape_line(field.field_label or field.field_name) for field in asked.fields)
+    labels = ", ".join(
+        escape_line(field.field_label or field.field_name) for field in form_or_approval.fields
+    )
     if labels:
         blocks.append(context(f"Asks for: {labels}"))
-    if not fits_modal(asked):
+    if not fits_modal(form_or_approval):
         too_large = "It has more fields than a form can show here. Decline it, and ask for less at a time."
         blocks.append(context(too_large))
     return blocks
 
 
-def _build_buttons(asked: Form | Approval, value: str) -> list[Block]:
-    if isinstance(asked, Form):
-        return _form_buttons(asked, value)
-    buttons = _approval_buttons(asked, value)
+def _build_buttons(form_or_approval: Form | Approval, value: str) -> list[Block]:
+    if isinstance(form_or_approval, Form):
+        return _form_buttons(form_or_approval, value)
+    buttons = _approval_buttons(form_or_approval, value)
     offered = []
-    for decision in dict.fromkeys(asked.allowed):
+    for decision in dict.fromkeys(form_or_approval.allowed):
         offered += buttons[decision]
     return offered
 

@@ -19,7 +19,7 @@ _ESCAPED_LENGTHS = {"&": 5, "<": 4, ">": 4}
 
 
 def _get_final_text(transcript: Transcript) -> str:
-    """The result of a turn: the answer, else a part of it, else an agent's last text, else what was streamed."""
+    """The result of a turn: the answer, else a part of it, an agent's last text, or what was streamed."""
     candidates = (
         transcript.answer,
         transcript.partial,
@@ -41,7 +41,7 @@ def _last_agent_text(transcript: Transcript) -> str | None:
 
 
 def render_text(transcript: Transcript) -> str:
-    """The text of the thread so far: the supervisor's spans without echoes, and at the end the result, once."""
+    """The text of the thread so far: the supervisor's spans without echoes, then the result, once."""
     spans = [span for span in transcript.spans if _is_visible(span)]
     texts = [span.text for span in spans]
     final = _final_text_to_show(transcript)
@@ -102,7 +102,7 @@ def _escape_line(line: str, *, opens: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TextSegment:
-    """Characters `start` to `end` of the text, as they are sent; `full` when the message is to end with them."""
+    """Characters `start` to `end` of the text, as they are sent; `full` when the message ends with them."""
 
     start: int
     end: int
@@ -232,8 +232,8 @@ class StreamBuffer:
 
 
 def _common_prefix_length(first: str, second: str) -> int:
-    for index, (left, right) in enumerate(zip(first, second, strict=False)):
-        if left != right:
+    for index, characters in enumerate(zip(first, second, strict=False)):
+        if characters[0] != characters[1]:
             return index
     return min(len(first), len(second))
 

@@ -42,7 +42,7 @@ _PLACEHOLDER = "Continues below."
 
 @dataclass(frozen=True, slots=True)
 class SlackThread:
-    """A thread, and the user for whom a stream in it is; `oldest_ts` is the message that asked the question."""
+    """A thread, and the user who sees a stream in it; `oldest_ts` is the message that asked the question."""
 
     team: str
     channel: str

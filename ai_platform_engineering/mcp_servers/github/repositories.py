@@ -44,7 +44,8 @@ class RepositoryTools:
         return views.pick(user, "login", "name", "email", "company", "html_url")
 
     async def search_repositories(self, query: Query, page: PageNumber = 1, per_page: PerPage = 30) -> Json:
-        """Find repositories by words and qualifiers, like "web org:octo-org language:python archived:false"."""
+        """Find repositories by words and qualifiers, like
+        "web org:octo-org language:python archived:false"."""
         listing = await self._api.get_page(
             "search/repositories", key="items", q=query, page=page, per_page=per_page
         )
@@ -259,7 +260,7 @@ class RepositoryTools:
         )
 
     async def _creation_path(self, owner: str) -> str:
-        """The API path that creates repositories of an owner: there is one for me and one for organisations."""
+        """The API path to create a repository: there is one for me and one for organisations."""
         if not owner:
             return "user/repos"
         user = await self._api.get("user")

@@ -13,7 +13,8 @@ def main() -> int:
     parser.add_argument(
         "--allow-metadata",
         action="store_true",
-        help="let the tools connect to cloud metadata services, which hand out credentials (refused by default)",
+        help="let the tools connect to cloud metadata services, "
+        "which hand out credentials (refused by default)",
     )
     chosen = parser.parse_args()
     try:

@@ -54,7 +54,8 @@ def parse_host(text: str) -> str:
     bare = text.strip().removesuffix(".")
     if any(mark in bare for mark in "/@?#"):  # not repeated in the error: it may hold a password
         raise NetError(
-            "That is not a host. Write a host name or an address alone, without scheme, user or path: example.com or 10.0.0.5."
+            "That is not a host. Write a host name or an address alone, without scheme, user or path: "
+            "example.com or 10.0.0.5."
         )
     if re.fullmatch(r"[^:]+:\d+", bare):
         raise NetError(
@@ -66,7 +67,8 @@ def parse_host(text: str) -> str:
         name = ""
     if not _NAME.fullmatch(name) or len(name) > 253 or any(len(label) > 63 for label in name.split(".")):
         raise NetError(
-            f"{quote_input(text)} is not a host name or an address. Write one like example.com, 10.0.0.5 or 2001:db8::1."
+            f"{quote_input(text)} is not a host name or an address. "
+            "Write one like example.com, 10.0.0.5 or 2001:db8::1."
         )
     return name.lower()
 
@@ -199,7 +201,8 @@ def _is_metadata_address(address: IPAddress) -> bool:
 
 def _metadata_error(name: str) -> NetError:
     return NetError(
-        f"{name} is a cloud metadata service, which hands out credentials. It is refused; an operator can allow it."
+        f"{name} is a cloud metadata service, which hands out credentials. "
+        "It is refused; an operator can allow it."
     )
 
 

@@ -183,7 +183,7 @@ def _read_chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
 
 @functools.cache
 def verifying_context() -> ssl.SSLContext:
-    """A context that verifies against the system's trust store, read once: it has hundreds of certificates."""
+    """A context that verifies against the system's trust store; read once, since that takes long."""
     return ssl.create_default_context()
 
 

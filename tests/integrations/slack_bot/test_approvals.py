@@ -1,5 +1,6 @@
 """Calls that wait for a decision, in Slack: approved, edited, rejected, always approved, decided elsewhere,
-expired; and by whom."""
+expired; and by whom.
+"""
 
 import asyncio
 import copy

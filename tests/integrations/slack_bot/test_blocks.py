@@ -4,7 +4,7 @@ accepts.
 The snapshots are tests/fixtures/slack/<kind>.json. After a wanted change write them anew, and read the
 difference:
 
-    SNAPSHOTS=write .venv/bin/pytest -n 0 tests/integrations/slack_bot/test_blocks.py
+SNAPSHOTS=write .venv/bin/pytest -n 0 tests/integrations/slack_bot/test_blocks.py
 """
 
 import asyncio
@@ -560,7 +560,7 @@ ends = st.one_of(
 
 
 def tried(count: int) -> settings:
-    """What is found is shown as it was found: making texts of this size smaller takes longer than a test may."""
+    """Failing examples are not shrunk: with texts of this size that takes longer than a test may."""
     return settings(examples(count), phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
@@ -631,7 +631,8 @@ async def test_the_worst_words_in_every_place_are_taken_too(word: str, streaming
 
 def _marked_up(tree: Any) -> list[str]:
     """The texts in which Slack looks for mentions and links; those of a plain object it shows as they are,
-    and ids nobody sees."""
+    and ids nobody sees.
+    """
     if isinstance(tree, dict):
         unseen = {"metadata", "id", "value"} if tree.get("type") != "plain_text" else set(tree)
         return [text for name, child in tree.items() if name not in unseen for text in _marked_up(child)]

@@ -192,20 +192,34 @@ def test_a_channel_has_what_it_says_and_of_the_rest_what_the_defaults_say(tmp_pa
 BAD = {
     "channels: [": "is not valid YAML",
     "- C1": "is not a mapping. The keys are defaults, direct_messages and channels.",
-    "channel: {}": "channel: Extra inputs are not permitted. The keys are defaults, direct_messages and channels.",
+    "channel: {}": (
+        "channel: Extra inputs are not permitted. The keys are defaults, direct_messages and channels."
+    ),
     "channels: [C1]": "channels is not a mapping.",
     "channels: {C1: off}": "channels.C1 is not a mapping.",
-    "channels: {general: {}}": "channels: general: write the id of a channel (C…), which its details in Slack show at the end.",
+    "channels: {general: {}}": (
+        "channels: general: write the id of a channel (C…), which its details in Slack show at the end."
+    ),
     "direct_messages: 3": "direct_messages is not a mapping.",
     "defaults: []": "defaults is not a mapping.",
     "defaults: {enabeld: true}": "defaults.enabeld: Extra inputs are not permitted",
     "channels: {C1: {agents: jira}}": "channels.C1.agents: Input should be a list",
-    "channels: {C1: {approvers: [everybody]}}": "everybody: write requester, anyone, a user or group id (U…, S…) or a mail address",
-    "channels: {C1: {questions_per_hour: 0}}": "channels.C1.questions_per_hour: Input should be greater than or equal to 1",
-    "channels: {C1: {quiet_hours: {from: 22, to: 6}}}": "channels.C1.quiet_hours.from: Value error, write a time of day such as 22:00",
+    "channels: {C1: {approvers: [everybody]}}": (
+        "everybody: write requester, anyone, a user or group id (U…, S…) or a mail address"
+    ),
+    "channels: {C1: {questions_per_hour: 0}}": (
+        "channels.C1.questions_per_hour: Input should be greater than or equal to 1"
+    ),
+    "channels: {C1: {quiet_hours: {from: 22, to: 6}}}": (
+        "channels.C1.quiet_hours.from: Value error, write a time of day such as 22:00"
+    ),
     "channels: {C1: {quiet_hours: {from: '22:00'}}}": "channels.C1.quiet_hours.to: Field required",
-    "channels: {C1: {quiet_hours: {from: 25:00, to: 6:00}}}": "channels.C1.quiet_hours.from: Input should be in a valid time format",
-    "channels: {C1: {quiet_hours: {from: 22:00, to: 6:00, timezone: Berlin}}}": "Berlin is not a time zone such as Europe/Berlin",
+    "channels: {C1: {quiet_hours: {from: 25:00, to: 6:00}}}": (
+        "channels.C1.quiet_hours.from: Input should be in a valid time format"
+    ),
+    "channels: {C1: {quiet_hours: {from: 22:00, to: 6:00, timezone: Berlin}}}": (
+        "Berlin is not a time zone such as Europe/Berlin"
+    ),
 }
 
 

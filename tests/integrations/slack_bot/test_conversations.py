@@ -1,5 +1,6 @@
 """Where the bot answers: mentions, threads, direct messages; each message once, for whoever wrote it, with
-what was said before."""
+what was said before.
+"""
 
 import asyncio
 from pathlib import Path
@@ -410,8 +411,12 @@ async def test_a_question_that_was_acknowledged_is_answered_by_the_next_process(
 
 
 WORDS = {
-    "<@U2> and <@U2|someone>, <#C9|general>, <#C8>, <!here>, <!subteam^S1|@sre>": "@second and @second, #general, #C8, @here, @sre",
-    "<https://a.example/x?a=1&amp;b=2|the page>, <https://a.example/>": "the page (https://a.example/x?a=1&b=2), https://a.example/",
+    "<@U2> and <@U2|someone>, <#C9|general>, <#C8>, <!here>, <!subteam^S1|@sre>": (
+        "@second and @second, #general, #C8, @here, @sre"
+    ),
+    "<https://a.example/x?a=1&amp;b=2|the page>, <https://a.example/>": (
+        "the page (https://a.example/x?a=1&b=2), https://a.example/"
+    ),
     "<http://a.example|a.example>, <mailto:a@b.example|a@b.example>": "http://a.example, a@b.example",
     "1 &lt; 2 &amp;&amp; 3 &gt; 2, &amp;lt;": "1 < 2 && 3 > 2, &lt;",
     "<!date^1392734382^{date}|2014-02-18> &lt;!channel&gt; <@U404>": "2014-02-18 <!channel> @U404",

@@ -1,5 +1,6 @@
 """What people can do in Slack with the forms of a run: fill in, correct, decline, answer in words, and drop
-them."""
+them.
+"""
 
 import asyncio
 import copy
@@ -46,9 +47,19 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
 
     elements = {block["block_id"]: block["element"] for block in view["blocks"] if block["type"] == "input"}
     assert [element["type"] for element in elements.values()] == [
-        "plain_text_input", "plain_text_input", "static_select", "multi_static_select", "checkboxes", "number_input",
-        "number_input", "datepicker", "url_text_input", "email_text_input", "external_select", "multi_external_select",
-    ]  # fmt: skip
+        "plain_text_input",
+        "plain_text_input",
+        "static_select",
+        "multi_static_select",
+        "checkboxes",
+        "number_input",
+        "number_input",
+        "datepicker",
+        "url_text_input",
+        "email_text_input",
+        "external_select",
+        "multi_external_select",
+    ]
     assert [name for name, element in elements.items() if element.get("multiline")] == ["about"]
     assert [name for name, element in elements.items() if element.get("is_decimal_allowed")] == ["ratio"]
     assert elements["visibility"]["initial_option"]["text"]["text"] == "private"
@@ -71,9 +82,18 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
     assert refused == {"response_action": "errors", "errors": {"name": "Name must have the form [a-z-]+."}}
     assert before == 1
     assert tool_result(model) == {
-        "name": "cai", "visibility": "private", "topics": ["b", "c"], "issues": False, "stars": 3, "ratio": 0.5, "due": "2026-12-24",
-        "home": "https://example.com", "mail": "a@example.com", "zone": "zone-141", "hosts": ["zone-7"],
-    }  # fmt: skip
+        "name": "cai",
+        "visibility": "private",
+        "topics": ["b", "c"],
+        "issues": False,
+        "stars": 3,
+        "ratio": 0.5,
+        "due": "2026-12-24",
+        "home": "https://example.com",
+        "mail": "a@example.com",
+        "zone": "zone-141",
+        "hosts": ["zone-7"],
+    }
     [late] = [answer for answer in answers if answer]
     assert late["errors"]["name"].startswith("About details was already answered by first@example.com at 20")
     assert buttons(message) == []
@@ -151,8 +171,8 @@ async def test_what_is_no_answer_is_held_until_the_question_is_dropped(tmp_path:
             await on.slack.click(held, request_messages.DROP_ACTION)
         messages = await on.wait_for_turns("C1", thread, 2)
     assert (
-        said
-        == 'I still need your input: About details. Answer it, or send "drop" to drop it and start anew with what you said.'
+        said == "I still need your input: About details. "
+        'Answer it, or send "drop" to drop it and start anew with what you said.'
     )
     assert "You said What is the weather?" in join_texts(messages)
     assert "Be brief." in model.requests[-1].system  # what holds in the channel holds for what starts anew

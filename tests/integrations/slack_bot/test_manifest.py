@@ -1,5 +1,6 @@
 """The Slack app that docs/slack.md has an admin create: it may do what the code does, hears what the code
-listens to, and nothing more."""
+listens to, and nothing more.
+"""
 
 import ast
 import re

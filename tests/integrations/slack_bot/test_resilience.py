@@ -1,5 +1,6 @@
 """The bot through hours and outages: long runs, limits, lost networks and restarts, and the answer arrives,
-whole and once."""
+whole and once.
+"""
 
 import asyncio
 import contextlib
@@ -147,7 +148,7 @@ async def test_a_run_of_ten_minutes_goes_on_in_new_messages_that_repeat_what_is_
 
 
 def long_answer(seed: int) -> str:
-    """Sixty thousand characters: paragraphs, lists with code in them, and code blocks longer than a message."""
+    """Sixty thousand characters: paragraphs, lists with code, and code blocks longer than a message."""
     made = random.Random(seed)
 
     def words(most: int) -> str:
@@ -336,7 +337,8 @@ WORDS = "Please wait. " + " ".join(f"word{number}" for number in range(40))
 @dataclass(frozen=True)
 class Point:
     """A call in whose middle the bot ends: the `nth` of its method, which Slack does not see, or whose answer
-    nobody hears."""
+    nobody hears.
+    """
 
     method: str
     nth: int
@@ -344,7 +346,8 @@ class Point:
     streaming: bool = True
 
     def __str__(self) -> str:
-        return f"{self.method}-{self.nth}-{'handled' if self.handled else 'unseen'}{'' if self.streaming else '-posts'}"
+        name = f"{self.method}-{self.nth}-{'handled' if self.handled else 'unseen'}"
+        return name if self.streaming else f"{name}-posts"
 
 
 POINTS = [

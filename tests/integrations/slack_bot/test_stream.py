@@ -1,5 +1,6 @@
 """The stream of a turn without a supervisor: how its text is cut, and what a thread shows when anything goes
-wrong with any call."""
+wrong with any call.
+"""
 
 import asyncio
 import contextlib
@@ -44,7 +45,8 @@ FENCE = " {0,3}(`{3,}|~{3,})"
 
 def written(buffer: StreamBuffer, views: list[str], rotates: list[bool]) -> list[tuple[int, int, str]]:
     """The messages that come of the views, each with the place of its text; where it rotates, a message ends
-    after a view."""
+    after a view.
+    """
     messages: list[tuple[int, int, str]] = []
     begun, text = 0, ""
 
@@ -120,7 +122,8 @@ class Crash(Exception):
 @dataclass
 class Process:
     """A bot that draws one turn, and that may die with any of the next stores: before it is written, or
-    after."""
+    after.
+    """
 
     fake: FakeSlack
     thread_ts: str
@@ -206,7 +209,8 @@ def last_states(messages: list[Any]) -> dict[str, str]:
 
 def check_shown(process: Process, view: ThreadView) -> None:
     """The text once and in order, every card in its last state, the end once and at the end, nothing outside
-    of the thread."""
+    of the thread.
+    """
     mine = process.mine()
     assert join_texts(mine) == view.text
     assert last_states(mine) == {card.title: card.status for card in view.cards}
@@ -268,7 +272,8 @@ steps = st.builds(
 
 def trying(fault: tuple[str, Fault]) -> list[Step]:
     """A turn that makes every call there is, with the fault at each step: text is taken back, a stream grows
-    old, and one is closed."""
+    old, and one is closed.
+    """
     usual = Step(0, 2, (0, "in_progress"), 0, False, (fault,), None, False)
     return [
         usual,

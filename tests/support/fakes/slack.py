@@ -1,5 +1,6 @@
 """A Slack workspace on a loopback port: its Web API with the real limits, and its people, over Socket Mode or
-signed HTTP."""
+signed HTTP.
+"""
 
 import asyncio
 import contextlib
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass
 class ApiCall:
-    """One request to the Web API; `answer` is `pending`, `ok`, `dropped`, `http_500` or Slack's error code."""
+    """One call of the Web API; `answer` is `pending`, `ok`, `dropped`, `http_500` or an error code."""
 
     method: str
     params: Json
@@ -49,7 +50,8 @@ class ApiCall:
 @dataclass
 class Fault:
     """What goes wrong, for the next `times` calls: a held call waits for the event and then goes on as the
-    other fields say."""
+    other fields say.
+    """
 
     error: str | None = None
     needed: str | None = None  # the scope, with missing_scope
@@ -83,7 +85,8 @@ class NotAcknowledged(Exception):
 
 class Workspace:
     """What the workspace holds, and the Web API that reads and changes it: a parameter `p` is what the client
-    sent."""
+    sent.
+    """
 
     def __init__(self, clock: ScaledClock, streaming_error: str | None) -> None:
         self.clock = clock
@@ -446,7 +449,8 @@ class Workspace:
 
 class FakeSlack(Workspace):
     """The workspace on a port, and its people: `async with FakeSlack() as fake` serves it until the end of
-    the block."""
+    the block.
+    """
 
     def __init__(
         self,
@@ -697,7 +701,7 @@ class FakeSlack(Workspace):
             return answer if text else None
 
     async def deliver(self, event: Json, event_id: str | None = None, retry: int | None = None) -> None:
-        """One event, until the bot has acknowledged it; a message that was not said before is kept as said."""
+        """Delivers one event until the bot has acknowledged it; a new message is stored."""
         self._hear(event)
         head = {
             "type": "event_callback",
@@ -803,7 +807,8 @@ class FakeSlack(Workspace):
         self, message: Message, action_id: str, user: str = "U1", value: str | None = None
     ) -> Json | None:
         """Presses what the message shows; `value` picks among feedback buttons, options, or buttons of the
-        same action."""
+        same action.
+        """
         offered = [
             (block, element)
             for block, element in rules.elements(message.all_blocks)
@@ -892,7 +897,8 @@ class FakeSlack(Workspace):
 
     async def stop(self, channel: str, thread_ts: str, user: str = "U1") -> None:
         """Somebody presses Slack's own stop button: the streams of the thread are closed before the bot hears
-        of it."""
+        of it.
+        """
         streams = [message for message in self.thread(channel, thread_ts) if message.state == "streaming"]
         for message in streams:
             message.state = "done"

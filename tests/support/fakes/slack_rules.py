@@ -1,5 +1,6 @@
 """What Slack accepts: its limits and rates, what holds for blocks, chunks and views, what a form sends, what
-a message keeps."""
+a message keeps.
+"""
 
 import json
 import math
@@ -77,7 +78,8 @@ def require(holds: object, code: str, *reasons: str) -> None:
 
 class Rates:
     """How many calls are allowed, by the time that is handed in; `limits` are per minute, for
-    chat.postMessage the burst."""
+    chat.postMessage the burst.
+    """
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         self._limits = {**PER_MINUTE, "chat.postMessage": POST_BURST, **limits}
@@ -298,7 +300,8 @@ def elements(blocks: Sequence[Json]) -> Iterator[tuple[str, Json]]:
 
 def build_action(element: Json, value: str | None) -> Json | None:
     """The action this element sends for `value` (a button's own value when None); None if it has no such
-    value."""
+    value.
+    """
     head = {"type": element["type"], "action_id": element["action_id"]}
     match element["type"]:
         case "feedback_buttons":
@@ -348,7 +351,8 @@ def _option(element: Json, value: str) -> Json:
 
 def form_values(view: Json, values: Mapping[str, Any]) -> Json:
     """`view.state.values`; what is not given keeps its initial value, and like the real form it holds no
-    empty required field."""
+    empty required field.
+    """
     inputs = {
         block_id(block, number): block
         for number, block in enumerate(view["blocks"])
@@ -385,7 +389,8 @@ def _initial(element: Json) -> Any:
 @dataclass
 class Message:
     """What a channel holds; `pieces` is streamed text, verbatim, and `original` what it was before an update
-    cleared it."""
+    cleared it.
+    """
 
     channel: str
     ts: str
