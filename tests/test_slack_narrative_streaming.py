@@ -40,7 +40,7 @@ STRUCTURED = {"USE_STRUCTURED_RESPONSE": "true"}
 ANSWER = "PlatformEngineerResponse"
 
 
-# --- models, agents and plans -------------------------------------------------------------------------------
+# --- models, agents and plans ---------------------------------------------------------------------
 
 
 def write(*steps: str) -> Call:
@@ -66,9 +66,9 @@ def agents(*names: str, inner: str = "look") -> list[LocalAgent]:
 
 def knowledge(name: str) -> BaseTool:
     """A tool that the supervisor takes for one of the knowledge base."""
-    made = tool(name, "nothing")
-    made.metadata = {"knowledge": True}
-    return made
+    knowledge_tool = tool(name, "nothing")
+    knowledge_tool.metadata = {"knowledge": True}
+    return knowledge_tool
 
 
 def book(**scripts: Script) -> ScriptedChatModel:
@@ -82,7 +82,7 @@ def pieces(prefix: str, count: int = 3) -> tuple[str, ...]:
     return unique_pieces(prefix, count, random.Random())
 
 
-# --- the three acceptance scenarios -------------------------------------------------------------------------
+# --- the three acceptance scenarios ---------------------------------------------------------------
 
 
 @both_modes
@@ -171,7 +171,7 @@ async def test_where_slack_refuses_streams_the_same_is_posted_and_updated(tmp_pa
     assert len(thread.messages) == 1
 
 
-# --- the decision table -------------------------------------------------------------------------------------
+# --- the decision table ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -284,16 +284,16 @@ async def test_the_echo_rule_holds_in_every_case(way: str, tmp_path: Path) -> No
     model = book(**{name: Script(*case.turns) for name, case in CASES.items()})
     async with start_in_mode(way, tmp_path, model, agents=team, tools=tools) as on:
         threads = await ask_all(on, list(CASES))
-        seen = {name: await thread.load_transcript() for name, thread in threads.items()}
+        stream = {name: await thread.load_transcript() for name, thread in threads.items()}
     assert {name: thread.text for name, thread in threads.items()} == {
         name: "\n\n".join(case.shown) for name, case in CASES.items()
     }
     for name, case in CASES.items():
         assert not [text for text in case.hidden if text in threads[name].received], name
-        assert [text for text in case.hidden if text in seen[name].text] == list(case.hidden), (
+        assert [text for text in case.hidden if text in stream[name].text] == list(case.hidden), (
             name
         )  # hidden in Slack alone
-        assert {step: seen[name].thinking(step) for step, _ in case.thinking} == dict(case.thinking), name
+        assert {step: stream[name].thinking(step) for step, _ in case.thinking} == dict(case.thinking), name
         assert not [line for line in threads[name].steps if line[0] not in "✅❌"], name
         assert ("[Knowledge base]" in str(threads[name].steps)) == (
             name == "a knowledge tool finished last"
@@ -306,7 +306,7 @@ async def test_the_echo_rule_holds_in_every_case(way: str, tmp_path: Path) -> No
     assert {thread.calls[0].method for thread in threads.values()} == {begun}
 
 
-# --- what a turn has come to --------------------------------------------------------------------------------
+# --- what a turn has come to ----------------------------------------------------------------------
 
 _BROKEN = Turn(Fail(503))
 ENDINGS = {
@@ -343,7 +343,7 @@ ENDINGS = {
     ),
     "what was streamed": ((Turn(Say("First."), own()), _BROKEN), "First.", True),
     "an error": ((_BROKEN,), "", True),
-}
+}  # fmt: skip
 _ERROR = "The model could not be reached or broke off its answer. Try again in a moment."
 
 
@@ -358,10 +358,10 @@ async def test_a_turn_ends_with_the_best_that_there_is_and_says_it_once(way: str
         name: text for name, (_, text, _) in ENDINGS.items()
     }
     for name, (_, _, failed) in ENDINGS.items():
-        shown = threads[name].text + str([one.all_blocks for one in threads[name].messages])
-        assert shown.count(_ERROR) == int(failed), name
-        assert shown.count(blocks.RETRY_ACTION) == int(failed), name
-        assert shown.count(blocks.FEEDBACK_ACTION) == int(not failed), name
+        content = threads[name].text + str([message.all_blocks for message in threads[name].messages])
+        assert content.count(_ERROR) == int(failed), name
+        assert content.count(blocks.RETRY) == int(failed), name
+        assert content.count(blocks.FEEDBACK) == int(not failed), name
         assert len(threads[name].messages) == 1, name
 
 
@@ -394,7 +394,7 @@ async def test_a_structured_answer_is_shown_once(way: str, tmp_path: Path) -> No
     assert {name: thread.text for name, thread in threads.items()} == expected
 
 
-# --- nothing is held back -----------------------------------------------------------------------------------
+# --- nothing is held back -------------------------------------------------------------------------
 
 
 @both_modes
@@ -402,7 +402,10 @@ async def test_a_structured_answer_is_shown_once(way: str, tmp_path: Path) -> No
 async def test_the_model_goes_on_only_when_slack_has_what_it_said(
     planned: bool, way: str, tmp_path: Path
 ) -> None:
-    gate, first, second, answer = Gate(), pieces("first"), pieces("second"), pieces("answer")
+    gate = Gate()
+    first = pieces("first")
+    second = pieces("second")
+    answer = pieces("answer")
     between = [delegate("argocd"), delegate("jira")] if planned else [own(), own()]
     turns = [Turn(Say(*first), between[0]), Turn(Say(*second), between[1]), Turn(Say(*answer))]
     model = Script(*([_PLAN] if planned else []), *turns, gate=gate)
@@ -420,9 +423,11 @@ async def test_the_model_goes_on_only_when_slack_has_what_it_said(
 
 @both_modes
 async def test_a_structured_answer_is_there_while_its_call_is_incomplete(way: str, tmp_path: Path) -> None:
-    gate, (one, two, three) = Gate(), pieces("answer")
+    gate, (first, two, three) = Gate(), pieces("answer")
     call = Call(
-        ANSWER, arg_pieces=(f'{{"content": "{one}', f"{two}\\n", f'{three}"', "}"), gated=(one, two, three)
+        ANSWER,
+        arg_pieces=(f'{{"content": "{first}', f"{two}\\n", f'{three}"', "}"),
+        gated=(first, two, three),
     )
     async with (
         start_in_mode(way, tmp_path, Script(Turn(call), gate=gate), env=STRUCTURED) as on,
@@ -430,7 +435,7 @@ async def test_a_structured_answer_is_there_while_its_call_is_incomplete(way: st
     ):
         thread = await ask(on)
     assert gate.failure is None
-    assert thread.text == f"{one}{two}\n{three}"
+    assert thread.text == f"{first}{two}\n{three}"
 
 
 @both_modes
@@ -438,13 +443,13 @@ async def test_a_structured_answer_is_there_while_its_call_is_incomplete(way: st
 async def test_what_a_lost_attempt_had_said_is_taken_back_before_the_next_one_speaks(
     structured: bool, spoken: bool, way: str, tmp_path: Path
 ) -> None:
-    gate, (one, two) = Gate(), pieces("lost", 2)
-    said = (
-        Call(ANSWER, arg_pieces=(f'{{"content": "{one}', two, " and"), gated=(one, two))
+    gate, (first, two) = Gate(), pieces("lost", 2)
+    attempts_text = (
+        Call(ANSWER, arg_pieces=(f'{{"content": "{first}', two, " and"), gated=(first, two))
         if structured
-        else Say(one, two, ".")
+        else Say(first, two, ".")
     )
-    attempts = Attempts(Turn(said, Die(), gate=gate), Turn(after("TAKEN BACK", "own"), gate=gate))
+    attempts = Attempts(Turn(attempts_text, Die(), gate=gate), Turn(after("TAKEN BACK", "own"), gate=gate))
     end = Turn(Call(ANSWER, {"content": "The answer."}) if structured else Say("The answer."))
     before = [Turn(Say("First."), own())] if spoken else []
     env = {"USE_STRUCTURED_RESPONSE": str(structured).lower()}
@@ -465,14 +470,16 @@ async def test_what_a_lost_attempt_had_said_is_taken_back_before_the_next_one_sp
     assert len(thread.messages) == 1
 
 
-# --- in both placements -------------------------------------------------------------------------------------
+# --- in both placements ---------------------------------------------------------------------------
 
 
 async def shown_in(where: Where, way: str, tmp_path: Path) -> Any:
     """What Slack was told, step by step, of agents that work in this place; ids and the borders of pieces
     left out.
     """
-    gate, first, second = Gate(), pieces("first"), pieces("second")
+    gate = Gate()
+    first = pieces("first")
+    second = pieces("second")
 
     def held(name: str, shown: str) -> BaseTool:
         """A tool that works until Slack has this step."""
@@ -501,7 +508,9 @@ async def shown_in(where: Where, way: str, tmp_path: Path) -> Any:
         Turn(Say(*second)),
     )
     async with contextlib.AsyncExitStack() as stack:
-        team = [await stack.enter_async_context(place_agent(one, where)) for one in (argocd, jira)]
+        team = [
+            await stack.enter_async_context(place_agent(local_agent, where)) for local_agent in (argocd, jira)
+        ]
         on = await stack.enter_async_context(
             start_in_mode(way, tmp_path / where, model, agents=team, tools=[held("own", "🔄 Own")])
         )
@@ -509,8 +518,8 @@ async def shown_in(where: Where, way: str, tmp_path: Path) -> Any:
         thread = await ask(on)
     assert gate.failure is None
     assert thread.text == f"{''.join(first)}\n\n{''.join(second)}"
-    told = str(_told(thread)).replace("".join(first), "FIRST").replace("".join(second), "SECOND")
-    return re.sub(r"\d+\.\d{6}|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}", "ID", told)
+    content = str(_told(thread)).replace("".join(first), "FIRST").replace("".join(second), "SECOND")
+    return re.sub(r"\d+\.\d{6}|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}", "ID", content)
 
 
 def _told(thread: AnsweredThread) -> list[Any]:
@@ -520,7 +529,10 @@ def _told(thread: AnsweredThread) -> list[Any]:
         steps.setdefault(line[2:].partition(" — ")[0], {})[line[0]] = line
     return [
         sorted(steps.items()),
-        [(one.shown, one.cards, one.plan_title, one.all_blocks, one.metadata) for one in thread.messages],
+        [
+            (message.shown, message.cards, message.plan_title, message.all_blocks, message.metadata)
+            for message in thread.messages
+        ],
     ]
 
 
@@ -532,22 +544,22 @@ async def test_slack_is_told_the_same_wherever_the_agents_run(way: str, tmp_path
     assert here == there
 
 
-# --- the names that the specification keeps -----------------------------------------------------------------
+# --- the names that the specification keeps -------------------------------------------------------
 
 
 def test_the_best_text_of_a_turn_is_chosen_in_this_order() -> None:
-    said = (Span("1", "Said."), Span("2", "Found.", "argocd", "call"), Span("3", "Echo.", echo=True))
-    seen = Transcript(state="completed", answer="Answer.", partial="Part.", spans=said, error="Error.")
-    chosen = [stream_text._get_final_text(seen)]
-    for gone in (
+    spans = (Span("1", "Said."), Span("2", "Found.", "argocd", "call"), Span("3", "Echo.", echo=True))
+    stream = Transcript(state="completed", answer="Answer.", partial="Part.", spans=spans, error="Error.")
+    chosen = [stream_text._get_final_text(stream)]
+    for removed in (
         {"answer": " "},
         {"partial": None},
-        {"spans": (said[0], said[2])},
+        {"spans": (spans[0], spans[2])},
         {"spans": ()},
         {"error": None},
     ):
-        seen = replace(seen, **gone)
-        chosen.append(stream_text._get_final_text(seen))
+        stream = replace(stream, **removed)
+        chosen.append(stream_text._get_final_text(stream))
     assert chosen[:5] == ["Answer.", "Part.", "Found.", "Said.\n\nEcho.", "Error."]
     assert chosen[5].startswith("There was no answer.")
 
@@ -571,7 +583,7 @@ async def test_the_work_is_done_with_the_names_of_the_specification(
         case "RAG_TOOL_NAMES":
             monkeypatch.setattr(thread_view, name, frozenset())
         case "_get_final_text":
-            monkeypatch.setattr(stream_text, name, lambda seen: "Something else.")
+            monkeypatch.setattr(stream_text, name, lambda stream: "Something else.")
         case _:
             pass
     model = Script(Turn(Say("First."), own("search")), Turn(Say("The answer.")))

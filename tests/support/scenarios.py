@@ -1,4 +1,4 @@
-"""What the scenario tests share: a team of scripted agents behind any kind of model, values of one run, and causal reading of a stream."""
+"""The shared parts of scenario tests: scripted agents behind any kind of model, and reading of the stream."""
 
 import contextlib
 import functools
@@ -40,34 +40,35 @@ _NO_TLS = ssl.SSLContext(
 NOTIFICATIONS = ("tool_notification_start", "tool_notification_end")
 
 
-# --- a team and its models ---------------------------------------------------------------------------------------------
+# --- a team and its models ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ScriptedAgent:
-    """A domain agent of the team: its script, its tools and its own agents."""
+    """A domain agent with a scripted model: its script, its tools and its own sub-agents."""
 
     name: str
     script: Casting
     tools: tuple[BaseTool, ...] = ()
     members: "tuple[ScriptedAgent, ...]" = ()
 
-    def everybody(self) -> Iterator["ScriptedAgent"]:
+    def walk(self) -> Iterator["ScriptedAgent"]:
+        """The agent and all agents below it."""
         yield self
-        for one in self.members:
-            yield from one.everybody()
+        for member in self.members:
+            yield from member.walk()
 
 
 @dataclass(frozen=True)
 class ScriptedSystem:
-    """The running server's client, and what the models behind it were asked."""
+    """A running supervisor: its client, and the requests that the models behind it received."""
 
     client: Client
-    asked: Callable[[str], list[Request]]
+    read_requests: Callable[[str], list[Request]]
 
     def requests(self, name: str = SUPERVISOR) -> list[Request]:
         """The requests to one agent's model, in order."""
-        return self.asked(name)
+        return self.read_requests(name)
 
     async def ask(self, text: str = "Which?", **options: Any) -> ReceivedStream:
         return await self.client.ask(text, **options)
@@ -91,15 +92,19 @@ async def run_scripted_system(
     streaming: bool = True,
     wrap: Callable[[Any], Any] = lambda app: app,
 ) -> AsyncIterator[ScriptedSystem]:
-    """The real supervisor and its agents on a loopback port, with scripted models in the process or over HTTP."""
-    castings = {SUPERVISOR: script, **{one.name: one.script for top in members for one in top.everybody()}}
+    """The real supervisor and its agents on a loopback port, with scripted models in the process or over
+    HTTP.
+    """
+    castings = {SUPERVISOR: script}
+    for member in members:
+        castings |= {scripted.name: scripted.script for scripted in member.walk()}
     if kind == "in-process":
         models = {
             name: ScriptedChatModel(script=casting, model=name, streaming=streaming)
             for name, casting in castings.items()
         }
-        agents = [_local(one, models) for one in members]
-        async with _served(wrap, agents, tools, models[SUPERVISOR], env or {}) as client:
+        agents = [_with_own_model(member, models) for member in members]
+        async with _run_server(wrap, agents, tools, models[SUPERVISOR], env or {}) as client:
             yield ScriptedSystem(client, lambda name: models[name].requests)
         return
     make = OpenAIServer if kind == "openai" else _Anthropic
@@ -109,16 +114,19 @@ async def run_scripted_system(
             patch.setenv(f"{kind.upper()}_BASE_URL", server.url)
             patch.setenv(f"{kind.upper()}_API_KEY", key)
             patch.setenv("SSL_CERT_FILE", _one_certificate().name)
-            agents = [_named(one, kind) for one in members]
-            # LangChain keeps one HTTP client per timeout for the whole process, and each test has an event loop of its own.
+            agents = [_with_named_model(member, kind) for member in members]
+            # LangChain keeps one HTTP client per timeout for the whole process, and each test has an event
+            # loop of its own.
             own = {"LLM_MODEL": f"{kind}:{SUPERVISOR}", "LLM_TIMEOUT_SECONDS": f"60.{next(_COUNT):06}"}
-            async with _served(wrap, agents, tools, None, {**own, **(env or {})}) as client:
+            async with _run_server(wrap, agents, tools, None, {**own, **(env or {})}) as client:
                 yield ScriptedSystem(client, lambda name: _requests(server, name))
 
 
 @functools.cache
 def _one_certificate() -> IO[bytes]:
-    """A file with one certificate: every client of a provider loads a whole bundle of them, for connections that nobody makes here."""
+    """A file with one certificate: every client of a provider loads a whole bundle of them, for
+    connections that nobody makes here.
+    """
     file = tempfile.NamedTemporaryFile(suffix=".pem")  # noqa: SIM115 - gone when the process ends
     file.write(trustme.CA().cert_pem.bytes())
     file.flush()
@@ -136,19 +144,18 @@ def _requests(server: ModelServer, name: str) -> list[Request]:
     return [request for request in server.requests if request.model == name]
 
 
-def _local(one: ScriptedAgent, models: Mapping[str, BaseChatModel]) -> LocalAgent:
-    return agent(
-        one.name, models[one.name], *one.tools, agents=[_local(inner, models) for inner in one.members]
-    )
+def _with_own_model(member: ScriptedAgent, models: Mapping[str, BaseChatModel]) -> LocalAgent:
+    subagents = [_with_own_model(inner, models) for inner in member.members]
+    return agent(member.name, models[member.name], *member.tools, agents=subagents)
 
 
-def _named(one: ScriptedAgent, provider: str) -> LocalAgent:
-    inner = [_named(other, provider) for other in one.members]
-    return agent(one.name, None, *one.tools, agents=inner, model=f"{provider}:{one.name}")
+def _with_named_model(member: ScriptedAgent, provider: str) -> LocalAgent:
+    subagents = [_with_named_model(inner, provider) for inner in member.members]
+    return agent(member.name, None, *member.tools, agents=subagents, model=f"{provider}:{member.name}")
 
 
 @contextlib.asynccontextmanager
-async def _served(
+async def _run_server(
     wrap: Callable[[Any], Any],
     agents: Sequence[LocalAgent],
     tools: Sequence[BaseTool],
@@ -160,7 +167,7 @@ async def _served(
         yield Client(url, http)
 
 
-# --- values, tools and calls -------------------------------------------------------------------------------------------
+# --- values, tools and calls ----------------------------------------------------------------------
 
 
 def token(prefix: str = "v") -> str:
@@ -189,7 +196,7 @@ def delegate(
 
 def version_team(value: str, *narrations: str) -> tuple[Script, ScriptedAgent]:
     """A supervisor that asks Argo CD for its version, which only the tool knows, and answers with it."""
-    said = [Say(text) for text in narrations]
+    narration = [Say(text) for text in narrations]
     argocd = scripted_agent(
         "argocd",
         Script(
@@ -199,21 +206,23 @@ def version_team(value: str, *narrations: str) -> tuple[Script, ScriptedAgent]:
         tool("version_service__version", f"version={value}"),
     )
     return Script(
-        Turn(*said, delegate("argocd", id="outer")), Turn(Say("It runs {{tool:argocd.version}}"))
+        Turn(*narration, delegate("argocd", id="outer")), Turn(Say("It runs {{tool:argocd.version}}"))
     ), argocd
 
 
-# --- reading -----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 async def collect_frames(frames: AsyncIterator[Frame], gate: Gate, *names: str) -> ReceivedStream:
-    """Everything that arrives; the text of the named artifacts is reported to the gate the moment it is there."""
-    kept: list[Frame] = []
+    """Everything that arrives; the text of the named artifacts is reported to the gate the moment it is
+    there.
+    """
+    received: list[Frame] = []
     async for frame in frames:
-        kept.append(frame)
+        received.append(frame)
         if frame.name in names:
             gate.seen(frame.text)
-    return ReceivedStream(kept)
+    return ReceivedStream(received)
 
 
 def read_event_metadata(frame: Frame) -> dict[str, Any]:
@@ -227,16 +236,16 @@ def data_of(frame: Frame) -> list[Any]:
     return [part["data"] for part in frame.artifact.get("parts") or () if "data" in part]
 
 
-def plans(seen: ReceivedStream) -> list[dict[str, Any]]:
+def plans(stream: ReceivedStream) -> list[dict[str, Any]]:
     """The plan each time it was sent."""
-    return [data_of(frame)[0] for frame in seen.named("execution_plan_update")]
+    return [data_of(frame)[0] for frame in stream.named("execution_plan_update")]
 
 
-def frames_of_call(seen: ReceivedStream, call_id: str) -> list[Frame]:
+def frames_of_call(stream: ReceivedStream, call_id: str) -> list[Frame]:
     """The frames of one delegation: its start, all that happened inside, its end."""
-    mine = []
-    for frame in seen.frames:
-        known = str(frame.metadata.get("tool_call_id") or "")
-        if known == call_id or known.startswith(f"{call_id}/"):
-            mine.append(frame)
-    return mine
+    frames: list[Frame] = []
+    for frame in stream.frames:
+        frame_call_id = str(frame.metadata.get("tool_call_id") or "")
+        if frame_call_id == call_id or frame_call_id.startswith(f"{call_id}/"):
+            frames.append(frame)
+    return frames

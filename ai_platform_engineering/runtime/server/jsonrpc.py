@@ -9,8 +9,6 @@ import math
 import re
 from typing import Any, NoReturn
 
-# isort: skip - must come first: the adapter imports in a circle
-from ai_platform_engineering.runtime.server.sdk_routes import JsonRpcDispatcher
 from a2a.compat.v0_3 import conversions
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter, _to_v03_jsonrpc_error
 from a2a.server.context import ServerCallContext
@@ -28,6 +26,9 @@ from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.identity import CallContextBuilder
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
+
+# isort: skip - must come first: the adapter imports in a circle
+from ai_platform_engineering.runtime.server.sdk_routes import JsonRpcDispatcher
 from ai_platform_engineering.runtime.server.sse_stream import LogStream, OpenStreams, StreamStart
 
 _JSON_TYPES = ("application/json", "application/a2a+json")
