@@ -39,8 +39,8 @@ from tests.support.slack_requests import (
 )
 from tests.support.slack_workspace import LIMITS, BotHarness, join_texts, start_harness
 from tests.support.storages import in_folder
-from tests.support.workflow_processes import ORG, a_name, supervising
-from tests.support.workflow_processes import github as github_site
+from tests.support.workflow_processes import ORG, random_name, serve_supervisor
+from tests.support.workflow_processes import serve_github as github_site
 
 How = Literal["native", "word", "button"]
 POSTED = {"SLACK_INTEGRATION_STREAMING": "false"}
@@ -367,10 +367,10 @@ async def test_bot_and_supervisor_are_restarted_between_an_approval_and_its_deci
 
 
 async def test_a_repository_is_created_step_by_step_in_a_thread(tmp_path: Path) -> None:
-    repo = a_name()
+    repo = random_name()
     async with (
         github_site() as hub,
-        supervising(tmp_path, **hub.settings) as client,
+        serve_supervisor(tmp_path, **hub.settings) as client,
         FakeSlack(limits=LIMITS) as slack,
     ):
         on = BotHarness(slack, client, tmp_path / "bot-home")
