@@ -518,7 +518,7 @@ class Watched(MemoryLog):
     kept: ClassVar[list[tuple[str, str, str]]] = []
     noted: ClassVar[asyncio.Event]
 
-    async def ordered(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
+    async def store_remote_task(self, run_id: str, epoch: int, key: str, agent: str, task_id: str) -> None:
         await super().store_remote_task(run_id, epoch, key, agent, task_id)
         assert await self.find_remote_task(run_id, key) == task_id
         self.kept.append((run_id, key, task_id))
