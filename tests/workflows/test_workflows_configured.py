@@ -26,11 +26,11 @@ from tests.support.workflow_processes import (
     Hold,
     Person,
     Server,
+    called_tools,
     random_name,
     serve_github,
-    step_statuses,
     serve_supervisor,
-    called_tools,
+    step_statuses,
     write_workflow,
 )
 

@@ -28,12 +28,12 @@ from tests.support.workflow_processes import (
     GitHub,
     Person,
     Server,
-    random_name,
-    serve_github_agent,
-    serve_github,
-    step_statuses,
-    serve_supervisor,
     called_tools,
+    random_name,
+    serve_github,
+    serve_github_agent,
+    serve_supervisor,
+    step_statuses,
 )
 
 CREATE = "Create GitHub Repo"
