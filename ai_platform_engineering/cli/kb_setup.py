@@ -74,7 +74,9 @@ def evaluate_search(qrels: Path, queries: Path, datasource: str | None) -> int:
 async def _names(store: KnowledgeStore, datasource: str | None, wanted: Collection[str]) -> dict[str, str]:
     """How the judgements call each document: by its id, its address, or its file's name with or without the ending."""
     found: dict[str, str] = {}
-    for name in [datasource] if datasource is not None else [one.name for one in await store.list_datasources()]:
+    for name in (
+        [datasource] if datasource is not None else [one.name for one in await store.list_datasources()]
+    ):
         after = ""
         while page := await store.list_documents(name, after=after, limit=_PAGE):
             for document in page:
