@@ -273,8 +273,8 @@ async def test_the_checked_address_is_connected_to_and_the_name_is_asked_for_onc
 async def test_a_second_answer_of_a_name_is_not_used() -> None:
     class Rebinding(FakeNetwork):
         async def addresses(self, name: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
-            self.asked.append(name)
-            return (ipaddress.ip_address(PUBLIC if len(self.asked) == 1 else "127.0.0.1"),)
+            self.lookups.append(name)
+            return (ipaddress.ip_address(PUBLIC if len(self.lookups) == 1 else "127.0.0.1"),)
 
     async with serve_site({"/": Page(status=302, headers={"Location": "/again"}), "/again": HELLO}) as served:
         world = Rebinding(ports={PUBLIC: served.port, "127.0.0.1": served.port})
