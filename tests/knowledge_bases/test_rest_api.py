@@ -64,23 +64,33 @@ async def test_from_a_folder_to_a_document(tmp_path: Path, docs: Path) -> None:
         )
         job = await ended(http, begun.json()["job"])
         (listed,) = (await http.get("/v1/datasources")).json()["datasources"]
-        shown = (await http.get("/v1/datasources/manual")).json()
-        found = (
+        datasource = (await http.get("/v1/datasources/manual")).json()
+        answer = (
             await http.post("/v1/query", json={"query": "lever of the brakes", "limit": 1, "mode": "lexical"})
         ).json()
-        (result,) = found["results"]
+        (result,) = answer["results"]
         document = (await http.get(f"/v1/documents/{result['document_id']}")).json()
         rest_of_it = (
             await http.get(f"/v1/documents/{result['document_id']}", params={"offset": result["offset"]})
         ).json()
         jobs = (await http.get("/v1/jobs")).json()["jobs"]
     assert begun.status_code == 202
-    assert {key: job[key] for key in ("datasource", "state", "total", "done", "skipped", "removed", "failed", "problem")} == {
-        "datasource": "manual", "state": "done", "total": 2, "done": 2, "skipped": 0, "removed": 0, "failed": [], "problem": "",
-    }  # fmt: skip
+    assert {
+        key: job[key]
+        for key in ("datasource", "state", "total", "done", "skipped", "removed", "failed", "problem")
+    } == {
+        "datasource": "manual",
+        "state": "done",
+        "total": 2,
+        "done": 2,
+        "skipped": 0,
+        "removed": 0,
+        "failed": [],
+        "problem": "",
+    }
     assert job["ended"] >= job["created"]
     assert jobs == [job]
-    assert shown == listed
+    assert datasource == listed
     assert (listed["title"], listed["kind"], listed["location"], listed["documents"]) == (
         "The manual",
         "folder",
@@ -104,12 +114,14 @@ async def test_looking_again_at_one_or_all_and_removing(tmp_path: Path, docs: Pa
         await add_datasource(api.kb, docs)
         await add_datasource(api.kb, other)
         (docs / "zoo.md").unlink()
-        (one,) = (await http.post("/v1/ingest", json={"datasource": "docs"})).json()["jobs"]
-        assert (await ended(http, one))["removed"] == 1
+        (job,) = (await http.post("/v1/ingest", json={"datasource": "docs"})).json()["jobs"]
+        assert (await ended(http, job))["removed"] == 1
         all_of_them = (await http.post("/v1/ingest", json={})).json()["jobs"]
         assert [(await ended(http, job))["datasource"] for job in all_of_them] == ["docs", "other"]
         assert (await http.delete("/v1/datasources/docs")).status_code == 204
-        assert [one["name"] for one in (await http.get("/v1/datasources")).json()["datasources"]] == ["other"]
+        assert [
+            datasource["name"] for datasource in (await http.get("/v1/datasources")).json()["datasources"]
+        ] == ["other"]
         assert problem(await http.delete("/v1/datasources/docs")) == (
             404,
             "There is no datasource docs. There are: other.",
@@ -125,8 +137,8 @@ async def test_a_running_job_can_be_seen_and_stopped(tmp_path: Path) -> None:
         job = (
             await http.post("/v1/datasources", json={"location": f"{web.url}/", "options": {"depth": "1"}})
         ).json()["job"]
-        async for seen in api.kb.follow_job(job["id"]):
-            if seen.done == 1:
+        async for progress in api.kb.follow_job(job["id"]):
+            if progress.done == 1:
                 break
         assert (await http.get(f"/v1/jobs/{job['id']}")).json()["state"] == "running"
         stopped = (await http.post(f"/v1/jobs/{job['id']}/stop")).json()
@@ -159,10 +171,10 @@ async def test_files_of_the_server_are_read_only_where_it_is_allowed(tmp_path: P
         )
         assert problem(wrong) == refusal
         below = await http.post("/v1/datasources", json={"location": str(docs / "guide.md")})
-        known = await http.post(
+        local_response = await http.post(
             "/v1/datasources", json={"location": str(secret)}, headers={LOCAL_KEY_HEADER: api.local_key}
         )
-        assert (below.status_code, known.status_code) == (202, 202)
+        assert (below.status_code, local_response.status_code) == (202, 202)
         assert api.local_key not in repr(api)
     async with rest(tmp_path / "elsewhere") as (http, _):  # nothing is allowed unless somebody says so
         assert problem(await http.post("/v1/datasources", json={"location": str(docs)})) == refusal
@@ -232,16 +244,16 @@ async def test_the_owner_says_where_it_is_to_this_user_alone(tmp_path: Path) -> 
     )
     api = KnowledgeApi(create_knowledge_base(tmp_path))
     await api.open(settings.server, tmp_path)
-    found = OwnerProcess.read(tmp_path)
+    owner = OwnerProcess.read(tmp_path)
     second = KnowledgeApi(create_knowledge_base(tmp_path))
     await second.open(
         Settings.from_variables({}).server, tmp_path
     )  # it reads, and is nobody to give orders to
-    assert OwnerProcess.read(tmp_path) == found
+    assert OwnerProcess.read(tmp_path) == owner
     await second.kb.aclose()
     await api.kb.aclose()
-    assert found == OwnerProcess("http://localhost:8123/", api.local_key)
+    assert owner == OwnerProcess("http://localhost:8123/", api.local_key)
     assert os.stat(owner_file_path(tmp_path)).st_mode & 0o777 == 0o600
-    assert api.local_key not in repr(found)
+    assert api.local_key not in repr(owner)
     owner_file_path(tmp_path).write_text("{}")
     assert OwnerProcess.read(tmp_path) is None

@@ -250,8 +250,8 @@ async def test_the_skills_of_a_repository_over_http(tmp_path: Path) -> None:
             "skills/one": ("one", ["SKILL.md", "references/SKILL.md", "references/guide.md"]),
         }
         assert list((tmp_path / "hubs").iterdir()) == []
-        assert world.asked == ["code.test"]
-        request_count = len(served.requests)
+        assert world.lookups == ["code.test"]
+        asked = len(served.requests)
         with pytest.raises(SourceUnavailable, match="private, local or reserved"):
             await reader(tmp_path, world, private=False).fetch(hub)
         assert len(served.requests) == request_count

@@ -35,12 +35,12 @@ def create_knowledge_base(
     fetcher = Fetcher(
         FetchLimits(max_bytes=settings.fetch_bytes, seconds=settings.fetch_seconds), allow_private=private
     )
-    places = DatasourceResolver(SourceContext(fetcher, home / "cache", {}), ShippedDocsSource(docs))
+    resolver = DatasourceResolver(SourceContext(fetcher, home / "cache", {}), ShippedDocsSource(docs))
     store = EmbeddedStore(home / "knowledge")
     return KnowledgeBase(
         store,
         embedder,
-        places,
+        resolver,
         max_answer_chars=settings.max_output_chars,
         commit_interval=pace,
         with_shipped_docs=docs is not None,
@@ -71,8 +71,8 @@ def write_files(folder: Path, **texts: str) -> Path:
 
 async def wait_for_job(kb: KnowledgeBase, job: IngestJob) -> IngestJob:
     async with asyncio.timeout(60):
-        async for seen in kb.follow_job(job.job_id):
-            job = seen
+        async for progress in kb.follow_job(job.job_id):
+            job = progress
     return job
 
 
@@ -89,22 +89,22 @@ def job_counts(job: IngestJob) -> tuple[str, int, int, int, int]:
 
 
 async def search_titles(kb: KnowledgeBase, query: str, **more: Any) -> list[str]:
-    found: list[SearchResult] = await kb.search(query, **more)
-    return [result.title for result in found]
+    results: list[SearchResult] = await kb.search(query, **more)
+    return [result.title for result in results]
 
 
 async def call_knowledge_tool(kb: KnowledgeBase, tool: str, **arguments: Any) -> dict[str, Any]:
     """What a model gets."""
-    said = json.loads(await answer_tool_call(kb, tool, arguments))
-    assert isinstance(said, dict)
-    return said
+    answer = json.loads(await answer_tool_call(kb, tool, arguments))
+    assert isinstance(answer, dict)
+    return answer
 
 
 async def wait_until(holds: Callable[[], Any]) -> None:
     """Waits for something that another process does."""
     async with asyncio.timeout(60):
         while True:
-            found = holds()
-            if await found if asyncio.iscoroutine(found) else found:
+            result = holds()
+            if await result if asyncio.iscoroutine(result) else result:
                 return
             await asyncio.sleep(0.02)

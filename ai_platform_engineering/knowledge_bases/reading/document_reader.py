@@ -8,8 +8,8 @@ from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_D
 
 
 def read_document(raw: RawDocument) -> tuple[str, ParsedDocument]:
-    """The document's kind and its text; blocks for as long as that takes, so not for an event loop. Raises
-    nothing but Unreadable."""
+    """The document's kind and its text; blocks, so not for an event loop. Raises nothing but
+    UnreadableDocument."""
     if len(raw.content) > MAX_DOCUMENT_BYTES:
         raise UnreadableDocument(f"The document is larger than {MAX_DOCUMENT_BYTES // 1_000_000} MB.")
     if needs_limits(raw):

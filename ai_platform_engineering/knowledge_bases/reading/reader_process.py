@@ -1,5 +1,4 @@
-"""Reading in a process of its own, with limits on time and memory: for documents that could take the server
-down."""
+"""Reads a document in a subprocess with limits on time and memory: a hostile one could stop the server."""
 
 import json
 import os
@@ -17,31 +16,30 @@ from ai_platform_engineering.knowledge_bases.reading.reading_limits import WALL_
 
 
 def read_in_subprocess(raw: RawDocument) -> tuple[str, ParsedDocument]:
-    """As `read_here`, but a parser that crashes, hangs or eats memory makes the document unreadable and does
-    nothing else."""
+    """As `read_in_process`, but a parser that crashes, hangs or eats memory only makes the document
+    unreadable."""
     head = json.dumps({"address": raw.address, "media_type": raw.media_type, "link": raw.link})
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-P", "-m", __package__],
             input=head.encode() + b"\n" + raw.content,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path))
-            },  # our packages, and none of our secrets
+            # Our packages, and none of our secrets.
+            env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             timeout=WALL_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise UnreadableDocument("The document takes too long to read.") from error
-    if done.returncode:
+    if process.returncode:
         raise UnreadableDocument(
             "The document cannot be read: it is broken, or takes too much time or memory."
         )
-    return _unpacked(json.loads(done.stdout))
+    return _decode_document(json.loads(process.stdout))
 
 
-def _unpacked(answer: dict[str, Any]) -> tuple[str, ParsedDocument]:
+def _decode_document(answer: dict[str, Any]) -> tuple[str, ParsedDocument]:
     if "unreadable" in answer:
         raise UnreadableDocument(answer["unreadable"])
     sections = tuple(Section(text, tuple(headings), kind) for text, headings, kind in answer["sections"])

@@ -163,10 +163,10 @@ def test_a_small_paragraph_before_something_large_does_not_stand_alone() -> None
     "text", ["x" * 40_000, "漢字" * 3_000, "漢字かな。" * 800, "word " * 3_000, "한국어 문장입니다. " * 500]
 )
 def test_text_without_anything_to_cut_by_is_cut_all_the_same(text: str) -> None:
-    whole, chunks = of(Section(text))
+    document_text, chunks = of(Section(text))
     assert max(count_words(chunk.text) for chunk in chunks) <= MAX_WORDS
     assert min(count_words(chunk.text) for chunk in chunks[:-1]) >= TARGET_WORDS - 60
-    assert_all_there(whole, chunks)
+    assert_all_there(document_text, chunks)
 
 
 def test_words_are_counted_as_a_model_reads_them() -> None:

@@ -30,9 +30,9 @@ KEY = "sk-never-in-an-error"
 Answer = Callable[[dict[str, Any]], Response]
 
 
-def vectors(asked: dict[str, Any]) -> Response:
+def vectors(request: dict[str, Any]) -> Response:
     """A vector that tells the text's length, in another order than asked."""
-    rows = [{"index": at, "embedding": [float(len(text)), 1.0]} for at, text in enumerate(asked["input"])]
+    rows = [{"index": at, "embedding": [float(len(text)), 1.0]} for at, text in enumerate(request["input"])]
     return JSONResponse({"data": rows[::-1]})
 
 
@@ -40,15 +40,15 @@ def vectors(asked: dict[str, Any]) -> Response:
 async def serving(*answers: Answer) -> AsyncIterator[tuple[str, list[tuple[dict[str, Any], str]]]]:
     """The address of a server that gives one answer after the other, then the last one; and what it was
     asked."""
-    asked: list[tuple[dict[str, Any], str]] = []
+    requests: list[tuple[dict[str, Any], str]] = []
 
     async def embeddings(request: Request) -> Response:
         body = json.loads(await request.body())
-        asked.append((body, request.headers.get("authorization", "")))
-        return answers[min(len(asked), len(answers)) - 1](body)
+        requests.append((body, request.headers.get("authorization", "")))
+        return answers[min(len(requests), len(answers)) - 1](body)
 
     async with serve_app(Starlette(routes=[Route("/v1/embeddings", embeddings, methods=["POST"])])) as url:
-        yield f"{url.rstrip('/')}/v1/", asked
+        yield f"{url.rstrip('/')}/v1/", requests
 
 
 def status(code: int, **headers: str) -> Answer:
@@ -65,34 +65,34 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_vectors_come_in_the_order_of_the_texts_and_in_batches() -> None:
-    async with serving(vectors) as (url, asked):
+    async with serving(vectors) as (url, requests):
         endpoint = EmbeddingsEndpoint(url, "small", KEY)
         texts = ["x" * length for length in range(1, 131)]
-        found = await endpoint.embed(texts)
+        embedded = await endpoint.embed(texts)
         await endpoint.close()
-    assert [vector[0] for vector in found] == [float(len(text)) for text in texts]
-    assert [len(body["input"]) for body, _ in asked] == [64, 64, 2]
-    assert {(body["model"], key) for body, key in asked} == {("small", f"Bearer {KEY}")}
+    assert [vector[0] for vector in embedded] == [float(len(text)) for text in texts]
+    assert [len(body["input"]) for body, _ in requests] == [64, 64, 2]
+    assert {(body["model"], key) for body, key in requests} == {("small", f"Bearer {KEY}")}
     assert (endpoint.name, endpoint.dimensions) == ("small", 2)
 
 
 async def test_without_a_key_no_header_is_sent_and_long_or_empty_texts_are_made_fit() -> None:
-    async with serving(vectors) as (url, asked):
+    async with serving(vectors) as (url, requests):
         endpoint = EmbeddingsEndpoint(url, "small")
         await endpoint.embed(["", "y" * 20_000])
         await endpoint.close()
-    body, key = asked[0]
+    body, key = requests[0]
     assert key == ""
     assert [len(text) for text in body["input"]] == [len("(empty)"), 8_000]
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
 async def test_a_busy_server_is_asked_again(code: int) -> None:
-    async with serving(status(code, **{"retry-after": "0"}), status(code), vectors) as (url, asked):
+    async with serving(status(code, **{"retry-after": "0"}), status(code), vectors) as (url, requests):
         endpoint = EmbeddingsEndpoint(url, "small", KEY, wait=0.01)
         assert await endpoint.embed(["abc"]) == [[3.0, 1.0]]
         await endpoint.close()
-    assert len(asked) == 3
+    assert len(requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ async def test_a_busy_server_is_asked_again(code: int) -> None:
     ],
 )
 async def test_what_goes_wrong_is_said_without_the_key(answer: Answer, attempts: int, words: str) -> None:
-    async with serving(answer) as (url, asked):
+    async with serving(answer) as (url, requests):
         endpoint = EmbeddingsEndpoint(url, "small", KEY, wait=0.01)
         with pytest.raises(EmbeddingsFailed, match=words) as caught:
             await endpoint.embed(["abc"])
         await endpoint.close()
-    assert len(asked) == attempts
+    assert len(requests) == attempts
     assert KEY not in str(caught.value)
 
 
@@ -124,7 +124,7 @@ async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
 
 
 async def test_vectors_of_another_length_than_before_are_refused() -> None:
-    def longer(asked: dict[str, Any]) -> Response:
+    def longer(request: dict[str, Any]) -> Response:
         return JSONResponse({"data": [{"index": 0, "embedding": [1.0, 2.0, 3.0]}]})
 
     async with serving(vectors, longer) as (url, _):
@@ -185,10 +185,10 @@ async def test_texts_that_mean_the_same_are_near(cache: Path) -> None:
     await model.close()
     assert len(cat) == model.dimensions == 384
     assert all(
-        math.isclose(math.fsum(one * one for one in vector), 1, rel_tol=1e-5)
+        math.isclose(math.fsum(number * number for number in vector), 1, rel_tol=1e-5)
         for vector in (cat, feline, pods, empty)
     )
-    assert near(cat, feline) > 0.5 > 0.2 > near(cat, pods)
+    assert similarity(cat, feline) > 0.5 > 0.2 > similarity(cat, pods)
 
 
 async def test_the_vectors_are_those_of_the_published_model(cache: Path) -> None:
@@ -205,7 +205,7 @@ async def test_a_text_has_the_same_vector_alone_and_among_others(cache: Path) ->
     together = await model.embed(texts)
     alone = await asyncio.gather(*(model.embed([text]) for text in texts[:4]))
     await model.close()
-    assert all(near(together[at], one[0]) > 0.9999 for at, one in enumerate(alone))
+    assert all(similarity(together[at], vectors[0]) > 0.9999 for at, vectors in enumerate(alone))
 
 
 async def test_what_is_built_once_is_used_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,5 +234,5 @@ async def test_other_weights_are_refused(
     assert not list((tmp_path / "other").glob("*.onnx"))
 
 
-def near(one: list[float], other: list[float]) -> float:
-    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+def similarity(first: list[float], second: list[float]) -> float:
+    return math.fsum(a * b for a, b in zip(first, second, strict=True))

@@ -53,7 +53,7 @@ async def test_a_folder_is_brought_in_and_found(tmp_path: Path, docs: Path) -> N
         datasource, job = await kb.add_datasource(str(docs))
         assert await kb.has_documents()
         job = await wait_for_job(kb, job)
-        (found,) = await kb.search("who is paged on-call")
+        (result,) = await kb.search("who is paged on-call")
         listed = await kb.list_datasources()
     assert job_counts(job) == ("done", 3, 0, 0, 0)
     assert job.total == 3
@@ -61,10 +61,17 @@ async def test_a_folder_is_brought_in_and_found(tmp_path: Path, docs: Path) -> N
     assert job.ended is not None
     assert job.ended >= job.created
     assert (datasource.name, datasource.kind, datasource.location) == ("docs", "folder", str(docs))
-    assert (found.title, found.datasource, found.headings, found.offset) == ("Paging", "docs", ("Paging",), 0)
-    assert found.document_id == compute_document_id("docs", "paging.md")
-    assert "secondary after ten minutes" in found.snippet
-    assert [(one.name, one.documents, one.refreshed is not None) for one in listed] == [("docs", 3, True)]
+    assert (result.title, result.datasource, result.headings, result.offset) == (
+        "Paging",
+        "docs",
+        ("Paging",),
+        0,
+    )
+    assert result.document_id == compute_document_id("docs", "paging.md")
+    assert "secondary after ten minutes" in result.snippet
+    assert [
+        (datasource.name, datasource.documents, datasource.refreshed is not None) for datasource in listed
+    ] == [("docs", 3, True)]
 
 
 async def test_only_what_has_changed_is_read_again(tmp_path: Path, docs: Path) -> None:
@@ -87,13 +94,13 @@ async def test_only_what_has_changed_is_read_again(tmp_path: Path, docs: Path) -
 async def test_a_document_that_its_source_has_no_more_leaves(tmp_path: Path, docs: Path) -> None:
     async with open_knowledge_base(tmp_path) as kb:
         await add_datasource(kb, docs)
-        (gone,) = await kb.search("certificates issuer")
+        (removed,) = await kb.search("certificates issuer")
         (docs / "certificates.md").unlink()
         assert job_counts(await refresh_datasource(kb, "docs")) == ("done", 0, 2, 1, 0)
         assert await search_titles(kb, "certificates issuer") == []
         with pytest.raises(KnowledgeNotFound, match="There is no document"):
-            await kb.fetch_document(gone.document_id)
-        assert [one.documents for one in await kb.list_datasources()] == [2]
+            await kb.fetch_document(removed.document_id)
+        assert [datasource.documents for datasource in await kb.list_datasources()] == [2]
 
 
 async def test_a_broken_document_is_reported_and_costs_no_other(tmp_path: Path, docs: Path) -> None:
@@ -155,7 +162,7 @@ def slow_site(served: Site) -> None:
     served.pages |= {"/": START, **PAGES, "/slow": HANGS}
 
 
-def mended(served: Site) -> None:
+def finish_slow_page(served: Site) -> None:
     served.pages["/slow"] = Page("# Slow\n\nAbout tortoises.\n", "text/markdown")
 
 
@@ -165,8 +172,8 @@ async def test_what_is_there_is_found_while_the_source_still_works(tmp_path: Pat
         slow_site(served)
         _, job = await kb.add_datasource(f"{served.url}/")
         async with asyncio.timeout(30):
-            async for seen in kb.follow_job(job.job_id):
-                if seen.done == 4:
+            async for progress in kb.follow_job(job.job_id):
+                if progress.done == 4:
                     break
         await wait_until(lambda: _finds(kb, "secondary after ten minutes", "Paging"))
         assert (await kb.find_job(job.job_id)).state == "running"
@@ -181,16 +188,16 @@ async def test_a_job_that_is_stopped_keeps_what_it_brought_in_and_stays_stopped(
         slow_site(served)
         async with open_knowledge_base(tmp_path, private=True) as kb:
             _, job = await kb.add_datasource(f"{served.url}/", name="web")
-            async for seen in kb.follow_job(job.job_id):
-                if seen.done == 4:
+            async for progress in kb.follow_job(job.job_id):
+                if progress.done == 4:
                     break
             stopped = await kb.stop_job(job.job_id)
             assert job_counts(stopped) == ("stopped", 4, 0, 0, 0)
             assert await kb.stop_job(job.job_id) == stopped
             assert await search_titles(kb, "secondary after ten minutes") == ["Paging"]
-        mended(served)
+        finish_slow_page(served)
         async with open_knowledge_base(tmp_path, private=True) as kb:
-            assert [one.state for one in await kb.list_jobs()] == ["stopped"]
+            assert [job.state for job in await kb.list_jobs()] == ["stopped"]
             assert job_counts(await refresh_datasource(kb, "web"))[:3] == ("done", 1, 4)
 
 
@@ -199,10 +206,10 @@ async def test_a_job_goes_on_when_the_knowledge_base_is_opened_again(tmp_path: P
         slow_site(served)
         async with open_knowledge_base(tmp_path, private=True) as kb:
             _, job = await kb.add_datasource(f"{served.url}/")
-            async for seen in kb.follow_job(job.job_id):
-                if seen.done == 4:
+            async for progress in kb.follow_job(job.job_id):
+                if progress.done == 4:
                     break
-        mended(served)
+        finish_slow_page(served)
         async with open_knowledge_base(tmp_path, private=True) as kb:
             assert await only_job(kb) == job.job_id
             assert job_counts(await wait_for_job(kb, job)) == ("done", 1, 4, 0, 0)
@@ -221,9 +228,9 @@ async def test_a_killed_process_loses_nothing_that_was_stored_and_the_next_one_f
             await wait_until(lambda: _holds(home, 4))
             program.send_signal(signal.SIGKILL)
             await program.wait_for_exit()
-        mended(served)
+        finish_slow_page(served)
         async with open_knowledge_base(home, private=True) as kb:
-            job = next(one for one in await kb.list_jobs() if one.datasource.startswith("127.0.0.1"))
+            job = next(job for job in await kb.list_jobs() if job.datasource.startswith("127.0.0.1"))
             assert job_counts(await wait_for_job(kb, job)) == ("done", 1, 4, 0, 0)
             assert await search_titles(kb, "tortoises") == ["Slow"]
             assert (await search_titles(kb, "secondary after ten minutes"))[0] == "Paging"
@@ -236,7 +243,11 @@ async def _holds(home: Path, count: int) -> bool:
     try:
         async with open_knowledge_base(home) as kb:
             assert not kb.is_writable
-            return any(one.documents == count for one in await kb.list_datasources() if one.kind == "web")
+            return any(
+                datasource.documents == count
+                for datasource in await kb.list_datasources()
+                if datasource.kind == "web"
+            )
     except (CaipeError, AssertionError):
         return False  # it is just being made
 
@@ -248,13 +259,13 @@ async def test_one_datasource_has_one_job_at_a_time(tmp_path: Path, docs: Path) 
         again = await kb.refresh_datasource("web")
         _, waiting = await kb.add_datasource(str(docs))
         assert again.job_id == first.job_id
-        async for seen in kb.follow_job(first.job_id):
-            if seen.done == 4:
+        async for progress in kb.follow_job(first.job_id):
+            if progress.done == 4:
                 break
         assert (await kb.find_job(waiting.job_id)).state == "waiting"
         await kb.remove_datasource("web")  # whatever it does just now
         assert job_counts(await wait_for_job(kb, waiting)) == ("done", 3, 0, 0, 0)
-        assert [one.name for one in await kb.list_datasources()] == ["docs"]
+        assert [datasource.name for datasource in await kb.list_datasources()] == ["docs"]
         assert (await kb.find_job(first.job_id)).state == "stopped"
 
 
@@ -266,12 +277,14 @@ async def test_documents_are_found_by_words_before_they_have_vectors(tmp_path: P
     embedder.release.clear()
     async with open_knowledge_base(tmp_path, embedder) as kb:
         await add_datasource(kb, docs)
-        await embedder.asked.wait()
+        await embedder.requested.wait()
         assert await search_titles(kb, "secondary", mode="lexical") == ["Paging"]
-        assert [one.embedded for one in await kb.list_datasources()] == [0]
+        assert [datasource.embedded for datasource in await kb.list_datasources()] == [0]
         embedder.release.set()
         await kb.wait_for_embeddings()
-        assert [(one.embedded, one.chunks) for one in await kb.list_datasources()] == [(3, 3)]
+        assert [(datasource.embedded, datasource.chunks) for datasource in await kb.list_datasources()] == [
+            (3, 3)
+        ]
         assert (await search_titles(kb, "the issuer of certificates", mode="vectors"))[0] == "Certificates"
     # What is embedded is the chunk with its place in the document.
     assert any(text.startswith("Paging\n") for text in embedder.texts)
@@ -283,14 +296,16 @@ async def test_vectors_that_are_missing_are_made_by_the_next_process_and_no_othe
     async with open_knowledge_base(tmp_path, WordVectors()) as kb:
         await add_datasource(kb, docs)
         await kb.wait_for_embeddings()
-    held = WordVectors()
-    held.release.clear()
-    async with open_knowledge_base(tmp_path, held) as kb:
+    blocked = WordVectors()
+    blocked.release.clear()
+    async with open_knowledge_base(tmp_path, blocked) as kb:
         await add_datasource(kb, write_files(docs, new="# New\n\nAbout giraffes.\n"))
     again = WordVectors()
     async with open_knowledge_base(tmp_path, again) as kb:
         await kb.wait_for_embeddings()
-        assert [(one.embedded, one.chunks) for one in await kb.list_datasources()] == [(4, 4)]
+        assert [(datasource.embedded, datasource.chunks) for datasource in await kb.list_datasources()] == [
+            (4, 4)
+        ]
     assert len(again.texts) == 1
     assert "giraffes" in again.texts[0]
 
@@ -302,7 +317,7 @@ async def test_embeddings_that_fail_are_made_later_and_searches_use_words_meanwh
     async with open_knowledge_base(tmp_path, embedder) as kb:
         await add_datasource(kb, docs)
         await kb.wait_for_embeddings()  # as far as they can be made
-        assert [one.embedded for one in await kb.list_datasources()] == [0]
+        assert [datasource.embedded for datasource in await kb.list_datasources()] == [0]
         assert await search_titles(kb, "secondary after ten minutes") == ["Paging"]
         with pytest.raises(Refused, match="no model that finds documents by what they mean"):
             await kb.search("secondary", mode="vectors")
@@ -312,7 +327,7 @@ async def test_embeddings_that_fail_are_made_later_and_searches_use_words_meanwh
 
 
 async def _embedded(kb: KnowledgeBase, count: int) -> bool:
-    return [one.embedded for one in await kb.list_datasources()] == [count]
+    return [datasource.embedded for datasource in await kb.list_datasources()] == [count]
 
 
 # --- this product's documentation
@@ -323,8 +338,8 @@ async def test_a_fresh_installation_answers_questions_about_itself(tmp_path: Pat
     async with open_knowledge_base(tmp_path, docs=root) as kb:
         assert await kb.has_documents()
         await wait_for_job(kb, await kb.find_job(await only_job(kb)))
-        found = await search_titles(kb, "how do I move an agent to another machine")
-    assert found[0] == "Where agents run"
+        titles = await search_titles(kb, "how do I move an agent to another machine")
+    assert titles[0] == "Where agents run"
 
 
 async def test_own_documentation_is_read_again_only_where_it_changed(tmp_path: Path) -> None:
@@ -404,7 +419,7 @@ async def test_what_is_no_source_is_refused_with_a_sentence(tmp_path: Path) -> N
 async def test_a_web_site_keeps_its_bounds(tmp_path: Path) -> None:
     async with serve_site() as served, open_knowledge_base(tmp_path, private=True) as kb:
         slow_site(served)
-        mended(served)
+        finish_slow_page(served)
         datasource, job = await kb.add_datasource(f"{served.url}/", name="web", options={"depth": "0"})
         assert job_counts(await wait_for_job(kb, job)) == ("done", 1, 0, 0, 0)
         assert datasource.options == {"depth": "0"}

@@ -55,7 +55,10 @@ def pdf(
         f"<</Type/Pages/Count {len(pages)}/Kids[{kids}]>>".encode(),
         b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
         f"<</Title({title})>>".encode(),
-        f"<</Type/Outlines/First {first_entry} 0 R/Last {first_entry + len(outline) - 1} 0 R/Count {len(outline)}>>".encode(),
+        (
+            f"<</Type/Outlines/First {first_entry} 0 R/Last {first_entry + len(outline) - 1} 0 R"
+            f"/Count {len(outline)}>>"
+        ).encode(),
     ]
     for number, lines in enumerate(pages):
         stream = lines if isinstance(lines, bytes) else zlib.compress(_drawn(lines))
@@ -76,8 +79,8 @@ def pdf(
 
 
 def _drawn(lines: tuple[str, ...]) -> bytes:
-    shown = " 0 -20 Td ".join(f"({line}) Tj" for line in lines)
-    return f"BT /F1 12 Tf 50 700 Td {shown} ET".encode()
+    operators = " 0 -20 Td ".join(f"({line}) Tj" for line in lines)
+    return f"BT /F1 12 Tf 50 700 Td {operators} ET".encode()
 
 
 def _file(objects: list[bytes], trailer: str) -> bytes:
@@ -171,23 +174,35 @@ def test_a_web_page_is_its_main_content() -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (f"<div class='top'>{'<a href=/a>Menu</a>' * 4}</div><p>All of the text of the page.</p>", "All of the text of the page."),
+        (
+            f"<div class='top'>{'<a href=/a>Menu</a>' * 4}</div><p>All of the text of the page.</p>",
+            "All of the text of the page.",
+        ),
         ("<header>Site</header><article><header><h1>T</h1></header><p>x</p></article>", "# T\n\nx"),
         ("<div class='sidebar content'><h1>T</h1><p>x</p></div>", "# T\n\nx"),
-        ("<main><div class='page-toc'>On this page</div><p>All of the text of the page.</p></main>", "All of the text of the page."),
-        ("<main><div class='nav-title'><h1>T</h1></div><p>All of the text.</p></main>", "# T\n\nAll of the text."),
+        (
+            "<main><div class='page-toc'>On this page</div><p>All of the text of the page.</p></main>",
+            "All of the text of the page.",
+        ),
+        (
+            "<main><div class='nav-title'><h1>T</h1></div><p>All of the text.</p></main>",
+            "# T\n\nAll of the text.",
+        ),
         ("<p>a<br>b&nbsp;c &lt;d&gt; &#7;e</p>", "a\nb c <d> e"),
         ("loose <p>text</p> here", "loose\n\ntext\n\nhere"),
         ("<table><tr><td><h2>Placed</h2><p>x</p></td></tr></table>", "# Placed\n\nx"),
         ("<ul><li>One<pre>code\n  more</pre></li></ul>", "- One\n\n```\ncode\n  more\n```"),
         ("<dl><dt>Pod</dt><dd>A group</dd></dl>", "Pod\n\nA group"),
-        ("<p>see <a href='javascript:x()'>this</a> or <a href='/up'>that</a></p>", "see this or [that](https://example.com/up)"),
+        (
+            "<p>see <a href='javascript:x()'>this</a> or <a href='/up'>that</a></p>",
+            "see this or [that](https://example.com/up)",
+        ),
         ("<p>see <a href='#x'>below</a><a href='#y'>#</a></p>", "see below"),
         ("<blockquote>Said.</blockquote>", "> Said."),
         ("<p>x</p><p aria-hidden=true>y</p><noscript>z</noscript><template>t</template>", "x"),
         ("<p>never closed <b>and <i>mixed</b> up", "never closed and mixed up"),
     ],
-)  # fmt: skip
+)
 def test_parts_of_web_pages(body: str, expected: str) -> None:
     kind, parsed = given_text(
         f"<!DOCTYPE html><html><body>{body}</body></html>",
@@ -300,10 +315,12 @@ def test_an_interface_description_has_a_section_for_each_operation() -> None:
     )
 
 
-SWAGGER = """{"swagger": "2.0", "info": {"title": "Old"}, "host": "old.example.com", "basePath": "/v1", "paths": {"/things": {"post": {
+SWAGGER = """{"swagger": "2.0", "info": {"title": "Old"}, "host": "old.example.com",
+"basePath": "/v1", "paths": {"/things": {"post": {
 "summary": "Make", "deprecated": true, "parameters": [
 {"in": "body", "name": "thing", "required": true, "schema": {"$ref": "#/definitions/Thing"}}],
-"responses": {"201": {"description": "Made", "schema": {"type": "array", "items": {"$ref": "#/definitions/Thing"}}}}}}},
+"responses": {"201": {"description": "Made",
+"schema": {"type": "array", "items": {"$ref": "#/definitions/Thing"}}}}}}},
 "definitions": {"Thing": {"properties": {"size": {"type": ["integer", "null"]}}}}}"""
 
 
@@ -315,9 +332,13 @@ def test_older_interface_descriptions(address: str, text: str) -> None:
     kind, parsed = given_text(text, address, "application/json")
     assert (kind, parsed.title) == ("openapi", "Old")
     for expected in (
-        "Servers: old.example.com/v1", "## POST /things: Make", "deprecated", "- thing (body, Thing, required)",
-        "- 201 (array of Thing): Made", "Thing: object\n- size (integer/null)",
-    ):  # fmt: skip
+        "Servers: old.example.com/v1",
+        "## POST /things: Make",
+        "deprecated",
+        "- thing (body, Thing, required)",
+        "- 201 (array of Thing): Made",
+        "Thing: object\n- size (integer/null)",
+    ):
         assert expected in whole(parsed)
 
 
@@ -365,8 +386,10 @@ def test_a_long_class_is_cut_at_its_methods() -> None:
     methods = "\n".join(f"    def method{number}(self):\n" + "        call()\n" * 10 for number in range(10))
     _, parsed = given_text(f"class Long:\n    x = 1\n\n{methods}", "long.py")
     assert [section.headings for section in parsed.sections[:3]] == [
-        ("class Long",), ("class Long", "def method0(self)"), ("class Long", "def method1(self)"),
-    ]  # fmt: skip
+        ("class Long",),
+        ("class Long", "def method0(self)"),
+        ("class Long", "def method1(self)"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -375,15 +398,30 @@ def test_a_long_class_is_cut_at_its_methods() -> None:
         ("bin/tool", "#!/usr/bin/env bash\nset -e\n\nmain() {\n  ls\n}\n", "Shell", [(), ("main()",)]),
         ("bin/tool", "#!/usr/bin/python3\ndef f(): pass\n", "Python", [(), ("def f(): pass",)]),
         ("a.py", "def broken(:\n    pass\n", "Python", [("def broken",)]),
-        ("a.ts", "export async function f(): Promise<void> {\n}\n\nconst g = (a: string) => {\n};\n", "TypeScript", None),
-        ("a.rs", "/// Doc.\n#[derive(Debug)]\npub struct A {\n}\n\nimpl A {\n}\n", "Rust", [("pub struct A",), ("impl A",)]),
-        ("a.tf", 'resource "x" "y" {\n  a = 1\n}\n\nvariable "z" {}\n', "Terraform", [('resource "x" "y"',), ('variable "z" {}',)]),
+        (
+            "a.ts",
+            "export async function f(): Promise<void> {\n}\n\nconst g = (a: string) => {\n};\n",
+            "TypeScript",
+            None,
+        ),
+        (
+            "a.rs",
+            "/// Doc.\n#[derive(Debug)]\npub struct A {\n}\n\nimpl A {\n}\n",
+            "Rust",
+            [("pub struct A",), ("impl A",)],
+        ),
+        (
+            "a.tf",
+            'resource "x" "y" {\n  a = 1\n}\n\nvariable "z" {}\n',
+            "Terraform",
+            [('resource "x" "y"',), ('variable "z" {}',)],
+        ),
         ("a.toml", "[tool]\na = 1\n\n[other]\nb = 2\n", "TOML", [("[tool]",), ("[other]",)]),
         ("Makefile", "X := 1\n\nbuild: x\n\tgo build\n", "Makefile", [(), ("build: x",)]),
         ("Dockerfile", "FROM a\nRUN b\n", "Dockerfile", [("FROM a",)]),
         ("a.json", '{"a": 1}', "JSON", [()]),
     ],
-)  # fmt: skip
+)
 def test_languages(address: str, text: str, language: str, headings: list[tuple[str, ...]] | None) -> None:
     kind, parsed = given_text(text, address)
     assert (kind, parsed.language) == ("code", language)
@@ -507,20 +545,54 @@ def test_what_holds_no_text_says_so(content: bytes, words: str) -> None:
 ADDRESSES = [f"a.{extension}" for extension in "md rst html txt py go yaml json toml csv tsv tf js".split()]
 SNIPPETS = st.sampled_from(
     [
-        b"# a\n", b"a\n===\n", b".. x:: y\n   z\n", b".. include:: a\n", b"<div>", b"</p>", b"<table><tr><td>", b"<!--", b"| a | b |\n",
-        b"|-|-|\n", b"```\n", b"- a\n  - b\n", b"def f(:\n", b"class A:\n", b"openapi: 3.0.0\n", b"paths:\n  /a:\n    get: {}\n",
-        b'{"swagger": "2.0", "paths": {', b"}}", b"&a [*a]\n", b"---\n", b"\xff\xfe", b"\xe2\x82", b"\0", b"\\", b"`x`_ |s| [1]_\n",
-        b"&#0;&#xD800;", b'"', b",", b"\t", b"\r", b"\n\n", b"text ",
+        b"# a\n",
+        b"a\n===\n",
+        b".. x:: y\n   z\n",
+        b".. include:: a\n",
+        b"<div>",
+        b"</p>",
+        b"<table><tr><td>",
+        b"<!--",
+        b"| a | b |\n",
+        b"|-|-|\n",
+        b"```\n",
+        b"- a\n  - b\n",
+        b"def f(:\n",
+        b"class A:\n",
+        b"openapi: 3.0.0\n",
+        b"paths:\n  /a:\n    get: {}\n",
+        b'{"swagger": "2.0", "paths": {',
+        b"}}",
+        b"&a [*a]\n",
+        b"---\n",
+        b"\xff\xfe",
+        b"\xe2\x82",
+        b"\0",
+        b"\\",
+        b"`x`_ |s| [1]_\n",
+        b"&#0;&#xD800;",
+        b'"',
+        b",",
+        b"\t",
+        b"\r",
+        b"\n\n",
+        b"text ",
     ]
-)  # fmt: skip
+)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     address=st.sampled_from(ADDRESSES),
-    content=st.one_of(st.binary(max_size=300), st.lists(SNIPPETS, max_size=25).map(b"".join), st.text(max_size=200).map(str.encode)),
-    media_type=st.sampled_from(["", "text/html", "text/plain; charset=utf-16", "application/json", "x/y;;=", "text/markdown"]),
-)  # fmt: skip
+    content=st.one_of(
+        st.binary(max_size=300),
+        st.lists(SNIPPETS, max_size=25).map(b"".join),
+        st.text(max_size=200).map(str.encode),
+    ),
+    media_type=st.sampled_from(
+        ["", "text/html", "text/plain; charset=utf-16", "application/json", "x/y;;=", "text/markdown"]
+    ),
+)
 def test_any_bytes_are_text_or_unreadable(address: str, content: bytes, media_type: str) -> None:
     try:
         _, parsed = read_in_process(RawDocument(address, content, media_type))

@@ -72,10 +72,10 @@ def test_percentiles_are_values_that_occurred() -> None:
 
 
 async def test_means_are_over_questions_that_have_an_answer() -> None:
-    found = {"first": ["a", "x"], "second": ["x", "b"], "unjudged": ["a"]}
+    ranking = {"first": ["a", "x"], "second": ["x", "b"], "unjudged": ["a"]}
 
     async def ranked(query: str, mode: SearchMode) -> list[str]:
-        return found[query]
+        return ranking[query]
 
     queries = {"q1": "first", "q2": "second", "q3": "unjudged", "q4": "irrelevant"}
     figures = await evaluate_mode(
@@ -126,7 +126,7 @@ def test_ranks_are_fused() -> None:
 
 def test_places_below_the_depth_fill_up_and_overtake_nobody() -> None:
     scores = fuse_rankings([["a", "b", "c"], ["d", "e", "c"]], 2)
-    assert sorted(scores, key=lambda one: -scores[one]) == ["a", "d", "b", "e", "c"]
+    assert sorted(scores, key=lambda item: -scores[item]) == ["a", "d", "b", "e", "c"]
 
 
 def test_the_depth_is_a_tenth_of_what_is_searched() -> None:

@@ -24,47 +24,47 @@ from tests.support.fakes.site import PUBLIC, Answer, FakeNetwork, Page, Request,
 
 
 @dataclass(slots=True)
-class Walk:
+class CrawlResult:
     """What a crawl told, by path."""
 
-    found: dict[str, ChangedItem] = field(default_factory=dict)
+    changed: dict[str, ChangedItem] = field(default_factory=dict)
     unchanged: dict[str, UnchangedItem] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    gone: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
 
     @property
     def marks(self) -> dict[str, str]:
-        items: list[ChangedItem | UnchangedItem] = [*self.found.values(), *self.unchanged.values()]
+        items: list[ChangedItem | UnchangedItem] = [*self.changed.values(), *self.unchanged.values()]
         return {item.address: item.mark for item in items}
 
 
-async def crawled(
+async def run_crawl(
     served: Site,
     bounds: CrawlLimits | None = None,
-    known: Mapping[str, str] | None = None,
+    known_marks: Mapping[str, str] | None = None,
     start: str = "/",
     world: FakeNetwork | None = None,
-) -> Walk:
-    walk = Walk()
+) -> CrawlResult:
+    walk = CrawlResult()
 
     async def pause(seconds: float) -> None:
         walk.pauses.append(seconds)
 
     fetcher = Fetcher(FetchLimits(seconds=10), allow_private=world is None, connector=world)
     root = served.url if world is None else "http://open.test"
-    async for item in Crawl(root + start, fetcher, bounds, pause=pause).items(known or {}):
+    async for item in Crawl(root + start, fetcher, bounds, pause=pause).items(known_marks or {}):
         path = item.address.removeprefix(root)
         match item:
             case ChangedItem():
-                assert path not in walk.found
-                walk.found[path] = item
+                assert path not in walk.changed
+                walk.changed[path] = item
             case UnchangedItem():
                 walk.unchanged[path] = item
             case SkippedItem(reason=reason):
                 walk.skipped[path] = reason
             case RemovedItem():
-                walk.gone.append(path)
+                walk.removed.append(path)
     return walk
 
 
@@ -97,12 +97,12 @@ async def test_a_site_is_walked_through() -> None:
         "/deep/d?q=1": page(text="deep"),
     }
     async with serve_site(pages) as served:
-        walk = await crawled(served)
-        assert set(walk.found) == {"/", "/a", "/b", "/deep/c", "/deep/d?q=1"}
+        walk = await run_crawl(served)
+        assert set(walk.changed) == {"/", "/a", "/b", "/deep/c", "/deep/d?q=1"}
         assert walk.skipped == {"/missing": "The server answered 404 (Not Found)."}
-        assert walk.gone == []
+        assert walk.removed == []
         assert sorted(served.paths) == sorted([*pages, "/missing", "/robots.txt", "/sitemap.xml"])
-        raw = walk.found["/b"].raw
+        raw = walk.changed["/b"].raw
         assert (raw.content, raw.media_type, raw.link) == (b"# Title", "text/markdown", f"{served.url}/b")
         assert raw.changed == datetime(2024, 1, 1, 10, tzinfo=UTC)
 
@@ -124,10 +124,10 @@ async def test_depth_and_prefix(bounds: CrawlLimits, expected: set[str]) -> None
         "/other": page(text="o"),
     }
     async with serve_site(pages) as served:
-        walk = await crawled(
+        walk = await run_crawl(
             served, bounds, start="/docs/", world=FakeNetwork({"open.test": (PUBLIC,)}, {PUBLIC: served.port})
         )
-    assert set(walk.found) == expected
+    assert set(walk.changed) == expected
 
 
 async def test_the_count_ends_an_endless_site() -> None:
@@ -139,8 +139,8 @@ async def test_the_count_ends_an_endless_site() -> None:
 
     async with serve_site() as served:
         served.pages = Endless()
-        walk = await crawled(served, CrawlLimits(depth=50, max_pages=7))
-        assert len(walk.found) == 7
+        walk = await run_crawl(served, CrawlLimits(depth=50, max_pages=7))
+        assert len(walk.changed) == 7
         assert "limit of 7 pages" in walk.skipped["/"]
         assert len(served.requests) == 9
 
@@ -149,13 +149,16 @@ async def test_broken_links_do_not_use_up_the_count_and_do_not_go_on_for_ever() 
     async with serve_site(
         {"/": page(*(f"/gone{n}" for n in range(100)), "/last"), "/last": page(text="last")}
     ) as served:
-        walk = await crawled(served, CrawlLimits(max_pages=5))
+        walk = await run_crawl(served, CrawlLimits(max_pages=5))
         assert len(served.requests) == 2 + 20
-    assert set(walk.found) == {"/"}
+    assert set(walk.changed) == {"/"}
 
 
 async def test_robots_are_obeyed() -> None:
-    robots = "User-agent: *\nDisallow: /\n\nUser-agent: caipe\nDisallow: /private\nAllow: /private/open$\nCrawl-delay: 2.5\n"
+    robots = (
+        "User-agent: *\nDisallow: /\n\n"
+        "User-agent: caipe\nDisallow: /private\nAllow: /private/open$\nCrawl-delay: 2.5\n"
+    )
     pages: dict[str, Answer] = {
         "/robots.txt": text_page(robots),
         "/": page("/private/x", "/private/open", "/moved"),
@@ -165,8 +168,8 @@ async def test_robots_are_obeyed() -> None:
         "/private/y": page(text="moved there"),
     }
     async with serve_site(pages) as served:
-        walk = await crawled(served)
-        assert set(walk.found) == {"/", "/private/open"}
+        walk = await run_crawl(served)
+        assert set(walk.changed) == {"/", "/private/open"}
         assert set(walk.skipped) == {"/private/x", "/moved"}
         assert "/private/x" not in served.paths
         assert served.paths.count("/robots.txt") == 1
@@ -177,7 +180,7 @@ async def test_a_long_delay_is_shortened() -> None:
     async with serve_site(
         {"/robots.txt": text_page("User-agent: *\nCrawl-delay: 86400"), "/": page("/a"), "/a": page(text="a")}
     ) as served:
-        assert (await crawled(served)).pauses == [10.0]
+        assert (await run_crawl(served)).pauses == [10.0]
 
 
 @pytest.mark.parametrize(
@@ -193,9 +196,9 @@ async def test_a_long_delay_is_shortened() -> None:
 )
 async def test_a_site_that_cannot_say_what_it_wants_is_left_alone(robots: Page, reached: bool) -> None:
     async with serve_site({"/robots.txt": robots, "/": page(text="hello")}) as served:
-        walk = await crawled(served, CrawlLimits(depth=0), known={f"{served.url}/": "{}"})
-        assert ("/" in walk.found, "/" in served.paths) == (reached, reached)
-        assert walk.gone == []
+        walk = await run_crawl(served, CrawlLimits(depth=0), known_marks={f"{served.url}/": "{}"})
+        assert ("/" in walk.changed, "/" in served.paths) == (reached, reached)
+        assert walk.removed == []
         assert reached or "robots.txt could not be read" in walk.skipped["/"]
 
 
@@ -210,10 +213,10 @@ async def test_pages_say_what_may_be_done_with_them() -> None:
         "/head": page("/from-head", **{"X-Robots-Tag": "none"}),
         "/from-head": page(text="h"),
         "/o": page(text="o", **{"X-Robots-Tag": "otherbot: noindex, nofollow"}),
-    }  # fmt: skip
+    }
     async with serve_site(pages) as served:
-        walk = await crawled(served)
-        assert set(walk.found) == {"/", "/from-noindex", "/nofollow", "/o"}
+        walk = await run_crawl(served)
+        assert set(walk.changed) == {"/", "/from-noindex", "/nofollow", "/o"}
         assert set(walk.skipped) == {"/noindex", "/head"}
 
 
@@ -232,10 +235,10 @@ async def test_the_same_page_is_taken_once() -> None:
         "/target": page(text="target"),
     }
     async with serve_site(pages) as served:
-        walk = await crawled(served)
-    assert len(walk.found.keys() & {"/a", "/copy"}) == 1
-    assert len(walk.found.keys() & {"/here", "/there"}) == 1
-    assert walk.found.keys() - {"/a", "/copy", "/here", "/there"} == {"/", "/real", "/wrong", "/target"}
+        walk = await run_crawl(served)
+    assert len(walk.changed.keys() & {"/a", "/copy"}) == 1
+    assert len(walk.changed.keys() & {"/here", "/there"}) == 1
+    assert walk.changed.keys() - {"/a", "/copy", "/here", "/there"} == {"/", "/real", "/wrong", "/target"}
     assert walk.skipped == {}
 
 
@@ -253,14 +256,14 @@ async def test_sitemaps_are_seeds() -> None:
         served.pages["/sitemap.xml"] = listed(
             "url", f"{served.url}/hidden", "http://elsewhere.test/x", "::::"
         )
-        assert set((await crawled(served)).found) == {"/", "/hidden"}
-        assert set((await crawled(served, CrawlLimits(depth=0))).found) == {"/"}
+        assert set((await run_crawl(served)).changed) == {"/", "/hidden"}
+        assert set((await run_crawl(served, CrawlLimits(depth=0))).changed) == {"/"}
         served.pages["/robots.txt"] = text_page(
             "User-agent: *\nDisallow: /closed\nSitemap: /index.xml\nSitemap: /closed/map.xml\n"
         )
         served.pages["/index.xml"] = listed("sitemap", f"{served.url}/one.xml", f"{served.url}/index.xml")
         served.pages["/one.xml"] = listed("url", f"{served.url}/deep")
-        assert set((await crawled(served)).found) == {"/", "/deep"}
+        assert set((await run_crawl(served)).changed) == {"/", "/deep"}
         assert served.paths.count("/index.xml") < 10
         assert "/closed/map.xml" not in served.paths
 
@@ -282,10 +285,10 @@ def test_a_sitemap_that_is_a_trap_ends() -> None:
 def tagged(tag: str, body: Page) -> Answer:
     """A page that is not sent to who has it."""
 
-    def answer(asked: Request) -> Page:
+    def answer(request: Request) -> Page:
         return (
             Page(status=304)
-            if asked.headers.get("if-none-match") == tag
+            if request.headers.get("if-none-match") == tag
             else Page(body.body, headers={"ETag": tag})
         )
 
@@ -302,8 +305,8 @@ async def test_a_refresh_asks_only_for_what_changed() -> None:
         "/under-a": page(text="under a"),
     }
     async with serve_site(pages) as served:
-        first = await crawled(served)
-        assert set(first.found) == {"/", "/a", "/b", "/c", "/d", "/under-a"}
+        first = await run_crawl(served)
+        assert set(first.changed) == {"/", "/a", "/b", "/c", "/d", "/under-a"}
         del served.pages["/c"]
         served.pages |= {
             "/b": page("/new", text="b changed"),
@@ -311,13 +314,13 @@ async def test_a_refresh_asks_only_for_what_changed() -> None:
             "/d": Page(status=500),
         }
         served.requests.clear()
-        second = await crawled(served, known=first.marks)
-        assert set(second.found) == {"/b", "/new"}
+        second = await run_crawl(served, known_marks=first.marks)
+        assert set(second.changed) == {"/b", "/new"}
         assert set(second.unchanged) == {"/", "/a", "/under-a"}
-        assert second.gone == ["/c"]
+        assert second.removed == ["/c"]
         assert set(second.skipped) == {"/c", "/d"}
-        third = await crawled(served, known={**first.marks, **second.marks})
-        assert (set(third.found), set(third.unchanged)) == (set(), {"/", "/a", "/b", "/new", "/under-a"})
+        third = await run_crawl(served, known_marks={**first.marks, **second.marks})
+        assert (set(third.changed), set(third.unchanged)) == (set(), {"/", "/a", "/b", "/new", "/under-a"})
 
 
 async def test_wider_bounds_follow_the_links_of_pages_that_did_not_change() -> None:
@@ -327,51 +330,51 @@ async def test_wider_bounds_follow_the_links_of_pages_that_did_not_change() -> N
         "/b": page(text="b"),
     }
     async with serve_site(pages) as served:
-        near = await crawled(served, CrawlLimits(depth=1))
-        assert set(near.found) == {"/", "/a"}
-        far = await crawled(served, CrawlLimits(depth=2), known=near.marks)
-    assert (set(far.found), set(far.unchanged)) == ({"/b"}, {"/", "/a"})
+        near = await run_crawl(served, CrawlLimits(depth=1))
+        assert set(near.changed) == {"/", "/a"}
+        far = await run_crawl(served, CrawlLimits(depth=2), known_marks=near.marks)
+    assert (set(far.changed), set(far.unchanged)) == ({"/b"}, {"/", "/a"})
 
 
 async def test_a_page_that_moves_is_not_lost() -> None:
     async with serve_site(
         {"/": page("/old", "/plain"), "/old": page(text="old"), "/plain": page(text="plain")}
     ) as served:
-        first = await crawled(served)
+        first = await run_crawl(served)
         served.pages["/old"] = Page(status=301, headers={"Location": "/new"})
         served.pages["/new"] = page(text="old")
         served.pages["/plain"] = page(text="plain", head='<link rel="canonical" href="/better">')
         served.pages["/better"] = page(text="plain")
-        second = await crawled(served, known=first.marks)
-        assert sorted(second.gone) == ["/old", "/plain"]
-        assert set(second.found) == {"/new", "/better"}
-        narrow = await crawled(
+        second = await run_crawl(served, known_marks=first.marks)
+        assert sorted(second.removed) == ["/old", "/plain"]
+        assert set(second.changed) == {"/new", "/better"}
+        narrow = await run_crawl(
             served,
             CrawlLimits(prefix=f"{served.url}/new"),
-            known={**first.marks, **second.marks},
+            known_marks={**first.marks, **second.marks},
             start="/new",
         )
-        assert set(narrow.gone) == {"/", "/old", "/plain", "/better"}
+        assert set(narrow.removed) == {"/", "/old", "/plain", "/better"}
 
 
 async def test_a_site_that_is_away_loses_nothing() -> None:
     async with serve_site({"/": page("/a"), "/a": page(text="a")}) as served:
-        first = await crawled(served)
+        first = await run_crawl(served)
         served.pages = {path: Page(status=503) for path in ("/robots.txt", "/", "/a")}
-        assert (await crawled(served, known=first.marks)).gone == []
+        assert (await run_crawl(served, known_marks=first.marks)).removed == []
         served.pages = {path: Page(status=503, headers={"Retry-After": "7"}) for path in ("/", "/a")}
-        away = await crawled(served, known=first.marks)
-        assert (away.gone, set(away.skipped), away.pauses) == ([], {"/", "/a"}, [7.0, 7.0])
+        away = await run_crawl(served, known_marks=first.marks)
+        assert (away.removed, set(away.skipped), away.pauses) == ([], {"/", "/a"}, [7.0, 7.0])
         served.pages = {path: Page(status=429, headers={"Retry-After": "3600"}) for path in ("/", "/a")}
-        assert (await crawled(served, known=first.marks)).pauses == []
+        assert (await run_crawl(served, known_marks=first.marks)).pauses == []
 
 
 async def test_where_the_start_leads_is_where_the_site_is() -> None:
     world = FakeNetwork({"open.test": (PUBLIC,), "www.open.test": (PUBLIC,), "inner.test": ("10.0.0.1",)})
     pages: dict[str, Answer] = {
-        "/": lambda asked: (
+        "/": lambda request: (
             page("/a", "http://inner.test/", text="www")
-            if asked.headers["host"].startswith("www")
+            if request.headers["host"].startswith("www")
             else Page(status=301, headers={"Location": "http://www.open.test/"})
         ),
         "/a": page("http://www.open.test/b", "/away", text="a"),
@@ -380,11 +383,11 @@ async def test_where_the_start_leads_is_where_the_site_is() -> None:
     }
     async with serve_site(pages) as served:
         world.ports = {PUBLIC: served.port}
-        walk = await crawled(served, world=world)
+        walk = await run_crawl(served, world=world)
         served.pages["/"] = Page(status=500)
-        away = await crawled(served, world=world, known=walk.marks)
-    assert (away.gone, set(away.skipped)) == ([], {"/"})
-    assert set(walk.found) == {f"http://www.open.test{path}" for path in ("/", "/a", "/b")}
+        away = await run_crawl(served, world=world, known_marks=walk.marks)
+    assert (away.removed, set(away.skipped)) == ([], {"/"})
+    assert set(walk.changed) == {f"http://www.open.test{path}" for path in ("/", "/a", "/b")}
     assert walk.skipped == {
         "http://www.open.test/away": "The page redirects to an address that is not fetched."
     }
@@ -396,7 +399,7 @@ async def test_four_requests_at_a_time() -> None:
         {"/": page(*(f"/{n}" for n in range(12))), **{f"/{n}": page(text=str(n)) for n in range(12)}}
     ) as served:
         served.gate = asyncio.Barrier(4)
-        assert len((await crawled(served)).found) == 13
+        assert len((await run_crawl(served)).changed) == 13
         assert served.most == 4
 
 
@@ -408,10 +411,10 @@ async def test_a_crawl_that_is_left_asks_for_nothing_more() -> None:
             Crawl(f"{served.url}/", Fetcher(allow_private=True)).items({})
         ) as walk:
             assert [(await anext(walk)).address for _ in range(2)]
-        asked = len(served.requests)
-        assert asked < 10
-        assert (await crawled(served, CrawlLimits(depth=0))).found
-        assert len(served.requests) == asked + 2
+        request_count = len(served.requests)
+        assert request_count < 10
+        assert (await run_crawl(served, CrawlLimits(depth=0))).changed
+        assert len(served.requests) == request_count + 2
 
 
 async def test_broken_pages_do_not_stop_the_crawl() -> None:
@@ -425,8 +428,8 @@ async def test_broken_pages_do_not_stop_the_crawl() -> None:
         "/7": Page("<base href='http://[x'><a href='/8'>", "text/html"),
     }
     async with serve_site({"/": page(*broken, "/good"), **broken, "/good": page(text="good")}) as served:
-        walk = await crawled(served)
-    assert walk.found.keys() >= {"/", "/1", "/3", "/6", "/good"}
+        walk = await run_crawl(served)
+    assert walk.changed.keys() >= {"/", "/1", "/3", "/6", "/good"}
     assert walk.skipped.keys() >= {"/4", "/5"}
 
 
@@ -436,9 +439,13 @@ async def test_broken_pages_do_not_stop_the_crawl() -> None:
         ("a b?x=1&utm_source=y&&z#f", "http://h.test/d/a%20b?x=1&z"),
         ("../x;jsessionid=AB12?PHPSESSID=1", "http://h.test/x"),
         ("//H.test:80/../y/", "http://h.test/y/"),
-        ("x.zip", None), ("mailto:a@b.test", None), ("http://u@h.test/", None), ("http://h.test:99999/", None), ("http://[", None),
+        ("x.zip", None),
+        ("mailto:a@b.test", None),
+        ("http://u@h.test/", None),
+        ("http://h.test:99999/", None),
+        ("http://[", None),
     ],
-)  # fmt: skip
+)
 def test_addresses_have_one_form(url: str, meant: str | None) -> None:
     assert normalise_url(url, "http://h.test/d/e") == meant
 

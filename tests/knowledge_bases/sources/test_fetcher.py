@@ -38,41 +38,98 @@ NAMES = {
 
 # Hosts that stand for an address inside, in every form that some program reads.
 INNER = """
-127.0.0.1 127.0.0.1. 127.1 127.0.1 2130706433 0x7f000001 0X7F000001 0x7f.0.0.1 0x7f.1 0177.0.0.1 017700000001 0177.1 127.0x0.0.1
-127.000.000.001 0 0.0.0.0 0x0 00000000000 10.0.0.1 10.1 167772161 0xa000001 012.0.0.1 172.16.0.1 172.31.255.255 192.168.0.1 192.168.1
-3232235521 0300.0250.0.1 169.254.169.254 2852039166 0xa9fea9fe 0251.0376.0251.0376 169.254.43518 169.254.170.2 100.64.0.1 100.100.100.200
-100.127.255.255 168.63.129.16 192.0.0.192 192.0.2.1 198.18.0.1 198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1
-255.255.255.255 192.88.99.1 [::1] [::] [0:0:0:0:0:0:0:1] [::127.0.0.1] [::ffff:127.0.0.1] [::ffff:7f00:1] [::FFFF:10.0.0.1]
-[::ffff:169.254.169.254] [::ffff:0:127.0.0.1] [64:ff9b::127.0.0.1] [64:ff9b::a00:1] [64:ff9b::169.254.169.254] [64:ff9b:1::7f00:1]
-[64:ff9b:1:ffff::10.0.0.1] [2002:7f00:1::] [2002:a00:1::1] [2002:a9fe:a9fe::] [2001:0:4136:e378:8000:63bf:80ff:fffe] [2001::1]
-[2001:db8::1] [3fff::1] [100::1] [5f00::1] [fc00::1] [fd00:ec2::254] [fd20:ce::254] [fe80::1] [fe80::1%25eth0] [fe80::1%eth0] [::1%25lo]
-[fec0::1] [ff02::1] １２７.０.０.１ ①②⑦.0.0.1 127。0。0。1 １２７｡1 ⓛⓞⓒⓐⓛⓗⓞⓢⓣ 0x7f。1 localhost LOCALHOST localhost. LocalHost. a.localhost
-private.test loop.test loop6.test LOOP.test. two.test two6.test mapped.test translated.test linked.test meta.test azure.test cgnat.test
-metadata.google.internal METADATA.google.internal. metadata
+127.0.0.1 127.0.0.1. 127.1 127.0.1 2130706433 0x7f000001 0X7F000001 0x7f.0.0.1 0x7f.1 0177.0.0.1
+017700000001 0177.1 127.0x0.0.1 127.000.000.001 0 0.0.0.0 0x0 00000000000 10.0.0.1 10.1
+167772161 0xa000001 012.0.0.1 172.16.0.1 172.31.255.255 192.168.0.1 192.168.1 3232235521
+0300.0250.0.1 169.254.169.254 2852039166 0xa9fea9fe 0251.0376.0251.0376 169.254.43518
+169.254.170.2 100.64.0.1 100.100.100.200 100.127.255.255 168.63.129.16 192.0.0.192 192.0.2.1
+198.18.0.1 198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1 255.255.255.255
+192.88.99.1 [::1] [::] [0:0:0:0:0:0:0:1] [::127.0.0.1] [::ffff:127.0.0.1] [::ffff:7f00:1]
+[::FFFF:10.0.0.1] [::ffff:169.254.169.254] [::ffff:0:127.0.0.1] [64:ff9b::127.0.0.1]
+[64:ff9b::a00:1] [64:ff9b::169.254.169.254] [64:ff9b:1::7f00:1] [64:ff9b:1:ffff::10.0.0.1]
+[2002:7f00:1::] [2002:a00:1::1] [2002:a9fe:a9fe::] [2001:0:4136:e378:8000:63bf:80ff:fffe]
+[2001::1] [2001:db8::1] [3fff::1] [100::1] [5f00::1] [fc00::1] [fd00:ec2::254] [fd20:ce::254]
+[fe80::1] [fe80::1%25eth0] [fe80::1%eth0] [::1%25lo] [fec0::1] [ff02::1] １２７.０.０.１ ①②⑦.0.0.1
+127。0。0。1 １２７｡1 ⓛⓞⓒⓐⓛⓗⓞⓢⓣ 0x7f。1 localhost LOCALHOST localhost. LocalHost. a.localhost
+private.test loop.test loop6.test LOOP.test. two.test two6.test mapped.test translated.test
+linked.test meta.test azure.test cgnat.test metadata.google.internal METADATA.google.internal.
+metadata
 """.split()
 
 # Addresses that are wrong as a whole.
 WRONG = [
-    "file:///etc/passwd", "FILE:///etc/passwd", "ftp://open.test/", "gopher://127.0.0.1:6379/_INFO", "data:text/html,hello",
+    "file:///etc/passwd",
+    "FILE:///etc/passwd",
+    "ftp://open.test/",
+    "gopher://127.0.0.1:6379/_INFO",
+    "data:text/html,hello",
     "javascript:alert(1)",
-    "ws://open.test/", "dict://127.0.0.1:11211/", "ldap://127.0.0.1/", "jar:http://open.test!/", "view-source:http://open.test/",
+    "ws://open.test/",
+    "dict://127.0.0.1:11211/",
+    "ldap://127.0.0.1/",
+    "jar:http://open.test!/",
+    "view-source:http://open.test/",
     "//open.test/",
-    "open.test", "", "   ", "http:", "http://", "http:///path", "http:open.test", "http:/open.test", "https://:443/", "http://./",
-    "http://../", "http://?q",
-    "http://user@open.test/", "http://user:secret@open.test/", "http://open.test@127.0.0.1/", "http://127.0.0.1@open.test/",
+    "open.test",
+    "",
+    "   ",
+    "http:",
+    "http://",
+    "http:///path",
+    "http:open.test",
+    "http:/open.test",
+    "https://:443/",
+    "http://./",
+    "http://../",
+    "http://?q",
+    "http://user@open.test/",
+    "http://user:secret@open.test/",
+    "http://open.test@127.0.0.1/",
+    "http://127.0.0.1@open.test/",
     "http://@open.test/",
-    "http://open.test%2f@127.0.0.1/", "http://open.test#@127.0.0.1:0/\\", "http://open.test\\@127.0.0.1/", "http://127.0.0.1\\open.test/",
-    "http:\\\\127.0.0.1\\", "http://open.test/a\\b", "http://12\t7.0.0.1/", "http://127.0.0.1\n/", "http://open.test/\r\nHost: inner",
+    "http://open.test%2f@127.0.0.1/",
+    "http://open.test#@127.0.0.1:0/\\",
+    "http://open.test\\@127.0.0.1/",
+    "http://127.0.0.1\\open.test/",
+    "http:\\\\127.0.0.1\\",
+    "http://open.test/a\\b",
+    "http://12\t7.0.0.1/",
+    "http://127.0.0.1\n/",
+    "http://open.test/\r\nHost: inner",
     "http://open .test/",
-    "http://open.test\x00.private.test/", "http://\ud800.test/", "http://%31%32%37.0.0.1/", "http://loop%2etest/", "http://open.test%00/",
-    "http://open.test:0/", "http://open.test:65536/", "http://open.test:99999999999/", "http://open.test:８０/", "http://open.test:-1/",
-    "http://open.test:80:80/", "http://open.test:http/", "http://127.0.0.1.1/", "http://1.2.3.4.0x/", "http://256.256.256.256/",
+    "http://open.test\x00.private.test/",
+    "http://\ud800.test/",
+    "http://%31%32%37.0.0.1/",
+    "http://loop%2etest/",
+    "http://open.test%00/",
+    "http://open.test:0/",
+    "http://open.test:65536/",
+    "http://open.test:99999999999/",
+    "http://open.test:８０/",
+    "http://open.test:-1/",
+    "http://open.test:80:80/",
+    "http://open.test:http/",
+    "http://127.0.0.1.1/",
+    "http://1.2.3.4.0x/",
+    "http://256.256.256.256/",
     "http://0x/",
-    "http://0xffffffffff/", "http://08.1.1.1/", "http://1.2.3.4.5/", "http://open.1/", "http://[::1/", "http://[::1]x/",
-    "http://[v1.a]/", "http://[]/",
-    "http://[127.0.0.1]/", "http://::1/", "http://a..test/", "http://-a.test/", "http://a*.test/", "http://" + "a" * 64 + ".test/",
-    "http://" + "a." * 130 + "test/", "http://open.test/" + "a" * 5000,
-]  # fmt: skip
+    "http://0xffffffffff/",
+    "http://08.1.1.1/",
+    "http://1.2.3.4.5/",
+    "http://open.1/",
+    "http://[::1/",
+    "http://[::1]x/",
+    "http://[v1.a]/",
+    "http://[]/",
+    "http://[127.0.0.1]/",
+    "http://::1/",
+    "http://a..test/",
+    "http://-a.test/",
+    "http://a*.test/",
+    "http://" + "a" * 64 + ".test/",
+    "http://" + "a." * 130 + "test/",
+    "http://open.test/" + "a" * 5000,
+]
 
 
 def public(served: Site) -> FakeNetwork:
@@ -84,10 +141,10 @@ async def refusal(url: str, world: FakeNetwork) -> str:
     """Why an address was refused; nothing of the inside is in it."""
     with pytest.raises((FetchRefused, FetchFailed)) as raised:
         await fetch(url, connector=world)
-    said = str(raised.value)
-    assert raised.type is FetchRefused, (url, said)
-    assert not any(text in said for text in TELLING), (url, said)
-    return said
+    message = str(raised.value)
+    assert raised.type is FetchRefused, (url, message)
+    assert not any(text in message for text in TELLING), (url, message)
+    return message
 
 
 async def test_no_form_of_an_inner_address_is_connected_to() -> None:
@@ -103,7 +160,7 @@ async def test_no_wrong_address_is_connected_to() -> None:
     for url in WRONG:
         world = FakeNetwork(NAMES)
         await refusal(url, world)
-        assert (world.attempts, world.asked) == ([], []), url
+        assert (world.attempts, world.lookups) == ([], []), url
 
 
 async def test_a_refusal_says_what_to_do() -> None:
@@ -137,18 +194,40 @@ async def test_no_redirect_leads_inside() -> None:
 @pytest.mark.parametrize(
     ("address", "open_web", "inside"),
     [
-        ("93.184.215.14", True, True), ("2606:4700::1111", True, True), ("64:ff9b::5db8:d70e", True, True),
+        ("93.184.215.14", True, True),
+        ("2606:4700::1111", True, True),
+        ("64:ff9b::5db8:d70e", True, True),
         ("::ffff:93.184.215.14", True, True),
-        ("172.32.0.1", True, True), ("100.128.0.1", True, True), ("198.20.0.1", True, True), ("11.0.0.0", True, True),
-        ("10.0.0.5", False, True), ("127.0.0.1", False, True), ("::1", False, True), ("fd00::1", False, True), ("100.64.0.1", False, True),
-        ("::ffff:10.0.0.5", False, True), ("169.254.1.1", False, True), ("fe80::1", False, True), ("169.254.169.254", False, False),
-        ("::ffff:169.254.169.254", False, False), ("64:ff9b::a9fe:a9fe", False, False), ("fd00:ec2::254", False, False),
-        ("100.100.100.200", False, False), ("168.63.129.16", False, False), ("0.0.0.0", False, False), ("::", False, False),
-        ("224.0.0.1", False, False), ("240.0.0.1", False, False), ("192.0.2.1", False, False), ("2001:db8::1", False, False),
-        ("2002:5db8:d70e::1", False, False), ("64:ff9b:1::5db8:d70e", False, False), ("2001:0:5db8:d70e::1", False, False),
+        ("172.32.0.1", True, True),
+        ("100.128.0.1", True, True),
+        ("198.20.0.1", True, True),
+        ("11.0.0.0", True, True),
+        ("10.0.0.5", False, True),
+        ("127.0.0.1", False, True),
+        ("::1", False, True),
+        ("fd00::1", False, True),
+        ("100.64.0.1", False, True),
+        ("::ffff:10.0.0.5", False, True),
+        ("169.254.1.1", False, True),
+        ("fe80::1", False, True),
+        ("169.254.169.254", False, False),
+        ("::ffff:169.254.169.254", False, False),
+        ("64:ff9b::a9fe:a9fe", False, False),
+        ("fd00:ec2::254", False, False),
+        ("100.100.100.200", False, False),
+        ("168.63.129.16", False, False),
+        ("0.0.0.0", False, False),
+        ("::", False, False),
+        ("224.0.0.1", False, False),
+        ("240.0.0.1", False, False),
+        ("192.0.2.1", False, False),
+        ("2001:db8::1", False, False),
+        ("2002:5db8:d70e::1", False, False),
+        ("64:ff9b:1::5db8:d70e", False, False),
+        ("2001:0:5db8:d70e::1", False, False),
         ("ff02::1", False, False),
     ],
-)  # fmt: skip
+)
 def test_which_addresses_may_be_reached(address: str, open_web: bool, inside: bool) -> None:
     parsed = ipaddress.ip_address(address)
     assert (
@@ -177,25 +256,25 @@ def test_a_url_has_one_reading(url: str, meant: str) -> None:
 async def test_the_checked_address_is_connected_to_and_the_name_is_asked_for_once() -> None:
     async with serve_site({"/": HELLO, "/old": Page(status=302, headers={"Location": "/#top"})}) as served:
         world = public(served)
-        seen = await fetch(f"http://open.test:{served.port}/old", connector=world)
-        assert (seen.url, seen.status, seen.content) == (
+        response = await fetch(f"http://open.test:{served.port}/old", connector=world)
+        assert (response.url, response.status, response.content) == (
             f"http://open.test:{served.port}/",
             200,
             b"<p>Hello.</p>",
         )
-        assert seen.media_type == "text/html; charset=utf-8"
+        assert response.media_type == "text/html; charset=utf-8"
         assert [request.headers["host"] for request in served.requests] == [f"open.test:{served.port}"] * 2
         assert served.requests[0].headers["user-agent"] == "caipe"
         assert not {"cookie", "authorization", "referer"} & served.requests[0].headers.keys()
-    assert world.asked == ["open.test"] * 2  # once per hop: each is checked and used as it is
+    assert world.lookups == ["open.test"] * 2  # once per hop: each is checked and used as it is
     assert world.attempts == [PUBLIC] * 2
 
 
 async def test_a_second_answer_of_a_name_is_not_used() -> None:
     class Rebinding(FakeNetwork):
         async def addresses(self, name: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
-            self.asked.append(name)
-            return (ipaddress.ip_address(PUBLIC if len(self.asked) == 1 else "127.0.0.1"),)
+            self.lookups.append(name)
+            return (ipaddress.ip_address(PUBLIC if len(self.lookups) == 1 else "127.0.0.1"),)
 
     async with serve_site({"/": Page(status=302, headers={"Location": "/again"}), "/again": HELLO}) as served:
         world = Rebinding(ports={PUBLIC: served.port, "127.0.0.1": served.port})
@@ -301,10 +380,26 @@ def bomb(times: int) -> bytes:
         (Page(b"x" * 2000), FetchLimits(max_bytes=1000), "larger"),
         (Page(b"x" * 10, length=2000), FetchLimits(max_bytes=1000), "larger"),
         (Page(b"x" * 900, length=2000), FetchLimits(max_bytes=3000), "broke off"),
-        (Page(bomb(64), headers={"Content-Encoding": "gzip"}), FetchLimits(max_bytes=1024 * 1024), "larger than 1 MB"),
-        (Page(gzip.compress(b"x" * 500) * 3, headers={"Content-Encoding": "gzip"}), FetchLimits(max_bytes=1000), "larger"),
-        (Page(zlib.compress(b"x" * 2000), headers={"Content-Encoding": "deflate"}), FetchLimits(max_bytes=1000), "larger"),
-        (Page(gzip.compress(b"x" * 9000)[:-9], headers={"Content-Encoding": "gzip"}), FetchLimits(), "broke off"),
+        (
+            Page(bomb(64), headers={"Content-Encoding": "gzip"}),
+            FetchLimits(max_bytes=1024 * 1024),
+            "larger than 1 MB",
+        ),
+        (
+            Page(gzip.compress(b"x" * 500) * 3, headers={"Content-Encoding": "gzip"}),
+            FetchLimits(max_bytes=1000),
+            "larger",
+        ),
+        (
+            Page(zlib.compress(b"x" * 2000), headers={"Content-Encoding": "deflate"}),
+            FetchLimits(max_bytes=1000),
+            "larger",
+        ),
+        (
+            Page(gzip.compress(b"x" * 9000)[:-9], headers={"Content-Encoding": "gzip"}),
+            FetchLimits(),
+            "broke off",
+        ),
         (Page(b"not packed", headers={"Content-Encoding": "gzip"}), FetchLimits(), "damaged"),
         (Page(b"x", headers={"Content-Encoding": "br"}), FetchLimits(), "not asked for"),
         (Page(b"x", headers={"Content-Encoding": "gzip, gzip"}), FetchLimits(), "not asked for"),
@@ -321,7 +416,7 @@ def bomb(times: int) -> bytes:
         (Page(status=302), FetchLimits(), "without saying where"),
         (Page(status=302, headers={"Location": "/"}), FetchLimits(), "more than 5 times"),
     ],
-)  # fmt: skip
+)
 async def test_what_is_too_much_or_of_no_use(page: Page, limits: FetchLimits, said: str) -> None:
     with pytest.raises((FetchRefused, FetchFailed), match=said) as error:
         await fetched(page, limits)
@@ -331,13 +426,21 @@ async def test_what_is_too_much_or_of_no_use(page: Page, limits: FetchLimits, sa
 @pytest.mark.parametrize(
     ("kind", "path"),
     [
-        ("text/plain", "/"), ("TEXT/Markdown", "/"), ("text/x-rst; charset=latin-1", "/"), ("application/xhtml+xml", "/"),
+        ("text/plain", "/"),
+        ("TEXT/Markdown", "/"),
+        ("text/x-rst; charset=latin-1", "/"),
+        ("application/xhtml+xml", "/"),
         ("application/json", "/"),
-        ("application/vnd.oai.openapi+json;version=3.1", "/"), ("application/x-yaml", "/"), ("application/yaml", "/"),
+        ("application/vnd.oai.openapi+json;version=3.1", "/"),
+        ("application/x-yaml", "/"),
+        ("application/yaml", "/"),
         ("application/atom+xml", "/"),
-        ("application/pdf", "/"), ("", "/"), ("application/octet-stream", "/guide.md"), ("binary/octet-stream", "/a/b.YAML?x=.zip"),
+        ("application/pdf", "/"),
+        ("", "/"),
+        ("application/octet-stream", "/guide.md"),
+        ("binary/octet-stream", "/a/b.YAML?x=.zip"),
     ],
-)  # fmt: skip
+)
 async def test_types_that_are_read(kind: str, path: str) -> None:
     assert (await fetched(Page(b"text", kind), path=path)).media_type == kind
 
@@ -377,7 +480,7 @@ async def test_five_redirects_are_followed() -> None:
 async def test_a_page_that_is_as_it_was_is_not_sent_again() -> None:
     page = Page("<p>Hello.</p>", headers={"ETag": '"a1"', "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"})
     async with serve_site(
-        {"/": lambda asked: Page(status=304) if asked.headers.get("if-none-match") == '"a1"' else page}
+        {"/": lambda request: Page(status=304) if request.headers.get("if-none-match") == '"a1"' else page}
     ) as served:
         fetcher = Fetcher(allow_private=True)
         first = await fetcher.fetch(f"{served.url}/")

@@ -33,35 +33,35 @@ from tests.support.fakes.site import FakeNetwork, Page, serve_site
 
 
 @dataclass(slots=True)
-class Told:
+class SourceListing:
     """What a source told."""
 
-    found: dict[str, ChangedItem] = field(default_factory=dict)
+    changed: dict[str, ChangedItem] = field(default_factory=dict)
     unchanged: set[str] = field(default_factory=set)
     skipped: dict[str, str] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
     marks: dict[str, str] = field(default_factory=dict)
 
 
-async def told(source: DocumentSource, known: Mapping[str, str] | None = None) -> Told:
-    seen = Told()
-    async for item in source.items(known or {}):
+async def list_source(source: DocumentSource, known_marks: Mapping[str, str] | None = None) -> SourceListing:
+    listing = SourceListing()
+    async for item in source.items(known_marks or {}):
         match item:
             case ChangedItem(raw=raw, mark=mark):
-                assert raw.address not in seen.found
-                seen.found[raw.address], seen.marks[raw.address] = item, mark
+                assert raw.address not in listing.changed
+                listing.changed[raw.address], listing.marks[raw.address] = item, mark
             case UnchangedItem(address, mark):
-                seen.unchanged.add(address)
-                seen.marks[address] = mark
+                listing.unchanged.add(address)
+                listing.marks[address] = mark
             case SkippedItem(address, reason):
-                assert address not in seen.skipped
-                seen.skipped[address] = reason
+                assert address not in listing.skipped
+                listing.skipped[address] = reason
             case RemovedItem(address):
-                seen.gone.add(address)
-    return seen
+                listing.removed.add(address)
+    return listing
 
 
-def around(
+def create_context(
     tmp_path: Path, *, allow_local: bool = True, connector: FakeNetwork | None = None, private: bool = True
 ) -> SourceContext:
     variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home")}
@@ -115,9 +115,9 @@ async def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
     for name, target in links.items():
         (root / name).symlink_to(target)
     os.mkfifo(root / "pipe")
-    source = create_source(str(root), around(tmp_path), kind="folder")
-    seen = await told(source)
-    assert set(seen.found) == {
+    source = create_source(str(root), create_context(tmp_path), kind="folder")
+    listing = await list_source(source)
+    assert set(listing.changed) == {
         "index.md",
         "guide/start.rst",
         "guide/käse 1.txt",
@@ -125,11 +125,20 @@ async def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
         "wide.txt",
         "in.md",
     }
-    assert set(seen.skipped) == {
-        "photo.png", ".env", ".github", "node_modules", "big.txt", "out.md", "up", "loop", "self.md", "pipe"
-    }  # fmt: skip
-    assert all(reason.endswith(".") for reason in seen.skipped.values())
-    raw = seen.found["index.md"].raw
+    assert set(listing.skipped) == {
+        "photo.png",
+        ".env",
+        ".github",
+        "node_modules",
+        "big.txt",
+        "out.md",
+        "up",
+        "loop",
+        "self.md",
+        "pipe",
+    }
+    assert all(reason.endswith(".") for reason in listing.skipped.values())
+    raw = listing.changed["index.md"].raw
     assert (raw.content, raw.link) == (b"# Hello", None)
     assert raw.changed is not None
     assert raw.changed.timestamp() == pytest.approx((root / "index.md").stat().st_mtime)
@@ -162,23 +171,23 @@ async def test_gitignore_is_honoured(tmp_path: Path) -> None:
         },
     )
     write(tmp_path / "d", {"sub/deep/only.md": "x", "only.md": "o", "sub/build": "a file, no folder"})
-    seen = await told(FolderSource(tmp_path / "d"))
-    assert set(seen.found) == {"a.md", "sub/top.md", "sub/keep.log", "sub/b.log", "only.md", "sub/build"}
-    assert set(seen.skipped) == {".gitignore", "sub/.gitignore"}
+    listing = await list_source(FolderSource(tmp_path / "d"))
+    assert set(listing.changed) == {"a.md", "sub/top.md", "sub/keep.log", "sub/b.log", "only.md", "sub/build"}
+    assert set(listing.skipped) == {".gitignore", "sub/.gitignore"}
 
 
 async def test_only_changed_files_are_read_again(tmp_path: Path) -> None:
     root = tmp_path / "docs"
     write(root, {"a.md": "a", "b.md": "b", "c.md": "c", "sub/d.md": "d"})
-    first = await told(FolderSource(root))
+    first = await list_source(FolderSource(root))
     (root / "a.md").write_text("a, longer")
     (root / "b.md").unlink()
     (root / "c.md").write_bytes(b"\0binary now")
     (root / "e.md").write_text("e")
-    second = await told(FolderSource(root), first.marks)
-    assert set(second.found) == {"a.md", "e.md"}
+    second = await list_source(FolderSource(root), first.marks)
+    assert set(second.changed) == {"a.md", "e.md"}
     assert second.unchanged == {"sub/d.md"}
-    assert second.gone == {"b.md", "c.md"}
+    assert second.removed == {"b.md", "c.md"}
 
 
 async def test_what_cannot_be_read_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,26 +198,26 @@ async def test_what_cannot_be_read_is_not_gone(tmp_path: Path, monkeypatch: pyte
         os.mkdir("d" * 200)
         os.chdir("d" * 200)
     deep = "/".join(["d" * 200] * 25)
-    seen = await told(FolderSource(root), {f"{deep}/b.md": "1-1", "dd/c.md": "1-1"})
-    assert set(seen.found) == {"a.md"}
-    assert [reason for reason in seen.skipped.values() if "folder cannot be read" in reason]
-    assert seen.gone == {"dd/c.md"}
+    listing = await list_source(FolderSource(root), {f"{deep}/b.md": "1-1", "dd/c.md": "1-1"})
+    assert set(listing.changed) == {"a.md"}
+    assert [reason for reason in listing.skipped.values() if "folder cannot be read" in reason]
+    assert listing.removed == {"dd/c.md"}
 
 
 async def test_a_broken_link_is_not_gone(tmp_path: Path) -> None:
     write(tmp_path / "docs", {"a.md": "a"})
     (tmp_path / "docs" / "b.md").symlink_to("missing.md")
-    seen = await told(FolderSource(tmp_path / "docs"), {"b.md": "1-1", "c.md": "1-1"})
-    assert (set(seen.skipped), seen.gone) == ({"b.md"}, {"c.md"})
+    listing = await list_source(FolderSource(tmp_path / "docs"), {"b.md": "1-1", "c.md": "1-1"})
+    assert (set(listing.skipped), listing.removed) == ({"b.md"}, {"c.md"})
 
 
 async def test_a_file_and_a_folder_that_went_away(tmp_path: Path) -> None:
     write(tmp_path, {"one.md": "one"})
-    source = create_source(str(tmp_path / "one.md"), around(tmp_path))
-    assert (set((await told(source)).found), await source.count()) == ({"one.md"}, 1)
+    source = create_source(str(tmp_path / "one.md"), create_context(tmp_path))
+    assert (set((await list_source(source)).changed), await source.count()) == ({"one.md"}, 1)
     (tmp_path / "one.md").unlink()
     with pytest.raises(SourceUnavailable):  # not: all documents are gone
-        await told(source, {"one.md": "1-1"})
+        await list_source(source, {"one.md": "1-1"})
 
 
 # Git
@@ -230,10 +239,10 @@ async def test_a_repository_is_fetched_and_refreshed(tmp_path: Path) -> None:
     (origin / "passwd").symlink_to("/etc/passwd")
     head = commit(origin, {})
     (origin / "uncommitted.md").write_text("not yet")
-    source = create_source(str(origin), around(tmp_path))
+    source = create_source(str(origin), create_context(tmp_path))
     assert (source.kind, source.revision, await source.count()) == ("git", None, None)
-    first = await told(source)
-    assert {address: found.raw.content for address, found in first.found.items()} == {
+    first = await list_source(source)
+    assert {address: item.raw.content for address, item in first.changed.items()} == {
         "README.md": b"# Hi",
         "docs/a.md": b"a",
         "docs/b.md": b"b",
@@ -244,8 +253,8 @@ async def test_a_repository_is_fetched_and_refreshed(tmp_path: Path) -> None:
 
     (origin / "uncommitted.md").unlink()
     newer = commit(origin, {"docs/a.md": "a changed", "docs/b.md": None, "new.md": "new"})
-    second = await told(source, first.marks)
-    assert (set(second.found), second.unchanged, second.gone) == (
+    second = await list_source(source, first.marks)
+    assert (set(second.changed), second.unchanged, second.removed) == (
         {"docs/a.md", "new.md"},
         {"README.md"},
         {"docs/b.md"},
@@ -253,8 +262,12 @@ async def test_a_repository_is_fetched_and_refreshed(tmp_path: Path) -> None:
     assert source.revision == newer
 
     git(origin, "commit", "--quiet", "--amend", "--message", "Another history.")
-    third = await told(create_source(f"file://{origin}", around(tmp_path)), second.marks)
-    assert (third.found, third.gone, third.unchanged) == ({}, set(), {"README.md", "docs/a.md", "new.md"})
+    third = await list_source(create_source(f"file://{origin}", create_context(tmp_path)), second.marks)
+    assert (third.changed, third.removed, third.unchanged) == (
+        {},
+        set(),
+        {"README.md", "docs/a.md", "new.md"},
+    )
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
@@ -284,8 +297,8 @@ async def test_nothing_of_a_repository_is_run(tmp_path: Path) -> None:
         },
     )
     template.chmod(0o755)
-    seen = await told(create_source(str(origin), around(tmp_path)))
-    assert set(seen.found) == {"a.md"}
+    listing = await list_source(create_source(str(origin), create_context(tmp_path)))
+    assert set(listing.changed) == {"a.md"}
     assert not (tmp_path / "sprung").exists()
 
 
@@ -297,14 +310,16 @@ async def test_a_repository_over_http_is_pinned_to_the_checked_address(tmp_path:
         write(
             tmp_path / "home", {".gitconfig": '[url "http://127.0.0.1:1/"]\ninsteadOf = http://code.test\n'}
         )  # nobody's configuration counts
-        assert set((await told(create_source(place, around(tmp_path, connector=world)))).found) == {
+        assert set(
+            (await list_source(create_source(place, create_context(tmp_path, connector=world)))).changed
+        ) == {
             "a.md",
             "docs/b.md",
         }
-        assert world.asked == ["code.test"]
-        asked = len(served.requests)
+        assert world.lookups == ["code.test"]
+        request_count = len(served.requests)
         with pytest.raises(SourceUnavailable, match="private, local or reserved"):
-            await told(create_source(place, around(tmp_path, connector=world, private=False)))
+            await list_source(create_source(place, create_context(tmp_path, connector=world, private=False)))
         for wrong in (
             "https://inner.test/x.git",
             "https://169.254.169.254/x.git",
@@ -312,8 +327,10 @@ async def test_a_repository_over_http_is_pinned_to_the_checked_address(tmp_path:
             "ssh://git@127.1/x.git",
         ):
             with pytest.raises(SourceUnavailable, match="private, local or reserved"):
-                await told(create_source(wrong, around(tmp_path, connector=world, private=False)))
-        assert len(served.requests) == asked
+                await list_source(
+                    create_source(wrong, create_context(tmp_path, connector=world, private=False))
+                )
+        assert len(served.requests) == request_count
 
 
 @pytest.mark.parametrize(
@@ -332,7 +349,9 @@ async def test_a_repository_that_refuses(tmp_path: Path, status: str, said: str)
     async with git_server(tmp_path) as served:
         served.refuse = status
         with pytest.raises(SourceUnavailable, match=said):
-            await told(create_source(f"git+http://127.0.0.1:{served.port}/repo", around(tmp_path)))
+            await list_source(
+                create_source(f"git+http://127.0.0.1:{served.port}/repo", create_context(tmp_path))
+            )
         assert len(served.requests) == 1
         assert "authorization:" not in served.requests[0].lower()
     assert not (tmp_path / "sprung").exists()
@@ -345,13 +364,15 @@ async def test_a_repository_over_ssh(tmp_path: Path) -> None:
         {"ssh": f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/asked\nexec git upload-pack {origin}\n'},
     )
     (tmp_path / "bin" / "ssh").chmod(0o755)
-    given = around(tmp_path, connector=FakeNetwork({"git.test": ("10.0.0.1",)}))
-    variables = {**given.variables, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "MY_TOKEN": "secret"}
-    source = create_source("git@git.test:team/repo.git", SourceContext(given.fetcher, given.cache, variables))
-    assert set((await told(source)).found) == {"a.md"}
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert "BatchMode=yes" in asked
-    assert asked[-2:] == ["git@git.test", "git-upload-pack '/team/repo.git'"]
+    context = create_context(tmp_path, connector=FakeNetwork({"git.test": ("10.0.0.1",)}))
+    variables = {**context.variables, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "MY_TOKEN": "secret"}
+    source = create_source(
+        "git@git.test:team/repo.git", SourceContext(context.fetcher, context.cache, variables)
+    )
+    assert set((await list_source(source)).changed) == {"a.md"}
+    command_lines = (tmp_path / "asked").read_text().splitlines()
+    assert "BatchMode=yes" in command_lines
+    assert command_lines[-2:] == ["git@git.test", "git-upload-pack '/team/repo.git'"]
 
 
 async def test_a_repository_that_is_not_there(tmp_path: Path) -> None:
@@ -359,20 +380,22 @@ async def test_a_repository_that_is_not_there(tmp_path: Path) -> None:
     empty.mkdir()
     git(empty, "init", "--quiet")
     with pytest.raises(SourceUnavailable, match="no such branch"):
-        await told(create_source(str(empty), around(tmp_path)))
+        await list_source(create_source(str(empty), create_context(tmp_path)))
     (tmp_path / "plain").mkdir()
     with pytest.raises(SourceUnavailable, match="no repository"):
-        await told(create_source(str(tmp_path / "plain"), around(tmp_path), kind="git"))
-    given = around(tmp_path)
+        await list_source(create_source(str(tmp_path / "plain"), create_context(tmp_path), kind="git"))
+    context = create_context(tmp_path)
     with pytest.raises(SourceUnavailable, match="not installed"):
-        await told(create_source(str(empty), SourceContext(given.fetcher, given.cache, {"PATH": str(empty)})))
+        await list_source(
+            create_source(str(empty), SourceContext(context.fetcher, context.cache, {"PATH": str(empty)}))
+        )
 
 
 async def test_a_reader_may_leave_early(tmp_path: Path) -> None:
     origin = repository(tmp_path / "origin", {f"{n}.md": "x" * 100_000 for n in range(20)})
-    async with contextlib.aclosing(create_source(str(origin), around(tmp_path)).items({})) as items:
+    async with contextlib.aclosing(create_source(str(origin), create_context(tmp_path)).items({})) as items:
         assert isinstance(await anext(items), ChangedItem)
-    assert len((await told(create_source(str(origin), around(tmp_path)))).found) == 20
+    assert len((await list_source(create_source(str(origin), create_context(tmp_path)))).changed) == 20
 
 
 @pytest.mark.parametrize(
@@ -444,19 +467,19 @@ def test_links_lead_to_the_file() -> None:
 async def test_a_folder_and_a_file_of_a_repository(tmp_path: Path) -> None:
     origin = repository(tmp_path / "origin", {"a.md": "a", "docs/b.md": "b", "docs-old/c.md": "c"})
     async with git_server(origin) as served:
-        given = around(tmp_path)
+        context = create_context(tmp_path)
         for below, expected in {"docs": {"docs/b.md"}, "a.md": {"a.md"}}.items():
             remote = GitRemote(f"http://127.0.0.1:{served.port}/r.git", "http", ref="main", folder=below)
-            source = GitSource(remote, "x", given.cache, given.variables, given.fetcher)
-            assert set((await told(source)).found) == expected
+            source = GitSource(remote, "x", context.cache, context.variables, context.fetcher)
+            assert set((await list_source(source)).changed) == expected
         with pytest.raises(SourceUnavailable, match="has no nothing"):
-            await told(
+            await list_source(
                 GitSource(
                     GitRemote(str(origin), "file", folder="nothing"),
                     "x",
-                    given.cache,
-                    given.variables,
-                    given.fetcher,
+                    context.cache,
+                    context.variables,
+                    context.fetcher,
                 )
             )
 
@@ -466,21 +489,37 @@ async def test_a_folder_and_a_file_of_a_repository(tmp_path: Path) -> None:
 
 async def test_a_web_site_is_crawled(tmp_path: Path) -> None:
     async with serve_site({"/": Page('<a href="/a">a</a>'), "/a": Page("a", "text/plain")}) as served:
-        source = create_source(f"{served.url}/", around(tmp_path), limits=CrawlLimits(depth=1))
+        source = create_source(f"{served.url}/", create_context(tmp_path), limits=CrawlLimits(depth=1))
         assert (source.kind, source.location, await source.count()) == ("web", f"{served.url}/", None)
-        first = await told(source)
-        assert set(first.found) == {f"{served.url}/", f"{served.url}/a"}
-        assert (await told(source, first.marks)).unchanged == set(first.found)
+        first = await list_source(source)
+        assert set(first.changed) == {f"{served.url}/", f"{served.url}/a"}
+        assert (await list_source(source, first.marks)).unchanged == set(first.changed)
 
 
 @pytest.mark.parametrize(
     "location",
-    ["", "  ", "-x", "--upload-pack=touch sprung", "missing", "ext::sh -c 'touch sprung'", "git://h.test/x", "ftp://h.test/x", "s3://bucket/x",
-     "https://user:secret@github.com/o/r", "ssh://-oProxyCommand=x/y", "ssh://host", "git@-x:y", "https://", "file://other/etc", "a\0b"],
-)  # fmt: skip
+    [
+        "",
+        "  ",
+        "-x",
+        "--upload-pack=touch sprung",
+        "missing",
+        "ext::sh -c 'touch sprung'",
+        "git://h.test/x",
+        "ftp://h.test/x",
+        "s3://bucket/x",
+        "https://user:secret@github.com/o/r",
+        "ssh://-oProxyCommand=x/y",
+        "ssh://host",
+        "git@-x:y",
+        "https://",
+        "file://other/etc",
+        "a\0b",
+    ],
+)
 def test_locations_that_mean_nothing(location: str, tmp_path: Path) -> None:
     with pytest.raises(CaipeError) as refused:
-        create_source(location, around(tmp_path))
+        create_source(location, create_context(tmp_path))
     assert "secret" not in str(refused.value)
 
 
@@ -488,7 +527,7 @@ def test_locations_that_mean_nothing(location: str, tmp_path: Path) -> None:
 def test_this_machine_may_be_closed(kind: SourceKind | None, tmp_path: Path) -> None:
     for location in (str(tmp_path), f"file://{tmp_path}", ".", "~"):
         with pytest.raises(SourceUnavailable, match="not read from here"):
-            create_source(location, around(tmp_path, allow_local=False), kind=kind)
+            create_source(location, create_context(tmp_path, allow_local=False), kind=kind)
 
 
 def test_what_of_this_machine_a_location_means(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed, S
 from tests.conftest import ROOT
 from tests.support.database_servers import DatabaseServers
 
-Opened = Callable[[], Awaitable[KnowledgeStore]]
+OpenStore = Callable[[], Awaitable[KnowledgeStore]]
 MODEL = "three"
 NOON = datetime(2026, 3, 4, 12, 0, 0, 250, tzinfo=UTC)
 
@@ -40,9 +40,9 @@ def servers() -> Iterator[DatabaseServers]:
 
 
 @pytest.fixture(params=["embedded", "postgres"])
-async def opened(
+async def open_store(
     request: pytest.FixtureRequest, tmp_path: Path, servers: DatabaseServers
-) -> AsyncIterator[Opened]:
+) -> AsyncIterator[OpenStore]:
     """Opens the same storage as often as it is called; all are closed at the end."""
     stores: list[KnowledgeStore] = []
     if request.param == "postgres":
@@ -61,12 +61,12 @@ async def opened(
         return new
 
     yield opened
-    for one in stores:
-        await one.close()
+    for store in stores:
+        await store.close()
 
 
 @pytest.fixture
-async def store(opened: Opened) -> KnowledgeStore:
+async def store(opened: OpenStore) -> KnowledgeStore:
     return await opened()
 
 
@@ -86,7 +86,7 @@ def a_document(
     digest: str = "",
 ) -> Document:
     """Its chunks are the texts, one after the other."""
-    whole, chunks, start = "\n\n".join(texts), list[Chunk](), 0
+    document_text, chunks, start = "\n\n".join(texts), list[Chunk](), 0
     for ordinal, text in enumerate(texts):
         chunks.append(Chunk(ordinal, text, (title or name.title(),), start, start + len(text)))
         start += len(text) + 2
@@ -95,7 +95,7 @@ def a_document(
         datasource,
         title or name.title(),
         f"guides/{name}.md",
-        whole,
+        document_text,
         digest or name,
         kind=kind,
         chunks=tuple(chunks),
@@ -188,10 +188,10 @@ async def test_documents_are_listed_by_address_in_pages(store: KnowledgeStore) -
         a_document("z", "text", datasource="other"),
     )
     first = await store.list_documents("docs", limit=2)
-    assert [one.address for one in first] == ["guides/B.md", "guides/a.md"]
+    assert [document.address for document in first] == ["guides/B.md", "guides/a.md"]
     assert (first[0].text, tuple(first[0].chunks)) == ("", ())
     rest = await store.list_documents("docs", after=first[-1].address)
-    assert [one.document_id for one in rest] == ["b", "c"]
+    assert [document.document_id for document in rest] == ["b", "c"]
 
 
 # --- datasources and jobs
@@ -232,7 +232,7 @@ async def test_a_datasource_leaves_with_its_documents(store: KnowledgeStore) -> 
     assert [
         hit.document_id for hit in await store.search("", [1.0, 0.0, 0.0], model=MODEL, mode="vectors")
     ] == ["two"]
-    assert [one.name for one in await store.list_datasources()] == ["other"]
+    assert [datasource.name for datasource in await store.list_datasources()] == ["other"]
 
 
 async def test_jobs_are_kept_newest_first(store: KnowledgeStore) -> None:
@@ -479,7 +479,7 @@ async def test_a_vector_is_replaced_by_a_newer_one(store: KnowledgeStore) -> Non
 # --- opening again, and at the same time
 
 
-async def test_everything_is_there_when_it_is_opened_again(opened: Opened) -> None:
+async def test_everything_is_there_when_it_is_opened_again(opened: OpenStore) -> None:
     store = await opened()
     await store.put_datasource(Datasource("docs", "/x", "folder"))
     await filled(store, *(a_document(f"d{n}", f"about topic{n}") for n in range(5)))
@@ -506,11 +506,11 @@ async def test_searching_while_more_is_written(store: KnowledgeStore) -> None:
     await filled(store, *(a_document(f"d{n}", "steady text", "more of it") for n in range(20)))
     await embedded(store, lambda ref: turned(float(ref.ordinal)))
     stop = asyncio.Event()
-    seen: list[list[Hit]] = []
+    results: list[list[Hit]] = []
 
     async def searched() -> None:
         while not stop.is_set():
-            seen.append(await store.search("steady", turned(0), model=MODEL, limit=5))
+            results.append(await store.search("steady", turned(0), model=MODEL, limit=5))
 
     searching = [asyncio.create_task(searched()) for _ in range(3)]
     for number in range(60):
@@ -521,11 +521,11 @@ async def test_searching_while_more_is_written(store: KnowledgeStore) -> None:
             await store.delete_documents([f"new{number % 30}"])
     stop.set()
     await asyncio.gather(*searching)
-    assert len(seen) >= 3
-    assert all(hits[0].document_id.startswith("d") and len(hits) == 5 for hits in seen)
+    assert len(results) >= 3
+    assert all(hits[0].document_id.startswith("d") and len(hits) == 5 for hits in results)
 
 
-async def test_two_who_have_it_open_see_the_same(opened: Opened) -> None:
+async def test_two_who_have_it_open_see_the_same(opened: OpenStore) -> None:
     first, second = await opened(), await opened()
     await filled(first, a_document("one", "about volumes"))
     await embedded(first, lambda ref: turned(0))
@@ -555,7 +555,12 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Inges
 async def main():
     store = EmbeddedStore(Path(sys.argv[1]))
     await store.open()
-    await filled(store, a_document("kept", "about volumes"), a_document("replaced", "older words"), a_document("removed", "about quotas"))
+    await filled(
+        store,
+        a_document("kept", "about volumes"),
+        a_document("replaced", "older words"),
+        a_document("removed", "about quotas"),
+    )
     await embedded(store, lambda ref: turned(10))
     await store.put_document(a_document("late", "about ingress"))
     await store.put_document(a_document("replaced", "newer words"))
@@ -701,6 +706,9 @@ def test_engines_are_imported_when_the_knowledge_base_is_opened() -> None:
 
 def test_the_engines_get_along_in_one_process() -> None:
     """usearch before onnxruntime kills the process unless the system's C++ library was there first."""
-    code = "import ai_platform_engineering.knowledge_bases.stores.embedded.vector_index, onnxruntime, tantivy, tokenizers; print('alive')"
+    code = (
+        "import ai_platform_engineering.knowledge_bases.stores.embedded.vector_index, onnxruntime, tantivy; "
+        "import tokenizers; print('alive')"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "alive")

@@ -20,20 +20,20 @@ def embed_words(text: str) -> list[float]:
 
 @dataclass(slots=True)
 class WordVectors:
-    """`may_go` holds back what is asked for, `broken` refuses it."""
+    """`release` holds back requests until it is set, `broken` refuses them."""
 
     name: str = "words"
     dimensions: int = DIMENSIONS
     texts: list[str] = field(default_factory=list)
     release: asyncio.Event = field(default_factory=asyncio.Event)
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
     broken: bool = False
 
     def __post_init__(self) -> None:
         self.release.set()
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        self.asked.set()
+        self.requested.set()
         if self.broken:
             raise ConnectionError("the far end is away")
         await self.release.wait()

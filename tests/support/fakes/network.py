@@ -101,7 +101,7 @@ def _answer(query: dns.message.Message, zone: Zone) -> dns.message.Message | Non
             break
         response.answer.append(dns.rrset.from_text(name, TTL, "IN", "CNAME", *alias))
         name = dns.name.from_text(alias[0])
-    if not any(known == text for known, _ in zone):
+    if not any(zone_name == text for zone_name, _ in zone):
         response.set_rcode(dns.rcode.NXDOMAIN)
     return response
 
@@ -156,8 +156,8 @@ class _WebHandler(BaseHTTPRequestHandler):
         self.site.authorizations.append(self.headers.get("Authorization"))
         path = self.path.partition("?")[0]
         if path.startswith("/hop/"):
-            left = int(path.removeprefix("/hop/"))
-            self._redirect(f"/hop/{left - 1}" if left else "/ok")
+            remaining = int(path.removeprefix("/hop/"))
+            self._redirect(f"/hop/{remaining - 1}" if remaining else "/ok")
         elif path == "/to":
             self._redirect(self.path.partition("?")[2])
         elif path == "/slow":

@@ -101,9 +101,10 @@ async def serve_site(
         yield served
     finally:
         server.close()
-        for task in (left := list(served.working)):
+        tasks = list(served.working)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass(slots=True)
@@ -113,11 +114,11 @@ class FakeNetwork:
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ports: Mapping[str, int] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
     attempts: list[str] = field(default_factory=list)
 
     async def addresses(self, name: str) -> tuple[IPAddress, ...]:
-        self.asked.append(name)
+        self.lookups.append(name)
         if name not in self.names:
             raise OSError("no such name")
         return tuple(ipaddress.ip_address(text) for text in self.names[name])
