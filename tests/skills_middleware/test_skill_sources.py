@@ -251,7 +251,7 @@ async def test_the_skills_of_a_repository_over_http(tmp_path: Path) -> None:
         }
         assert list((tmp_path / "hubs").iterdir()) == []
         assert world.lookups == ["code.test"]
-        asked = len(served.requests)
+        request_count = len(served.requests)
         with pytest.raises(SourceUnavailable, match="private, local or reserved"):
             await reader(tmp_path, world, private=False).fetch(hub)
         assert len(served.requests) == request_count
