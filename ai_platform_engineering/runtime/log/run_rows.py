@@ -8,10 +8,10 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, StoredEvent
+from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import journal_rows
 from ai_platform_engineering.runtime.log.run_log import AnswerMessage, Marker, NewRun, RunRow
 from ai_platform_engineering.runtime.log.run_log_rules import changes_requests, check_epoch, status_after
-from ai_platform_engineering.runtime.log.sqlite_database import microseconds, moment
 
 # Removes what belongs to a run besides its own row, at most so many rows.
 _REMOVALS = (
