@@ -25,7 +25,7 @@ from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.skills_middleware.api.pagination import find_page
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
-from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
+from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader
 
 SERVER = str(Path(sys.executable).parent / "platform-engineer")
@@ -70,7 +70,7 @@ async def measure_catalogue(count: int, rounds: int) -> None:
         write_skills(Path(home) / "skills", count)
         reader = HubReader(Path(home) / "hubs", {"PATH": os.defpath}, UrlChecker())
         catalog = SkillCatalog(
-            SkillStore(Path(home) / "skills.db"), reader, [FolderSource(Path(home) / "skills")]
+            SkillStore(Path(home) / "skills.db"), reader, [SkillFolder(Path(home) / "skills")]
         )
         began = time.perf_counter()
         await catalog.open()

@@ -1,4 +1,5 @@
-"""What holds for every test: no network beyond this machine, no settings from outside, a folder of its own."""
+"""What holds for every test: no network beyond this machine, no settings from outside, a folder of its
+own."""
 
 import os
 import tempfile

@@ -30,13 +30,13 @@ _FIELD = re.compile(r"[A-Za-z_][\w-]*")
 TemplateNames = dict[str, frozenset[str] | None]
 
 
-class _FileModel(BaseModel):
+class _WorkflowModel(BaseModel):
     """Part of a workflow file; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class FieldSpec(_FileModel):
+class FieldSpec(_WorkflowModel):
     """A field of a form; the keys are those of `InputField` without their prefix."""
 
     name: str
@@ -135,7 +135,7 @@ def _valid_or_none(field: InputField, value: JsonValue) -> JsonValue:
     return valid.get(field.field_name)
 
 
-class FormSpec(_FileModel):
+class FormSpec(_WorkflowModel):
     title: str | None = None
     description: str | None = None
     response: str = ""
@@ -166,7 +166,7 @@ def _set_texts(model: BaseModel, *keys: str) -> Iterator[tuple[str, str]]:
             yield key, text
 
 
-class WorkflowStep(_FileModel):
+class WorkflowStep(_WorkflowModel):
     """A step: a form; `agent` and `tool`; `agent` and `prompt`; or `prompt` for the supervisor's model."""
 
     name: str
@@ -226,7 +226,7 @@ class WorkflowStep(_FileModel):
             yield from self.form.templates()
 
 
-class Workflow(_FileModel):
+class Workflow(_WorkflowModel):
     name: str
     title: str = Field(min_length=1)
     description: str

@@ -6,7 +6,7 @@ from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
-from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
+from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader, parse_hubs
 from ai_platform_engineering.skills_middleware.sources.shipped_source import shipped_source
 
@@ -21,7 +21,7 @@ def build_skill_catalog(settings: Settings, variables: Mapping[str, str]) -> Ski
     home = settings.agent.home
     sources = [shipped_source()]
     if skills.folder:
-        sources.append(FolderSource(skills.folder))
+        sources.append(SkillFolder(skills.folder))
     reader = HubReader(home / HUBS_FOLDER, variables, UrlChecker(allow_private=skills.allow_private))
     store = SkillStore(home / STORE_FILE)
     return SkillCatalog(store, reader, sources, configured=parse_hubs(skills.hubs))

@@ -1,4 +1,5 @@
-"""A delegation in LangGraph's stream: what its agent left open is ended, and what it repeats is emitted once."""
+"""A delegation in LangGraph's stream: what its agent left open is ended, and what it repeats is emitted
+once."""
 
 from collections.abc import AsyncIterator
 from typing import Any

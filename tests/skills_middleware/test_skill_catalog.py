@@ -27,7 +27,7 @@ from ai_platform_engineering.skills_middleware.skill_catalog import (
     UnavailableSource,
 )
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
-from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
+from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader, parse_hubs
 from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill, SkillSource
 from tests.support.fakes.git_server import GitServer, commit, git, git_server, repository
@@ -65,9 +65,9 @@ class Case:
         variables = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
         reader = HubReader(self.home / "hubs", variables, UrlChecker(allow_private=private))
         sources = (
-            FolderSource(self.shipped, origin="shipped", watched=False),
+            SkillFolder(self.shipped, origin="shipped", watched=False),
             *self.extra,
-            FolderSource(self.folder),
+            SkillFolder(self.folder),
         )
         hubs = parse_hubs(self.configured)
         return SkillCatalog(

@@ -13,7 +13,7 @@ from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.skills_middleware.file_rules import MAX_FILE_BYTES, MAX_FILES
 from ai_platform_engineering.skills_middleware.skill_resolution import load_skill
 from ai_platform_engineering.skills_middleware.skill_store import Hub, SkillKey, SkillStore
-from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
+from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader, create_hub, parse_hubs
 from ai_platform_engineering.skills_middleware.sources.shipped_source import shipped_source
 from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill
@@ -26,7 +26,7 @@ from tests.support.skill_files import skill_files, skill_md, write_skill
 
 
 def read_folder(folder: Path, known_skills: dict[str, RawSkill] | None = None) -> dict[str, RawSkill]:
-    return FolderSource(folder).read_skills(known_skills or {})
+    return SkillFolder(folder).read_skills(known_skills or {})
 
 
 def problem_text(raw: RawSkill) -> str:
@@ -146,7 +146,7 @@ def test_what_is_too_much_or_no_file_is_a_problem_of_its_skill(tmp_path: Path) -
 def test_a_source_has_a_size(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write_skill(tmp_path / name, {**skill_files(name), "assets/x": b"x" * 1000})
-    source = FolderSource(tmp_path, max_bytes=2500)
+    source = SkillFolder(tmp_path, max_bytes=2500)
     skills = source.read_skills({})
     assert (skills["a"].problems, skills["b"].problems) == ((), ())
     assert "so this one was left out" in problem_text(skills["c"])

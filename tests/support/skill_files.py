@@ -7,7 +7,7 @@ from pathlib import Path
 from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
-from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
+from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader, parse_hubs
 
 
@@ -42,5 +42,5 @@ def build_catalog(home: Path, *, private: bool = True, configured: tuple[str, ..
     )
     ticks = iter(range(10**6))
     hubs = parse_hubs(configured)
-    store, sources = SkillStore(home / "skills.db"), [FolderSource(home / "folder")]
+    store, sources = SkillStore(home / "skills.db"), [SkillFolder(home / "folder")]
     return SkillCatalog(store, reader, sources, configured=hubs, clock=lambda: float(next(ticks)))

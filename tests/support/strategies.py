@@ -267,7 +267,7 @@ def numbered(events: Sequence[AnyEvent], first: int = 1) -> list[StoredEvent]:
     ]
 
 
-# --- lists as a run writes them -----------------------------------------------------------------------------------------
+# --- lists as a run writes them -----------------------------------------------------------------------------
 
 
 class _Writer:
@@ -431,7 +431,7 @@ def run_events(draw: Callable[[Strategy], Any]) -> list[AnyEvent]:
     return _Writer(draw).run()
 
 
-# --- the same words in other pieces -------------------------------------------------------------------------------------
+# --- the same words in other pieces -------------------------------------------------------------------------
 
 
 @st.composite

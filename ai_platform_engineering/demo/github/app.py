@@ -79,7 +79,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 
 
 @dataclass(slots=True)
-class RateLimit:
+class RequestQuota:
     """The calls that a token has left in its hour."""
 
     calls_per_hour: int
@@ -116,7 +116,7 @@ class GitHubService:
         self._state = state
         self._token_owners = token_owners
         self._file = file
-        self._rate_limits = {token: RateLimit(rate_limit) for token in token_owners}
+        self._rate_limits = {token: RequestQuota(rate_limit) for token in token_owners}
         self._request_numbers = itertools.count(1)
 
     def create_route(self, method: str, path: str, handler: Handler) -> Route:
@@ -154,7 +154,7 @@ class GitHubService:
         response.headers.update(headers)
         return response
 
-    def _authenticate(self, request: Request) -> tuple[Account, RateLimit]:
+    def _authenticate(self, request: Request) -> tuple[Account, RequestQuota]:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if not scheme:
             raise GitHubApiError(401, "Requires authentication")

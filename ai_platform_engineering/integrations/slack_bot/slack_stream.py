@@ -8,12 +8,12 @@ deleted and sent again.
 import asyncio
 import contextlib
 import logging
-import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from ai_platform_engineering.integrations.slack_bot.blocks import Block, Chunk, fits_one_message
 from ai_platform_engineering.integrations.slack_bot.clock import wait_for_first
+from ai_platform_engineering.integrations.slack_bot.delivery_retries import DeliveryFailed, DeliveryRetries
 from ai_platform_engineering.integrations.slack_bot.message_content import (
     build_chunks,
     build_final_cards,
@@ -27,6 +27,7 @@ from ai_platform_engineering.integrations.slack_bot.stream_progress import (
     OpenMessage,
     SentContent,
     StreamProgress,
+    text_digest,
 )
 from ai_platform_engineering.integrations.slack_bot.stream_text import StreamBuffer, TextSegment
 from ai_platform_engineering.integrations.slack_bot.thread_messages import (
@@ -37,18 +38,13 @@ from ai_platform_engineering.integrations.slack_bot.thread_messages import (
     ThreadMessages,
 )
 from ai_platform_engineering.integrations.slack_bot.thread_view import TaskCard, ThreadView
-from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackError, retry_delay
+from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackError
 
 log = logging.getLogger(__name__)
 
 MAX_STREAM_AGE = 240.0  # seconds; Slack ends a stream after about five minutes, whatever it is sent
 _UPDATE_INTERVAL = 1.2
 _STOP_GRACE = 1.0  # seconds in which a stream that has ended may turn out to have been stopped by a person
-_MAX_UNKNOWN_DELIVERIES = 30  # in a row; about a quarter of an hour
-
-
-class DeliveryFailed(Exception):
-    """The bot cannot write to the thread; the text is Slack's reason."""
 
 
 class SlackStream:
@@ -83,7 +79,7 @@ class SlackStream:
         self.thread_gone = False
         self._finishing = False  # no message is opened only to repeat cards that are still open
         self._session_status_sent = False
-        self._unknown_deliveries = 0  # in a row
+        self._retries = DeliveryRetries(messages.slack.rate_limiter.clock)
         self._flushed_at = -1e9
         self._lock = asyncio.Lock()
 
@@ -199,7 +195,7 @@ class SlackStream:
         """Goes back to the beginning of the message that holds text which is no longer in the view."""
         first_text = not self._buffer.text
         unchanged = self._buffer.set_text(self._view.text)
-        if first_text and _digest(self._view.text[: self._progress.start]) != self._progress.digest:
+        if first_text and text_digest(self._view.text[: self._progress.start]) != self._progress.digest:
             unchanged = 0  # the text changed while no process was running
         if unchanged is None:
             return
@@ -251,10 +247,10 @@ class SlackStream:
         except SlackError as error:
             return await self._handle_refusal(error, message)
         except DeliveryUnknown as error:
-            await self._wait_after_unknown_delivery(error)
+            await self._retries.wait(error)
             await self._undo_unknown_delivery(message)
             return True
-        self._unknown_deliveries = 0
+        self._retries.reset()
         self._record_sent(title, cards, segment)
         if segment is not None and segment.full:
             await self._end_message()
@@ -379,10 +375,8 @@ class SlackStream:
                 added = self._progress.add_message(ts, self._progress.start)
                 await self._save(replace(added, ended=True))
             except DeliveryUnknown as error:
-                await self._wait_after_unknown_delivery(error)
+                await self._retries.wait(error)
                 await self._remove_unknown_messages()
-
-    # --- errors ---------------------------------------------------------------------------------------------
 
     async def _handle_refusal(self, error: SlackError, message: OpenMessage | None) -> bool:
         """Whether to go on after a refusal, with a new message. Raises the error when that would not help."""
@@ -416,14 +410,6 @@ class SlackStream:
         except (SlackError, DeliveryUnknown) as error:
             log.info("%s", error)
 
-    async def _wait_after_unknown_delivery(self, error: DeliveryUnknown) -> None:
-        """Waits before the next attempt, longer each time. Raises the error after too many."""
-        if self._unknown_deliveries >= _MAX_UNKNOWN_DELIVERIES:
-            raise error
-        log.info("%s What it was about is sent again.", error)
-        await self.rate_limiter.clock.sleep(retry_delay(self._unknown_deliveries))
-        self._unknown_deliveries += 1
-
     async def _undo_unknown_delivery(self, message: OpenMessage | None) -> None:
         """Deletes a message whose content is not known; an update is harmless, since it is done again."""
         if message is None:
@@ -448,8 +434,6 @@ class SlackStream:
         await self._messages.remove_unknown(is_known)
         await self._save(replace(self._progress, opening=False))
 
-    # --- progress -------------------------------------------------------------------------------------------
-
     async def _begin_next_message(self, *, ended: bool = False) -> None:
         self._sent = SentContent()
         cards = tuple(self._sent_cards.values())
@@ -459,11 +443,7 @@ class SlackStream:
 
     async def _save(self, progress: StreamProgress) -> None:
         if self._buffer.text:
-            progress = replace(progress, digest=_digest(self._buffer.text[: progress.start]))
+            progress = replace(progress, digest=text_digest(self._buffer.text[: progress.start]))
         if progress != self._progress:
             self._progress = progress
             await self._save_progress(progress)
-
-
-def _digest(text: str) -> int:
-    return zlib.crc32(text.encode(errors="surrogatepass"))

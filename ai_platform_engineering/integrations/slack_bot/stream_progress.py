@@ -1,5 +1,6 @@
 """What Slack has of a turn: the messages that were written, and the content of the current one."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -76,3 +77,8 @@ class SentContent:
             if card.is_open:
                 completed.append(card.complete(output).to_chunk())
         return completed
+
+
+def text_digest(text: str) -> int:
+    """A checksum that tells whether text that was sent has changed since."""
+    return zlib.crc32(text.encode(errors="surrogatepass"))

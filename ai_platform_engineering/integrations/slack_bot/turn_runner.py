@@ -28,10 +28,10 @@ from ai_platform_engineering.integrations.slack_bot.blocks import (
 )
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow
 from ai_platform_engineering.integrations.slack_bot.clock import Clock, wait_then_cancel
+from ai_platform_engineering.integrations.slack_bot.delivery_retries import DeliveryFailed
 from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.slack_stream import (
     MAX_STREAM_AGE,
-    DeliveryFailed,
     SlackStream,
 )
 from ai_platform_engineering.integrations.slack_bot.stream_progress import MessageFooter, StreamProgress

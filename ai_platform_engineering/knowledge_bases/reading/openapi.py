@@ -26,7 +26,7 @@ def parse(detected: DetectedDocument) -> ParsedDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class _Operation:
+class _ApiOperation:
     """A method of a path. `path_parameters` are those of all operations of the path."""
 
     method: str
@@ -97,15 +97,15 @@ class _ApiReader:
                 return _words(values.get("description"))
         return ""
 
-    def _operations(self, key: str) -> Iterator[_Operation]:
+    def _operations(self, key: str) -> Iterator[_ApiOperation]:
         for path, item in _mapping(self._values.get(key)).items():
             item = self._resolve(item)
             for method in _METHODS:
                 values = item.get(method)
                 if isinstance(values, dict):
-                    yield _Operation(method.upper(), str(path), values, _list(item.get("parameters")))
+                    yield _ApiOperation(method.upper(), str(path), values, _list(item.get("parameters")))
 
-    def _add_operation(self, operation: _Operation) -> None:
+    def _add_operation(self, operation: _ApiOperation) -> None:
         values = operation.values
         signature = f"{operation.method} {operation.path}"
         heading = signature

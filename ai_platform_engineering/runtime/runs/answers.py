@@ -82,8 +82,7 @@ def find_resolution(request: Form | Approval, value: Any) -> Resolution:
     return _RESOLUTIONS.get(str(value.get("type")), "answered")
 
 
-# --- which answer is for which request
-# --------------------------------------------------------------------------
+# --- which answer is for which request ----------------------------------------------------------------------
 
 
 def _read_resume(part: UserPart) -> dict[str, Any] | None:
@@ -159,8 +158,7 @@ def _read_lines(text: str, form: Form) -> dict[str, str]:
     return values
 
 
-# --- a list of decisions, as clients of LangGraph's human-in-the-loop send it
-# -----------------------------------
+# --- a list of decisions, as clients of LangGraph's human-in-the-loop send it -------------------------------
 
 
 def _match_decisions(
@@ -263,8 +261,7 @@ def _edited_action(decision: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-# --- checks
-# -----------------------------------------------------------------------------------------------------
+# --- checks -------------------------------------------------------------------------------------------------
 
 
 def _check_answer(request: Form | Approval, answer: Any) -> tuple[Any, FieldErrors]:

@@ -182,8 +182,7 @@ class InputRequests:
                     held_text = item.event.held
         return held_text
 
-    # --- expiry
-    # -------------------------------------------------------------------------------------------------
+    # --- expiry ---------------------------------------------------------------------------------------------
 
     async def find_overdue_runs(self) -> list[str]:
         """The ids of runs with requests that are past their expiry and are still marked as pending."""

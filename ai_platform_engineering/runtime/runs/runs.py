@@ -75,8 +75,7 @@ class Runs:
         self._holder = str(uuid.uuid4())
         self._tasks = RunTasks(run_log, run_turn, self._requests, self._queues, cancel_grace)
 
-    # --- messages
-    # -----------------------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------------------
 
     async def accept(self, message: IncomingMessage) -> AcceptedRun:
         """The run that works on the message, and the number before its turn.
@@ -230,8 +229,7 @@ class Runs:
             self._begin(row, message, parts)
         return row, 0
 
-    # --- readers
-    # ------------------------------------------------------------------------------------------------
+    # --- readers --------------------------------------------------------------------------------------------
 
     async def get(self, run_id: str, owner: str) -> RunRow:
         """The owner's run; a run of somebody else is not found."""
@@ -266,8 +264,7 @@ class Runs:
     async def transcript(self, run_id: str) -> Transcript:
         return await load_transcript(self._log, run_id)
 
-    # --- operations on all runs
-    # ---------------------------------------------------------------------------------
+    # --- operations on all runs -----------------------------------------------------------------------------
 
     async def cancel(self, run_id: str, by: str) -> bool:
         """Stops the run. False when it ended before the cancel was stored: what was stored first counts."""

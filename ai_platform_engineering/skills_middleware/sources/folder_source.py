@@ -33,7 +33,7 @@ _NOT_A_FILE = "This is not a file. Remove it."
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _SkillFile:
     path: str  # below the skill's folder
     disk_path: str
     status: os.stat_result | None
@@ -44,11 +44,11 @@ class _File:
 class _Listing:
     """The files of a skill and the folders they are in."""
 
-    files: list[_File] = field(default_factory=list)
+    files: list[_SkillFile] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
 
 
-class FolderSource:
+class SkillFolder:
     """The skills of SKILLS_DIR. The times and sizes of its files tell whether a skill changed."""
 
     origin_id = ""
@@ -125,7 +125,7 @@ def _read_entry(entry: os.DirEntry[str], root: Path, known: RawSkill | None) -> 
     elif entry.is_dir(follow_symlinks=False):
         _walk(entry.path, "", root, listing)
     elif entry.is_symlink() and entry.is_dir():
-        listing.files.append(_File(SKILL_MD, entry.path, None, _LINKED_FOLDER))
+        listing.files.append(_SkillFile(SKILL_MD, entry.path, None, _LINKED_FOLDER))
     else:
         return None
     watched_paths = (*listing.folders, *(file.disk_path for file in listing.files))
@@ -142,7 +142,7 @@ def _walk(folder: str, prefix: str, root: Path, listing: _Listing) -> None:
         entries = _list_folder(folder)
     except OSError as error:
         problem = f"The folder cannot be read: {(error.strerror or '').lower()}."
-        listing.files.append(_File(prefix or SKILL_MD, folder, None, problem))
+        listing.files.append(_SkillFile(prefix or SKILL_MD, folder, None, problem))
         return
     for entry in entries:
         path = prefix + entry.name
@@ -156,20 +156,20 @@ def _walk(folder: str, prefix: str, root: Path, listing: _Listing) -> None:
             listing.files.append(_inspect_file(entry, path, root))
 
 
-def _inspect_file(entry: os.DirEntry[str], path: str, root: Path) -> _File:
+def _inspect_file(entry: os.DirEntry[str], path: str, root: Path) -> _SkillFile:
     try:
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             # Inside of the folder a link is fine: that is how Kubernetes mounts a ConfigMap.
             target = Path(entry.path).resolve(strict=True)
             if not target.is_relative_to(root):
-                return _File(path, entry.path, None, _LINK_OUTSIDE)
+                return _SkillFile(path, entry.path, None, _LINK_OUTSIDE)
             status = target.stat()
     except (OSError, RuntimeError):
-        return _File(path, entry.path, None, _UNREADABLE)
+        return _SkillFile(path, entry.path, None, _UNREADABLE)
     if not stat.S_ISREG(status.st_mode):
-        return _File(path, entry.path, status, _NOT_A_FILE)
-    return _File(path, entry.path, status)
+        return _SkillFile(path, entry.path, status, _NOT_A_FILE)
+    return _SkillFile(path, entry.path, status)
 
 
 def _fingerprint(paths: tuple[str, ...]) -> str:
@@ -186,7 +186,7 @@ def _fingerprint(paths: tuple[str, ...]) -> str:
     return str(hash(tuple(values)))
 
 
-def _read_contents(raw: RawSkill, files: list[_File]) -> RawSkill:
+def _read_contents(raw: RawSkill, files: list[_SkillFile]) -> RawSkill:
     problems = [SkillProblem(to_printable(file.path), "", file.problem) for file in files if file.problem]
     problems += find_size_problems({file.path: file.status.st_size for file in files if file.status})
     if problems:

@@ -16,8 +16,9 @@ from markdown_it import MarkdownIt
 from slack_sdk.web.async_client import AsyncWebClient
 
 from ai_platform_engineering.integrations.slack_bot.blocks import context
+from ai_platform_engineering.integrations.slack_bot.delivery_retries import DeliveryFailed
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RATE_LIMITS, RateLimit, RateLimiter
-from ai_platform_engineering.integrations.slack_bot.slack_stream import DeliveryFailed, SlackStream
+from ai_platform_engineering.integrations.slack_bot.slack_stream import SlackStream
 from ai_platform_engineering.integrations.slack_bot.stream_progress import MessageFooter, StreamProgress
 from ai_platform_engineering.integrations.slack_bot.stream_text import StreamBuffer
 from ai_platform_engineering.integrations.slack_bot.thread_messages import SlackThread, ThreadMessages

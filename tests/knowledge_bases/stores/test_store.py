@@ -48,7 +48,7 @@ async def open_store(
     if request.param == "postgres":
         await asyncio.to_thread(_emptied, servers.postgres_with_vectors)
 
-    async def opened() -> KnowledgeStore:
+    async def open_new() -> KnowledgeStore:
         from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_store import PostgresStore
 
         new: KnowledgeStore = (
@@ -60,14 +60,14 @@ async def open_store(
         stores.append(new)
         return new
 
-    yield opened
+    yield open_new
     for store in stores:
         await store.close()
 
 
 @pytest.fixture
-async def store(opened: OpenStore) -> KnowledgeStore:
-    return await opened()
+async def store(open_store: OpenStore) -> KnowledgeStore:
+    return await open_store()
 
 
 def _emptied(address: str) -> None:
@@ -86,7 +86,9 @@ def a_document(
     digest: str = "",
 ) -> Document:
     """Its chunks are the texts, one after the other."""
-    document_text, chunks, start = "\n\n".join(texts), list[Chunk](), 0
+    document_text = "\n\n".join(texts)
+    chunks: list[Chunk] = []
+    start = 0
     for ordinal, text in enumerate(texts):
         chunks.append(Chunk(ordinal, text, (title or name.title(),), start, start + len(text)))
         start += len(text) + 2
@@ -479,8 +481,8 @@ async def test_a_vector_is_replaced_by_a_newer_one(store: KnowledgeStore) -> Non
 # --- opening again, and at the same time
 
 
-async def test_everything_is_there_when_it_is_opened_again(opened: OpenStore) -> None:
-    store = await opened()
+async def test_everything_is_there_when_it_is_opened_again(open_store: OpenStore) -> None:
+    store = await open_store()
     await store.put_datasource(Datasource("docs", "/x", "folder"))
     await filled(store, *(a_document(f"d{n}", f"about topic{n}") for n in range(5)))
     await embedded(store, lambda ref: turned(20.0 * int(ref.document_id[1:])))
@@ -488,7 +490,7 @@ async def test_everything_is_there_when_it_is_opened_again(opened: OpenStore) ->
     await store.commit()
     before = await store.search("topic3", turned(21), model=MODEL)
     await store.close()
-    store = await opened()
+    store = await open_store()
     assert await store.search("topic3", turned(21), model=MODEL) == before
     assert {hit.document_id for hit in before} == {"d0", "d1", "d2", "d3"}
     assert await store.list_chunks_without_vector(MODEL, 9) == []
@@ -525,8 +527,8 @@ async def test_searching_while_more_is_written(store: KnowledgeStore) -> None:
     assert all(hits[0].document_id.startswith("d") and len(hits) == 5 for hits in results)
 
 
-async def test_two_who_have_it_open_see_the_same(opened: OpenStore) -> None:
-    first, second = await opened(), await opened()
+async def test_two_who_have_it_open_see_the_same(open_store: OpenStore) -> None:
+    first, second = await open_store(), await open_store()
     await filled(first, a_document("one", "about volumes"))
     await embedded(first, lambda ref: turned(0))
     for mode in ("lexical", "vectors"):

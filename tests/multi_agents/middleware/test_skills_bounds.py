@@ -13,7 +13,7 @@ import pytest
 from ai_platform_engineering.core.events import Answered, AnyEvent, ToolFinished
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.runtime.storage import Storage
-from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
+from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
 from tests.a2a.test_third_party_agents import running
 from tests.multi_agents.middleware.test_skills_in_use import (
     GUIDE,
@@ -467,7 +467,7 @@ async def paused_with(
         )
     model = ScriptedChatModel(script=large.script)
     catalog, form = (
-        catalogue(home, FolderSource(home / "skills")),
+        catalogue(home, SkillFolder(home / "skills")),
         form_tool("form", [{"field_name": "name"}]),
     )
     async with skilled(catalog, model, storage=storage, tools=[form]) as client:

@@ -22,7 +22,7 @@ from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.runtime.storage import Storage
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
-from ai_platform_engineering.skills_middleware.sources.folder_source import FolderSource
+from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader
 from ai_platform_engineering.skills_middleware.sources.skill_source import SkillSource
 from tests.support.asking_agent import ask_until_paused, form_tool, request_ids, send_answers
@@ -268,7 +268,7 @@ async def test_of_a_thousand_the_model_sees_some_and_finds_the_others(tmp_path: 
         write_skill(
             tmp_path / "folder" / f"skill-{number:04}", skill_files(f"skill-{number:04}", description=words)
         )
-    catalog = catalogue(tmp_path, FolderSource(tmp_path / "folder"))
+    catalog = catalogue(tmp_path, SkillFolder(tmp_path / "folder"))
     model = scripted(
         Turn(
             Call("find_skills", {"words": "MESH certificates"}),

@@ -113,7 +113,8 @@ def _texts(events: Sequence[AnyEvent], reader: Reader, ledger: Ledger, unknown: 
     void = Counter(event.message_id for event in events if isinstance(event, TextDiscarded))
     for message_id in begun | set(closed) | set(void):
         if message_id not in begun or (closed[message_id], void[message_id]) not in ((1, 0), (0, 1), (1, 1)):
-            yield f"the text {message_id} was ended {closed[message_id]} times and taken back {void[message_id]} times"
+            ended, discarded = closed[message_id], void[message_id]
+            yield f"the text {message_id} was ended {ended} times and taken back {discarded} times"
     expected = texts(reader.tag, ledger, name=reader.name if reader.asks else None, unknown=unknown)
     kept = [(span.agent, span.text) for span in fold(events).spans]
     if Counter(kept) != Counter(expected):
@@ -130,7 +131,8 @@ def _calls(events: Sequence[AnyEvent], *, asks: bool) -> Iterator[str]:
     if sorted(event.tool for event in started) != sorted(_CALLS + ["ask_form"] * asks):
         yield f"calls started: {sorted(event.tool for event in started)}"
     if sorted(event.call_id for event in started) != sorted(event.call_id for event in finished):
-        yield f"calls started {len(started)}, finished {len(finished)}: {Counter(event.call_id for event in finished)}"
+        ends = Counter(event.call_id for event in finished)
+        yield f"calls started {len(started)}, finished {len(finished)}: {ends}"
     yield from (f"{event.tool} failed: {event.error}" for event in finished if event.outcome == "error")
 
 

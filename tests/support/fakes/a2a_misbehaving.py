@@ -56,7 +56,8 @@ class Call:
         self, body: Any, *, status: str = "200 OK", type: str = "application/json", more: str = ""
     ) -> None:
         content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-        head = f"HTTP/1.1 {status}\r\ncontent-type: {type}\r\ncontent-length: {len(content)}\r\nconnection: close\r\n{more}\r\n"
+        fields = f"content-type: {type}\r\ncontent-length: {len(content)}\r\nconnection: close"
+        head = f"HTTP/1.1 {status}\r\n{fields}\r\n{more}\r\n"
         await self.send(head.encode() + content)
 
     async def stream(self, type: str = "text/event-stream") -> None:
@@ -133,7 +134,7 @@ class Call:
         }
 
 
-# --- what it does with a message ------------------------------------------------------------------------------------------
+# --- what it does with a message ----------------------------------------------------------------------------
 
 
 async def hang(call: Call) -> None:
@@ -327,13 +328,14 @@ async def canned(call: Call) -> None:
 
 
 _WAYS = (
-    hang, silent, named, good, page, truncated, wrong_rpc, wrong_frames, wrong_type, broken, away, unauthorized, refusing, odd_error,
+    hang, silent, named, good, page, truncated, wrong_rpc, wrong_frames, wrong_type, broken, away,
+    unauthorized, refusing, odd_error,
     error_midway, comments, drip, no_end, empty, huge, redirect, reset, twice, forging,
 )  # fmt: skip
 ANSWERS: dict[str, Callable[[Call], Awaitable[None]]] = {way.__name__.replace("_", "-"): way for way in _WAYS}
 
 
-# --- its card ---------------------------------------------------------------------------------------------------------------
+# --- its card -----------------------------------------------------------------------------------------------
 
 
 def card(call: Call, url: str) -> dict[str, Any]:
@@ -385,7 +387,7 @@ async def give_card(call: Call, url: str) -> None:
             await call.respond(card(call, url))
 
 
-# --- the server -------------------------------------------------------------------------------------------------------------
+# --- the server ---------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -465,7 +467,7 @@ class Server:
         await call.respond(found())
 
 
-# --- for tests ----------------------------------------------------------------------------------------------------------------
+# --- for tests ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

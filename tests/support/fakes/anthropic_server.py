@@ -242,7 +242,8 @@ def _wrong_message(messages: list[dict[str, Any]]) -> Fail | None:
         blocks = _blocks(message)
         if not blocks and not (message["role"] == "assistant" and n == len(messages) - 1):
             return _invalid(
-                f"messages.{n}: all messages must have non-empty content except for the optional final assistant message"
+                f"messages.{n}: all messages must have non-empty content except for the optional final "
+                f"assistant message"
             )
         if any(b["type"] == "text" and not b["text"] for b in blocks):
             return _invalid(f"messages.{n}: text content blocks must be non-empty")
@@ -257,14 +258,17 @@ def _wrong_order(messages: list[dict[str, Any]]) -> Fail | None:
         first = [b["tool_use_id"] for b in blocks[: len(results)] if b["type"] == "tool_result"]
         if missing := [call for call in waiting if call not in first]:
             return _invalid(
-                f"messages.{n - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: {', '.join(missing)}. "
+                f"messages.{n - 1}: `tool_use` ids were found without `tool_result` blocks immediately "
+                f"after: {', '.join(missing)}. "
                 "Each `tool_use` block must have a corresponding `tool_result` block in the next message."
             )
         for result in results:
             if result not in waiting:
                 return _invalid(
-                    f"messages.{n}.content: unexpected `tool_use_id` found in `tool_result` blocks: {result}. "
-                    "Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
+                    f"messages.{n}.content: unexpected `tool_use_id` found in `tool_result` blocks: "
+                    f"{result}. "
+                    "Each `tool_result` block must have a corresponding `tool_use` block in the previous "
+                    "message."
                 )
             waiting.remove(result)
         waiting = [b["id"] for b in blocks if b["type"] == "tool_use"]

@@ -10,7 +10,8 @@ _ROUNDING = (
 
 
 class ScaledClock:
-    """Seconds since the epoch, `scale` times as fast as real time; with a scale of 0 only `advance` moves it."""
+    """Seconds since the epoch, `scale` times as fast as real time; with a scale of 0 only `advance` moves
+    it."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale

@@ -1,4 +1,5 @@
-"""Streams of chunks in the shapes that provider integrations really produce, and a model that replays them."""
+"""Streams of chunks in the shapes that provider integrations really produce, and a model that replays
+them."""
 
 from __future__ import annotations
 
@@ -157,10 +158,16 @@ def _inline(name: str, *texts: str, text: str, reasoning: str) -> Corpus:
 
 
 BEDROCK = (
-    Corpus("bedrock-text", _bedrock_message(_bedrock_text(0, "The ", "app is", " healthy.")), text="The app is healthy."),
+    Corpus(
+        "bedrock-text",
+        _bedrock_message(_bedrock_text(0, "The ", "app is", " healthy.")),
+        text="The app is healthy.",
+    ),
     Corpus(
         "bedrock-reasoning-then-text",
-        _bedrock_message(_bedrock_reasoning(0, "The user asks ", "about the app."), _bedrock_text(1, "It is ", "healthy.")),
+        _bedrock_message(
+            _bedrock_reasoning(0, "The user asks ", "about the app."), _bedrock_text(1, "It is ", "healthy.")
+        ),
         text="It is healthy.",
         reasoning="The user asks about the app.",
     ),
@@ -173,7 +180,10 @@ BEDROCK = (
     Corpus(
         "bedrock-reasoning-text-and-parallel-calls",
         _bedrock_message(
-            _bedrock_reasoning(0, "Two ", "sources."), _bedrock_text(1, "Both."), _bedrock_call(2, _LOOK), _bedrock_call(3, _ASK, pieces=1),
+            _bedrock_reasoning(0, "Two ", "sources."),
+            _bedrock_text(1, "Both."),
+            _bedrock_call(2, _LOOK),
+            _bedrock_call(3, _ASK, pieces=1),
             stop="tool_use",
         ),
         text="Both.",
@@ -181,7 +191,7 @@ BEDROCK = (
         calls=(_LOOK, _ASK),
     ),
     Corpus("bedrock-empty", _bedrock_message()),
-)  # fmt: skip
+)
 
 GEMINI = (
     Corpus(

@@ -58,7 +58,8 @@ class Gate:
         while not self._has(piece):
             if self.failure is None and time.monotonic() > end:
                 self.failure = (
-                    f"the piece {piece!r} (number {len(self._sent)}) was sent and not reported as seen within {self.timeout:g} s; "
+                    f"the piece {piece!r} (number {len(self._sent)}) was sent and not reported as seen "
+                    f"within {self.timeout:g} s; "
                     f"the last that was reported: {self._heard[-80:]!r}"
                 )
             if self.failure is not None:

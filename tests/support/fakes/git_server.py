@@ -91,7 +91,8 @@ class GitServer:
         out, _ = await process.communicate(body)
         kind = "advertisement" if first else "result"
         opening = b"001e# service=git-upload-pack\n0000" if first else b""
-        top = f"HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-{kind}\r\nConnection: close\r\n\r\n"
+        top = f"HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-{kind}\r\n"
+        top += "Connection: close\r\n\r\n"
         return top.encode() + opening + out
 
 

@@ -1,4 +1,5 @@
-"""A fake of OpenAI's chat completions that plays a script and checks histories as strictly as the provider."""
+"""A fake of OpenAI's chat completions that plays a script and checks histories as strictly as the
+provider."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class OpenAIServer(ModelServer):
     def overflow(self, tokens: int, limit: int) -> Fail:
         """OpenAI's words for a prompt that is too long."""
         return _invalid(
-            f"This model's maximum context length is {limit} tokens. However, your messages resulted in {tokens} tokens. "
+            f"This model's maximum context length is {limit} tokens. However, your messages resulted in "
+            f"{tokens} tokens. "
             "Please reduce the length of the messages.",
             "context_length_exceeded",
         )
@@ -204,7 +206,8 @@ def _wrong_message(messages: list[dict[str, Any]]) -> Fail | None:
         if message.get("role") not in _ROLES:
             known = ", ".join(repr(role) for role in _ROLES)
             return _invalid(
-                f"Invalid value: {message.get('role')!r}. Supported values are: {known}. (messages[{n}].role)",
+                f"Invalid value: {message.get('role')!r}. Supported values are: {known}. "
+                f"(messages[{n}].role)",
                 "invalid_value",
             )
         if message.get("content") is None and not message.get("tool_calls"):
@@ -220,13 +223,15 @@ def _wrong_order(messages: list[dict[str, Any]]) -> Fail | None:
         if message["role"] == "tool":
             if message.get("tool_call_id") not in waiting:
                 return _invalid(
-                    f"Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'. "
+                    f"Invalid parameter: messages with role 'tool' must be a response to a preceeding "
+                    f"message with 'tool_calls'. "
                     f"(messages[{n}].role, tool_call_id {message.get('tool_call_id')!r})"
                 )
             waiting.remove(message["tool_call_id"])
         elif waiting:
             return _invalid(
-                "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. "
+                "An assistant message with 'tool_calls' must be followed by tool messages responding to "
+                "each 'tool_call_id'. "
                 f"The following tool_call_ids did not have response messages: {', '.join(waiting)}"
             )
         else:

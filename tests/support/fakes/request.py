@@ -147,7 +147,8 @@ def _resolve(expression: str, request: Request) -> str:
     results = request.tool_results
     if not results.get(name):
         raise ScriptError(
-            f"{{{{{expression}}}}}: no result of {name!r} after the last user message; results there: {sorted(results)}"
+            f"{{{{{expression}}}}}: no result of {name!r} after the last user message; results there: "
+            f"{sorted(results)}"
         )
     text = results[name][-1]
     return _field(expression, path, text) if path else text

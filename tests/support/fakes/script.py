@@ -120,7 +120,8 @@ class Turn:
 
 @dataclass(frozen=True, init=False)
 class Attempts:
-    """The n-th request for the same position of the same conversation gets the n-th turn; the last repeats."""
+    """The n-th request for the same position of the same conversation gets the n-th turn; the last
+    repeats."""
 
     turns: tuple[Turn, ...]
 

@@ -156,7 +156,8 @@ HISTORY: list[BaseMessage] = [
 
 async def test_templates_take_what_the_request_really_holds(provider: Provider) -> None:
     said = Say(
-        "{{user}} {{tool:github.app.replicas.0}}/{{tool:task.app.replicas.1}} {{tool:ask.state}} {{tool:ask.build}} {{ .Values.x }}"
+        "{{user}} {{tool:github.app.replicas.0}}/{{tool:task.app.replicas.1}} {{tool:ask.state}} "
+        "{{tool:ask.build}} {{ .Values.x }}"
     )
     called = Call("look", arg_pieces=('{"org": "', '{{tool:github}}"}'))
     script = Script(Turn(), Turn(), Turn(said, called))
