@@ -40,6 +40,7 @@ from ai_platform_engineering.core.events import (
     PlanUpdated,
     RunStarted,
     StoredEvent,
+    TerminalEvent,
     TextDelta,
     TextDiscarded,
     TextEnded,
@@ -353,7 +354,7 @@ def _request_artifact(ref: TaskRef, item: StoredEvent, event: InputRequested) ->
 
 
 def _result_artifact(
-    ref: TaskRef, item: StoredEvent, event: Answered | Failed | Cancelled, name: str
+    ref: TaskRef, item: StoredEvent, event: TerminalEvent, name: str
 ) -> TaskArtifactUpdateEvent:
     artifact = Artifact(artifact_id=f"{name}-{ref.task_id}", name=name)
     if isinstance(event, Answered):
@@ -370,7 +371,7 @@ def _result_artifact(
 def _terminal_status(
     ref: TaskRef,
     item: StoredEvent,
-    event: Answered | Failed | Cancelled,
+    event: TerminalEvent,
     state: TaskState,
     text: str = "",
     *,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeGuard
 
 from pydantic import (
     AfterValidator,
@@ -376,14 +376,17 @@ EVENT_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(Event)
 PARTS_ADAPTER: TypeAdapter[tuple[TextPart | DataPart | FilePart, ...]] = TypeAdapter(tuple[Part, ...])
 
 
-def is_terminal(event: AnyEvent) -> bool:
+TerminalEvent = Answered | Failed | Cancelled
+
+
+def is_terminal(event: AnyEvent) -> TypeGuard[TerminalEvent]:
     """Whether it is the last event of a run."""
-    return isinstance(event, Answered | Failed | Cancelled)
+    return isinstance(event, TerminalEvent)
 
 
 def ends_turn(event: AnyEvent) -> bool:
     """Whether a stream that follows the run closes after it."""
-    return isinstance(event, Answered | Failed | Cancelled | Paused)
+    return is_terminal(event) or isinstance(event, Paused)
 
 
 class StoredEvent(NamedTuple):

@@ -114,7 +114,7 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
             await state.writer.close()
         log.info("run %s: %s", row.run_id, state.transcript.state)
         if self._after_turn is not None:
-            await self._after_turn(row, state.transcript.state != "input-required")
+            await self._after_turn(row, state.transcript.has_ended)
 
     async def _write_events(self, turn: Turn, state: StreamState) -> None:
         async for event in self._binding.stream(turn, state.transcript):
