@@ -9,7 +9,7 @@ from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH_KEY, 
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """The id of the run and the epoch of its lease; empty outside of a run."""
+    """The id of the run and its epoch; empty outside of a run."""
 
     run_id: str = ""
     epoch: int = 0

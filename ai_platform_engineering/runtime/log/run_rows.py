@@ -47,9 +47,6 @@ class Batch:
 
 
 def read_run(row: sqlite3.Row) -> RunRow:
-    lease_until = None
-    if row["lease_until"] is not None:
-        lease_until = moment(row["lease_until"])
     return RunRow(
         run_id=row["run_id"],
         context_id=row["context_id"],
@@ -61,8 +58,6 @@ def read_run(row: sqlite3.Row) -> RunRow:
         epoch=row["epoch"],
         created=moment(row["created"]),
         updated=moment(row["updated"]),
-        holder=row["holder"],
-        lease_until=lease_until,
     )
 
 
@@ -182,20 +177,6 @@ def advance_epoch(db: sqlite3.Connection, run_id: str) -> int:
     statement = "UPDATE runs SET epoch = epoch + 1 WHERE run_id = ? RETURNING epoch"
     [row] = db.execute(statement, (run_id,)).fetchall()
     return int(row[0])
-
-
-def lease(
-    db: sqlite3.Connection, now: int, run_id: str, holder: str, seconds: float, *, force: bool
-) -> int | None:
-    find_run(db, run_id)
-    rows = db.execute(
-        "UPDATE runs SET epoch = epoch + 1, holder = ?, lease_until = ?"
-        " WHERE run_id = ? AND status <> 'ended' AND (? OR coalesce(lease_until, 0) <= ?) RETURNING epoch",
-        (holder, now + round(seconds * 1_000_000), run_id, force, now),
-    ).fetchall()
-    if not rows:
-        return None
-    return int(rows[0][0])
 
 
 def hide_ended(db: sqlite3.Connection, older_than: int, most: int) -> int:

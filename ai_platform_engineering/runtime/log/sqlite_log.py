@@ -100,11 +100,6 @@ class SqliteLog:
     async def advance_epoch(self, run_id: str) -> int:
         return await self._database.submit(lambda db, now: run_rows.advance_epoch(db, run_id))
 
-    async def lease(self, run_id: str, holder: str, seconds: float, *, force: bool = False) -> int | None:
-        return await self._database.submit(
-            lambda db, now: run_rows.lease(db, now, run_id, holder, seconds, force=force)
-        )
-
     # --- events ---------------------------------------------------------------------------------------------
 
     async def append(

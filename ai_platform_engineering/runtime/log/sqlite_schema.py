@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from ai_platform_engineering.files.sqlite_file import Migration
 
-# Times are microseconds since 1970, bodies are JSON. Rows without another order are ordered by rowid.
+# Times are microseconds since 1970, bodies are JSON. `holder` and `lease_until` are not used. Rows without
+# another order are ordered by rowid.
 _FIRST: Migration = (
     """CREATE TABLE runs(
         number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, context_id TEXT NOT NULL, owner TEXT NOT
