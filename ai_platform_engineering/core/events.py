@@ -16,6 +16,8 @@ from pydantic import (
     TypeAdapter,
 )
 
+from ai_platform_engineering.core.decisions import APPROVE, EDIT, REJECT
+
 SUPERVISOR = "supervisor"
 
 
@@ -182,7 +184,7 @@ class Approval(FrozenModel):
     tool: Text
     arguments: JsonObject
     reason: Text = ""
-    allowed: tuple[Decision, ...] = ("approve", "edit", "reject")
+    allowed: tuple[Decision, ...] = (APPROVE, EDIT, REJECT)
     expires_at: AwareDatetime | None = None
 
     @property

@@ -9,6 +9,7 @@ from langchain.tools import BaseTool, tool
 from langgraph.types import interrupt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ai_platform_engineering.core.decisions import MESSAGE_KEY
 from ai_platform_engineering.core.events import FieldType, Form, InputField, JsonObject
 from ai_platform_engineering.core.forms import is_declined
 from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL
@@ -76,7 +77,7 @@ def ask_person(form: Form) -> JsonObject:
     """
     values: Mapping[str, Any] = interrupt(form.model_dump(mode="json"))
     if is_declined(form, values):
-        return {DECLINED: values.get("message") or "The person does not want to answer."}
+        return {DECLINED: values.get(MESSAGE_KEY) or "The person does not want to answer."}
     return dict(values)
 
 
