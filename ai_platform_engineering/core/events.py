@@ -154,6 +154,9 @@ class InputField(FrozenModel):
     max_length: int | None = None
 
 
+FREE_TEXT_FIELD = InputField(field_name="answer", field_label="Answer", field_type="textarea")
+
+
 class Form(FrozenModel):
     """Values that a person is asked for."""
 
