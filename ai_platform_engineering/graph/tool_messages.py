@@ -7,7 +7,7 @@ from typing import Any
 from langchain_core.messages import ToolMessage
 
 from ai_platform_engineering.core.events import ToolOutcome
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, UNKNOWN_AGENT
+from ai_platform_engineering.core.tool_traits import UNKNOWN_AGENT, ToolTraits
 
 PREVIEW_CHARS = 4000
 ERROR_CHARS = 500
@@ -25,7 +25,7 @@ class CallResult:
 
 def called_name(name: str, arguments: Mapping[str, Any]) -> str:
     """The tool, or the agent when the call delegates."""
-    if name == DELEGATION_TOOL:
+    if ToolTraits.from_name(name).delegates:
         return str(arguments.get("subagent_type") or UNKNOWN_AGENT)
     return name
 

@@ -14,7 +14,7 @@ from langgraph.types import interrupt
 from ai_platform_engineering.core.events import Approval
 from ai_platform_engineering.core.policy import decide_permission
 from ai_platform_engineering.core.signals import ArgumentsEdited, NoticeEmitted
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import traits_of
 from ai_platform_engineering.graph.interrupts import first_request_id
 from ai_platform_engineering.graph.tool_messages import PLAIN
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
@@ -24,7 +24,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers 
 from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
 from ai_platform_engineering.runtime.log.run_log import Allowance, PendingRequest, RunRow
 
-_NEVER_ASKS = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL})
 _REFUSED = "{tool} was not called: {reason}"
 _DO_WITHOUT = " Do without it, and say what could not be done."
 _REJECTED = "A person rejected this call of {tool}{why}. Nothing was done."
@@ -63,8 +62,8 @@ class ApprovalMiddleware(AgentMiddleware):
             if name in self._denied:
                 return _refuse_call(request, self._denied[name])
             return await handler(request)
-        decision = decide_permission(request.tool.metadata or {}, read_only=self._read_only)
-        if name in _NEVER_ASKS or decision.permission == "allow":
+        decision = decide_permission(traits_of(request.tool), read_only=self._read_only)
+        if decision.permission == "allow":
             return await handler(request)
         if decision.permission == "deny":
             return _refuse_call(request, decision.reason)

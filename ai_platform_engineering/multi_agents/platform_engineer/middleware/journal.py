@@ -8,8 +8,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.policy import read_effect
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL
+from ai_platform_engineering.core.tool_traits import ToolTraits, traits_of
 from ai_platform_engineering.graph.tool_messages import PLAIN
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ToolCallHandler,
@@ -52,8 +51,8 @@ class JournalMiddleware(AgentMiddleware):
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         call = request.tool_call
         run = RunMetadata.from_config(request.runtime.config)
-        effect = read_effect(_read_metadata(request))
-        if effect == "read" or call["name"] in (DELEGATION_TOOL, PLANNING_TOOL) or not run.run_id:
+        effect = _read_traits(request).effect
+        if effect == "read" or not run.run_id:
             return await handler(request)
         key = _journal_key(request)
         entry = await self._store.begin(
@@ -77,10 +76,10 @@ class JournalMiddleware(AgentMiddleware):
         return result
 
 
-def _read_metadata(request: ToolCallRequest) -> Mapping[str, Any]:
+def _read_traits(request: ToolCallRequest) -> ToolTraits:
     if request.tool is None:
-        return {}
-    return request.tool.metadata or {}
+        return ToolTraits.from_metadata(request.tool_call["name"], {})
+    return traits_of(request.tool)
 
 
 def _journal_key(request: ToolCallRequest) -> str:

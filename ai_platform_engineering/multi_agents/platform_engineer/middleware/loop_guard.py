@@ -12,12 +12,7 @@ from langchain_core.messages import AnyMessage, ToolMessage
 from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.signals import NoticeEmitted
-from ai_platform_engineering.core.tool_traits import (
-    DELEGATION_TOOL,
-    PLANNING_TOOL,
-    USER_INPUT_TOOL,
-    WAIT_TOOL,
-)
+from ai_platform_engineering.core.tool_traits import WAIT_TOOL, ToolTraits, mark_as_own, traits_of
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ModelCallHandler,
     ToolCallHandler,
@@ -34,7 +29,6 @@ _REPEATS_TO_STOP = 6
 _LONGEST_WAIT = 60
 # In the metadata of a result: the fingerprint of call and result, and how often it has been seen.
 _SAME_CALL = "same_call"
-_NOT_GUARDED = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL})
 _WARNING = (
     "\n\n[This is the same call with the same result for the {count}. time. Repeating it will not change "
     "anything: do something else, or answer from what you have. To watch for a change, call wait first.]"
@@ -60,13 +54,13 @@ async def wait(seconds: int) -> str:
     return f"Waited {seconds_to_wait} seconds."
 
 
-wait.metadata = {"effect": "read", "own": True}
+mark_as_own(wait)
 
 
 class LoopGuardMiddleware(AgentMiddleware):
     """Counts repeated calls in the messages of the run, so the counts survive a pause and a restart.
 
-    A tool marked `poll` may be repeated, and so may any tool after a wait.
+    A tool that polls may be repeated, and so may any tool after a wait.
     """
 
     tools: Sequence[BaseTool] = (wait,)
@@ -106,11 +100,9 @@ class LoopGuardMiddleware(AgentMiddleware):
 
 
 def _is_guarded(request: ToolCallRequest) -> bool:
-    if request.tool_call["name"] in _NOT_GUARDED:
+    if ToolTraits.from_name(request.tool_call["name"]).is_control:
         return False
-    if request.tool is None or not request.tool.metadata:
-        return True
-    return not request.tool.metadata.get("poll")
+    return request.tool is None or not traits_of(request.tool).may_poll
 
 
 def _fingerprint(request: ToolCallRequest, result: ToolMessage) -> str:
@@ -141,6 +133,6 @@ def _find_looping_result(turn: Sequence[AnyMessage]) -> ToolMessage | None:
 def _since_last_wait(turn: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
     for index in range(len(turn) - 1, -1, -1):
         message = turn[index]
-        if isinstance(message, ToolMessage) and message.name == WAIT_TOOL:
+        if isinstance(message, ToolMessage) and ToolTraits.from_name(message.name or "").waits:
             return turn[index + 1 :]
     return turn

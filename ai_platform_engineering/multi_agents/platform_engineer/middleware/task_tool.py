@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from ai_platform_engineering.core.events import StepStatus
 from ai_platform_engineering.core.plan import DelegationEnded
 from ai_platform_engineering.core.run_scope import RunScope
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL
+from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, ToolTraits
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.graph.failures import describe_error
 from ai_platform_engineering.multi_agents.platform_engineer.active_skills import SkillRestrictions
@@ -234,5 +234,5 @@ def _find_parallel_calls(message: AIMessage | None, agent: str) -> list[str | No
     return [
         call["id"]
         for call in message.tool_calls
-        if call["name"] == DELEGATION_TOOL and call["args"].get("subagent_type") == agent
+        if ToolTraits.from_name(call["name"]).delegates and call["args"].get("subagent_type") == agent
     ]

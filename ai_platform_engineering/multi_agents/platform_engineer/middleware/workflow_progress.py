@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, ToolCall, ToolMessage
 from pydantic import JsonValue
 
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.core.workflow_actions import StepOutcome
 from ai_platform_engineering.core.workflows import Workflow
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.user_input import DECLINED
@@ -61,14 +61,15 @@ def read_outcomes(running: RunningWorkflow, turn: Sequence[AnyMessage]) -> Itera
             continue
         for call in message.tool_calls:
             result = results.get(call["id"] or "")
-            if call["name"] in (USER_INPUT_TOOL, DELEGATION_TOOL) and result is not None:
+            traits = ToolTraits.from_name(call["name"])
+            if (traits.asks_person or traits.delegates) and result is not None:
                 yield _read_outcome(step, call, result)
 
 
 def _read_outcome(step: str, call: ToolCall, result: ToolMessage) -> StepOutcome:
     if result.status == "error":
         return StepOutcome(step, ok=False, value=result.text)
-    if call["name"] != USER_INPUT_TOOL:
+    if not ToolTraits.from_name(call["name"]).asks_person:
         return StepOutcome(step, ok=True, value=result.text)
     values = json.loads(result.text)
     field_names = {field["field_name"] for field in call["args"].get("input_fields") or ()}

@@ -17,7 +17,13 @@ from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.events import Form, PlanStep
 from ai_platform_engineering.core.plan import PlanState
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import (
+    DELEGATION_TOOL,
+    PLANNING_TOOL,
+    RUN_WORKFLOW_TOOL,
+    USER_INPUT_TOOL,
+    mark_as_own,
+)
 from ai_platform_engineering.core.workflow_actions import (
     AskModel,
     AskPerson,
@@ -53,7 +59,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import 
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn, find_question
 from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog, WorkflowEntry
 
-RUN_WORKFLOW = "run_workflow"
 _ID_NAMESPACE = uuid.UUID("0f0a2a52-4f2e-4d7e-8f43-0d1b1f4f8c21")
 _TOOL_DESCRIPTION = (
     "Start a self-service workflow when the user asks for what it does. It asks the user for its values "
@@ -85,7 +90,7 @@ class WorkflowMiddleware(AgentMiddleware):
         lines = "\n".join(f"- {workflow.name}: {_describe_workflow(workflow)}" for workflow in usable)
 
         @tool(
-            RUN_WORKFLOW,
+            RUN_WORKFLOW_TOOL,
             args_schema=RunWorkflowArguments,
             description=_TOOL_DESCRIPTION.format(workflows=lines),
         )
@@ -95,18 +100,18 @@ class WorkflowMiddleware(AgentMiddleware):
             started = self._start_workflow(name, values or {})
             if isinstance(started, str):
                 result = ToolMessage(
-                    started, tool_call_id=runtime.tool_call_id, name=RUN_WORKFLOW, status="error"
+                    started, tool_call_id=runtime.tool_call_id, name=RUN_WORKFLOW_TOOL, status="error"
                 )
             else:
                 result = ToolMessage(
                     f"{name} has begun.",
                     tool_call_id=runtime.tool_call_id,
-                    name=RUN_WORKFLOW,
+                    name=RUN_WORKFLOW_TOOL,
                     additional_kwargs=started.to_metadata(),
                 )
             return Command(update={"messages": [result]})
 
-        run_workflow.metadata = {"effect": "read", "own": True}
+        mark_as_own(run_workflow)
         return run_workflow
 
     async def awrap_model_call(
@@ -123,7 +128,7 @@ class WorkflowMiddleware(AgentMiddleware):
         if running is not None:
             return await self._continue_workflow(request, handler, running, turn)
         if self._offline:
-            request = remove_tool(request, RUN_WORKFLOW)
+            request = remove_tool(request, RUN_WORKFLOW_TOOL)
         return await handler(request)
 
     def _find_requested(self, messages: Sequence[AnyMessage]) -> RunningWorkflow | str | None:
@@ -189,7 +194,7 @@ class WorkflowMiddleware(AgentMiddleware):
     ) -> AIMessage:
         """The message of the supervisor's own model for one step; it is told nothing of the other steps."""
         prompt = f"{read_system_prompt(request)}\n\nDo only this step of a workflow now:\n{action.text}"
-        step_request = remove_tool(request, RUN_WORKFLOW).override(
+        step_request = remove_tool(request, RUN_WORKFLOW_TOOL).override(
             system_message=SystemMessage(prompt.strip()), response_format=None
         )
         response = await handler(step_request)
