@@ -14,12 +14,12 @@ from langgraph.graph.state import CompiledStateGraph
 
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import EmptyAnswer
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.run_scope import SCOPE_KEY
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.models.chat_model import create_chat_model
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
-    DELEGATION_CALL,
     Delegation,
     DelegationResult,
 )
@@ -186,7 +186,7 @@ class LocalSubAgent:
             {**memory, "messages": [*memory.get("messages", ()), question]},
             {
                 "recursion_limit": self._recursion_limit,
-                "metadata": {DELEGATION_CALL: delegation.call_id},
+                "metadata": RunContext(delegation_call=delegation.call_id).to_metadata(),
             },
         )
         text = _read_answer(state.get("messages") or (), question)

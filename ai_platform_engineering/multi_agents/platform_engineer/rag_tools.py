@@ -12,9 +12,9 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from pydantic import PrivateAttr
 
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.settings import KnowledgeSettings
 from ai_platform_engineering.core.tool_traits import traits_of
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
 
 SEARCH = "search"
 FETCH_DOCUMENT = "fetch_document"
@@ -193,6 +193,5 @@ def wrap_knowledge_tools(tools: Sequence[BaseTool], settings: KnowledgeSettings)
 
 
 def _read_query(config: RunnableConfig) -> _Query:
-    configurable = config.get("configurable") or {}
-    metadata = config.get("metadata") or {}
-    return configurable.get("thread_id"), metadata.get(RUN_ID_KEY)
+    run = RunContext.from_config(config)
+    return run.thread_id, run.run_id or None

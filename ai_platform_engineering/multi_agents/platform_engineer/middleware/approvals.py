@@ -13,6 +13,7 @@ from langgraph.types import interrupt
 
 from ai_platform_engineering.core.events import Approval
 from ai_platform_engineering.core.policy import decide_permission
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import ArgumentsEdited, NoticeEmitted
 from ai_platform_engineering.core.tool_traits import traits_of
 from ai_platform_engineering.graph.interrupts import first_request_id
@@ -21,7 +22,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers 
     ToolCallHandler,
     ToolCallResult,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
 from ai_platform_engineering.runtime.log.run_log import Allowance, PendingRequest, RunRow
 
 _REFUSED = "{tool} was not called: {reason}"
@@ -92,7 +92,7 @@ class ApprovalMiddleware(AgentMiddleware):
 
         A call that people have been asked about before waits for their answer all the same.
         """
-        run = RunMetadata.from_config(request.runtime.config)
+        run = RunContext.from_config(request.runtime.config)
         if self._allowances is None or not run.run_id:
             return False
         row = await self._allowances.get(run.run_id)
@@ -101,13 +101,12 @@ class ApprovalMiddleware(AgentMiddleware):
         allowances = await self._allowances.list_allowances(row.owner, row.context_id)
         if all(allowance.tool != f"{self._agent}/{name}" for allowance in allowances):
             return False
-        configurable: Mapping[str, Any] = request.runtime.config.get("configurable") or {}
-        first_id = first_request_id(run.run_id, str(configurable.get("checkpoint_ns", "")))
+        first_id = first_request_id(run.run_id, run.checkpoint_ns or "")
         pending_requests = await self._allowances.requests(run.run_id)
         return all(pending.request_id != first_id for pending in pending_requests)
 
     async def _store_allowance(self, request: ToolCallRequest, person: str) -> None:
-        run = RunMetadata.from_config(request.runtime.config)
+        run = RunContext.from_config(request.runtime.config)
         name = request.tool_call["name"]
         if self._allowances is None or not run.run_id:
             return

@@ -13,6 +13,7 @@ from langchain_core.tools import BaseTool
 from langgraph.config import get_config
 
 from ai_platform_engineering.core.errors import Refused
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.tool_traits import (
     FORGET_FACT_TOOL,
     LIST_FACTS_TOOL,
@@ -24,7 +25,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers 
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
     read_system_prompt,
 )
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import PRINCIPAL_KEY
 from ai_platform_engineering.runtime.facts import LONGEST, Fact, Facts
 
 log = logging.getLogger(__name__)
@@ -110,8 +110,7 @@ def render_facts(facts: Sequence[Fact]) -> str:
 
 def _read_principal(config: Mapping[str, Any]) -> str:
     """Who asked the question; somebody else may own the conversation, or answer the run's requests."""
-    metadata: Mapping[str, Any] = config.get("metadata") or {}
-    principal = metadata.get(PRINCIPAL_KEY)
-    if not isinstance(principal, str):
+    principal = RunContext.from_config(config).principal
+    if principal is None:
         raise Refused("Nobody is known here whose facts could be kept.")
     return principal

@@ -8,13 +8,13 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.tool_traits import ToolTraits, traits_of
 from ai_platform_engineering.graph.tool_messages import PLAIN
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ToolCallHandler,
     ToolCallResult,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
 from ai_platform_engineering.runtime.log.run_log import JournalEntry
 
 UNKNOWN_OUTCOME = (
@@ -50,11 +50,11 @@ class JournalMiddleware(AgentMiddleware):
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         call = request.tool_call
-        run = RunMetadata.from_config(request.runtime.config)
+        run = RunContext.from_config(request.runtime.config)
         effect = _read_traits(request).effect
         if effect == "read" or not run.run_id:
             return await handler(request)
-        key = _journal_key(request)
+        key = _journal_key(run, call["id"])
         entry = await self._store.begin(
             run.run_id, run.epoch, key, call["name"], call["args"], idempotent=effect == "idempotent"
         )
@@ -82,10 +82,9 @@ def _read_traits(request: ToolCallRequest) -> ToolTraits:
     return traits_of(request.tool)
 
 
-def _journal_key(request: ToolCallRequest) -> str:
+def _journal_key(run: RunContext, call_id: str | None) -> str:
     """The call's key within its run, the same after a restart."""
-    configurable: Mapping[str, Any] = request.runtime.config.get("configurable") or {}
-    return f"{configurable.get('checkpoint_ns', '')}/{request.tool_call['id']}"
+    return f"{run.checkpoint_ns or ''}/{call_id}"
 
 
 def _to_outcome(result: ToolMessage) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.events import Form, PlanStep
 from ai_platform_engineering.core.plan import PlanState
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.tool_traits import (
     DELEGATION_TOOL,
     PLANNING_TOOL,
@@ -55,7 +56,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflow_
     find_running_workflow,
     read_outcomes,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn, find_question
 from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog, WorkflowEntry
 
@@ -207,7 +207,7 @@ class _WorkflowMessage:
     def __init__(self, running: RunningWorkflow, turn: Sequence[AnyMessage]) -> None:
         self._running = running
         self._turn_length = len(turn)
-        self._run_id = RunMetadata.from_config(get_config()).run_id
+        self._run_id = RunContext.from_config(get_config()).run_id
         self._message_id = str(uuid.uuid5(_ID_NAMESPACE, f"{self._run_id}\n{self._turn_length}"))
         self._text = ""
         self._calls: list[ToolCall] = []
