@@ -12,12 +12,12 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import interrupt
 
 from ai_platform_engineering.core.events import Approval
+from ai_platform_engineering.core.message_metadata import ToolResultNote
 from ai_platform_engineering.core.policy import decide_permission
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import ArgumentsEdited, NoticeEmitted
 from ai_platform_engineering.core.tool_traits import traits_of
 from ai_platform_engineering.graph.interrupts import first_request_id
-from ai_platform_engineering.graph.tool_messages import PLAIN
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ToolCallHandler,
     ToolCallResult,
@@ -127,7 +127,7 @@ async def _run_edited(
     if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
         return result
     note = _EDITED.format(arguments=json.dumps(arguments, ensure_ascii=False))
-    metadata = {PLAIN: result.content, **result.additional_kwargs}
+    metadata = {**ToolResultNote(plain_text=result.content).to_metadata(), **result.additional_kwargs}
     return result.model_copy(update={"content": note + result.content, "additional_kwargs": metadata})
 
 
@@ -150,5 +150,5 @@ def _error_message(request: ToolCallRequest, text: str, advice: str) -> ToolMess
         tool_call_id=call["id"],
         name=call["name"],
         status="error",
-        additional_kwargs={PLAIN: text},
+        additional_kwargs=ToolResultNote(plain_text=text).to_metadata(),
     )

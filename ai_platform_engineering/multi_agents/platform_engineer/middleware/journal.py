@@ -8,9 +8,9 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.message_metadata import ToolResultNote
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.tool_traits import ToolTraits, traits_of
-from ai_platform_engineering.graph.tool_messages import PLAIN
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ToolCallHandler,
     ToolCallResult,
@@ -109,5 +109,5 @@ def _replay_entry(entry: JournalEntry, call: Mapping[str, Any]) -> ToolMessage:
         tool_call_id=call["id"],
         name=call["name"],
         status="error",
-        additional_kwargs={"outcome": "unknown", PLAIN: text},
+        additional_kwargs=ToolResultNote(outcome="unknown", plain_text=text).to_metadata(),
     )

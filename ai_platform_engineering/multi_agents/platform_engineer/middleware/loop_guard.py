@@ -11,6 +11,7 @@ from langchain.tools import BaseTool, tool
 from langchain_core.messages import AnyMessage, ToolMessage
 from pydantic import BaseModel, Field
 
+from ai_platform_engineering.core.message_metadata import RepeatedCallNote
 from ai_platform_engineering.core.signals import NoticeEmitted
 from ai_platform_engineering.core.tool_traits import WAIT_TOOL, ToolTraits, mark_as_own, traits_of
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
@@ -27,8 +28,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import
 _REPEATS_TO_WARN = 3
 _REPEATS_TO_STOP = 6
 _LONGEST_WAIT = 60
-# In the metadata of a result: the fingerprint of call and result, and how often it has been seen.
-_SAME_CALL = "same_call"
 _WARNING = (
     "\n\n[This is the same call with the same result for the {count}. time. Repeating it will not change "
     "anything: do something else, or answer from what you have. To watch for a change, call wait first.]"
@@ -80,7 +79,7 @@ class LoopGuardMiddleware(AgentMiddleware):
         content: Any = result.content
         if count >= _REPEATS_TO_WARN:
             content = result.text + _WARNING.format(count=count)
-        metadata = {**result.additional_kwargs, _SAME_CALL: {"mark": fingerprint, "count": count}}
+        metadata = {**result.additional_kwargs, **RepeatedCallNote(fingerprint, count).to_metadata()}
         return result.model_copy(update={"content": content, "additional_kwargs": metadata})
 
     async def awrap_model_call(
@@ -112,11 +111,12 @@ def _fingerprint(request: ToolCallRequest, result: ToolMessage) -> str:
 
 
 def _fingerprints(messages: Sequence[AnyMessage]) -> list[str]:
-    return [
-        str(message.additional_kwargs[_SAME_CALL]["mark"])
-        for message in messages
-        if _SAME_CALL in message.additional_kwargs
-    ]
+    fingerprints: list[str] = []
+    for message in messages:
+        note = RepeatedCallNote.of(message)
+        if note is not None:
+            fingerprints.append(note.fingerprint)
+    return fingerprints
 
 
 def _find_looping_result(turn: Sequence[AnyMessage]) -> ToolMessage | None:
@@ -124,8 +124,8 @@ def _find_looping_result(turn: Sequence[AnyMessage]) -> ToolMessage | None:
     for message in turn:
         if not isinstance(message, ToolMessage):
             continue
-        repeats = message.additional_kwargs.get(_SAME_CALL, {})
-        if int(repeats.get("count", 0)) >= _REPEATS_TO_STOP:
+        note = RepeatedCallNote.of(message)
+        if note is not None and note.count >= _REPEATS_TO_STOP:
             return message
     return None
 

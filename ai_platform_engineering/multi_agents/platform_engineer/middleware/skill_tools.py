@@ -8,6 +8,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.message_metadata import ActiveSkill, SkillFileNote
 from ai_platform_engineering.core.signals import NoticeEmitted
 from ai_platform_engineering.core.skills import Skill, SkillRegistry
 from ai_platform_engineering.core.tool_traits import (
@@ -16,11 +17,7 @@ from ai_platform_engineering.core.tool_traits import (
     READ_SKILL_FILE_TOOL,
     mark_as_own,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.active_skills import (
-    SKILL_FILE,
-    ActiveSkill,
-    find_active_skills,
-)
+from ai_platform_engineering.multi_agents.platform_engineer.active_skills import find_active_skills
 
 _MAX_LISTED = 20
 _LOADED = "The skill {name} (version {version}) is in use; its text stands in your instructions."
@@ -64,9 +61,9 @@ def build_skill_tools(registry: SkillRegistry) -> list[BaseTool]:
             content = await registry.read(active_skill.name, version, path)
         except CaipeError as error:
             return _tool_result(runtime, READ_SKILL_FILE_TOOL, str(error), error=True)
-        file = {"name": active_skill.name, "version": version, "path": path, "offset": max(0, offset)}
+        file = SkillFileNote(active_skill.name, version, path, max(0, offset))
         text = f"{path} of the skill {active_skill.name} (version {version}), {len(content)} characters."
-        return _tool_result(runtime, READ_SKILL_FILE_TOOL, text, metadata={SKILL_FILE: file})
+        return _tool_result(runtime, READ_SKILL_FILE_TOOL, text, metadata=file.to_metadata())
 
     @tool(FIND_SKILLS_TOOL, description="Find skills by words of their names and descriptions.")
     async def find_skills(words: str) -> str:

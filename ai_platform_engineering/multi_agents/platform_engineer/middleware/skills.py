@@ -12,11 +12,10 @@ from langchain.tools import BaseTool
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.message_metadata import ActiveSkill, SkillFileNote
 from ai_platform_engineering.core.skills import SkillRegistry
 from ai_platform_engineering.core.tool_traits import LOAD_SKILL_TOOL, ToolTraits
 from ai_platform_engineering.multi_agents.platform_engineer.active_skills import (
-    SKILL_FILE,
-    ActiveSkill,
     SkillRestrictions,
     find_active_skills,
 )
@@ -158,23 +157,19 @@ class SkillsMiddleware(AgentMiddleware):
         """The message with the text of the skill file that it names; any other message as it is."""
         if not isinstance(message, ToolMessage):
             return message
-        file = message.additional_kwargs.get(SKILL_FILE)
-        if not isinstance(file, dict):
+        file = SkillFileNote.of(message)
+        if file is None:
             return message
-        name = str(file["name"])
-        version = str(file["version"])
-        path = str(file["path"])
-        start = int(file.get("offset") or 0)
         try:
-            text = await self._registry.read(name, version, path)
+            text = await self._registry.read(file.name, file.version, file.path)
         except CaipeError:
-            content = _FILE_REMOVED.format(name=name, version=version, path=path)
+            content = _FILE_REMOVED.format(name=file.name, version=file.version, path=file.path)
             return message.model_copy(update={"content": content})
-        end = start + _MAX_FILE_CHARS
-        content = text[start:end]
-        remaining_chars = len(text) - start - len(content)
+        content = text[file.offset : file.offset + _MAX_FILE_CHARS]
+        end = file.offset + len(content)
+        remaining_chars = len(text) - end
         if remaining_chars > 0:
-            content += f"\n[{remaining_chars} more characters: read it with offset {start + len(content)}]"
+            content += f"\n[{remaining_chars} more characters: read it with offset {end}]"
         return message.model_copy(update={"content": content})
 
 

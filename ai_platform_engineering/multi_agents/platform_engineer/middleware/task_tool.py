@@ -19,6 +19,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.events import StepStatus
+from ai_platform_engineering.core.message_metadata import find_direct_call
 from ai_platform_engineering.core.plan import DelegationEnded
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.run_scope import RunScope
@@ -27,7 +28,6 @@ from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.graph.failures import describe_error
 from ai_platform_engineering.multi_agents.platform_engineer.active_skills import SkillRestrictions
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
-    DIRECT_CALLS,
     ID_NAMESPACE,
     AgentMemory,
     AgentTimeout,
@@ -201,12 +201,14 @@ def _allowed_tools(agent: str, restrictions: SkillRestrictions, scope: RunScope)
 
 
 def _find_direct_call(messages: Sequence[AnyMessage], call_id: str | None) -> Mapping[str, Any] | None:
-    """The direct tool call that the delegating message carries for this `task` call."""
+    """The data of the direct tool call that the delegating message carries for this `task` call."""
     message = find_last_model_message(messages)
     if message is None:
         return None
-    direct_calls: Mapping[str | None, Mapping[str, Any]] = message.additional_kwargs.get(DIRECT_CALLS) or {}
-    return direct_calls.get(call_id)
+    note = find_direct_call(message, call_id)
+    if note is None:
+        return None
+    return note.to_data()
 
 
 def _session_key(messages: Sequence[AnyMessage], call_id: str, agent: str) -> str:

@@ -5,7 +5,7 @@ placement and survives a restart like everything else that the supervisor does.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -16,6 +16,12 @@ from langgraph.types import Command
 from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.events import Form, PlanStep
+from ai_platform_engineering.core.message_metadata import (
+    DirectCallNote,
+    WorkflowRequest,
+    WorkflowStepNote,
+    direct_calls_metadata,
+)
 from ai_platform_engineering.core.plan import PlanState
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.tool_traits import (
@@ -29,7 +35,6 @@ from ai_platform_engineering.core.workflow_actions import (
     AskModel,
     AskPerson,
     DelegateTask,
-    DirectToolCall,
     FailStep,
     FinishWorkflow,
     StepOutcome,
@@ -38,20 +43,13 @@ from ai_platform_engineering.core.workflow_actions import (
     next_action,
 )
 from ai_platform_engineering.core.workflows import Workflow
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import DIRECT_CALLS
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.direct_tool_call import (
-    NEEDS_MODEL,
-    NO_MODEL,
-)
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.direct_tool_call import NO_MODEL
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
     read_system_prompt,
     remove_tool,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflow_progress import (
-    FAILED_STEPS,
-    WORKFLOW,
-    WORKFLOW_STEP,
     RunningWorkflow,
     find_running_workflow,
     read_outcomes,
@@ -136,9 +134,9 @@ class WorkflowMiddleware(AgentMiddleware):
         question = find_question(messages)
         if question is None:
             return None
-        metadata = question.additional_kwargs.get(WORKFLOW)
-        if isinstance(metadata, Mapping):
-            return self._start_workflow(str(metadata.get("name")), dict(metadata.get("values") or {}))
+        requested = WorkflowRequest.of(question)
+        if requested is not None:
+            return self._start_workflow(requested.name, dict(requested.values))
         workflow = self._workflows.find_by_name(question.text)
         if workflow is None and self._offline:
             workflow = self._workflows.find_mentioned(question.text)
@@ -211,6 +209,9 @@ class _WorkflowMessage:
         self._message_id = str(uuid.uuid5(_ID_NAMESPACE, f"{self._run_id}\n{self._turn_length}"))
         self._text = ""
         self._calls: list[ToolCall] = []
+        self._step: str | None = None
+        self._failed_steps: dict[str, str] = {}
+        # Of the workflow's start and of delegations; the notes on steps are added at the end.
         self._metadata: dict[str, Any] = {}
         if find_running_workflow(turn) is None:
             self._metadata = running.to_metadata()
@@ -229,24 +230,24 @@ class _WorkflowMessage:
             return self.fail_step(step, "The model said nothing.")
         self._text = message.text
         self._message_id = message.id or self._message_id
-        self._metadata[WORKFLOW_STEP] = step
+        self._step = step
         return StepOutcome(step, ok=True, value=message.text)
 
     def fail_step(self, step: str, reason: str) -> StepOutcome:
-        self._metadata.setdefault(FAILED_STEPS, {})[step] = reason
+        self._failed_steps[step] = reason
         return StepOutcome(step, ok=False, value=reason)
 
     def add_action(self, action: WorkflowAction, current_steps: Sequence[PlanStep]) -> None:
         match action:
             case AskPerson(step, form):
-                self._metadata[WORKFLOW_STEP] = step
+                self._step = step
                 self._add_call(step, USER_INPUT_TOOL, _form_arguments(form))
             case DelegateTask(step, agent, text, direct_call):
-                self._metadata[WORKFLOW_STEP] = step
+                self._step = step
                 step_id = self._find_step_id(step, current_steps)
                 arguments = {"description": text, "subagent_type": agent, "step_id": step_id}
                 call_id = self._add_call(step, DELEGATION_TOOL, arguments)
-                self._metadata[DIRECT_CALLS] = {call_id: _direct_call_metadata(direct_call)}
+                self._metadata.update(direct_calls_metadata({call_id: DirectCallNote(direct_call)}))
             case FinishWorkflow(text):
                 self._text = text
             case _:
@@ -258,8 +259,9 @@ class _WorkflowMessage:
         self._add_call(PLANNING_TOOL, PLANNING_TOOL, arguments)
 
     def build_response(self) -> ModelResponse[Any]:
+        metadata = {**self._metadata, **WorkflowStepNote(self._step, self._failed_steps).to_metadata()}
         message = AIMessage(
-            self._text, id=self._message_id, tool_calls=self._calls, additional_kwargs=self._metadata
+            self._text, id=self._message_id, tool_calls=self._calls, additional_kwargs=metadata
         )
         return ModelResponse(result=[message])
 
@@ -287,12 +289,6 @@ def _form_arguments(form: Form) -> dict[str, Any]:
         "input_description": form.description,
         "input_fields": [field.model_dump(mode="json", exclude_none=True) for field in form.fields],
     }
-
-
-def _direct_call_metadata(direct_call: DirectToolCall | None) -> dict[str, Any]:
-    if direct_call is None:
-        return dict(NEEDS_MODEL)
-    return {"tool": direct_call.tool, "arguments": direct_call.arguments}
 
 
 def _is_up_to_date(
