@@ -27,7 +27,7 @@ from ai_platform_engineering.core.signals import (
     RemoteUsageReported,
     ToolProgressed,
 )
-from ai_platform_engineering.core.tool_traits import PLANNING_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.graph.citations import RetrievedSources
 from ai_platform_engineering.graph.emitted_run import EmittedRun
@@ -255,7 +255,7 @@ class Translator:
         yield from self.texts.cut_off(self.calls.segments(delegation))
 
     def is_silent(self, name: str) -> bool:
-        return name in (PLANNING_TOOL, USER_INPUT_TOOL, self._info.answer_tool)
+        return ToolTraits.from_name(name).is_silent or name == self._info.answer_tool
 
     def _is_knowledge(self, ns: Namespace, call: TrackedCall) -> bool:
         return not ns and not call.delegates and call.tool in self._info.knowledge_tools

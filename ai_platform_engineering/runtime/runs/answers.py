@@ -7,7 +7,7 @@ from typing import Any
 from ai_platform_engineering.a2a.message_parts import UserPart, is_scope_part
 from ai_platform_engineering.core.events import Approval, DataPart, Form, InputRequested, Resolution, TextPart
 from ai_platform_engineering.core.forms import REJECT, check_form, is_declined
-from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import ToolTraits
 
 _RESOLUTIONS: Mapping[str, Resolution] = {"approve": "approved", "edit": "edited", "reject": "rejected"}
 _DECISION_ALIASES = {"accept": "approve", "response": "reject"}  # what older clients send
@@ -206,7 +206,7 @@ def _find_request(
     decision: Mapping[str, Any], open_requests: Sequence[InputRequested], *, in_order: bool
 ) -> InputRequested | None:
     name = _action_name(decision)
-    is_form = name == USER_INPUT_TOOL or _user_inputs(decision) is not None
+    is_form = ToolTraits.from_name(name).asks_person or _user_inputs(decision) is not None
     same_kind = [request for request in open_requests if isinstance(request.asked, Form) == is_form]
     if name and not is_form:
         return _find_approval(name, same_kind)
