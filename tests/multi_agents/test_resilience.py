@@ -325,7 +325,7 @@ async def test_arguments_that_are_no_json_are_asked_for_again(provider: Provider
 async def test_what_was_said_with_a_broken_call_is_not_said_twice(provider: Provider) -> None:
     look, words = Value(), uuid.uuid4().hex
     async with run_behind_provider(
-        provider, Script(stumbling("not JSON", said=words)), tools=[look.tool]
+        provider, Script(stumbling("not JSON", text=words)), tools=[look.tool]
     ) as (server, client):
         stream = await client.ask("Look")
         assert stream.answer == f"It is {look.value}."
