@@ -13,6 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool, tool
 
 from ai_platform_engineering.core.events import ToolFinished, ToolStarted
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_tools import in_process_tools
 from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import (
@@ -21,7 +22,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import (
     _CapCounterMixin,
     wrap_knowledge_tools,
 )
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
 from tests.support.approving_agent import Person, events_of_kind, only_request_id
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
@@ -76,7 +76,8 @@ class Shelf:
 
 
 def on(thread: str, run: str | None = None) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread}, **({"metadata": {RUN_ID_KEY: run}} if run else {})}
+    context = RunContext(thread_id=thread, run_id=run or "")
+    return {"configurable": context.to_configurable(), "metadata": context.to_metadata()}
 
 
 async def searched(search: BaseTool, times: int, config: RunnableConfig) -> list[Any]:

@@ -22,7 +22,8 @@ from ai_platform_engineering.a2a.codec import (
 from ai_platform_engineering.a2a.protobuf_values import restore_integers
 from ai_platform_engineering.core.errors import Refused, UnsupportedPart
 from ai_platform_engineering.core.events import PARTS_ADAPTER, DataPart, FilePart, TextPart
-from ai_platform_engineering.core.run_scope import LONGEST_INSTRUCTIONS, SCOPE_KEY, RunScope
+from ai_platform_engineering.core.message_metadata import DirectCallNote, WorkflowRequest, scope_metadata
+from ai_platform_engineering.core.run_scope import LONGEST_INSTRUCTIONS, RunScope
 
 UserPart = TextPart | DataPart | FilePart
 
@@ -91,11 +92,13 @@ def hash_parts(parts: tuple[UserPart, ...]) -> str:
 
 def render_prompt(parts: tuple[UserPart, ...]) -> str:
     """The parts as one text for the model, without message metadata."""
-    prompt = "\n\n".join(_render_part(part) for part in parts if not read_metadata((part,)))
+    prompt = "\n\n".join(_render_part(part) for part in parts if not _is_metadata(part))
     if prompt:
         return prompt
-    workflow = read_metadata(parts).get("workflow", {})
-    return f"Run the workflow {workflow.get('name', '')}."
+    workflow_name = ""
+    for part in parts:
+        workflow_name = _workflow_name(part) or workflow_name
+    return f"Run the workflow {workflow_name}."
 
 
 def read_metadata(parts: tuple[UserPart, ...]) -> dict[str, Any]:
@@ -103,16 +106,31 @@ def read_metadata(parts: tuple[UserPart, ...]) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     for part in parts:
         data = _data_fields(part)
-        call = data.get(CALL_PART)
-        if isinstance(call, dict):
-            metadata["call"] = call
-        workflow = data.get(WORKFLOW_PART)
-        if isinstance(workflow, str):
-            metadata["workflow"] = {"name": workflow, "values": data.get("values") or {}}
-        scope = data.get(SCOPE_PART)
-        if isinstance(scope, dict):
-            metadata[SCOPE_KEY] = scope
+        direct_call = DirectCallNote.from_data(data.get(CALL_PART))
+        if direct_call is not None:
+            metadata.update(direct_call.to_metadata())
+        workflow_name = _workflow_name(part)
+        if workflow_name is not None:
+            metadata.update(WorkflowRequest(workflow_name, data.get("values") or {}).to_metadata())
+        if _has_scope(part):
+            metadata.update(scope_metadata(RunScope.model_validate(data[SCOPE_PART])))
     return metadata
+
+
+def _is_metadata(part: UserPart) -> bool:
+    is_direct_call = isinstance(_data_fields(part).get(CALL_PART), dict)
+    return is_direct_call or _workflow_name(part) is not None or _has_scope(part)
+
+
+def _workflow_name(part: UserPart) -> str | None:
+    name = _data_fields(part).get(WORKFLOW_PART)
+    if isinstance(name, str):
+        return name
+    return None
+
+
+def _has_scope(part: UserPart) -> bool:
+    return isinstance(_data_fields(part).get(SCOPE_PART), dict)
 
 
 def is_scope_part(part: UserPart) -> bool:

@@ -1,11 +1,9 @@
 """Whether a tool call runs: by its agent's definition, then by its server's annotations, else by a person."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ai_platform_engineering.core.agent_definition import Effect, Permission
-
-_EFFECTS: Mapping[str, Effect] = {"read": "read", "idempotent": "idempotent", "write": "write"}
+from ai_platform_engineering.core.agent_definition import Permission
+from ai_platform_engineering.core.tool_traits import ToolTraits
 
 NOT_ALLOWED = "The definition of its agent does not allow it."
 READ_ONLY = "Nothing may be changed here: READ_ONLY is set."
@@ -21,45 +19,27 @@ class PolicyDecision(NamedTuple):
     reason: str = ""
 
 
-def read_effect(metadata: Mapping[str, Any]) -> Effect:
-    """What calling the tool again would do, by its agent's definition, else by its server's annotations.
+def decide_permission(traits: ToolTraits, *, read_only: bool) -> PolicyDecision:
+    """The permission of a tool: by its agent's definition, else by its server's annotations.
 
-    A tool without either is taken to write.
-    """
-    defined_effect = _EFFECTS.get(str(metadata.get("effect")))
-    if defined_effect is not None:
-        return defined_effect
-    annotations: Mapping[str, Any] = metadata.get("annotations") or {}
-    if annotations.get("readOnlyHint"):
-        return "read"
-    if annotations.get("idempotentHint"):
-        return "idempotent"
-    return "write"
-
-
-def decide_permission(metadata: Mapping[str, Any], *, read_only: bool) -> PolicyDecision:
-    """The permission of a tool by its metadata: `listed` by its agent, `annotations` by its server.
     A tool without annotations is part of this program and runs, unless the definition says otherwise.
     """
-    if metadata.get("own"):
+    if traits.is_own:
         return PolicyDecision("allow")
-    listed = metadata.get("listed")
-    effect = read_effect(metadata)
-    if listed == "deny":
+    if traits.permission == "deny":
         return PolicyDecision("deny", NOT_ALLOWED)
-    if read_only and effect != "read":
+    if read_only and traits.effect != "read":
         return PolicyDecision("deny", READ_ONLY)
-    if listed == "ask":
+    if traits.permission == "ask":
         return PolicyDecision("ask", _LISTED)
-    if listed == "allow" or effect == "read" or "annotations" not in metadata:
+    if traits.permission == "allow" or traits.effect == "read" or traits.annotations is None:
         return PolicyDecision("allow")
-    return _decide_by_annotations(metadata["annotations"] or {})
+    return _decide_by_annotations(traits)
 
 
-def _decide_by_annotations(annotations: Mapping[str, Any]) -> PolicyDecision:
-    destructive = annotations.get("destructiveHint")
-    if destructive is False:
+def _decide_by_annotations(traits: ToolTraits) -> PolicyDecision:
+    if traits.is_destructive is False:
         return PolicyDecision("allow")  # it adds something and destroys nothing
-    if destructive:
+    if traits.is_destructive:
         return PolicyDecision("ask", _DESTRUCTIVE)
     return PolicyDecision("ask", _UNKNOWN)

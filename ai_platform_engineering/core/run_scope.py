@@ -1,11 +1,8 @@
 """The scope of a run: the agents and tools that its sender allows, and instructions for it."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from pydantic import BaseModel, ConfigDict, Field
-
-SCOPE_KEY = "scope"  # in the message metadata
 
 LONGEST_INSTRUCTIONS = 4000  # characters
 
@@ -18,11 +15,6 @@ class RunScope(BaseModel):
     agents: tuple[str, ...] | None = None
     tools: tuple[str, ...] | None = None  # of the agent that executes the run
     instructions: str | None = Field(None, max_length=LONGEST_INSTRUCTIONS)
-
-    @classmethod
-    def from_metadata(cls, metadata: Mapping[str, Any]) -> "RunScope":
-        """The scope in a message's metadata, or one without restrictions."""
-        return cls.model_validate(metadata.get(SCOPE_KEY) or {})
 
     def filter_agents(self, names: Iterable[str]) -> list[str]:
         """The names of the agents that may be used."""

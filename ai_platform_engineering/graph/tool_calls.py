@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL
+from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.graph.emitted_run import EmittedRun
 from ai_platform_engineering.graph.text_streams import Namespace
 from ai_platform_engineering.graph.tool_messages import called_name
@@ -80,7 +80,7 @@ class ToolCalls:
         Inner ids are prefixed with the delegation's, ids that a provider uses again are counted.
         """
         call_id = self._next_id(self.base_id(ns, raw_id))
-        delegates = name == DELEGATION_TOOL
+        delegates = ToolTraits.from_name(name).delegates
         call = TrackedCall(call_id, called_name(name, arguments), delegates, arguments, task_id)
         emitted = self._emitted.call(call_id)
         if emitted is not None:

@@ -7,11 +7,11 @@ from typing import Any
 from langchain_core.messages import ToolMessage
 
 from ai_platform_engineering.core.events import ToolOutcome
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, UNKNOWN_AGENT
+from ai_platform_engineering.core.message_metadata import ToolResultNote
+from ai_platform_engineering.core.tool_traits import UNKNOWN_AGENT, ToolTraits
 
 PREVIEW_CHARS = 4000
 ERROR_CHARS = 500
-PLAIN = "plain"  # message metadata: the text of a result without what only the model is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class CallResult:
 
 def called_name(name: str, arguments: Mapping[str, Any]) -> str:
     """The tool, or the agent when the call delegates."""
-    if name == DELEGATION_TOOL:
+    if ToolTraits.from_name(name).delegates:
         return str(arguments.get("subagent_type") or UNKNOWN_AGENT)
     return name
 
@@ -33,7 +33,7 @@ def called_name(name: str, arguments: Mapping[str, Any]) -> str:
 def read_result(message: ToolMessage, *, delegates: bool) -> CallResult:
     """The outcome of a call; a delegation has no result text, since the agent's answer was delivered as its
     text."""
-    outcome: ToolOutcome = message.additional_kwargs.get("outcome") or _status_outcome(message)
+    outcome = ToolResultNote.of(message).outcome or _status_outcome(message)
     error = None
     if outcome != "ok":
         error = _preview(message.text, ERROR_CHARS)
@@ -45,7 +45,7 @@ def read_result(message: ToolMessage, *, delegates: bool) -> CallResult:
 
 def plain_result(message: ToolMessage) -> str:
     """The result of a call for a reader that is not a model."""
-    return str(message.additional_kwargs.get(PLAIN) or message.text)
+    return ToolResultNote.of(message).plain_text or message.text
 
 
 def _status_outcome(message: ToolMessage) -> ToolOutcome:

@@ -6,12 +6,9 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
 
-from ai_platform_engineering.core.errors import EmptyAnswer
 from ai_platform_engineering.core.events import (
     SUPERVISOR,
-    Answered,
     AnyEvent,
-    Failed,
     InputRequested,
     Notice,
     Paused,
@@ -19,7 +16,6 @@ from ai_platform_engineering.core.events import (
     ToolFinished,
     ToolProgress,
     ToolStarted,
-    Usage,
 )
 from ai_platform_engineering.core.plan import PlanState
 from ai_platform_engineering.core.signals import (
@@ -31,14 +27,14 @@ from ai_platform_engineering.core.signals import (
     RemoteUsageReported,
     ToolProgressed,
 )
-from ai_platform_engineering.core.tool_traits import PLANNING_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.graph.citations import RetrievedSources
 from ai_platform_engineering.graph.emitted_run import EmittedRun
-from ai_platform_engineering.graph.failures import failed_event
 from ai_platform_engineering.graph.interrupts import interrupt_requests
 from ai_platform_engineering.graph.plan_tracker import PlanTracker
 from ai_platform_engineering.graph.remote_events import RemoteEvents, unknown_outcome
+from ai_platform_engineering.graph.run_answer import RunAnswer
 from ai_platform_engineering.graph.text_streams import (
     MODEL_NODE,
     Namespace,
@@ -92,11 +88,7 @@ class Translator:
         self._sources = sources or RetrievedSources()
         self._stored_plan = plan or PlanState()
         self._is_takeover = is_takeover
-        self._stored_response = response
-        self._response: Any = None
-        self._texts_written: list[str] = []
-        self._answer = ""
-        self._usage = Usage()
+        self._answer = RunAnswer(trace_id, self._sources, response)
         self._waiting: dict[str, str] = {}  # request id -> what it asks for
         if is_takeover:
             self._plan = PlanTracker(PlanState(plan=self.emitted.plan), self.emitted.plan)
@@ -114,7 +106,7 @@ class Translator:
             self._plan.restore(self._stored_plan)
             for update in self._plan.update():
                 yield update
-        self._restore_response()
+        self._answer.restore_response()
         try:
             async for item in items:
                 for event in self._translate(tuple(item["ns"]), item["type"], item["data"]):
@@ -122,7 +114,7 @@ class Translator:
                     if unseen is not None:
                         yield unseen
         except Exception as error:  # noqa: BLE001 - whatever ended the graph, the run ends with words for a person
-            yield self._failed(error)
+            yield self._answer.failed_event(error)
             return
         yield self._ending()
 
@@ -263,7 +255,7 @@ class Translator:
         yield from self.texts.cut_off(self.calls.segments(delegation))
 
     def is_silent(self, name: str) -> bool:
-        return name in (PLANNING_TOOL, USER_INPUT_TOOL, self._info.answer_tool)
+        return ToolTraits.from_name(name).is_silent or name == self._info.answer_tool
 
     def _is_knowledge(self, ns: Namespace, call: TrackedCall) -> bool:
         return not ns and not call.delegates and call.tool in self._info.knowledge_tools
@@ -283,27 +275,19 @@ class Translator:
 
     def end_message(self, ns: Namespace, message: AIMessage) -> Iterator[AnyEvent]:
         """A message of the agent's model is in the graph's state."""
-        self._usage = self._usage.plus(message.usage_metadata or {})
+        self._answer.add_usage(message.usage_metadata or {})
         is_final = not message.tool_calls and not message.invalid_tool_calls
         if ns:
             text = visible_text(message.text)
         else:
             text = self._sources.number_citations(message.text)
-            self._keep_text(text, is_final=is_final)
+            self._answer.add_text(text, is_final=is_final)
         yield from self.texts.end(ns, message.id or "message", text, _role(ns, is_final=is_final))
-
-    def _keep_text(self, text: str, *, is_final: bool) -> None:
-        if text:
-            self._texts_written.append(text)
-        if is_final:
-            self._answer = text
-        else:
-            self._answer = ""
 
     def _read_emitted_texts(self) -> None:
         for span in self.emitted.transcript.spans:
             if span.parent_call is None and span.text:
-                self._keep_text(span.text, is_final=span.role == "answer")
+                self._answer.add_text(span.text, is_final=span.role == "answer")
 
     # --- updates --------------------------------------------------------------------------------------------
 
@@ -355,19 +339,16 @@ class Translator:
                 # The call did not fit the schema; the model is asked again.
                 yield from self.texts.discard(ns, "invalid")
             return
-        self._response = response
-        yield from self._end_structured(f"{self._trace_id}:answer", self._content(response))
-
-    def _end_structured(self, raw_id: str, text: str) -> Iterator[AnyEvent]:
-        """A structured answer is in the graph's state."""
-        self._answer = text
-        yield from self.texts.end_structured((), raw_id, text)
+        text = self._answer.set_response(response)
+        yield from self.texts.end_structured(ns, f"{self._trace_id}:answer", text)
 
     def end_stored_answer(self, message: AIMessage) -> Iterator[AnyEvent]:
         """The structured answer that the state holds, when the message is the call that carries it."""
-        text = self._content(self._stored_response)
-        if text and any(raw_call["name"] == self._info.answer_tool for raw_call in message.tool_calls):
-            yield from self._end_structured(f"{message.id}:answer", text)
+        is_answer = any(raw_call["name"] == self._info.answer_tool for raw_call in message.tool_calls)
+        text = self._answer.stored_text()
+        if is_answer and text:
+            self._answer.set_text(text)
+            yield from self.texts.end_structured((), f"{message.id}:answer", text)
 
     # --- signals and requests -------------------------------------------------------------------------------
 
@@ -389,7 +370,7 @@ class Translator:
                 if delegation is not None:
                     yield from self._remote.forward(event, delegation)
             case RemoteUsageReported(usage=usage):
-                self._usage = self._usage.plus(usage.model_dump())
+                self._answer.add_usage(usage.model_dump())
             case FlushRequested(stored=stored):
                 stored.set()  # the stream is read on only when the event before has been taken
             case _:
@@ -432,29 +413,7 @@ class Translator:
         if self._waiting:
             subjects = "; ".join(self._waiting.values())
             return Paused(text=f"I need your input to go on: {subjects}.", requests=tuple(self._waiting))
-        text = self._answer or "\n\n".join(self._texts_written)
-        if not text.strip():
-            return self._failed(EmptyAnswer())
-        data = None
-        if self._response is not None:
-            data = self._response.model_dump(mode="json")
-        citations = self._sources.citations_in(text, data)
-        if data is not None:
-            data["content"] = text
-            data["citations"] = [citation.model_dump(mode="json") for citation in citations]
-        return Answered(text=text, trace_id=self._trace_id, data=data, citations=citations, usage=self._usage)
-
-    def _restore_response(self) -> None:
-        """Takes the structured answer of the graph's state; it may still be that of an earlier question."""
-        if self._answer and self._content(self._stored_response) == self._answer:
-            self._response = self._stored_response
-
-    def _content(self, response: Any) -> str:
-        """The text of a structured answer."""
-        return self._sources.number_citations(str(getattr(response, "content", "")))
-
-    def _failed(self, error: Exception) -> Failed:
-        return failed_event(error, self._trace_id).model_copy(update={"usage": self._usage})
+        return self._answer.last_event()
 
 
 def _role(ns: Namespace, *, is_final: bool) -> TextRole:

@@ -16,18 +16,11 @@ from pydantic import PrivateAttr
 
 from ai_platform_engineering.core.agent_definition import Permission, ToolPolicy
 from ai_platform_engineering.core.signals import ToolProgressed
-from ai_platform_engineering.core.tool_traits import (
-    DELEGATION_TOOL,
-    PLANNING_TOOL,
-    USER_INPUT_TOOL,
-    WAIT_TOOL,
-)
+from ai_platform_engineering.core.tool_traits import RESERVED_TOOL_NAMES, ToolTraits
 from ai_platform_engineering.mcp_client.connection_context import ProgressCallback
 from ai_platform_engineering.mcp_client.session import McpSession
 from ai_platform_engineering.mcp_client.tool_types import ToolSpec
 
-# Tools that nobody is asked about: a server's tool with such a name would run as one of them.
-_RESERVED_NAMES = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL})
 _MAX_NAME_LENGTH = 64  # what the strictest of the model providers takes
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _PROGRESS_INTERVAL = 0.25
@@ -97,7 +90,7 @@ def build_langchain_tools(
     """
     allowed = [tool for tool in _check_permissions(server_tools, policy) if tool.permission != "deny"]
     name_counts = Counter(_make_name(tool.spec.name) for tool in allowed)
-    used_names = set(_RESERVED_NAMES)
+    used_names = set(RESERVED_TOOL_NAMES)
     tools: list[BaseTool] = []
     for tool in allowed:
         spec = tool.spec
@@ -144,19 +137,14 @@ def _find_permission(policy: ToolPolicy, server: str, tool: str) -> Permission |
 
 def _make_metadata(tool: _PermittedTool, policy: ToolPolicy, knowledge: Collection[str]) -> dict[str, Any]:
     name = tool.spec.name
-    metadata: dict[str, Any] = {
-        "server": tool.server,
-        "tool": name,
-        "listed": tool.permission,
-        "annotations": tool.spec.hints,
-        "knowledge": any(fnmatchcase(name, pattern) for pattern in knowledge),
-    }
-    if policy.is_polled(name):
-        metadata["poll"] = True
-    effect = policy.effect(name)
-    if effect:
-        metadata["effect"] = effect
-    return metadata
+    traits = ToolTraits(
+        defined_effect=policy.effect(name),
+        permission=tool.permission,
+        annotations=tool.spec.hints,
+        is_knowledge=any(fnmatchcase(name, pattern) for pattern in knowledge),
+        may_poll=policy.is_polled(name),
+    )
+    return {"server": tool.server, "tool": name, **traits.to_metadata()}
 
 
 def _make_name(name: str) -> str:

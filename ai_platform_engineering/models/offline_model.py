@@ -20,8 +20,9 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from ai_platform_engineering.core.tool_traits import ANSWER_TOOL
 from ai_platform_engineering.models.offline.agent_reply import reply_as_agent
-from ai_platform_engineering.models.offline.bound_tools import ANSWER_TOOL, read_bound_tools
+from ai_platform_engineering.models.offline.bound_tools import read_bound_tools
 from ai_platform_engineering.models.offline.chat_history import read_chat_history
 from ai_platform_engineering.models.offline.router_reply import RoutedCall, RouterReply
 from ai_platform_engineering.models.offline.supervisor_reply import reply_as_supervisor

@@ -426,6 +426,10 @@ TOOLS: dict[str, tuple[list[StreamResponse], list[tuple[str, str]]]] = {
     "a failure in a word": ([says("🔧 Calling tool: x"), says("✅ Tool x failed")], [("x", "error")]),
     "an end alone": ([says("✅ Tool x completed")], [("x", "ok")]),
     "no end": ([says("🔧 Calling tool: x")], [("x", "unknown")]),
+    "two ends in one text": (
+        [says("🔧 Calling argocd..."), says("✅ Tool x completed\n✅ argocd completed")],
+        [("argocd", "ok"), ("x", "ok")],
+    ),
     "two at once": (
         [
             says("🔧 Calling tool: x\n🔧 Calling tool: x"),
@@ -477,6 +481,7 @@ def test_tools_in_words_are_tools(case: str) -> None:
         "🔧 Fixing it now",
         "✅ All good",
         "🔧 Calling tool: x\nand more",
+        "✅ Tool x completed\n✅ Sync completed",
         "Calling tool: x",
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from ai_platform_engineering.agents.agent_catalog import SHIPPED_FOLDER, AgentCatalog, load_catalog
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.policy import decide_permission
+from ai_platform_engineering.core.tool_traits import ToolTraits
 from tests.conftest import ROOT
 from tests.support.agent_files import load_files
 
@@ -157,7 +158,9 @@ def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_ch
     entry = shipped.get(agent)
     assert entry
     policy = entry.definition.tools
-    traits = {"listed": policy.find_permission(tool), "annotations": None, "effect": policy.effect(tool)}
+    traits = ToolTraits(
+        permission=policy.find_permission(tool), annotations={}, defined_effect=policy.effect(tool)
+    )
     assert (decide_permission(traits, read_only=True).permission == "allow") == reads
 
 

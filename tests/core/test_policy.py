@@ -11,8 +11,8 @@ from ai_platform_engineering.core.policy import (
     READ_ONLY,
     PolicyDecision,
     decide_permission,
-    read_effect,
 )
+from ai_platform_engineering.core.tool_traits import ToolTraits
 
 LISTED = "The definition of its agent wants a person's approval for it."
 DESTRUCTIVE = "Its server says that it can destroy or overwrite something."
@@ -31,6 +31,10 @@ def tool_metadata(
 ) -> dict[str, Any]:
     """What is known of a tool of an MCP server."""
     return {"listed": listed, "annotations": hints, **({"effect": effect} if effect else {})}
+
+
+def traits(metadata: dict[str, Any]) -> ToolTraits:
+    return ToolTraits.from_metadata("tool", metadata)
 
 
 # --- what is asked ------------------------------------------------------------------------------------------
@@ -75,7 +79,7 @@ def tool_metadata(
 def test_who_decides(
     listed: Permission | None, hints: Any, effect: Effect | None, permission: Permission, reason: str
 ) -> None:
-    assert decide_permission(tool_metadata(listed, hints, effect), read_only=False) == PolicyDecision(
+    assert decide_permission(traits(tool_metadata(listed, hints, effect)), read_only=False) == PolicyDecision(
         permission, reason
     )
 
@@ -105,7 +109,7 @@ def test_who_decides(
 def test_what_read_only_leaves(
     listed: Permission | None, hints: Any, effect: Effect | None, permission: Permission, reason: str
 ) -> None:
-    assert decide_permission(tool_metadata(listed, hints, effect), read_only=True) == PolicyDecision(
+    assert decide_permission(traits(tool_metadata(listed, hints, effect)), read_only=True) == PolicyDecision(
         permission, reason
     )
 
@@ -116,7 +120,7 @@ def test_every_combination_keeps_the_rules() -> None:
     effects: tuple[Effect | None, ...] = (None, "read", "idempotent", "write")
     for listed, hints, effect, read_only in product(listings, HINTS, effects, (False, True)):
         tool = tool_metadata(listed, hints, effect)
-        decision, reads = decide_permission(tool, read_only=read_only), read_effect(tool) == "read"
+        decision, reads = decide_permission(traits(tool), read_only=read_only), traits(tool).effect == "read"
         may_run = listed == "allow" or (listed is None and (reads or hints == ADDS))
         assert (decision.permission == "allow") == (may_run and (reads or not read_only)), tool
         assert (decision.permission == "deny") == (listed == "deny" or (read_only and not reads)), tool
@@ -124,15 +128,17 @@ def test_every_combination_keeps_the_rules() -> None:
 
 
 def test_a_tool_of_the_program_runs_unless_something_else_is_said() -> None:
-    assert decide_permission({}, read_only=False) == PolicyDecision("allow")
-    assert decide_permission({"effect": "write"}, read_only=False) == PolicyDecision("allow")
-    assert decide_permission({"listed": "ask"}, read_only=False) == PolicyDecision("ask", LISTED)
-    assert decide_permission({}, read_only=True) == PolicyDecision("deny", READ_ONLY)
-    assert decide_permission({"effect": "read"}, read_only=True) == PolicyDecision("allow")
+    assert decide_permission(traits({}), read_only=False) == PolicyDecision("allow")
+    assert decide_permission(traits({"effect": "write"}), read_only=False) == PolicyDecision("allow")
+    assert decide_permission(traits({"listed": "ask"}), read_only=False) == PolicyDecision("ask", LISTED)
+    assert decide_permission(traits({}), read_only=True) == PolicyDecision("deny", READ_ONLY)
+    assert decide_permission(traits({"effect": "read"}), read_only=True) == PolicyDecision("allow")
 
 
 def test_what_the_program_needs_itself_always_runs() -> None:
-    assert decide_permission({"own": True, "effect": "write"}, read_only=True) == PolicyDecision("allow")
+    assert decide_permission(traits({"own": True, "effect": "write"}), read_only=True) == PolicyDecision(
+        "allow"
+    )
 
 
 # --- what calling again would do ----------------------------------------------------------------------------
@@ -158,7 +164,7 @@ def test_what_the_program_needs_itself_always_runs() -> None:
     ],
 )
 def test_what_calling_again_would_do(metadata: dict[str, Any], effect: Effect) -> None:
-    assert read_effect(metadata) == effect
+    assert traits(metadata).effect == effect
 
 
 # --- what a definition says ---------------------------------------------------------------------------------

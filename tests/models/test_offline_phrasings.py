@@ -238,12 +238,14 @@ def test_the_examples_of_the_shipped_agents_reach_their_agents() -> None:
         {"type": "function", "function": {"name": "task", "description": f"Delegate. Agents:\n{offered}"}}
     ]
 
-    missed = [
-        (name, example)
-        for name, example in examples
-        if {call.arguments["subagent_type"] for call in reply([HumanMessage(example)], tools).calls} != {name}
-    ]
+    missed = dict[str, set[str]]()
+    for name, example in examples:
+        agents = {call.arguments["subagent_type"] for call in reply([HumanMessage(example)], tools).calls}
+        if agents != {name}:
+            missed[example] = agents
 
-    # Two products that do the same thing may be mistaken for one another; ours has no such twin.
-    assert len(missed) <= len(examples) // 10, missed
-    assert not [name for name, _ in missed if name == "netutils"]
+    # The first names another product as well, the second speaks of spaces as Confluence does.
+    assert missed == {
+        "Which incidents are open in Splunk On-Call?": {"splunk"},
+        "Which spaces am I in that are about incidents?": {"confluence"},
+    }

@@ -169,6 +169,32 @@ def test_no_source_file_is_long() -> None:
     assert {name: size for name, size in sizes.items() if size > MAX_LINES} == {}
 
 
+def test_a_public_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for name, tree in package_modules():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_rooms_are_named_for_what_they_hold() -> None:
+    """`utils` keeps only what others import by that path, and the top of tests only what is specified."""
+    specified = {
+        "test_binding_streaming_events.py",
+        "test_distributed_agents.py",
+        "test_distributed_mode_binding.py",
+        "test_final_result_content.py",
+        "test_rag_tools_hard_stop.py",
+        "test_slack_narrative_streaming.py",
+        "test_streaming_narration.py",
+    }
+    tests = {path.name for path in map(PurePosixPath, tracked()) if path.parent == PurePosixPath("tests")}
+    assert tests - {"__init__.py", "conftest.py"} == specified
+    utils = {path.parts[2] for path in map(PurePosixPath, tracked()) if path.parts[:2] == (PACKAGE, "utils")}
+    assert utils == {"__init__.py", "a2a_common"}
+
+
 def test_init_files_are_empty() -> None:
     assert [
         name
@@ -177,10 +203,13 @@ def test_init_files_are_empty() -> None:
     ] == []
 
 
+LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-backends.lock", "requirements-uv.lock")
+
+
 @functools.cache
-def locked() -> dict[str, tuple[Requirement, int]]:
-    """Each requirement of the lock with the number of its hashes."""
-    joined = re.sub(r"\\\n", " ", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
+def locked(lock: str) -> dict[str, tuple[Requirement, int]]:
+    """Each requirement of a lock with the number of its hashes."""
+    joined = re.sub(r"\\\n", " ", (ROOT / lock).read_text(encoding="utf-8"))
     rows: dict[str, tuple[Requirement, int]] = {}
     for line in joined.splitlines():
         line = line.split(" #")[0].strip()
@@ -196,23 +225,32 @@ def locked() -> dict[str, tuple[Requirement, int]]:
     return rows
 
 
-def test_every_locked_requirement_is_pinned_and_hashed() -> None:
-    assert len(locked()) > 10
-    for requirement, hashes in locked().values():
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_locked_requirement_is_pinned_and_hashed(lock: str) -> None:
+    assert locked(lock)
+    for requirement, hashes in locked(lock).values():
         assert hashes, f"{requirement} has no hash"
         assert re.fullmatch(r"==[^*,]+", str(requirement.specifier)), f"{requirement} is not one version"
 
 
-def test_the_lock_names_no_address() -> None:
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_lock_names_no_address(lock: str) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
     assert "://" not in text
     assert " @ " not in text
 
 
-def test_the_lock_belongs_to_the_project() -> None:
+def test_the_locks_belong_to_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    versions = {canonicalize_name(requirement.name): requirement for requirement, _ in locked().values()}
-    for line in [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]:
+    groups = project["dependency-groups"]
+    check_locked("requirements.lock", [*project["project"]["dependencies"], *groups["build"]])
+    check_locked("requirements-dev.lock", groups["dev"])
+    check_locked("requirements-uv.lock", groups["installer"])
+
+
+def check_locked(lock: str, requirements: list[str]) -> None:
+    versions = {canonicalize_name(pinned.name): pinned for pinned, _ in locked(lock).values()}
+    for line in requirements:
         requirement = Requirement(line)
         pinned = versions.get(canonicalize_name(requirement.name))
         assert pinned, f"{requirement.name} is not locked: run make lock"
@@ -220,6 +258,16 @@ def test_the_lock_belongs_to_the_project() -> None:
         assert requirement.specifier.contains(version, prereleases=True), (
             f"{requirement} is locked at {version}: run make lock"
         )
+
+
+def test_locks_agree_on_versions() -> None:
+    """They are installed into one environment, without resolving."""
+    versions: dict[str, dict[str, set[str]]] = {}
+    for lock in LOCKS:
+        for key, (requirement, _) in locked(lock).items():
+            pins = versions.setdefault(key.lower(), {})
+            pins.setdefault(str(requirement.specifier), set()).add(lock)
+    assert {key: pins for key, pins in versions.items() if len(pins) > 1} == {}
 
 
 def first_screen() -> str:

@@ -8,13 +8,12 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.models.offline.argument_slots import ArgumentSlot, read_slots
 from ai_platform_engineering.models.offline.lexicon import CHANGES, NOUNS_IN_NAMES, PRODUCTS, word_set
 from ai_platform_engineering.models.offline.word_matching import Profile, ProfileField, split_words
 
-ANSWER_TOOL = "PlatformEngineerResponse"
-_NOT_ROUTABLE = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, ANSWER_TOOL, "user_input"})
+_USER_INPUT = "user_input"  # a step of workflow files that asks a person; never a tool for work
 _MAX_TOOLS = 200
 _MAX_AGENTS = 100
 _MAX_DESCRIPTION = 4000
@@ -144,20 +143,24 @@ class BoundTools:
 
 def read_bound_tools(tool_schemas: Sequence[Mapping[str, Any]]) -> BoundTools:
     """Reads tools in OpenAI's form, as `bind_tools` keeps them."""
-    names = set[str]()
+    can_plan = False
+    has_answer_tool = False
     tools = list[RoutableTool]()
     delegation_description: str | None = None
     for function in _iterate_functions(tool_schemas):
-        names.add(str(function["name"]))
-        if function["name"] == DELEGATION_TOOL and delegation_description is None:
+        name = str(function["name"])
+        traits = ToolTraits.from_name(name)
+        can_plan = can_plan or traits.plans
+        has_answer_tool = has_answer_tool or traits.answers
+        if traits.delegates and delegation_description is None:
             delegation_description = str(function.get("description") or "")
-        if function["name"] not in _NOT_ROUTABLE:
+        if not traits.is_control and not traits.answers and name != _USER_INPUT:
             tools.append(_read_tool(json.dumps(function, default=str)))
     return BoundTools(
         tools=tuple(tools[:_MAX_TOOLS]),
         agents=tuple(read_agents(delegation_description or "")),
-        can_plan=PLANNING_TOOL in names,
-        has_answer_tool=ANSWER_TOOL in names,
+        can_plan=can_plan,
+        has_answer_tool=has_answer_tool,
     )
 
 

@@ -5,31 +5,16 @@ The messages hold names and versions only.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from langchain_core.messages import AnyMessage, ToolMessage
 
+from ai_platform_engineering.core.message_metadata import ActiveSkill
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 
-# Keys in the metadata of a tool result.
-SKILL = "skill"  # the skill that is active from this message on
-SKILL_FILE = "skill_file"  # the skill file whose text the model sees in place of this message
 _REFUSED = (
     "{subject} was not used: the skill in use allows only {names}. Do without it, and say what could not be "
     "done."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveSkill:
-    """A skill that the current question has loaded. `allowed`: the only tools and agents; empty for all."""
-
-    name: str
-    version: str
-    allowed: tuple[str, ...] = ()
-
-    def to_metadata(self) -> dict[str, Any]:
-        return {SKILL: {"name": self.name, "version": self.version, "allowed": list(self.allowed)}}
 
 
 def find_active_skills(messages: Sequence[AnyMessage]) -> list[ActiveSkill]:
@@ -38,11 +23,9 @@ def find_active_skills(messages: Sequence[AnyMessage]) -> list[ActiveSkill]:
     for message in current_turn(messages):
         if not isinstance(message, ToolMessage):
             continue
-        metadata = message.additional_kwargs.get(SKILL)
-        if isinstance(metadata, dict):
-            name = str(metadata["name"])
-            allowed = tuple(metadata.get("allowed") or ())
-            skills.setdefault(name, ActiveSkill(name, str(metadata["version"]), allowed))
+        skill = ActiveSkill.of(message)
+        if skill is not None:
+            skills.setdefault(skill.name, skill)
     return list(skills.values())
 
 

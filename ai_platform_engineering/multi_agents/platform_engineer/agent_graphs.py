@@ -14,17 +14,17 @@ from langgraph.graph.state import CompiledStateGraph
 
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import EmptyAnswer
-from ai_platform_engineering.core.run_scope import SCOPE_KEY
+from ai_platform_engineering.core.message_metadata import DirectCallNote, scope_metadata
+from ai_platform_engineering.core.run_context import RunContext
+from ai_platform_engineering.core.run_scope import RunScope
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.models.chat_model import create_chat_model
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
-    DELEGATION_CALL,
     Delegation,
     DelegationResult,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.direct_tool_call import DIRECT_CALL
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.stack import (
     ToolCallStore,
     build_agent_stack,
@@ -186,7 +186,7 @@ class LocalSubAgent:
             {**memory, "messages": [*memory.get("messages", ()), question]},
             {
                 "recursion_limit": self._recursion_limit,
-                "metadata": {DELEGATION_CALL: delegation.call_id},
+                "metadata": RunContext(delegation_call=delegation.call_id).to_metadata(),
             },
         )
         text = _read_answer(state.get("messages") or (), question)
@@ -199,10 +199,11 @@ class LocalSubAgent:
 def _build_question(delegation: Delegation) -> HumanMessage:
     """The delegation as the agent's question, with its direct tool call and its scope as metadata."""
     metadata: dict[str, Any] = {}
-    if delegation.call:
-        metadata[DIRECT_CALL] = delegation.call
+    direct_call = DirectCallNote.from_data(delegation.call)
+    if direct_call is not None:
+        metadata.update(direct_call.to_metadata())
     if delegation.tools is not None:
-        metadata[SCOPE_KEY] = {"tools": list(delegation.tools)}
+        metadata.update(scope_metadata(RunScope(tools=delegation.tools)))
     return HumanMessage(delegation.text, id=delegation.message_id, additional_kwargs=metadata)
 
 

@@ -1,6 +1,7 @@
 """Recovery of a run whose process died: what its graphs had stored, and the command to resume."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import AnyMessage, ToolMessage
@@ -11,12 +12,11 @@ from langgraph.types import Command, Interrupt
 from ai_platform_engineering.core.decisions import PERSON_KEY
 from ai_platform_engineering.core.events import Approval, Form
 from ai_platform_engineering.core.forms import is_declined, next_request_id
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.graph.citations import RetrievedSources
 from ai_platform_engineering.graph.interrupts import InterruptRequest, interrupt_requests
 from ai_platform_engineering.graph.stored_graph import StoredGraph
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import DELEGATION_CALL
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
 from ai_platform_engineering.runtime.log.run_log import PendingRequest
 
 _INTERRUPT_CHANNEL = "__interrupt__"  # LangGraph writes the interrupts of a task to it
@@ -29,16 +29,18 @@ async def read_stored_graphs(
 ) -> list[StoredGraph]:
     """The stored graphs of the run: the root, then sub-agents. Empty when nothing of this run was stored."""
     root = await _read_checkpoint(saver, config, "")
-    if root is None or root.metadata.get(RUN_ID_KEY) != run_id:
+    if root is None or _read_context(root).run_id != run_id:
         return []
     graphs = [StoredGraph((), None, tuple(current_turn(_read_messages(root))))]
     for namespace in sorted(set(namespaces) - {""}):
         checkpoint = await _read_checkpoint(saver, config, namespace)
-        if checkpoint is None or checkpoint.metadata.get(RUN_ID_KEY) != run_id:
+        if checkpoint is None:
             continue
-        call_id = str(checkpoint.metadata.get(DELEGATION_CALL) or "")
+        context = _read_context(checkpoint)
+        if context.run_id != run_id:
+            continue
         messages = tuple(current_turn(_read_messages(checkpoint)))
-        graphs.append(StoredGraph(tuple(namespace.split("|")), call_id, messages))
+        graphs.append(StoredGraph(tuple(namespace.split("|")), context.delegation_call, messages))
     return graphs
 
 
@@ -155,7 +157,12 @@ def _without_expiry(request: Form | Approval) -> Form | Approval:
 async def _read_checkpoint(
     saver: BaseCheckpointSaver[Any], config: RunnableConfig, namespace: str
 ) -> CheckpointTuple | None:
-    return await saver.aget_tuple({"configurable": {**config["configurable"], "checkpoint_ns": namespace}})
+    context = replace(RunContext.from_config(config), checkpoint_ns=namespace)
+    return await saver.aget_tuple({"configurable": context.to_configurable()})
+
+
+def _read_context(checkpoint: CheckpointTuple) -> RunContext:
+    return RunContext.from_checkpoint_metadata(checkpoint.metadata)
 
 
 def _read_messages(checkpoint: CheckpointTuple) -> list[AnyMessage]:

@@ -22,6 +22,7 @@ from ai_platform_engineering.core.settings import (
     read_placement,
 )
 from ai_platform_engineering.core.skills import SkillRegistry
+from ai_platform_engineering.core.tool_traits import ANSWER_TOOL, traits_of
 from ai_platform_engineering.graph.translator import GraphInfo
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import (
     AgentGraphFactory,
@@ -219,10 +220,8 @@ class PlatformEngineerDeepAgent:
 
     @property
     def graph_info(self) -> GraphInfo:
-        knowledge_tools = frozenset(
-            tool.name for tool in self._own_tools() if (tool.metadata or {}).get("knowledge")
-        )
-        answer_tool = PlatformEngineerResponse.__name__ if self._settings.agent.structured_response else None
+        knowledge_tools = frozenset(tool.name for tool in self._own_tools() if traits_of(tool).is_knowledge)
+        answer_tool = ANSWER_TOOL if self._settings.agent.structured_response else None
         return GraphInfo(answer_tool=answer_tool, knowledge_tools=knowledge_tools)
 
     @property

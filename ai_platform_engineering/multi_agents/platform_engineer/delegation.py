@@ -10,17 +10,9 @@ from langchain_core.messages import AnyMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.message_metadata import read_scope
 from ai_platform_engineering.core.run_scope import RunScope
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import find_question
-
-# In the metadata of a graph's configuration: the delegation that the graph works on. After a crash it tells
-# where the graph's state belongs.
-DELEGATION_CALL = "call"
-# In the metadata of a message, by call id: one tool that the agent calls without its model, or a mark that
-# the text needs a language model.
-DIRECT_CALLS = "ordered_calls"
-# In the graph's configuration: the deadline of the whole run, in seconds since the epoch.
-DEADLINE = "deadline"
 
 ID_NAMESPACE = uuid.UUID("6a2f3a0e-3f5c-4f0e-9d0b-6a7c1f0f4b11")
 
@@ -56,7 +48,7 @@ class Delegation:
     context_id: str
     seconds: float
     deadline: float
-    # One tool to call without the agent's model, or a mark that the text needs a language model.
+    # The data of a DirectCallNote.
     call: Mapping[str, Any] | None = None
     # The only tools that the agent may use for this delegation; None for all.
     tools: tuple[str, ...] | None = None
@@ -119,4 +111,4 @@ def find_scope(messages: Sequence[AnyMessage]) -> RunScope:
     question = find_question(messages)
     if question is None:
         return RunScope()
-    return RunScope.from_metadata(question.additional_kwargs)
+    return read_scope(question)

@@ -5,6 +5,7 @@ from typing import Any
 from langchain_core.tools import BaseTool
 from pydantic import PrivateAttr
 
+from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.tool_schemas import TOOLS, KnowledgeTool, answer_tool_call
 
@@ -22,11 +23,12 @@ class InProcessKnowledgeTool(BaseTool):
             "idempotentHint": True,
             "openWorldHint": tool.open_world,
         }
+        traits = ToolTraits(annotations=hints, is_knowledge=True)
         wrapper = cls(
             name=tool.name,
             description=tool.description,
             args_schema=tool.schema,
-            metadata={"server": "knowledge_base", "tool": tool.name, "annotations": hints, "knowledge": True},
+            metadata={"server": "knowledge_base", "tool": tool.name, **traits.to_metadata()},
         )
         wrapper._kb = kb
         return wrapper

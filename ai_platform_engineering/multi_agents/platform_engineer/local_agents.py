@@ -10,6 +10,7 @@ from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.policy import NOT_ALLOWED, READ_ONLY, decide_permission
+from ai_platform_engineering.core.tool_traits import traits_of
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class McpTools:
         return offered
 
     def _is_offered(self, tool: BaseTool) -> bool:
-        return decide_permission(tool.metadata or {}, read_only=self._read_only).permission != "deny"
+        return decide_permission(traits_of(tool), read_only=self._read_only).permission != "deny"
 
     @property
     def revision(self) -> Hashable:

@@ -5,14 +5,16 @@ The caps apply to the knowledge base's tools, never by name: a domain agent's ow
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from pydantic import PrivateAttr
 
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.settings import KnowledgeSettings
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import RUN_ID_KEY
+from ai_platform_engineering.core.tool_traits import traits_of
 
 SEARCH = "search"
 FETCH_DOCUMENT = "fetch_document"
@@ -40,11 +42,12 @@ class _KnowledgeTool(BaseTool):
 
     @classmethod
     def of(cls, tool: BaseTool, settings: KnowledgeSettings) -> "_KnowledgeTool":
+        traits = replace(traits_of(tool), is_knowledge=True)
         wrapper = cls(
             name=tool.name,
             description=tool.description,
             args_schema=tool.args_schema,
-            metadata={**(tool.metadata or {}), "knowledge": True},
+            metadata={**(tool.metadata or {}), **traits.to_metadata()},
         )
         wrapper._wrapped_tool = tool
         wrapper._max_chars = settings.max_output_chars
@@ -190,6 +193,5 @@ def wrap_knowledge_tools(tools: Sequence[BaseTool], settings: KnowledgeSettings)
 
 
 def _read_query(config: RunnableConfig) -> _Query:
-    configurable = config.get("configurable") or {}
-    metadata = config.get("metadata") or {}
-    return configurable.get("thread_id"), metadata.get(RUN_ID_KEY)
+    run = RunContext.from_config(config)
+    return run.thread_id, run.run_id or None

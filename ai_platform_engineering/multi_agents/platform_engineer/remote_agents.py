@@ -30,6 +30,7 @@ from ai_platform_engineering.core.events import (
     ends_turn,
     is_terminal,
 )
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import (
     FlushRequested,
     NoticeEmitted,
@@ -43,7 +44,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import 
     describe_agent,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
-    DEADLINE,
     AgentFailed,
     Delegation,
     DelegationResult,
@@ -54,7 +54,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.remote_messages impo
     build_delegation_message,
     build_third_party_message,
 )
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import EPOCH_KEY
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 
 _FLUSH_TIMEOUT = 5.0  # seconds
@@ -163,7 +162,7 @@ class RemoteSubAgent:
             memory["local"] = delegation.memory.get("local") or {}
         graph_config: RunnableConfig = {
             "recursion_limit": self._recursion_limit,
-            "configurable": {DEADLINE: delegation.deadline},
+            "configurable": RunContext(deadline=delegation.deadline).to_configurable(),
         }
         state = await self.runnable.ainvoke(
             {"assignment": delegation.to_state(), "remembered": memory}, graph_config
@@ -327,12 +326,11 @@ def _read_delegation(state: _State, config: RunnableConfig) -> Delegation:
     one that stored the delegation.
     """
     delegation = Delegation(**state["assignment"])
-    configurable = config.get("configurable") or {}
-    metadata = config.get("metadata") or {}
+    run = RunContext.from_config(config)
     return replace(
         delegation,
-        deadline=configurable.get(DEADLINE, delegation.deadline),
-        epoch=metadata.get(EPOCH_KEY, delegation.epoch),
+        deadline=run.deadline or delegation.deadline,
+        epoch=run.epoch or delegation.epoch,
     )
 
 

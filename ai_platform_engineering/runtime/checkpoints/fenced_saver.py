@@ -16,13 +16,8 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ai_platform_engineering.core.errors import Fenced
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.runtime.log.run_log import Marker, RunLog
-
-# Keys of a run in the metadata of its graph's configuration.
-RUN_ID_KEY = "query_id"
-EPOCH_KEY = "epoch"
-OWNER_KEY = "owner"
-PRINCIPAL_KEY = "principal"
 
 
 class FencedSaver(BaseCheckpointSaver[Any]):
@@ -69,31 +64,31 @@ class FencedSaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        namespace = str((config.get("configurable") or {}).get("checkpoint_ns") or "")
         run_metadata = {**(config.get("metadata") or {}), **metadata}
-        await self._check_epoch(run_metadata, namespace, checkpoint["id"])
+        context = RunContext.from_config({**config, "metadata": run_metadata})
+        await self._check_epoch(context, Marker(context.checkpoint_ns or "", checkpoint["id"]))
         return await self._inner().aput(config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        await self._check_epoch(config.get("metadata") or {}, None, "")
+        await self._check_epoch(RunContext.from_config(config), None)
         await self._inner().aput_writes(config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
         await self._inner().adelete_thread(thread_id)
 
-    async def _check_epoch(self, metadata: Any, namespace: str | None, checkpoint_id: str) -> None:
+    async def _check_epoch(self, context: RunContext, marker: Marker | None) -> None:
         """Raises Fenced if the run has another epoch now.
 
         The first checkpoint of a namespace is stored as a marker in the log, so that a takeover finds it."""
-        run_id = metadata.get(RUN_ID_KEY)
-        epoch = metadata.get(EPOCH_KEY)
-        if not run_id or not isinstance(epoch, int):
+        run_id = context.run_id
+        epoch = context.epoch
+        if not run_id or not epoch:
             return
-        if namespace is not None and (run_id, epoch, namespace) not in self._marked:
-            await self._log.append(run_id, epoch, (), (Marker(namespace, checkpoint_id),))
-            self._marked.add((run_id, epoch, namespace))
+        if marker is not None and (run_id, epoch, marker.ns) not in self._marked:
+            await self._log.append(run_id, epoch, (), (marker,))
+            self._marked.add((run_id, epoch, marker.ns))
             return
         row = await self._log.get(run_id)
         if row is None or row.epoch != epoch:

@@ -18,7 +18,7 @@ from ai_platform_engineering.core.decisions import (
 )
 from ai_platform_engineering.core.events import Approval, DataPart, Form, InputRequested, Resolution, TextPart
 from ai_platform_engineering.core.forms import check_form, is_declined
-from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import ToolTraits
 
 _RESOLUTIONS: Mapping[str, Resolution] = {APPROVE: "approved", EDIT: "edited", REJECT: "rejected"}
 _DECISION_ALIASES = {"accept": APPROVE, "response": REJECT}  # what older clients send
@@ -217,7 +217,7 @@ def _find_request(
     decision: Mapping[str, Any], open_requests: Sequence[InputRequested], *, in_order: bool
 ) -> InputRequested | None:
     name = _action_name(decision)
-    is_form = name == USER_INPUT_TOOL or _user_inputs(decision) is not None
+    is_form = ToolTraits.from_name(name).asks_person or _user_inputs(decision) is not None
     same_kind = [request for request in open_requests if isinstance(request.asked, Form) == is_form]
     if name and not is_form:
         return _find_approval(name, same_kind)

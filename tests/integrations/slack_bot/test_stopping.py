@@ -15,7 +15,7 @@ import pytest
 
 from ai_platform_engineering.a2a.client import ClientConversation
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
-from ai_platform_engineering.core.events import Cancelled, RunStarted
+from ai_platform_engineering.core.events import Answered, Cancelled, RunStarted
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.integrations.slack_bot import blocks, request_messages
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
@@ -175,6 +175,25 @@ async def test_a_stop_after_the_answer_stops_nothing(tmp_path: Path, how: How) -
         ["Done."],
         0,
     )
+
+
+async def test_an_answer_that_comes_before_the_stop_is_shown_whole(tmp_path: Path) -> None:
+    waiting, opened = BlockingScenario(), asyncio.Event()
+    script = Script(Turn(Say("Please wait. "), Call("wait")), Turn(Say("It is done.")))
+    async with start_harness(tmp_path, script, tools=[waiting.tool]) as on, on.bot() as running:
+        on.slack.faults.add("chat.startStream", Fault(hold_until=opened))
+        thread = await on.slack.say("Go.", mention=True)
+        await on.slack.wait(lambda: on.slack.called("chat.startStream"))
+        [row] = await running.bot.store.list_open_turns()
+        waiting.released.set()
+        await eventually(
+            lambda: on.events(row.task_id or "", thread), lambda events: isinstance(events[-1], Answered)
+        )
+        await running.bot.stop("T1", "C1", thread, "U2")
+        opened.set()
+        messages = await over(on, thread)
+    assert join_texts(messages) == "Please wait. \n\nIt is done."
+    assert count_stopped_notes(on, thread) == 0
 
 
 # --- feedback -----------------------------------------------------------------------------------------------

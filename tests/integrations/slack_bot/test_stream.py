@@ -42,19 +42,33 @@ blocks = st.tuples(
 ).map(lambda one: f"\n{one[0][0]}{one[0][1]}\n{one[1]}\n{one[0][0]}\n")
 texts = st.lists(words | blocks | st.just(LIST), max_size=6).map("".join)
 FENCE = " {0,3}(`{3,}|~{3,})"
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
-def written(buffer: StreamBuffer, views: list[str], rotates: list[bool]) -> list[tuple[int, int, str]]:
-    """The messages that come of the views, each with the place of its text; where it rotates, a message ends
-    after a view.
+def escape_piece(text: str, start: int, end: int) -> str:
+    """The piece as Slack is to get it: a `>` stays one only in the marks that open a line of the piece."""
+    opens_line = start == 0 or text[start - 1] == "\n"
+    escaped = ""
+    for character in text[start:end]:
+        if character != ">" or not opens_line:
+            escaped += ENTITIES.get(character, character)
+        else:
+            escaped += character
+        opens_line = character == "\n" or (opens_line and character in "> \t")
+    return escaped
+
+
+def written(buffer: StreamBuffer, views: list[str], rotates: list[bool]) -> list[tuple[int, int, str, str]]:
+    """The messages that come of the views: the place of the text, what is sent, and the escaped text alone;
+    where it rotates, a message ends after a view.
     """
-    messages: list[tuple[int, int, str]] = []
-    begun, text = 0, ""
+    messages: list[tuple[int, int, str, str]] = []
+    begun, text, escaped = 0, "", ""
 
     def end() -> None:
-        nonlocal begun, text
-        messages.append((begun, buffer.sent, text + buffer.closing_fence()))
-        begun, text = buffer.sent, ""
+        nonlocal begun, text, escaped
+        messages.append((begun, buffer.sent, text + buffer.closing_fence(), escaped))
+        begun, text, escaped = buffer.sent, "", ""
 
     for number, (view, rotate) in enumerate(zip(views, rotates, strict=True)):
         buffer.complete = number == len(views) - 1
@@ -64,29 +78,31 @@ def written(buffer: StreamBuffer, views: list[str], rotates: list[bool]) -> list
             assert piece.end > piece.start or (
                 piece.full and text
             )  # it goes on, at the latest in a new message
+            escaped += escape_piece(view, piece.start, piece.end)
             text, buffer.sent = text + piece.text, piece.end
             if piece.full:
                 end()
         if rotate and text:
             end()
-    return [*messages, (begun, buffer.sent, text)] if text else messages
+    return [*messages, (begun, buffer.sent, text, escaped)] if text else messages
 
 
-def check(messages: list[tuple[int, int, str]], text: str, most: int) -> None:
-    """Every character once, no message too long, nobody mentioned, no code block left open."""
-    assert [0, *(end for _, end, _ in messages)] == [*(start for start, _, _ in messages), len(text)]
-    for start, end, sent in messages:
+def check(messages: list[tuple[int, int, str, str]], text: str, most: int) -> None:
+    """Every character once, escaped, no message too long, nobody mentioned, no code block left open."""
+    starts = [start for start, _, _, _ in messages]
+    ends = [end for _, end, _, _ in messages]
+    assert [0, *ends] == [*starts, len(text)]
+    for start, end, sent, escaped in messages:
         assert len(sent) <= most
         assert "<" not in sent
-        own = sent.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-        assert re.fullmatch(rf"({FENCE}[\w+#.-]*\n)?{re.escape(text[start:end])}(\n?{FENCE})?", own), (
+        assert re.fullmatch(rf"({FENCE}[\w+#.-]*\n)?{re.escape(escaped)}(\n?{FENCE})?", sent), (
             text,
             start,
             end,
-            own,
+            sent,
         )
         if end < len(text):  # and what follows is not swallowed by a code block
-            assert MarkdownIt().parse(f"{sent}\n\nend")[-2:][0].content == "end", (text, start, end, own)
+            assert MarkdownIt().parse(f"{sent}\n\nend")[-2:][0].content == "end", (text, start, end, sent)
 
 
 @given(text=texts, data=st.data())
@@ -97,6 +113,18 @@ def test_however_a_text_grows_and_is_cut_it_is_written_once_and_each_message_sta
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     rotates = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
     check(written(StreamBuffer(0, 90, 110), [text[:cut] for cut in cuts] + [text], rotates), text, 120)
+
+
+def test_a_piece_from_the_middle_of_a_line_keeps_the_quotation_below_it() -> None:
+    buffer = StreamBuffer()
+    buffer.set_text("As 5 ")
+    first = buffer.next_segment(0, opens=True)
+    assert first is not None
+    buffer.sent = first.end
+    buffer.set_text("As 5 > 4:\n> quoted > text")
+    second = buffer.next_segment(len(first.text), opens=False)
+    assert second is not None
+    assert (first.text, second.text) == ("As 5 ", "&gt; 4:\n> quoted &gt; text")
 
 
 # --- what the thread shows ----------------------------------------------------------------------------------
@@ -369,6 +397,17 @@ async def test_a_stream_that_slack_ended_before_its_end_does_not_look_unfinished
         await process.finish(ThreadView("Everything."))
         check_shown(process, ThreadView("Everything."))
         assert [one.updates for one in process.mine()] == [1, 0]
+
+
+async def test_no_message_is_opened_at_the_end_only_to_show_an_open_card_again() -> None:
+    view = ThreadView("Everything.", "The plan", (TaskCard("c", "Card", "in_progress"),))
+    async with drawing() as process:
+        await process.show(view)
+        await process.stream.finish(view, MessageFooter(session_status="suspended"))
+        await process.finish(view)
+        shown, footer = process.mine()
+        assert (list(shown.cards), list(footer.cards)) == (["c"], [])
+        assert footer.metadata is not None
 
 
 async def test_a_text_that_changed_while_nobody_watched_replaces_what_stands_there() -> None:

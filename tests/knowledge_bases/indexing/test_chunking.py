@@ -91,6 +91,25 @@ def test_long_prose_is_cut_between_sentences_and_says_the_last_one_again() -> No
     assert all(chunk.text == text[chunk.start : chunk.end] for chunk in chunks)
 
 
+@pytest.mark.parametrize(
+    ("last_sentence", "following", "said_again"),
+    [
+        (10, TARGET_WORDS - 10, True),
+        (10, TARGET_WORDS - 9, False),  # the sentence would take the next chunk above its target
+        (40, 100, True),
+        (41, 100, False),  # too long to say again
+    ],
+)
+def test_a_sentence_is_said_again_where_there_is_room_for_it(
+    last_sentence: int, following: int, said_again: bool
+) -> None:
+    first = f"{sentences(1, 150 - last_sentence)} {sentences(1, last_sentence, 'last')}"
+    text, (before, after) = of(Section(first), Section(sentences(1, following, "next")))
+    assert count_words(before.text) == 150
+    assert text[after.start : before.end] == (sentences(1, last_sentence, "last") if said_again else "")
+    assert count_words(after.text) == following + (last_sentence if said_again else 0)
+
+
 def test_nothing_is_said_again_under_another_heading_or_in_code() -> None:
     _, prose = of(Section(sentences(17), ("A", "a", "x")), Section(sentences(17), ("A", "a", "y")))
     assert [chunk.text.count("word16") for chunk in prose] == [10, 10]

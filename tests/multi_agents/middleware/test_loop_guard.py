@@ -13,6 +13,7 @@ from langchain_core.tools import BaseTool, tool
 
 from ai_platform_engineering.core.events import Notice
 from ai_platform_engineering.models.offline_model import OfflineModel
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.loop_guard import wait
 from tests.support.approving_agent import NotesAgent, Person, events_of_kind, only_request_id, run_in_memory
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
@@ -190,6 +191,20 @@ async def test_after_a_wait_the_count_begins_again() -> None:
         "🔧 Supervisor: Calling tool: Wait\n",
         "✅ Supervisor: Tool Wait completed\n",
     ]
+
+
+async def test_after_each_wait_the_count_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def return_at_once(seconds: int) -> str:
+        return f"Waited {seconds} seconds."
+
+    monkeypatch.setattr(wait, "coroutine", return_at_once)
+    looks = [Turn(LOOK)] * 2
+    pause = Turn(Call("wait", {"seconds": 60}))
+    model = acting(*looks, pause, *looks, pause, *looks, Turn(LOOK), Turn(Say("It runs.")))
+    async with supervisor(model, tools=[Builds().tool]) as client:
+        stream = await client.ask("How is the build?")
+    assert results(model, "wait") == ["Waited 60 seconds."] * 2
+    assert (warned(model), notices(stream)) == ([False] * 6 + [True], [])
 
 
 async def test_a_tool_marked_poll_may_be_repeated() -> None:

@@ -39,7 +39,7 @@ from ai_platform_engineering.core.settings import StreamSettings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun, PendingRequest, RunRow
-from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
+from ai_platform_engineering.runtime.runs.incoming_message import BusyPolicy, IncomingMessage
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
@@ -322,11 +322,21 @@ class Stage:
     """Runs over a log, driven by what the test wants each question to do."""
 
     def __init__(
-        self, log: MemoryLog | None = None, *, grace: float = 2.0, request_seconds: float = math.inf
+        self,
+        log: MemoryLog | None = None,
+        *,
+        grace: float = 2.0,
+        busy: BusyPolicy = "enqueue",
+        request_seconds: float = math.inf,
     ) -> None:
         self.log = log or MemoryLog()
         self.runs = Runs(
-            self.log, self._drive, cancel_grace=grace, request_seconds=request_seconds, abandon=self._abandon
+            self.log,
+            self._drive,
+            cancel_grace=grace,
+            busy=busy,
+            request_seconds=request_seconds,
+            abandon=self._abandon,
         )
         self.driven: list[str] = []
         self.abandoned: list[str] = []
@@ -528,6 +538,27 @@ async def test_a_question_that_has_its_answer_is_before_nobody_while_it_puts_its
         [event.text for event in await stage.end(row) if isinstance(event, Notice)] for row in (second, third)
     ]
     assert texts == [[], ["Queued: 1 question of this conversation before this one."]]
+
+
+class YieldingLog(MemoryLog):
+    """A log that lets others go on between its reading and its reply, as a database does."""
+
+    async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
+        rows = await super().find_runs(owner, context_id)
+        await asyncio.sleep(0)
+        return rows
+
+
+async def test_of_two_questions_at_once_the_second_finds_the_conversation_busy() -> None:
+    stage, gate = Stage(YieldingLog(), busy="reject"), asyncio.Event()
+    stage.on("one", stage.answer_after(gate))
+    accepted, refused = await asyncio.gather(stage.ask("one"), stage.ask("two"), return_exceptions=True)
+    assert isinstance(accepted, RunRow)
+    assert isinstance(refused, WrongState)
+    assert [row.run_id for row in await stage.log.find_runs("ann")] == [accepted.run_id]
+    gate.set()
+    assert endings(await stage.end(accepted)) == ["answered"]
+    assert stage.driven == ["one"]
 
 
 async def test_other_conversations_and_other_owners_are_not_held_up() -> None:
@@ -971,6 +1002,33 @@ async def test_a_late_answer_is_no_answer_and_has_the_question_asked_again(expir
     assert stage.driven == ["one", "blue"]
 
 
+async def test_nothing_of_a_run_expires_between_a_claim_and_the_turn_that_takes_it_in() -> None:
+    before = Stage()
+    answered_form = Form(response="Which?", fields=(InputField(field_name="answer"),))
+    overdue_form = answered_form.model_copy(update={"expires_at": datetime(2000, 1, 1, tzinfo=UTC)})
+
+    async def ask_both(turn: Turn) -> None:
+        await before.write(
+            turn,
+            InputRequested(request_id="a", asked=answered_form),
+            InputRequested(request_id="b", asked=overdue_form),
+            Paused(text="Which?", requests=("a", "b")),
+        )
+
+    before.on("one", ask_both)
+    row = await before.ask("one")
+    events = await before.end(row)
+    message = AnswerMessage(row.run_id, "m-2", "digest", len(events))
+    assert await before.log.claim_requests(message, {"a": {"answer": "blue"}}, "ann") == ["a"]
+
+    after = Stage(before.log)
+    after.on("blue", after.resume)
+    await after.runs.expire()
+    assert await after.events(row) == events
+    assert await after.runs.recover() == 1
+    assert endings(await after.end_of(row, len(events))) == ["answered"]
+
+
 async def test_cancelling_a_run_that_waits_hands_the_cancellation_down() -> None:
     stage, gate = Stage(), asyncio.Event()
     stage.on("one", stage.pause)
@@ -1009,6 +1067,21 @@ async def test_a_dropped_request_is_withdrawn_and_what_was_held_is_asked_anew(he
     else:
         assert dropped.run_id == first.run_id
     assert stage.driven == ["one", held_text] if held_text else stage.driven == ["one"]
+
+
+async def test_a_drop_that_names_its_task_finds_the_new_run_when_it_is_sent_again() -> None:
+    stage = Stage()
+    stage.on("one", stage.pause_for("r1", "r2"))
+    first = await stage.ask("one")
+    await stage.end(first)
+    await stage.ask("And the weather?")
+    drop = IncomingMessage("d", (TextPart(text="drop"),), owner="ann", principal="ann", task_id=first.run_id)
+    dropped, before = await stage.runs.accept(drop)
+    again, before_again = await stage.runs.accept(drop)
+    assert dropped.run_id != first.run_id
+    assert (again.run_id, before, before_again) == (dropped.run_id, 0, 0)
+    assert endings(await stage.end(dropped)) == ["answered"]
+    assert stage.driven == ["one", "And the weather?"]
 
 
 # --- drivers that misbehave ---------------------------------------------------------------------------------

@@ -1,16 +1,12 @@
 """Restricts an agent to the tools of its question's scope: other tools are neither offered nor run."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
 from langchain_core.messages import ToolMessage
 
-from ai_platform_engineering.core.tool_traits import (
-    DELEGATION_TOOL,
-    PLANNING_TOOL,
-    USER_INPUT_TOOL,
-    WAIT_TOOL,
-)
+from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import find_scope
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ModelCallHandler,
@@ -19,7 +15,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers 
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import filter_tools
 
-_ALWAYS_ALLOWED = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL})
 _REFUSED = (
     "{tool} was not called: for this assignment only {names} may be used. Do without it, and say what could "
     "not be done."
@@ -33,14 +28,17 @@ class AllowedToolsMiddleware(AgentMiddleware):
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
         allowed = find_scope(request.state["messages"]).tools
-        if allowed is None:
-            return await handler(request)
-        return await handler(filter_tools(request, lambda name: name in allowed or name in _ALWAYS_ALLOWED))
+        return await handler(filter_tools(request, lambda name: _is_allowed(name, allowed)))
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         tool_name = request.tool_call["name"]
         allowed = find_scope(request.state["messages"]).tools
-        if allowed is None or tool_name in allowed or tool_name in _ALWAYS_ALLOWED:
+        if _is_allowed(tool_name, allowed):
             return await handler(request)
-        text = _REFUSED.format(tool=tool_name, names=", ".join(allowed) or "no tool")
+        text = _REFUSED.format(tool=tool_name, names=", ".join(allowed or ()) or "no tool")
         return ToolMessage(text, tool_call_id=request.tool_call["id"], name=tool_name, status="error")
+
+
+def _is_allowed(tool_name: str, allowed: Sequence[str] | None) -> bool:
+    """Whether the scope allows the tool; `allowed` is None for a scope without restrictions."""
+    return allowed is None or tool_name in allowed or ToolTraits.from_name(tool_name).is_control

@@ -20,19 +20,18 @@ from ai_platform_engineering.core.decisions import (
     PERSON_KEY,
 )
 from ai_platform_engineering.core.events import Approval
+from ai_platform_engineering.core.message_metadata import ToolResultNote
 from ai_platform_engineering.core.policy import decide_permission
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import ArgumentsEdited, NoticeEmitted
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import traits_of
 from ai_platform_engineering.graph.interrupts import first_request_id
-from ai_platform_engineering.graph.tool_messages import PLAIN
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ToolCallHandler,
     ToolCallResult,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
 from ai_platform_engineering.runtime.log.run_log import Allowance, PendingRequest, RunRow
 
-_NEVER_ASKS = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL})
 _REFUSED = "{tool} was not called: {reason}"
 _DO_WITHOUT = " Do without it, and say what could not be done."
 _REJECTED = "A person rejected this call of {tool}{why}. Nothing was done."
@@ -71,8 +70,8 @@ class ApprovalMiddleware(AgentMiddleware):
             if name in self._denied:
                 return _refuse_call(request, self._denied[name])
             return await handler(request)
-        decision = decide_permission(request.tool.metadata or {}, read_only=self._read_only)
-        if name in _NEVER_ASKS or decision.permission == "allow":
+        decision = decide_permission(traits_of(request.tool), read_only=self._read_only)
+        if decision.permission == "allow":
             return await handler(request)
         if decision.permission == "deny":
             return _refuse_call(request, decision.reason)
@@ -101,7 +100,7 @@ class ApprovalMiddleware(AgentMiddleware):
 
         A call that people have been asked about before waits for their answer all the same.
         """
-        run = RunMetadata.from_config(request.runtime.config)
+        run = RunContext.from_config(request.runtime.config)
         if self._allowances is None or not run.run_id:
             return False
         row = await self._allowances.get(run.run_id)
@@ -110,13 +109,12 @@ class ApprovalMiddleware(AgentMiddleware):
         allowances = await self._allowances.list_allowances(row.owner, row.context_id)
         if all(allowance.tool != f"{self._agent}/{name}" for allowance in allowances):
             return False
-        configurable: Mapping[str, Any] = request.runtime.config.get("configurable") or {}
-        first_id = first_request_id(run.run_id, str(configurable.get("checkpoint_ns", "")))
+        first_id = first_request_id(run.run_id, run.checkpoint_ns or "")
         pending_requests = await self._allowances.requests(run.run_id)
         return all(pending.request_id != first_id for pending in pending_requests)
 
     async def _store_allowance(self, request: ToolCallRequest, person: str) -> None:
-        run = RunMetadata.from_config(request.runtime.config)
+        run = RunContext.from_config(request.runtime.config)
         name = request.tool_call["name"]
         if self._allowances is None or not run.run_id:
             return
@@ -137,7 +135,7 @@ async def _run_edited(
     if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
         return result
     note = _EDITED.format(arguments=json.dumps(arguments, ensure_ascii=False))
-    metadata = {PLAIN: result.content, **result.additional_kwargs}
+    metadata = {**ToolResultNote(plain_text=result.content).to_metadata(), **result.additional_kwargs}
     return result.model_copy(update={"content": note + result.content, "additional_kwargs": metadata})
 
 
@@ -160,5 +158,5 @@ def _error_message(request: ToolCallRequest, text: str, advice: str) -> ToolMess
         tool_call_id=call["id"],
         name=call["name"],
         status="error",
-        additional_kwargs={PLAIN: text},
+        additional_kwargs=ToolResultNote(plain_text=text).to_metadata(),
     )

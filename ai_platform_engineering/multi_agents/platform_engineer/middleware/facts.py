@@ -13,12 +13,18 @@ from langchain_core.tools import BaseTool
 from langgraph.config import get_config
 
 from ai_platform_engineering.core.errors import Refused
+from ai_platform_engineering.core.run_context import RunContext
+from ai_platform_engineering.core.tool_traits import (
+    FORGET_FACT_TOOL,
+    LIST_FACTS_TOOL,
+    REMEMBER_FACT_TOOL,
+    mark_as_own,
+)
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
     read_system_prompt,
 )
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import PRINCIPAL_KEY
 from ai_platform_engineering.runtime.facts import LONGEST, Fact, Facts
 
 log = logging.getLogger(__name__)
@@ -66,26 +72,25 @@ class FactsMiddleware(AgentMiddleware):
 def build_fact_tools(facts: Facts) -> list[BaseTool]:
     """The tools to remember, list and forget facts. The run says whose facts they are, never the model."""
 
-    @tool(description=_REMEMBER)
+    @tool(REMEMBER_FACT_TOOL, description=_REMEMBER)
     async def remember_fact(fact: str, runtime: ToolRuntime) -> str:
         stored = await facts.remember(_read_principal(runtime.config), fact)
         return json.dumps({"remembered": stored.text, "id": stored.fact_id}, ensure_ascii=False)
 
-    @tool(description=_LIST)
+    @tool(LIST_FACTS_TOOL, description=_LIST)
     async def list_facts(runtime: ToolRuntime) -> str:
         stored = await facts.list_facts(_read_principal(runtime.config))
         rows = [{"id": fact.fact_id, "fact": fact.text} for fact in stored]
         return json.dumps({"facts": rows}, ensure_ascii=False)
 
-    @tool(description=_FORGET)
+    @tool(FORGET_FACT_TOOL, description=_FORGET)
     async def forget_fact(fact_id: str, runtime: ToolRuntime) -> str:
         fact_id = fact_id.strip()
         forgotten = await facts.forget(_read_principal(runtime.config), fact_id)
         return json.dumps({"forgotten": forgotten, "id": fact_id})
 
-    remember_fact.metadata = {"effect": "idempotent", "own": True}
-    forget_fact.metadata = {"effect": "idempotent", "own": True}
-    list_facts.metadata = {"effect": "read", "own": True}
+    for fact_tool in (remember_fact, list_facts, forget_fact):
+        mark_as_own(fact_tool)
     return [remember_fact, list_facts, forget_fact]
 
 
@@ -105,8 +110,7 @@ def render_facts(facts: Sequence[Fact]) -> str:
 
 def _read_principal(config: Mapping[str, Any]) -> str:
     """Who asked the question; somebody else may own the conversation, or answer the run's requests."""
-    metadata: Mapping[str, Any] = config.get("metadata") or {}
-    principal = metadata.get(PRINCIPAL_KEY)
-    if not isinstance(principal, str):
+    principal = RunContext.from_config(config).principal
+    if principal is None:
         raise Refused("Nobody is known here whose facts could be kept.")
     return principal

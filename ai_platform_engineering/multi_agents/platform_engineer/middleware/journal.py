@@ -8,14 +8,13 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.policy import read_effect
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL
-from ai_platform_engineering.graph.tool_messages import PLAIN
+from ai_platform_engineering.core.message_metadata import ToolResultNote
+from ai_platform_engineering.core.run_context import RunContext
+from ai_platform_engineering.core.tool_traits import ToolTraits, traits_of
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ToolCallHandler,
     ToolCallResult,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
 from ai_platform_engineering.runtime.log.run_log import JournalEntry
 
 UNKNOWN_OUTCOME = (
@@ -51,11 +50,11 @@ class JournalMiddleware(AgentMiddleware):
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         call = request.tool_call
-        run = RunMetadata.from_config(request.runtime.config)
-        effect = read_effect(_read_metadata(request))
-        if effect == "read" or call["name"] in (DELEGATION_TOOL, PLANNING_TOOL) or not run.run_id:
+        run = RunContext.from_config(request.runtime.config)
+        effect = _read_traits(request).effect
+        if effect == "read" or not run.run_id:
             return await handler(request)
-        key = _journal_key(request)
+        key = _journal_key(run, call["id"])
         entry = await self._store.begin(
             run.run_id, run.epoch, key, call["name"], call["args"], idempotent=effect == "idempotent"
         )
@@ -77,16 +76,15 @@ class JournalMiddleware(AgentMiddleware):
         return result
 
 
-def _read_metadata(request: ToolCallRequest) -> Mapping[str, Any]:
+def _read_traits(request: ToolCallRequest) -> ToolTraits:
     if request.tool is None:
-        return {}
-    return request.tool.metadata or {}
+        return ToolTraits.from_metadata(request.tool_call["name"], {})
+    return traits_of(request.tool)
 
 
-def _journal_key(request: ToolCallRequest) -> str:
+def _journal_key(run: RunContext, call_id: str | None) -> str:
     """The call's key within its run, the same after a restart."""
-    configurable: Mapping[str, Any] = request.runtime.config.get("configurable") or {}
-    return f"{configurable.get('checkpoint_ns', '')}/{request.tool_call['id']}"
+    return f"{run.checkpoint_ns or ''}/{call_id}"
 
 
 def _to_outcome(result: ToolMessage) -> dict[str, Any]:
@@ -111,5 +109,5 @@ def _replay_entry(entry: JournalEntry, call: Mapping[str, Any]) -> ToolMessage:
         tool_call_id=call["id"],
         name=call["name"],
         status="error",
-        additional_kwargs={"outcome": "unknown", PLAIN: text},
+        additional_kwargs=ToolResultNote(outcome="unknown", plain_text=text).to_metadata(),
     )

@@ -11,13 +11,9 @@ from langchain.tools import BaseTool, tool
 from langchain_core.messages import AnyMessage, ToolMessage
 from pydantic import BaseModel, Field
 
+from ai_platform_engineering.core.message_metadata import RepeatedCallNote
 from ai_platform_engineering.core.signals import NoticeEmitted
-from ai_platform_engineering.core.tool_traits import (
-    DELEGATION_TOOL,
-    PLANNING_TOOL,
-    USER_INPUT_TOOL,
-    WAIT_TOOL,
-)
+from ai_platform_engineering.core.tool_traits import WAIT_TOOL, ToolTraits, mark_as_own, traits_of
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ModelCallHandler,
     ToolCallHandler,
@@ -32,9 +28,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import
 _REPEATS_TO_WARN = 3
 _REPEATS_TO_STOP = 6
 _LONGEST_WAIT = 60
-# In the metadata of a result: the fingerprint of call and result, and how often it has been seen.
-_SAME_CALL = "same_call"
-_NOT_GUARDED = frozenset({USER_INPUT_TOOL, DELEGATION_TOOL, PLANNING_TOOL, WAIT_TOOL})
 _WARNING = (
     "\n\n[This is the same call with the same result for the {count}. time. Repeating it will not change "
     "anything: do something else, or answer from what you have. To watch for a change, call wait first.]"
@@ -60,13 +53,13 @@ async def wait(seconds: int) -> str:
     return f"Waited {seconds_to_wait} seconds."
 
 
-wait.metadata = {"effect": "read", "own": True}
+mark_as_own(wait)
 
 
 class LoopGuardMiddleware(AgentMiddleware):
     """Counts repeated calls in the messages of the run, so the counts survive a pause and a restart.
 
-    A tool marked `poll` may be repeated, and so may any tool after a wait.
+    A tool that polls may be repeated, and so may any tool after a wait.
     """
 
     tools: Sequence[BaseTool] = (wait,)
@@ -86,7 +79,7 @@ class LoopGuardMiddleware(AgentMiddleware):
         content: Any = result.content
         if count >= _REPEATS_TO_WARN:
             content = result.text + _WARNING.format(count=count)
-        metadata = {**result.additional_kwargs, _SAME_CALL: {"mark": fingerprint, "count": count}}
+        metadata = {**result.additional_kwargs, **RepeatedCallNote(fingerprint, count).to_metadata()}
         return result.model_copy(update={"content": content, "additional_kwargs": metadata})
 
     async def awrap_model_call(
@@ -106,11 +99,9 @@ class LoopGuardMiddleware(AgentMiddleware):
 
 
 def _is_guarded(request: ToolCallRequest) -> bool:
-    if request.tool_call["name"] in _NOT_GUARDED:
+    if ToolTraits.from_name(request.tool_call["name"]).is_control:
         return False
-    if request.tool is None or not request.tool.metadata:
-        return True
-    return not request.tool.metadata.get("poll")
+    return request.tool is None or not traits_of(request.tool).may_poll
 
 
 def _fingerprint(request: ToolCallRequest, result: ToolMessage) -> str:
@@ -120,11 +111,12 @@ def _fingerprint(request: ToolCallRequest, result: ToolMessage) -> str:
 
 
 def _fingerprints(messages: Sequence[AnyMessage]) -> list[str]:
-    return [
-        str(message.additional_kwargs[_SAME_CALL]["mark"])
-        for message in messages
-        if _SAME_CALL in message.additional_kwargs
-    ]
+    fingerprints: list[str] = []
+    for message in messages:
+        note = RepeatedCallNote.of(message)
+        if note is not None:
+            fingerprints.append(note.fingerprint)
+    return fingerprints
 
 
 def _find_looping_result(turn: Sequence[AnyMessage]) -> ToolMessage | None:
@@ -132,8 +124,8 @@ def _find_looping_result(turn: Sequence[AnyMessage]) -> ToolMessage | None:
     for message in turn:
         if not isinstance(message, ToolMessage):
             continue
-        repeats = message.additional_kwargs.get(_SAME_CALL, {})
-        if int(repeats.get("count", 0)) >= _REPEATS_TO_STOP:
+        note = RepeatedCallNote.of(message)
+        if note is not None and note.count >= _REPEATS_TO_STOP:
             return message
     return None
 
@@ -141,6 +133,6 @@ def _find_looping_result(turn: Sequence[AnyMessage]) -> ToolMessage | None:
 def _since_last_wait(turn: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
     for index in range(len(turn) - 1, -1, -1):
         message = turn[index]
-        if isinstance(message, ToolMessage) and message.name == WAIT_TOOL:
+        if isinstance(message, ToolMessage) and ToolTraits.from_name(message.name or "").waits:
             return turn[index + 1 :]
     return turn

@@ -8,24 +8,24 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.message_metadata import ActiveSkill, SkillFileNote
 from ai_platform_engineering.core.signals import NoticeEmitted
 from ai_platform_engineering.core.skills import Skill, SkillRegistry
-from ai_platform_engineering.multi_agents.platform_engineer.active_skills import (
-    SKILL_FILE,
-    ActiveSkill,
-    find_active_skills,
+from ai_platform_engineering.core.tool_traits import (
+    FIND_SKILLS_TOOL,
+    LOAD_SKILL_TOOL,
+    READ_SKILL_FILE_TOOL,
+    mark_as_own,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.active_skills import find_active_skills
 
-LOAD_SKILL = "load_skill"
-READ_SKILL_FILE = "read_skill_file"
-FIND_SKILLS = "find_skills"
 _MAX_LISTED = 20
 _LOADED = "The skill {name} (version {version}) is in use; its text stands in your instructions."
 
 
 def build_skill_tools(registry: SkillRegistry) -> list[BaseTool]:
     @tool(
-        LOAD_SKILL,
+        LOAD_SKILL_TOOL,
         description="Use a skill: its procedure is added to your instructions for the current request.",
     )
     async def load_skill(name: str, runtime: ToolRuntime) -> Command[Any]:
@@ -37,35 +37,35 @@ def build_skill_tools(registry: SkillRegistry) -> list[BaseTool]:
             skill = await registry.get(skill_name)
         if skill is None:
             text = f"There is no skill {name}. {await _list_names(registry)}"
-            return _tool_result(runtime, LOAD_SKILL, text, error=True)
+            return _tool_result(runtime, LOAD_SKILL_TOOL, text, error=True)
         text = _LOADED.format(name=skill.name, version=skill.version)
         if active_skill is not None:
-            return _tool_result(runtime, LOAD_SKILL, text)
+            return _tool_result(runtime, LOAD_SKILL_TOOL, text)
         notice = f"Skill {skill.name} (version {skill.version}) is in use."
         runtime.stream_writer(NoticeEmitted("skill", notice))
         metadata = ActiveSkill(skill.name, skill.version, skill.allowed_tools).to_metadata()
-        return _tool_result(runtime, LOAD_SKILL, text, metadata=metadata)
+        return _tool_result(runtime, LOAD_SKILL_TOOL, text, metadata=metadata)
 
     @tool(
-        READ_SKILL_FILE,
+        READ_SKILL_FILE_TOOL,
         description="Read a file of a skill that is in use, by its path; `offset` goes on with a long one.",
     )
     async def read_skill_file(name: str, path: str, runtime: ToolRuntime, offset: int = 0) -> Command[Any]:
         active_skill = _find_active_skill(runtime, name.strip())
         if active_skill is None:
             text = f"The skill {name} is not in use: load it first."
-            return _tool_result(runtime, READ_SKILL_FILE, text, error=True)
+            return _tool_result(runtime, READ_SKILL_FILE_TOOL, text, error=True)
         skill = await get_active_version(registry, active_skill)
         version = skill.version if skill else active_skill.version
         try:
             content = await registry.read(active_skill.name, version, path)
         except CaipeError as error:
-            return _tool_result(runtime, READ_SKILL_FILE, str(error), error=True)
-        file = {"name": active_skill.name, "version": version, "path": path, "offset": max(0, offset)}
+            return _tool_result(runtime, READ_SKILL_FILE_TOOL, str(error), error=True)
+        file = SkillFileNote(active_skill.name, version, path, max(0, offset))
         text = f"{path} of the skill {active_skill.name} (version {version}), {len(content)} characters."
-        return _tool_result(runtime, READ_SKILL_FILE, text, metadata={SKILL_FILE: file})
+        return _tool_result(runtime, READ_SKILL_FILE_TOOL, text, metadata=file.to_metadata())
 
-    @tool(FIND_SKILLS, description="Find skills by words of their names and descriptions.")
+    @tool(FIND_SKILLS_TOOL, description="Find skills by words of their names and descriptions.")
     async def find_skills(words: str) -> str:
         search_words = words.casefold().split()
         matches = [skill for skill in await registry.list_usable() if _matches(skill, search_words)]
@@ -74,7 +74,7 @@ def build_skill_tools(registry: SkillRegistry) -> list[BaseTool]:
         return "\n".join(describe_skill(skill) for skill in matches[:_MAX_LISTED])
 
     for skill_tool in (load_skill, read_skill_file, find_skills):
-        skill_tool.metadata = {"effect": "read", "own": True}
+        mark_as_own(skill_tool)
     return [load_skill, read_skill_file, find_skills]
 
 

@@ -12,16 +12,10 @@ from langchain.tools import BaseTool
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.message_metadata import ActiveSkill, SkillFileNote
 from ai_platform_engineering.core.skills import SkillRegistry
-from ai_platform_engineering.core.tool_traits import (
-    DELEGATION_TOOL,
-    PLANNING_TOOL,
-    USER_INPUT_TOOL,
-    WAIT_TOOL,
-)
+from ai_platform_engineering.core.tool_traits import LOAD_SKILL_TOOL, ToolTraits
 from ai_platform_engineering.multi_agents.platform_engineer.active_skills import (
-    SKILL_FILE,
-    ActiveSkill,
     SkillRestrictions,
     find_active_skills,
 )
@@ -35,21 +29,12 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_req
     filter_tools,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.skill_tools import (
-    FIND_SKILLS,
-    LOAD_SKILL,
-    READ_SKILL_FILE,
     build_skill_tools,
     describe_skill,
     get_active_version,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.response import PlatformEngineerResponse
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn, find_question
 
-# A procedure may always plan, ask and read its own files. The `task` tool checks agents itself, as a refused
-# delegation also ends its step of the plan.
-ALWAYS_ALLOWED = frozenset(
-    {LOAD_SKILL, READ_SKILL_FILE, FIND_SKILLS, USER_INPUT_TOOL, PLANNING_TOOL, WAIT_TOOL, DELEGATION_TOOL}
-)
 _SLASH_COMMAND = re.compile(r"\s*/([a-z0-9]+(?:-[a-z0-9]+)*)(?=\s|$)")
 _MAX_CHARS_IN_PROMPT = 8_000  # for names and descriptions
 _MAX_FILE_CHARS = 20_000  # of a file at a time
@@ -103,7 +88,7 @@ class SkillsMiddleware(AgentMiddleware):
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         call = request.tool_call
         restrictions = SkillRestrictions.of(request.state["messages"])
-        if call["name"] in ALWAYS_ALLOWED or restrictions.allows(call["name"]):
+        if _is_always_allowed(call["name"]) or restrictions.allows(call["name"]):
             return await handler(request)
         refusal = restrictions.refusal(call["name"])
         return ToolMessage(refusal, tool_call_id=call["id"], name=call["name"], status="error")
@@ -121,7 +106,7 @@ class SkillsMiddleware(AgentMiddleware):
             return None
         if self._offline:
             return AIMessage(_OFFLINE.format(name=skill.name))
-        call = {"name": LOAD_SKILL, "args": {"name": skill.name}, "id": f"{question.id}:skill"}
+        call = {"name": LOAD_SKILL_TOOL, "args": {"name": skill.name}, "id": f"{question.id}:skill"}
         return AIMessage("", tool_calls=[call])
 
     async def _list_skills(self) -> str:
@@ -172,25 +157,30 @@ class SkillsMiddleware(AgentMiddleware):
         """The message with the text of the skill file that it names; any other message as it is."""
         if not isinstance(message, ToolMessage):
             return message
-        file = message.additional_kwargs.get(SKILL_FILE)
-        if not isinstance(file, dict):
+        file = SkillFileNote.of(message)
+        if file is None:
             return message
-        name = str(file["name"])
-        version = str(file["version"])
-        path = str(file["path"])
-        start = int(file.get("offset") or 0)
         try:
-            text = await self._registry.read(name, version, path)
+            text = await self._registry.read(file.name, file.version, file.path)
         except CaipeError:
-            content = _FILE_REMOVED.format(name=name, version=version, path=path)
+            content = _FILE_REMOVED.format(name=file.name, version=file.version, path=file.path)
             return message.model_copy(update={"content": content})
-        end = start + _MAX_FILE_CHARS
-        content = text[start:end]
-        remaining_chars = len(text) - start - len(content)
+        content = text[file.offset : file.offset + _MAX_FILE_CHARS]
+        end = file.offset + len(content)
+        remaining_chars = len(text) - end
         if remaining_chars > 0:
-            content += f"\n[{remaining_chars} more characters: read it with offset {start + len(content)}]"
+            content += f"\n[{remaining_chars} more characters: read it with offset {end}]"
         return message.model_copy(update={"content": content})
 
 
 def _is_offered(name: str, restrictions: SkillRestrictions) -> bool:
-    return name in ALWAYS_ALLOWED or restrictions.allows(name) or name == PlatformEngineerResponse.__name__
+    return _is_always_allowed(name) or restrictions.allows(name) or ToolTraits.from_name(name).answers
+
+
+def _is_always_allowed(name: str) -> bool:
+    """A procedure may always plan, ask and read its own files.
+
+    The `task` tool checks agents itself, as a refused delegation also ends its step of the plan.
+    """
+    traits = ToolTraits.from_name(name)
+    return traits.is_control or traits.manages_skills

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,16 +19,15 @@ from langgraph.types import Command
 from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.events import StepStatus
+from ai_platform_engineering.core.message_metadata import find_direct_call
 from ai_platform_engineering.core.plan import DelegationEnded
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.run_scope import RunScope
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL
+from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, ToolTraits
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.graph.failures import describe_error
 from ai_platform_engineering.multi_agents.platform_engineer.active_skills import SkillRestrictions
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
-    DEADLINE,
-    DELEGATION_CALL,
-    DIRECT_CALLS,
     ID_NAMESPACE,
     AgentMemory,
     AgentTimeout,
@@ -35,7 +35,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
     SubAgent,
     find_scope,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import find_last_model_message
 
 log = logging.getLogger(__name__)
@@ -146,19 +145,17 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
         direct_call: Mapping[str, Any] | None,
         tools: tuple[str, ...] | None,
     ) -> Delegation:
-        configurable: Mapping[str, Any] = runtime.config.get("configurable") or {}
-        metadata: Mapping[str, Any] = runtime.config.get("metadata") or {}
         memories = runtime.state.get("memories") or {}
-        run = RunMetadata.from_config(runtime.config)
+        run = RunContext.from_config(runtime.config)
         now = time.time()
-        seconds = max(0.0, min(self._seconds, float(configurable.get(DEADLINE) or "inf") - now))
+        seconds = max(0.0, min(self._seconds, (run.deadline or math.inf) - now))
         return Delegation(
             text=text,
             run_id=run.run_id,
             epoch=run.epoch,
-            key=str(configurable.get("checkpoint_ns") or runtime.tool_call_id),
-            call_id="/".join(filter(None, (metadata.get(DELEGATION_CALL), runtime.tool_call_id))),
-            context_id=str(uuid.uuid5(ID_NAMESPACE, f"{configurable.get('thread_id')}\n{session_key}")),
+            key=run.checkpoint_ns or str(runtime.tool_call_id),
+            call_id="/".join(filter(None, (run.delegation_call, runtime.tool_call_id))),
+            context_id=str(uuid.uuid5(ID_NAMESPACE, f"{run.thread_id}\n{session_key}")),
             seconds=seconds,
             deadline=now + seconds,
             call=direct_call,
@@ -204,12 +201,14 @@ def _allowed_tools(agent: str, restrictions: SkillRestrictions, scope: RunScope)
 
 
 def _find_direct_call(messages: Sequence[AnyMessage], call_id: str | None) -> Mapping[str, Any] | None:
-    """The direct tool call that the delegating message carries for this `task` call."""
+    """The data of the direct tool call that the delegating message carries for this `task` call."""
     message = find_last_model_message(messages)
     if message is None:
         return None
-    direct_calls: Mapping[str | None, Mapping[str, Any]] = message.additional_kwargs.get(DIRECT_CALLS) or {}
-    return direct_calls.get(call_id)
+    note = find_direct_call(message, call_id)
+    if note is None:
+        return None
+    return note.to_data()
 
 
 def _session_key(messages: Sequence[AnyMessage], call_id: str, agent: str) -> str:
@@ -234,5 +233,5 @@ def _find_parallel_calls(message: AIMessage | None, agent: str) -> list[str | No
     return [
         call["id"]
         for call in message.tool_calls
-        if call["name"] == DELEGATION_TOOL and call["args"].get("subagent_type") == agent
+        if ToolTraits.from_name(call["name"]).delegates and call["args"].get("subagent_type") == agent
     ]

@@ -20,7 +20,7 @@ from ai_platform_engineering.core.events import (
     Text,
 )
 from ai_platform_engineering.core.forms import is_declined
-from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL
+from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL, mark_as_own
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import remove_tool
 
@@ -101,7 +101,7 @@ async def ask_with_form(
     return json.dumps(ask_person(form), ensure_ascii=False)
 
 
-ask_with_form.metadata = {"effect": "read", "own": True}
+mark_as_own(ask_with_form)
 
 
 class UserInputMiddleware(AgentMiddleware):

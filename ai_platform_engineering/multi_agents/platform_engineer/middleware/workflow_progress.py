@@ -8,15 +8,11 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, ToolCall, ToolMessage
 from pydantic import JsonValue
 
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.message_metadata import WorkflowStart, WorkflowStepNote
+from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.core.workflow_actions import StepOutcome
 from ai_platform_engineering.core.workflows import Workflow
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.user_input import DECLINED
-
-# Keys in the metadata of messages.
-WORKFLOW = "workflow"  # the workflow that begins with the message
-WORKFLOW_STEP = "workflow_step"  # the step that the message works on
-FAILED_STEPS = "workflow_failed"  # steps that failed without being tried, with the reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +27,15 @@ class RunningWorkflow:
     start: int = 0
 
     def to_metadata(self) -> dict[str, Any]:
-        return {WORKFLOW: {"definition": self.workflow.model_dump(mode="json"), "given": dict(self.values)}}
+        return WorkflowStart(self.workflow, self.values).to_metadata()
 
 
 def find_running_workflow(turn: Sequence[AnyMessage]) -> RunningWorkflow | None:
     """The workflow that began last in the turn."""
     for index in range(len(turn) - 1, -1, -1):
-        metadata = turn[index].additional_kwargs.get(WORKFLOW)
-        if isinstance(metadata, Mapping) and "definition" in metadata:
-            workflow = Workflow.model_validate(metadata["definition"])
-            return RunningWorkflow(workflow, metadata.get("given") or {}, index)
+        start = WorkflowStart.of(turn[index])
+        if start is not None:
+            return RunningWorkflow(start.workflow, start.values, index)
     return None
 
 
@@ -50,25 +45,25 @@ def read_outcomes(running: RunningWorkflow, turn: Sequence[AnyMessage]) -> Itera
     for message in turn[running.start :]:
         if not isinstance(message, AIMessage):
             continue
-        failed_steps = message.additional_kwargs.get(FAILED_STEPS) or {}
-        for failed_step, reason in failed_steps.items():
+        note = WorkflowStepNote.of(message)
+        for failed_step, reason in note.failed_steps.items():
             yield StepOutcome(failed_step, ok=False, value=reason)
-        step = message.additional_kwargs.get(WORKFLOW_STEP)
-        if step is None:
+        if note.step is None:
             continue
         if message.text:
-            yield StepOutcome(step, ok=True, value=message.text)
+            yield StepOutcome(note.step, ok=True, value=message.text)
             continue
         for call in message.tool_calls:
             result = results.get(call["id"] or "")
-            if call["name"] in (USER_INPUT_TOOL, DELEGATION_TOOL) and result is not None:
-                yield _read_outcome(step, call, result)
+            traits = ToolTraits.from_name(call["name"])
+            if (traits.asks_person or traits.delegates) and result is not None:
+                yield _read_outcome(note.step, call, result)
 
 
 def _read_outcome(step: str, call: ToolCall, result: ToolMessage) -> StepOutcome:
     if result.status == "error":
         return StepOutcome(step, ok=False, value=result.text)
-    if call["name"] != USER_INPUT_TOOL:
+    if not ToolTraits.from_name(call["name"]).asks_person:
         return StepOutcome(step, ok=True, value=result.text)
     values = json.loads(result.text)
     field_names = {field["field_name"] for field in call["args"].get("input_fields") or ()}

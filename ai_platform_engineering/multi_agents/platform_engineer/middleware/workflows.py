@@ -5,7 +5,7 @@ placement and survives a restart like everything else that the supervisor does.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -16,13 +16,25 @@ from langgraph.types import Command
 from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.events import Form, PlanStep
+from ai_platform_engineering.core.message_metadata import (
+    DirectCallNote,
+    WorkflowRequest,
+    WorkflowStepNote,
+    direct_calls_metadata,
+)
 from ai_platform_engineering.core.plan import PlanState
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL
+from ai_platform_engineering.core.run_context import RunContext
+from ai_platform_engineering.core.tool_traits import (
+    DELEGATION_TOOL,
+    PLANNING_TOOL,
+    RUN_WORKFLOW_TOOL,
+    USER_INPUT_TOOL,
+    mark_as_own,
+)
 from ai_platform_engineering.core.workflow_actions import (
     AskModel,
     AskPerson,
     DelegateTask,
-    DirectToolCall,
     FailStep,
     FinishWorkflow,
     StepOutcome,
@@ -31,29 +43,20 @@ from ai_platform_engineering.core.workflow_actions import (
     next_action,
 )
 from ai_platform_engineering.core.workflows import Workflow
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import DIRECT_CALLS
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.direct_tool_call import (
-    NEEDS_MODEL,
-    NO_MODEL,
-)
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.direct_tool_call import NO_MODEL
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
     read_system_prompt,
     remove_tool,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflow_progress import (
-    FAILED_STEPS,
-    WORKFLOW,
-    WORKFLOW_STEP,
     RunningWorkflow,
     find_running_workflow,
     read_outcomes,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.run_metadata import RunMetadata
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn, find_question
 from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog, WorkflowEntry
 
-RUN_WORKFLOW = "run_workflow"
 _ID_NAMESPACE = uuid.UUID("0f0a2a52-4f2e-4d7e-8f43-0d1b1f4f8c21")
 _TOOL_DESCRIPTION = (
     "Start a self-service workflow when the user asks for what it does. It asks the user for its values "
@@ -85,7 +88,7 @@ class WorkflowMiddleware(AgentMiddleware):
         lines = "\n".join(f"- {workflow.name}: {_describe_workflow(workflow)}" for workflow in usable)
 
         @tool(
-            RUN_WORKFLOW,
+            RUN_WORKFLOW_TOOL,
             args_schema=RunWorkflowArguments,
             description=_TOOL_DESCRIPTION.format(workflows=lines),
         )
@@ -95,18 +98,18 @@ class WorkflowMiddleware(AgentMiddleware):
             started = self._start_workflow(name, values or {})
             if isinstance(started, str):
                 result = ToolMessage(
-                    started, tool_call_id=runtime.tool_call_id, name=RUN_WORKFLOW, status="error"
+                    started, tool_call_id=runtime.tool_call_id, name=RUN_WORKFLOW_TOOL, status="error"
                 )
             else:
                 result = ToolMessage(
                     f"{name} has begun.",
                     tool_call_id=runtime.tool_call_id,
-                    name=RUN_WORKFLOW,
+                    name=RUN_WORKFLOW_TOOL,
                     additional_kwargs=started.to_metadata(),
                 )
             return Command(update={"messages": [result]})
 
-        run_workflow.metadata = {"effect": "read", "own": True}
+        mark_as_own(run_workflow)
         return run_workflow
 
     async def awrap_model_call(
@@ -123,7 +126,7 @@ class WorkflowMiddleware(AgentMiddleware):
         if running is not None:
             return await self._continue_workflow(request, handler, running, turn)
         if self._offline:
-            request = remove_tool(request, RUN_WORKFLOW)
+            request = remove_tool(request, RUN_WORKFLOW_TOOL)
         return await handler(request)
 
     def _find_requested(self, messages: Sequence[AnyMessage]) -> RunningWorkflow | str | None:
@@ -131,9 +134,9 @@ class WorkflowMiddleware(AgentMiddleware):
         question = find_question(messages)
         if question is None:
             return None
-        metadata = question.additional_kwargs.get(WORKFLOW)
-        if isinstance(metadata, Mapping):
-            return self._start_workflow(str(metadata.get("name")), dict(metadata.get("values") or {}))
+        requested = WorkflowRequest.of(question)
+        if requested is not None:
+            return self._start_workflow(requested.name, dict(requested.values))
         workflow = self._workflows.find_by_name(question.text)
         if workflow is None and self._offline:
             workflow = self._workflows.find_mentioned(question.text)
@@ -189,7 +192,7 @@ class WorkflowMiddleware(AgentMiddleware):
     ) -> AIMessage:
         """The message of the supervisor's own model for one step; it is told nothing of the other steps."""
         prompt = f"{read_system_prompt(request)}\n\nDo only this step of a workflow now:\n{action.text}"
-        step_request = remove_tool(request, RUN_WORKFLOW).override(
+        step_request = remove_tool(request, RUN_WORKFLOW_TOOL).override(
             system_message=SystemMessage(prompt.strip()), response_format=None
         )
         response = await handler(step_request)
@@ -202,10 +205,13 @@ class _WorkflowMessage:
     def __init__(self, running: RunningWorkflow, turn: Sequence[AnyMessage]) -> None:
         self._running = running
         self._turn_length = len(turn)
-        self._run_id = RunMetadata.from_config(get_config()).run_id
+        self._run_id = RunContext.from_config(get_config()).run_id
         self._message_id = str(uuid.uuid5(_ID_NAMESPACE, f"{self._run_id}\n{self._turn_length}"))
         self._text = ""
         self._calls: list[ToolCall] = []
+        self._step: str | None = None
+        self._failed_steps: dict[str, str] = {}
+        # Of the workflow's start and of delegations; the notes on steps are added at the end.
         self._metadata: dict[str, Any] = {}
         if find_running_workflow(turn) is None:
             self._metadata = running.to_metadata()
@@ -224,24 +230,24 @@ class _WorkflowMessage:
             return self.fail_step(step, "The model said nothing.")
         self._text = message.text
         self._message_id = message.id or self._message_id
-        self._metadata[WORKFLOW_STEP] = step
+        self._step = step
         return StepOutcome(step, ok=True, value=message.text)
 
     def fail_step(self, step: str, reason: str) -> StepOutcome:
-        self._metadata.setdefault(FAILED_STEPS, {})[step] = reason
+        self._failed_steps[step] = reason
         return StepOutcome(step, ok=False, value=reason)
 
     def add_action(self, action: WorkflowAction, current_steps: Sequence[PlanStep]) -> None:
         match action:
             case AskPerson(step, form):
-                self._metadata[WORKFLOW_STEP] = step
+                self._step = step
                 self._add_call(step, USER_INPUT_TOOL, _form_arguments(form))
             case DelegateTask(step, agent, text, direct_call):
-                self._metadata[WORKFLOW_STEP] = step
+                self._step = step
                 step_id = self._find_step_id(step, current_steps)
                 arguments = {"description": text, "subagent_type": agent, "step_id": step_id}
                 call_id = self._add_call(step, DELEGATION_TOOL, arguments)
-                self._metadata[DIRECT_CALLS] = {call_id: _direct_call_metadata(direct_call)}
+                self._metadata.update(direct_calls_metadata({call_id: DirectCallNote(direct_call)}))
             case FinishWorkflow(text):
                 self._text = text
             case _:
@@ -253,8 +259,9 @@ class _WorkflowMessage:
         self._add_call(PLANNING_TOOL, PLANNING_TOOL, arguments)
 
     def build_response(self) -> ModelResponse[Any]:
+        metadata = {**self._metadata, **WorkflowStepNote(self._step, self._failed_steps).to_metadata()}
         message = AIMessage(
-            self._text, id=self._message_id, tool_calls=self._calls, additional_kwargs=self._metadata
+            self._text, id=self._message_id, tool_calls=self._calls, additional_kwargs=metadata
         )
         return ModelResponse(result=[message])
 
@@ -282,12 +289,6 @@ def _form_arguments(form: Form) -> dict[str, Any]:
         "input_description": form.description,
         "input_fields": [field.model_dump(mode="json", exclude_none=True) for field in form.fields],
     }
-
-
-def _direct_call_metadata(direct_call: DirectToolCall | None) -> dict[str, Any]:
-    if direct_call is None:
-        return dict(NEEDS_MODEL)
-    return {"tool": direct_call.tool, "arguments": direct_call.arguments}
 
 
 def _is_up_to_date(

@@ -14,6 +14,7 @@ from ai_platform_engineering.a2a.message_parts import read_metadata, render_prom
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent, InputResolved, Notice
 from ai_platform_engineering.core.plan import PlanState
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.graph.failures import failed_event
 from ai_platform_engineering.graph.replay import Replay
@@ -27,7 +28,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.crash_recovery impor
     find_open_interrupts,
     read_stored_graphs,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.delegation import DEADLINE
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import RESET_PLAN
 from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import (
     AgentDeployment,
@@ -35,12 +35,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent imp
     ServingAgent,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.reported_outcomes import read_outcome_notes
-from ai_platform_engineering.runtime.checkpoints.fenced_saver import (
-    EPOCH_KEY,
-    OWNER_KEY,
-    PRINCIPAL_KEY,
-    RUN_ID_KEY,
-)
 from ai_platform_engineering.runtime.log.run_log import PendingRequest, RunLog, RunRow
 from ai_platform_engineering.runtime.runs.answers import find_resolution
 from ai_platform_engineering.runtime.runs.turn import Turn
@@ -211,14 +205,17 @@ async def _is_new_conversation(graph: Graph, config: RunnableConfig) -> bool:
 
 
 def _build_config(agent: ServingAgent, turn: Turn) -> RunnableConfig:
+    context = RunContext(
+        run_id=turn.row.run_id,
+        epoch=turn.row.epoch,
+        owner=turn.row.owner,
+        principal=turn.row.principal,
+        deadline=turn.deadline,
+        thread_id=turn.row.thread_id,
+    )
     return {
-        "configurable": {"thread_id": turn.row.thread_id, DEADLINE: turn.deadline},
-        "metadata": {
-            RUN_ID_KEY: turn.row.run_id,
-            EPOCH_KEY: turn.row.epoch,
-            OWNER_KEY: turn.row.owner,
-            PRINCIPAL_KEY: turn.row.principal,
-        },
+        "configurable": context.to_configurable(),
+        "metadata": context.to_metadata(),
         "recursion_limit": agent.recursion_limit,
     }
 

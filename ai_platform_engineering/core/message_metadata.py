@@ -1,0 +1,242 @@
+"""Message metadata: typed notes that travel with a message and are not shown to the model.
+
+This module alone knows the keys of our notes in `additional_kwargs`. Checkpoints store them: neither the keys
+nor the fields can be renamed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from pydantic import JsonValue
+
+from ai_platform_engineering.core.events import ToolOutcome
+from ai_platform_engineering.core.run_scope import RunScope
+from ai_platform_engineering.core.workflow_actions import DirectToolCall
+from ai_platform_engineering.core.workflows import Workflow
+
+# On questions.
+_DIRECT_CALL = "call"
+_SCOPE = "scope"
+_WORKFLOW = "workflow"  # the one to start; on other messages the one that begins with the message
+# On messages in place of the model's.
+_WORKFLOW_STEP = "workflow_step"
+_FAILED_STEPS = "workflow_failed"
+_DIRECT_CALLS = "ordered_calls"
+# On tool results.
+_OUTCOME = "outcome"
+_PLAIN_TEXT = "plain"
+_SKILL = "skill"
+_SKILL_FILE = "skill_file"
+_SAME_CALL = "same_call"
+
+_NEEDS_MODEL: Mapping[str, Any] = {"words": True}
+
+
+class Message(Protocol):
+    """The part of a LangChain message that holds its metadata."""
+
+    @property
+    def additional_kwargs(self) -> dict[str, Any]: ...
+
+
+# --- questions ----------------------------------------------------------------------------------------------
+
+
+def read_scope(question: Message) -> RunScope:
+    """The scope of a question, or one without restrictions."""
+    return RunScope.model_validate(question.additional_kwargs.get(_SCOPE) or {})
+
+
+def scope_metadata(scope: RunScope) -> dict[str, Any]:
+    return {_SCOPE: scope.model_dump(mode="json", exclude_none=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class DirectCallNote:
+    """How an agent answers a question: with one tool, without its model; or only with a language model."""
+
+    call: DirectToolCall | None = (
+        None  # None: the text needs a language model, the embedded router would guess
+    )
+
+    @classmethod
+    def of(cls, question: Message) -> "DirectCallNote | None":
+        return cls.from_data(question.additional_kwargs.get(_DIRECT_CALL))
+
+    @classmethod
+    def from_data(cls, data: Any) -> "DirectCallNote | None":
+        """The note in the form in which delegations and A2A messages carry it."""
+        if not isinstance(data, Mapping):
+            return None
+        if not data.get("tool"):
+            return cls()
+        return cls(DirectToolCall(str(data["tool"]), data.get("arguments") or {}))
+
+    def to_data(self) -> dict[str, Any]:
+        if self.call is None:
+            return dict(_NEEDS_MODEL)
+        return {"tool": self.call.tool, "arguments": self.call.arguments}
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {_DIRECT_CALL: self.to_data()}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowRequest:
+    """The workflow that a question starts, with values for its form."""
+
+    name: str
+    values: Mapping[str, JsonValue]
+
+    @classmethod
+    def of(cls, question: Message) -> "WorkflowRequest | None":
+        data = question.additional_kwargs.get(_WORKFLOW)
+        if not isinstance(data, Mapping):
+            return None
+        return cls(str(data.get("name")), data.get("values") or {})
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {_WORKFLOW: {"name": self.name, "values": self.values}}
+
+
+# --- messages in place of the model's -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowStart:
+    """The workflow that begins with a message, with its definition: the file may change while it runs."""
+
+    workflow: Workflow
+    values: Mapping[str, JsonValue]  # those that the user gave for its form
+
+    @classmethod
+    def of(cls, message: Message) -> "WorkflowStart | None":
+        data = message.additional_kwargs.get(_WORKFLOW)
+        if not isinstance(data, Mapping) or "definition" not in data:
+            return None
+        return cls(Workflow.model_validate(data["definition"]), data.get("given") or {})
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {_WORKFLOW: {"definition": self.workflow.model_dump(mode="json"), "given": dict(self.values)}}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowStepNote:
+    """The step that a message works on, and steps that failed without being tried, with the reason."""
+
+    step: str | None = None
+    failed_steps: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, message: Message) -> "WorkflowStepNote":
+        metadata = message.additional_kwargs
+        return cls(metadata.get(_WORKFLOW_STEP), metadata.get(_FAILED_STEPS) or {})
+
+    def to_metadata(self) -> dict[str, Any]:
+        metadata: dict[str, Any] = {}
+        if self.step is not None:
+            metadata[_WORKFLOW_STEP] = self.step
+        if self.failed_steps:
+            metadata[_FAILED_STEPS] = dict(self.failed_steps)
+        return metadata
+
+
+def find_direct_call(message: Message, call_id: str | None) -> DirectCallNote | None:
+    """The note that a delegating message carries for one of its `task` calls."""
+    direct_calls: Mapping[str | None, Any] = message.additional_kwargs.get(_DIRECT_CALLS) or {}
+    return DirectCallNote.from_data(direct_calls.get(call_id))
+
+
+def direct_calls_metadata(direct_calls: Mapping[str, DirectCallNote]) -> dict[str, Any]:
+    """The notes for `task` calls of a delegating message, by call id."""
+    return {_DIRECT_CALLS: {call_id: note.to_data() for call_id, note in direct_calls.items()}}
+
+
+# --- tool results -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultNote:
+    """What a tool result says beyond its status and its text for the model."""
+
+    outcome: ToolOutcome | None = None  # None where the status of the message says it
+    plain_text: str | None = None  # the text without what only the model is told
+
+    @classmethod
+    def of(cls, result: Message) -> "ToolResultNote":
+        metadata = result.additional_kwargs
+        return cls(cast(ToolOutcome | None, metadata.get(_OUTCOME)), metadata.get(_PLAIN_TEXT))
+
+    def to_metadata(self) -> dict[str, Any]:
+        metadata: dict[str, Any] = {}
+        if self.outcome is not None:
+            metadata[_OUTCOME] = self.outcome
+        if self.plain_text is not None:
+            metadata[_PLAIN_TEXT] = self.plain_text
+        return metadata
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveSkill:
+    """A skill that is active from a tool result on. `allowed`: the only tools and agents; empty for all."""
+
+    name: str
+    version: str
+    allowed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, result: Message) -> "ActiveSkill | None":
+        data = result.additional_kwargs.get(_SKILL)
+        if not isinstance(data, Mapping):
+            return None
+        return cls(str(data["name"]), str(data["version"]), tuple(data.get("allowed") or ()))
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {_SKILL: {"name": self.name, "version": self.version, "allowed": list(self.allowed)}}
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFileNote:
+    """The skill file whose text the model sees in place of a tool result, from an offset on."""
+
+    name: str  # of the skill
+    version: str
+    path: str
+    offset: int = 0
+
+    @classmethod
+    def of(cls, result: Message) -> "SkillFileNote | None":
+        data = result.additional_kwargs.get(_SKILL_FILE)
+        if not isinstance(data, Mapping):
+            return None
+        offset = int(data.get("offset") or 0)
+        return cls(str(data["name"]), str(data["version"]), str(data["path"]), offset)
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {
+            _SKILL_FILE: {
+                "name": self.name,
+                "version": self.version,
+                "path": self.path,
+                "offset": self.offset,
+            }
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedCallNote:
+    """The fingerprint of a call with its result, and how often it has been seen."""
+
+    fingerprint: str
+    count: int
+
+    @classmethod
+    def of(cls, result: Message) -> "RepeatedCallNote | None":
+        data = result.additional_kwargs.get(_SAME_CALL)
+        if not isinstance(data, Mapping):
+            return None
+        return cls(str(data["mark"]), int(data.get("count", 0)))
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {_SAME_CALL: {"mark": self.fingerprint, "count": self.count}}
