@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 
-from ai_platform_engineering.a2a.codec import ANSWER_PART, SCOPE_PART, decode
+from ai_platform_engineering.a2a.codec import decode
+from ai_platform_engineering.a2a.message_parts import ANSWER_PART, SCOPE_PART
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.a2a.sse_frames import read_sse_frames
 from ai_platform_engineering.core.errors import CaipeError

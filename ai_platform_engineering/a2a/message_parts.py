@@ -11,19 +11,29 @@ from a2a.types import Part as A2APart
 from google.protobuf.json_format import MessageToDict
 from pydantic import ValidationError
 
-from ai_platform_engineering.a2a.codec import (
-    BUSY_KEY,
-    CALL_PART,
-    NEW_QUESTION_KEY,
-    SCOPE_PART,
-    TIMEOUT_KEY,
-    WORKFLOW_PART,
-)
 from ai_platform_engineering.a2a.protobuf_values import restore_integers
 from ai_platform_engineering.core.errors import Refused, UnsupportedPart
 from ai_platform_engineering.core.events import PARTS_ADAPTER, DataPart, FilePart, TextPart
 from ai_platform_engineering.core.message_metadata import DirectCallNote, WorkflowRequest, scope_metadata
 from ai_platform_engineering.core.run_scope import LONGEST_INSTRUCTIONS, RunScope
+
+# Metadata of a user's message.
+TIMEOUT_KEY = "caipe.timeout_seconds"  # how long its sender will wait
+NEW_QUESTION_KEY = (
+    "caipe.new_question"  # it answers no request; pending requests of its conversation are given up
+)
+BUSY_KEY = "caipe.when_busy"  # enqueue, reject or interrupt, when its conversation works on another question
+
+# Keys of data parts in a user's message.
+CALL_PART = (
+    "caipe.call"  # a direct tool call: one tool of an agent with its arguments, without the agent's model
+)
+WORKFLOW_PART = "workflow"  # the name of a workflow to start, with `values` for its form
+ANSWER_PART = "resume"  # answers to requests: values or decisions by request id, or one list of `decisions`
+DECISIONS_KEY = "decisions"  # in the answer part: a list, as clients of LangGraph send it
+SCOPE_PART = (
+    "caipe.scope"  # in a part of its own: the agents that the run may use, and instructions for it alone
+)
 
 UserPart = TextPart | DataPart | FilePart
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ai_platform_engineering.a2a.client import OutgoingMessage
-from ai_platform_engineering.a2a.codec import ANSWER_PART, CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
+from ai_platform_engineering.a2a.message_parts import ANSWER_PART, CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
 from ai_platform_engineering.core.decisions import DECISION_KEY, MESSAGE_KEY, REJECT
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import AgentFailed, Delegation
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ai_platform_engineering.a2a.codec import ANSWER_PART, DECISIONS_KEY
-from ai_platform_engineering.a2a.message_parts import UserPart, is_scope_part
+from ai_platform_engineering.a2a.message_parts import ANSWER_PART, DECISIONS_KEY, UserPart, is_scope_part
 from ai_platform_engineering.core.decisions import (
     ALWAYS_KEY,
     APPROVE,
