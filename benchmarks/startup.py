@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ai_platform_engineering.agents.agent_catalog import load_catalog
+from ai_platform_engineering.core.agent_definition import enabling_variable
 
 SERVER = str(Path(sys.executable).parent / "platform-engineer")
 LISTING = """
@@ -87,7 +88,7 @@ def measure_imports(names: str, home: str) -> float:
 
 def print_idle_agents(home: str) -> None:
     catalog = load_catalog({}, agents_config=None)
-    enabled = {f"ENABLE_{entry.definition.variable_prefix}": "true" for entry in catalog}
+    enabled = {enabling_variable(entry.definition.name): "true" for entry in catalog}
     disabled = dict.fromkeys(enabled, "false")
     with server(home, **disabled) as (none, _):
         without = memory(none)

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from ai_platform_engineering.a2a.codec import SCOPE_PART, decode
+from ai_platform_engineering.a2a.codec import ANSWER_PART, SCOPE_PART, decode
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.a2a.sse_frames import read_sse_frames
 from ai_platform_engineering.core.errors import CaipeError
@@ -173,7 +173,7 @@ class A2AClient:
         assert conversation.task_id is not None
         conversation.reset_cursor()
         message = OutgoingMessage(
-            str(uuid.uuid4()), data={"resume": dict(answers)}, task_id=conversation.task_id
+            str(uuid.uuid4()), data={ANSWER_PART: dict(answers)}, task_id=conversation.task_id
         )
         events = self.send(message, conversation)
         resolved = False

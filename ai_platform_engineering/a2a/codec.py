@@ -40,6 +40,7 @@ from ai_platform_engineering.core.events import (
     PlanUpdated,
     RunStarted,
     StoredEvent,
+    TerminalEvent,
     TextDelta,
     TextDiscarded,
     TextEnded,
@@ -76,6 +77,8 @@ CALL_PART = (
     "caipe.call"  # a direct tool call: one tool of an agent with its arguments, without the agent's model
 )
 WORKFLOW_PART = "workflow"  # the name of a workflow to start, with `values` for its form
+ANSWER_PART = "resume"  # answers to requests: values or decisions by request id, or one list of `decisions`
+DECISIONS_KEY = "decisions"  # in the answer part: a list, as clients of LangGraph send it
 SCOPE_PART = (
     "caipe.scope"  # in a part of its own: the agents that the run may use, and instructions for it alone
 )
@@ -227,6 +230,7 @@ def request_from_data(data: Mapping[str, Any]) -> Form | Approval:
         "description": data.get("input_description"),
         "response": data.get("response") or "",
         "fields": data.get("input_fields") or (),
+        "expires_at": data.get("expires_at"),  # the REST API adds it
     }
     return Form.model_validate(fields)
 
@@ -353,7 +357,7 @@ def _request_artifact(ref: TaskRef, item: StoredEvent, event: InputRequested) ->
 
 
 def _result_artifact(
-    ref: TaskRef, item: StoredEvent, event: Answered | Failed | Cancelled, name: str
+    ref: TaskRef, item: StoredEvent, event: TerminalEvent, name: str
 ) -> TaskArtifactUpdateEvent:
     artifact = Artifact(artifact_id=f"{name}-{ref.task_id}", name=name)
     if isinstance(event, Answered):
@@ -370,7 +374,7 @@ def _result_artifact(
 def _terminal_status(
     ref: TaskRef,
     item: StoredEvent,
-    event: Answered | Failed | Cancelled,
+    event: TerminalEvent,
     state: TaskState,
     text: str = "",
     *,

@@ -25,12 +25,12 @@ from ai_platform_engineering.a2a.third_party_tools import (
     read_artifact_notification,
 )
 from ai_platform_engineering.core.events import (
+    FREE_TEXT_FIELD,
     Answered,
     AnyEvent,
     Cancelled,
     Failed,
     Form,
-    InputField,
     InputRequested,
     Paused,
     clean_text,
@@ -376,8 +376,7 @@ class ThirdPartyReader:
             or "".join(self._messages.texts("status:")[-1:])
             or f"The agent {self._agent} asks for more."
         )
-        field = InputField(field_name="answer", field_label="Answer", field_type="textarea")
-        form = Form(response=question, fields=(field,))
+        form = Form(response=question, fields=(FREE_TEXT_FIELD,))
         events: list[AnyEvent] = []
         result = self._find_result()
         if result and remove_whitespace(result) != remove_whitespace(question):

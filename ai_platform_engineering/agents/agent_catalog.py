@@ -14,7 +14,7 @@ from pydantic import SecretStr, TypeAdapter
 from ai_platform_engineering.agents.definition_reader import MCP_SERVERS, ParsedDefinition, parse_definitions
 from ai_platform_engineering.agents.service_address import find_service_address
 from ai_platform_engineering.agents.variables import MissingVariable, expand_tree, read_variable
-from ai_platform_engineering.core.agent_definition import AgentDefinition
+from ai_platform_engineering.core.agent_definition import AgentDefinition, enabling_variable
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import EVERY_AGENT, Flag, Settings, is_distributed
 from ai_platform_engineering.files.yaml_document import (
@@ -129,7 +129,7 @@ def load_placed_catalog(settings: Settings, variables: Mapping[str, str]) -> Age
 
 def is_enabled(name: str, variables: Mapping[str, str]) -> bool:
     """Whether `ENABLE_<NAME>` is true or not set."""
-    return _read_flag(f"ENABLE_{name.upper().replace('-', '_')}", variables) is not False
+    return _read_flag(enabling_variable(name), variables) is not False
 
 
 def load_catalog(
@@ -283,7 +283,7 @@ def _set_status(
     variables: Mapping[str, str],
     distributed: Callable[[str], bool],
 ) -> AgentEntry:
-    switch = f"ENABLE_{parsed.prefix}"
+    switch = enabling_variable(parsed.name)
     enabled = _read_flag(switch, variables)
     if enabled is False:
         return replace(entry, status="disabled", missing=(), note=f"switched off by {switch}")

@@ -16,6 +16,7 @@ from ai_platform_engineering.core.agent_definition import (
     Install,
     McpServer,
     ToolPolicy,
+    variable_prefix,
 )
 from ai_platform_engineering.files.yaml_document import FilePosition, FileProblem, KeyPath, YamlDocument
 
@@ -31,13 +32,17 @@ class ParsedDefinition:
     document."""
 
     name: str
-    prefix: str
     data: Mapping[str, Any] = field(repr=False)
     document: YamlDocument = field(repr=False)
     root: KeyPath
     position: FilePosition
     from_server: bool = False
     disabled: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """How variables of the agent begin."""
+        return variable_prefix(self.name)
 
     def variable_names(self) -> Iterator[str]:
         """Every variable of the definition."""
@@ -98,7 +103,7 @@ def _parse_definition(document: YamlDocument, data: Any, root: KeyPath) -> _Pars
     if definition is None or problems:
         return problems
     position = document.find_position((*root, "name"))
-    return ParsedDefinition(definition.name, definition.variable_prefix, data, document, root, position)
+    return ParsedDefinition(definition.name, data, document, root, position)
 
 
 def _parse_servers(document: YamlDocument) -> Iterator[_ParseResult]:
@@ -140,7 +145,6 @@ def _parse_server(document: YamlDocument, title: str, server: Any) -> _ParseResu
         return problems
     return ParsedDefinition(
         name,
-        definition.variable_prefix,
         data,
         document,
         (),

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from ai_platform_engineering.a2a.codec import request_from_data
 from ai_platform_engineering.a2a.rest_client import RestApi
+from ai_platform_engineering.core.decisions import answer_approve, answer_edit, answer_reject
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Approval, Form
 from ai_platform_engineering.core.transcript import PendingInput
@@ -37,10 +39,8 @@ class Approve:
                 f"{request_id} is a form. Fill it in with: caipe answer {request_id} name=value …"
             )
         if self.changes:
-            return {"type": "edit", "arguments": self._change_arguments(approval)}
-        if self.always:
-            return {"type": "approve", "always": True}
-        return {"type": "approve"}
+            return answer_edit(self._change_arguments(approval))
+        return answer_approve(always=self.always)
 
     def _change_arguments(self, approval: Approval) -> dict[str, Any]:
         # A misspelt name would let the call run with the argument that was to be changed.
@@ -64,9 +64,7 @@ class Reject:
     reason: str = ""
 
     def answer_to(self, request: PendingInput) -> Mapping[str, Any]:
-        if self.reason:
-            return {"type": "reject", "message": self.reason}
-        return {"type": "reject"}
+        return answer_reject(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +102,8 @@ async def find_request(api: RestApi, request_id: str) -> RequestRow:
 
 def parse_request(row: RequestRow) -> PendingInput:
     """The request of a row of the REST API."""
-    content = row["asked"]
-    if content.get("approval"):
-        return PendingInput(row["request_id"], Approval.model_validate(content), row["agent"])
-    form = Form.model_validate(
-        {
-            "title": content["input_title"],
-            "description": content["input_description"],
-            "fields": content["input_fields"],
-            "response": content["response"],
-            "expires_at": row["expires_at"],
-        }
-    )
-    return PendingInput(row["request_id"], form, row["agent"])
+    form_or_approval = request_from_data({**row["asked"], "expires_at": row["expires_at"]})
+    return PendingInput(row["request_id"], form_or_approval, row["agent"])
 
 
 def _parse_argument(text: str, current_value: Any) -> Any:

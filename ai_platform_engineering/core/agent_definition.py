@@ -122,6 +122,16 @@ class Install(_FileModel):
         return self
 
 
+def variable_prefix(name: str) -> str:
+    """How variables of the agent begin: `my-agent` has `MY_AGENT_LLM_MODEL`."""
+    return name.upper().replace("-", "_")
+
+
+def enabling_variable(name: str) -> str:
+    """The variable that switches the agent on or off."""
+    return f"ENABLE_{variable_prefix(name)}"
+
+
 class AgentDefinition(_FileModel):
     name: str
     description: str
@@ -148,8 +158,3 @@ class AgentDefinition(_FileModel):
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         return (("name", self.name),)
-
-    @property
-    def variable_prefix(self) -> str:
-        """How variables of this agent begin: `my-agent` has `MY_AGENT_LLM_MODEL`."""
-        return self.name.upper().replace("-", "_")

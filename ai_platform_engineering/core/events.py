@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeGuard
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,8 @@ from pydantic import (
     JsonValue,
     TypeAdapter,
 )
+
+from ai_platform_engineering.core.decisions import APPROVE, EDIT, REJECT
 
 SUPERVISOR = "supervisor"
 
@@ -152,6 +154,9 @@ class InputField(FrozenModel):
     max_length: int | None = None
 
 
+FREE_TEXT_FIELD = InputField(field_name="answer", field_label="Answer", field_type="textarea")
+
+
 class Form(FrozenModel):
     """Values that a person is asked for."""
 
@@ -182,7 +187,7 @@ class Approval(FrozenModel):
     tool: Text
     arguments: JsonObject
     reason: Text = ""
-    allowed: tuple[Decision, ...] = ("approve", "edit", "reject")
+    allowed: tuple[Decision, ...] = (APPROVE, EDIT, REJECT)
     expires_at: AwareDatetime | None = None
 
     @property
@@ -376,14 +381,17 @@ EVENT_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(Event)
 PARTS_ADAPTER: TypeAdapter[tuple[TextPart | DataPart | FilePart, ...]] = TypeAdapter(tuple[Part, ...])
 
 
-def is_terminal(event: AnyEvent) -> bool:
+TerminalEvent = Answered | Failed | Cancelled
+
+
+def is_terminal(event: AnyEvent) -> TypeGuard[TerminalEvent]:
     """Whether it is the last event of a run."""
-    return isinstance(event, Answered | Failed | Cancelled)
+    return isinstance(event, TerminalEvent)
 
 
 def ends_turn(event: AnyEvent) -> bool:
     """Whether a stream that follows the run closes after it."""
-    return isinstance(event, Answered | Failed | Cancelled | Paused)
+    return is_terminal(event) or isinstance(event, Paused)
 
 
 class StoredEvent(NamedTuple):

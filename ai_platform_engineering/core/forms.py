@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
+from ai_platform_engineering.core.decisions import DECISION_KEY, REJECT
 from ai_platform_engineering.core.events import FieldType, Form, InputField, clean_text
-
-REJECT = "reject"
 
 _LONGEST = 10_000  # characters of a text without a limit of its own
 _LONGEST_MATCHED = 1_000  # a pattern is somebody else's program: it is not run over more
@@ -60,7 +59,9 @@ def next_request_id(request_id: str) -> str:
 
 def is_declined(form: Form, values: Mapping[str, Any]) -> bool:
     """The person does not want to fill in the form."""
-    return values.get("type") == REJECT and all(field.field_name != "type" for field in form.fields)
+    return values.get(DECISION_KEY) == REJECT and all(
+        field.field_name != DECISION_KEY for field in form.fields
+    )
 
 
 def _read_value(field: InputField, value: Any) -> JsonValue:

@@ -26,7 +26,7 @@ class RunContext:
     """The run, the thread and the delegation that a graph works for; empty outside of a run."""
 
     run_id: str = ""
-    epoch: int = 0  # of the run's lease; the first one is 1
+    epoch: int = 0  # of the run's writer; the first one is 1
     owner: str | None = None
     principal: str | None = None
     deadline: float | None = None  # of the whole run, or of the delegation; in seconds since the epoch

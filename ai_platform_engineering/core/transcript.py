@@ -21,6 +21,7 @@ from ai_platform_engineering.core.events import (
     Paused,
     PlanUpdated,
     RunStarted,
+    TerminalEvent,
     TextDelta,
     TextDiscarded,
     TextEnded,
@@ -148,6 +149,11 @@ class Transcript:
                 assert_never(event)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the run is over; otherwise it works or waits for people."""
+        return self.state in ("completed", "failed", "canceled")
+
+    @property
     def running(self) -> tuple[ToolCallView, ...]:
         """The tool calls without an outcome."""
         return tuple(call for call in self.calls if call.outcome is None)
@@ -235,7 +241,7 @@ class Transcript:
             last_finished = call
         return replace(self, calls=tuple(calls.values()), last_finished=last_finished)
 
-    def _end(self, event: Answered | Failed | Cancelled) -> "Transcript":
+    def _end(self, event: TerminalEvent) -> "Transcript":
         ended = replace(
             self, trace_id=event.trace_id, usage=event.usage, requests=(), waiting_for="", wrong={}, held=None
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from langgraph.types import Interrupt
 
-from ai_platform_engineering.core.events import Approval, Form, InputField
+from ai_platform_engineering.core.events import FREE_TEXT_FIELD, Approval, Form
 from ai_platform_engineering.core.forms import next_request_id
 
 _REQUESTS = "requests"
@@ -77,5 +77,5 @@ def _read_request(value: Any) -> Form | Approval:
             )
     return Form(
         response=str(value),
-        fields=(InputField(field_name="answer", field_label="Answer", field_type="textarea"),),
+        fields=(FREE_TEXT_FIELD,),
     )

@@ -2,7 +2,6 @@
 fetched skills."""
 
 import json
-import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.core.skills import Origin
-from ai_platform_engineering.runtime.log.sqlite_schema import Migration, migrate
+from ai_platform_engineering.files.sqlite_file import Migration, open_database
 from ai_platform_engineering.skills_middleware.file_rules import SkillProblem
 from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill
 
@@ -33,6 +32,12 @@ _MIGRATIONS: tuple[Migration, ...] = (
             id TEXT PRIMARY KEY, url TEXT NOT NULL, ref TEXT NOT NULL, path TEXT NOT NULL, pin TEXT NOT NULL,
             configured INTEGER NOT NULL)""",
     ),
+)
+
+_BUSY_SECONDS = 10.0
+_PRAGMAS = (
+    "journal_mode = WAL",  # the terminal's commands may have it open beside a server
+    "foreign_keys = ON",
 )
 
 
@@ -194,23 +199,10 @@ class SkillStore:
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = _open_database(self._path)
+            self._connection = open_database(
+                self._path, _MIGRATIONS, busy_seconds=_BUSY_SECONDS, pragmas=_PRAGMAS
+            )
         return self._connection
-
-
-def _open_database(path: Path | None) -> sqlite3.Connection:
-    if path is not None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    db = sqlite3.connect(path or ":memory:", timeout=10.0, isolation_level=None, check_same_thread=False)
-    try:
-        db.execute("PRAGMA journal_mode = WAL")  # the terminal's commands may have it open beside a server
-        db.execute("PRAGMA foreign_keys = ON")
-        migrate(db, _MIGRATIONS)
-    except BaseException:
-        db.close()
-        raise
-    return db
 
 
 @contextmanager

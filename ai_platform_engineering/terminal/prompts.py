@@ -9,8 +9,9 @@ from prompt_toolkit.history import InMemoryHistory
 from pydantic import JsonValue
 from rich.console import Console
 
+from ai_platform_engineering.core.decisions import answer_approve, answer_edit, answer_reject
 from ai_platform_engineering.core.events import Approval, Form, InputField
-from ai_platform_engineering.core.forms import REJECT, check_form
+from ai_platform_engineering.core.forms import check_form
 from ai_platform_engineering.core.transcript import PendingInput
 from ai_platform_engineering.terminal.key_bindings import newline_key_bindings
 from ai_platform_engineering.terminal.request_text import (
@@ -76,7 +77,7 @@ class RequestPrompter:
                 return await self._ask_for_decision(request.asked)
             return await self._fill_in(request.asked, self._drafts.setdefault(request.request_id, {}))
         except _Declined as declined:
-            return _rejection(str(declined))
+            return answer_reject(str(declined))
 
     def move_draft(self, request_id: str, new_request_id: str) -> None:
         """Keeps the draft of a form that is asked again under another id."""
@@ -163,13 +164,13 @@ class RequestPrompter:
     async def _carry_out(self, decision: str, reason: str, approval: Approval) -> dict[str, Any]:
         match decision:
             case "approve":
-                return {"type": "approve"}
+                return answer_approve()
             case "always":
-                return {"type": "approve", "always": True}
+                return answer_approve(always=True)
             case "edit":
-                return {"type": "edit", "arguments": await self._edit_arguments(approval)}
+                return answer_edit(await self._edit_arguments(approval))
             case "reject":
-                return _rejection(reason or await self._prompt("Reason [none]: "))
+                return answer_reject(reason or await self._prompt("Reason [none]: "))
             case _:
                 raise RequestPostponed
 
@@ -204,12 +205,6 @@ class RequestPrompter:
 
     def _print(self, text: str, style: str = "") -> None:
         print_plain(self._console, text, style)
-
-
-def _rejection(reason: str) -> dict[str, Any]:
-    if reason:
-        return {"type": REJECT, "message": reason}
-    return {"type": REJECT}
 
 
 def _label(field: InputField) -> str:

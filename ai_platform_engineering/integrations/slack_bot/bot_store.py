@@ -2,31 +2,44 @@
 
 import asyncio
 import json
+import logging
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.integrations.slack_bot.incoming_messages import SlackMessage
-from ai_platform_engineering.integrations.slack_bot.stream_progress import OpenMessage, StreamProgress
-from ai_platform_engineering.integrations.slack_bot.thread_view import TaskCard
+from pydantic import TypeAdapter, ValidationError
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS seen (key TEXT PRIMARY KEY, at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS heard (turn_id TEXT PRIMARY KEY, said TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS turns (turn_id TEXT PRIMARY KEY, channel TEXT NOT NULL, thread_ts TEXT NOT NULL,
-  state TEXT NOT NULL, task_id TEXT, row TEXT NOT NULL, at REAL NOT NULL);
-CREATE INDEX IF NOT EXISTS turns_of_thread ON turns (channel, thread_ts);
-CREATE INDEX IF NOT EXISTS turns_of_task ON turns (task_id);
-CREATE TABLE IF NOT EXISTS posted (channel TEXT NOT NULL, ts TEXT NOT NULL, at REAL NOT NULL,
-  PRIMARY KEY (channel, ts));
-CREATE TABLE IF NOT EXISTS asked (request_id TEXT PRIMARY KEY, turn_id TEXT NOT NULL, ts TEXT,
-  open INTEGER NOT NULL DEFAULT 1);
-CREATE TABLE IF NOT EXISTS threads (channel TEXT NOT NULL, thread_ts TEXT NOT NULL, given TEXT NOT NULL,
-  at REAL NOT NULL, PRIMARY KEY (channel, thread_ts));
-"""
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.events import clean_json
+from ai_platform_engineering.files.sqlite_file import Migration, open_database
+from ai_platform_engineering.integrations.slack_bot.incoming_messages import SlackMessage
+from ai_platform_engineering.integrations.slack_bot.stream_progress import StreamProgress
+
+log = logging.getLogger(__name__)
+
+# A file from before the migrations has these tables and no version.
+_FIRST: Migration = (
+    "CREATE TABLE IF NOT EXISTS seen (key TEXT PRIMARY KEY, at REAL NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS heard (turn_id TEXT PRIMARY KEY, said TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS turns (
+        turn_id TEXT PRIMARY KEY, channel TEXT NOT NULL, thread_ts TEXT NOT NULL, state TEXT NOT NULL,
+        task_id TEXT, row TEXT NOT NULL, at REAL NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS turns_of_thread ON turns (channel, thread_ts)",
+    "CREATE INDEX IF NOT EXISTS turns_of_task ON turns (task_id)",
+    """CREATE TABLE IF NOT EXISTS posted (
+        channel TEXT NOT NULL, ts TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (channel, ts))""",
+    """CREATE TABLE IF NOT EXISTS asked (
+        request_id TEXT PRIMARY KEY, turn_id TEXT NOT NULL, ts TEXT, open INTEGER NOT NULL DEFAULT 1)""",
+    """CREATE TABLE IF NOT EXISTS threads (
+        channel TEXT NOT NULL, thread_ts TEXT NOT NULL, given TEXT NOT NULL, at REAL NOT NULL,
+        PRIMARY KEY (channel, thread_ts))""",
+)
+# A renamed field of a stored row (`turns.row`, `heard.said`) needs a migration that renames it in the JSON.
+_MIGRATIONS = (_FIRST,)
+_BUSY_SECONDS = 1.0
+_PRAGMAS = ("locking_mode = EXCLUSIVE", "journal_mode = WAL")
 _EVENT_TTL = 24 * 3600.0
 _TURN_TTL = 30 * 24 * 3600.0
 
@@ -62,29 +75,27 @@ class TurnRow:
         return thread_owner(self.team, self.channel, self.thread_ts)
 
 
+_TURN_ADAPTER: TypeAdapter[TurnRow] = TypeAdapter(TurnRow)
+_MESSAGE_ADAPTER: TypeAdapter[SlackMessage] = TypeAdapter(SlackMessage)
+
+
 def thread_owner(team: str, channel: str, thread_ts: str) -> str:
     """The owner and context id of a thread's conversation; made of the thread's ids, so it is never lost."""
     return f"slack:{team}:{channel}:{thread_ts}"
 
 
 class BotStore:
-    def __init__(self, path: Path | str, now: Callable[[], float]) -> None:
-        """Raises ConfigurationError when the file cannot be used, or is used by another bot."""
+    def __init__(self, path: Path | None, now: Callable[[], float]) -> None:
+        """Without a path: in memory. Raises ConfigurationError when the file cannot be used, or is used by
+        another bot."""
         self._now = now
         try:
-            if isinstance(path, Path):
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._db = sqlite3.connect(str(path), check_same_thread=False, timeout=1.0)
-            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.executescript(_SCHEMA)
+            self._db = open_database(path, _MIGRATIONS, busy_seconds=_BUSY_SECONDS, pragmas=_PRAGMAS)
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(
                 f"{path} cannot be used ({error}). Only one bot may use it: stop the other one, "
                 "or give this one a CAIPE_HOME of its own."
             ) from None
-        if isinstance(path, Path):
-            path.chmod(0o600)
         self._lock = asyncio.Lock()
 
     async def close(self) -> None:
@@ -96,6 +107,7 @@ class BotStore:
 
         def run() -> T:
             with self._db:
+                self._db.execute("BEGIN")
                 return work(self._db)
 
         async with self._lock:
@@ -141,12 +153,8 @@ class BotStore:
     async def list_unhandled(self) -> list[SlackMessage]:
         """Messages that an earlier process acknowledged and did not finish."""
         rows = await self._fetch_all("SELECT said FROM heard ORDER BY turn_id")
-        messages = []
-        for row in rows:
-            fields = json.loads(row[0])
-            fields["files"] = tuple(fields["files"])
-            messages.append(SlackMessage(**fields))
-        return messages
+        messages = [_parse_stored(_MESSAGE_ADAPTER, row[0]) for row in rows]
+        return [message for message in messages if message is not None]
 
     async def delete_expired(self) -> None:
         """Deletes rows that are too old to be of use."""
@@ -204,7 +212,8 @@ class BotStore:
             query += " AND thread_ts = ?"
             values.append(thread_ts)
         rows = await self._fetch_all(f"{query} ORDER BY turn_id", *values)
-        return [_parse_turn(row[0]) for row in rows]
+        turns = [_parse_turn(row[0]) for row in rows]
+        return [turn for turn in turns if turn is not None]
 
     # --- messages -------------------------------------------------------------------------------------------
 
@@ -285,12 +294,16 @@ def _has_event_key(db: sqlite3.Connection, key: str) -> bool:
     return db.execute("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchone() is not None
 
 
-def _parse_turn(serialized: str) -> TurnRow:
-    fields = json.loads(serialized)
-    progress = fields.pop("drawn")
-    if progress["part"] is not None:
-        progress["part"] = OpenMessage(**progress["part"])
-    progress["known"] = tuple(TaskCard(**card) for card in progress["known"])
-    progress["posted"] = tuple(progress["posted"])
-    progress["starts"] = tuple(progress["starts"])
-    return TurnRow(**fields, drawn=StreamProgress(**progress))
+def _parse_turn(serialized: str) -> TurnRow | None:
+    return _parse_stored(_TURN_ADAPTER, serialized)
+
+
+def _parse_stored(adapter: TypeAdapter[T], serialized: str) -> T | None:
+    """The stored object; fields of other versions are ignored. None when it cannot be read."""
+    try:
+        return adapter.validate_python(clean_json(json.loads(serialized)))
+    except ValidationError as error:
+        # One row must not keep the bot from the others; it stays for a version that can read it.
+        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
+        log.error("a stored row of the bot cannot be read and is left alone: %s", fields)
+        return None

@@ -12,9 +12,9 @@ from typing import Any
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
+from ai_platform_engineering.core.decisions import answer_approve, answer_reject
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Approval, Form
-from ai_platform_engineering.core.forms import REJECT
 from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals, request_messages
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.clock import wait_then_cancel
@@ -33,9 +33,9 @@ _TOO_LARGE = (
     "and say in the thread what should be different."
 )
 _DECISIONS: Mapping[str, Body] = {
-    request_messages.APPROVE_ACTION: {"type": "approve"},
-    request_messages.ALWAYS_ACTION: {"type": "approve", "always": True},
-    request_messages.DECLINE_ACTION: {"type": REJECT},
+    request_messages.APPROVE_ACTION: answer_approve(),
+    request_messages.ALWAYS_ACTION: answer_approve(always=True),
+    request_messages.DECLINE_ACTION: answer_reject(),
 }
 
 

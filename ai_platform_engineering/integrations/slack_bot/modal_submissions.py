@@ -13,9 +13,9 @@ from typing import Any
 from slack_bolt.async_app import AsyncAck
 
 from ai_platform_engineering.a2a.client import Unreachable
+from ai_platform_engineering.core.decisions import answer_edit, answer_reject
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Approval, Form
-from ai_platform_engineering.core.forms import REJECT
 from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.bot_store import TurnRow
@@ -72,15 +72,12 @@ class ModalSubmissions:
             original = None
             if isinstance(request.asked, Approval):
                 original = request.asked.arguments
-            return {"type": "edit", "arguments": restore_secrets(arguments, original)}
+            return answer_edit(restore_secrets(arguments, original))
 
         await self._submit(ack, body, view, build_edit)
 
     async def submit_rejection(self, ack: AsyncAck, body: Body, view: Body) -> None:
-        rejection = {"type": REJECT}
-        reason = modals.read_reason(view)
-        if reason:
-            rejection["message"] = reason
+        rejection = answer_reject(modals.read_reason(view))
 
         async def build_rejection(_: TurnRow, __: SlackUser, ___: str) -> Body:
             return rejection

@@ -53,7 +53,6 @@ _NOT_SENT = "The supervisor cannot be reached, so your question was not taken in
 _NOT_AUTHORIZED = "The supervisor does not let me speak for you. Whoever runs me can mend it:"
 _DELEGATE_KEY = "A2A_AUTH_DELEGATE_KEY must be set to the same key for the supervisor and for the bot."
 _UNEXPECTED = "Something went wrong while I was writing this. The bot's log says more."
-_TERMINAL_STATES = ("completed", "failed", "canceled")
 _STATUS = "is thinking…"
 _LOADING_MESSAGES = ["Reading the question…", "Asking the agents…", "Putting it together…"]
 
@@ -198,9 +197,9 @@ class TurnRunner:
                 await turn.wait_for_previous()
             if transcript.state == "input-required":
                 await self._pause(turn, transcript)
-            elif turn.seq and transcript.state not in _TERMINAL_STATES:  # the next event may take long
+            elif turn.seq and not transcript.has_ended:  # the next event may take long
                 turn.show(build_view(transcript))
-            if transcript.state not in _TERMINAL_STATES:
+            if not transcript.has_ended:
 
                 def show() -> None:
                     turn.show(build_view(transcript, turn.status_card))

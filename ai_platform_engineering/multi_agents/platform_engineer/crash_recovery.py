@@ -9,6 +9,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.types import Command, Interrupt
 
+from ai_platform_engineering.core.decisions import PERSON_KEY
 from ai_platform_engineering.core.events import Approval, Form
 from ai_platform_engineering.core.forms import is_declined, next_request_id
 from ai_platform_engineering.core.run_context import RunContext
@@ -145,7 +146,7 @@ def _read_answer(request: PendingRequest) -> Any:
     if not isinstance(answer, dict):
         return answer
     if isinstance(request.event.asked, Approval) or is_declined(request.event.asked, answer):
-        return {**answer, "by": request.by}
+        return {**answer, PERSON_KEY: request.by}
     return answer
 
 

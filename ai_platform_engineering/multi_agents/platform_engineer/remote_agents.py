@@ -27,6 +27,8 @@ from ai_platform_engineering.core.events import (
     Notice,
     Paused,
     RunStarted,
+    ends_turn,
+    is_terminal,
 )
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import (
@@ -188,7 +190,7 @@ class RemoteSubAgent:
             async for event in self._follow_task(state, delegation, conversation):
                 if isinstance(event, InputRequested):
                     requests.append(event)
-                elif isinstance(event, Answered | Failed | Cancelled | Paused):
+                elif ends_turn(event):
                     last_event = event
                 else:
                     self._forward_event(event)
@@ -201,7 +203,7 @@ class RemoteSubAgent:
             return {"unreachable": True}
         self._agent.record_contact(None)
         await _flush_events()
-        if isinstance(last_event, Answered | Failed | Cancelled) and last_event.usage:
+        if last_event is not None and is_terminal(last_event) and last_event.usage:
             get_stream_writer()(RemoteUsageReported(last_event.usage))
         return {
             "task_id": conversation.task_id,

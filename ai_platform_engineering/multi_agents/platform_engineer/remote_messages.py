@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ai_platform_engineering.a2a.client import OutgoingMessage
-from ai_platform_engineering.a2a.codec import CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
-from ai_platform_engineering.core.forms import REJECT
+from ai_platform_engineering.a2a.codec import ANSWER_PART, CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
+from ai_platform_engineering.core.decisions import DECISION_KEY, MESSAGE_KEY, REJECT
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import AgentFailed, Delegation
 
 
@@ -52,7 +52,7 @@ def build_answer_message(
     """The answers to a task that waits, by its request ids. `number`: how often it has been answered."""
     message_id = str(uuid.uuid5(uuid.UUID(delegation.message_id), str(number)))
     text = ""
-    data: dict[str, Any] | None = {"resume": answers}
+    data: dict[str, Any] | None = {ANSWER_PART: answers}
     if as_text:
         text = "\n\n".join(_render_answer(answer) for answer in answers.values())
         data = None
@@ -68,8 +68,8 @@ def _render_answer(answer: Any) -> str:
     """An answer in words."""
     if not isinstance(answer, Mapping):
         return str(answer)
-    if answer.get("type") == REJECT:
-        return f"No. {answer.get('message') or ''}".strip()
+    if answer.get(DECISION_KEY) == REJECT:
+        return f"No. {answer.get(MESSAGE_KEY) or ''}".strip()
     values = list(answer.values())
     if len(values) == 1:
         return str(values[0])

@@ -1,4 +1,4 @@
-"""A checkpointer with fencing: a run whose lease another process has taken stores nothing.
+"""A checkpointer with fencing: a run that another process has taken over stores nothing.
 
 The run log also learns where the checkpoints of a run begin."""
 

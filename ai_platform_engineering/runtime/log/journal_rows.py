@@ -13,9 +13,9 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.events import AnyEvent, InputRequested
+from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log.run_log import Feedback, JournalEntry, PendingRequest, RunRow
 from ai_platform_engineering.runtime.log.run_log_rules import begin_entry, can_settle, requests_after
-from ai_platform_engineering.runtime.log.sqlite_database import microseconds, moment
 
 
 def read_entry(row: sqlite3.Row) -> JournalEntry:

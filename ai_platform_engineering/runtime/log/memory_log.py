@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
@@ -125,16 +125,6 @@ class MemoryLog:
     async def advance_epoch(self, run_id: str) -> int:
         run = self._find_run(run_id)
         run.row = replace(run.row, epoch=run.row.epoch + 1)
-        return run.row.epoch
-
-    async def lease(self, run_id: str, holder: str, seconds: float, *, force: bool = False) -> int | None:
-        run = self._find_run(run_id)
-        now = datetime.now(UTC)
-        is_leased = run.row.lease_until is not None and run.row.lease_until > now
-        if run.row.status == "ended" or (is_leased and not force):
-            return None
-        lease_until = now + timedelta(seconds=seconds)
-        run.row = replace(run.row, epoch=run.row.epoch + 1, holder=holder, lease_until=lease_until)
         return run.row.epoch
 
     async def append(

@@ -49,8 +49,6 @@ class RunRow:
     epoch: int
     created: datetime
     updated: datetime
-    holder: str = ""  # the process that has the lease, and until when
-    lease_until: datetime | None = None
 
     @property
     def ref(self) -> TaskRef:
@@ -199,10 +197,6 @@ class RunLog(Protocol):
 
     async def advance_epoch(self, run_id: str) -> int:
         """Gives the run a new epoch, so that earlier writers are fenced, and returns it."""
-        ...
-
-    async def lease(self, run_id: str, holder: str, seconds: float, *, force: bool = False) -> int | None:
-        """A new epoch for the holder. None when the run has ended, or is leased and `force` is not set."""
         ...
 
     async def append(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from ai_platform_engineering.core.errors import Fenced
-from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, is_terminal
+from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Paused, is_terminal
 from ai_platform_engineering.runtime.log.run_log import (
     JournalEntry,
     PendingRequest,
@@ -27,11 +27,11 @@ def status_after(events: Sequence[AnyEvent], before: RunStatus) -> RunStatus:
     """The status of a run after the events."""
     status = before
     for event in events:
-        if event.kind in ("answered", "failed", "cancelled"):
+        if is_terminal(event):
             status = "ended"
-        elif event.kind == "paused":
+        elif isinstance(event, Paused):
             status = "paused"
-        elif event.kind == "input_resolved":
+        elif isinstance(event, InputResolved):
             status = "running"
     return status
 

@@ -8,10 +8,10 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, StoredEvent
+from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import journal_rows
 from ai_platform_engineering.runtime.log.run_log import AnswerMessage, Marker, NewRun, RunRow
 from ai_platform_engineering.runtime.log.run_log_rules import changes_requests, check_epoch, status_after
-from ai_platform_engineering.runtime.log.sqlite_database import microseconds, moment
 
 # Removes what belongs to a run besides its own row, at most so many rows.
 _REMOVALS = (
@@ -47,9 +47,6 @@ class Batch:
 
 
 def read_run(row: sqlite3.Row) -> RunRow:
-    lease_until = None
-    if row["lease_until"] is not None:
-        lease_until = moment(row["lease_until"])
     return RunRow(
         run_id=row["run_id"],
         context_id=row["context_id"],
@@ -61,8 +58,6 @@ def read_run(row: sqlite3.Row) -> RunRow:
         epoch=row["epoch"],
         created=moment(row["created"]),
         updated=moment(row["updated"]),
-        holder=row["holder"],
-        lease_until=lease_until,
     )
 
 
@@ -182,20 +177,6 @@ def advance_epoch(db: sqlite3.Connection, run_id: str) -> int:
     statement = "UPDATE runs SET epoch = epoch + 1 WHERE run_id = ? RETURNING epoch"
     [row] = db.execute(statement, (run_id,)).fetchall()
     return int(row[0])
-
-
-def lease(
-    db: sqlite3.Connection, now: int, run_id: str, holder: str, seconds: float, *, force: bool
-) -> int | None:
-    find_run(db, run_id)
-    rows = db.execute(
-        "UPDATE runs SET epoch = epoch + 1, holder = ?, lease_until = ?"
-        " WHERE run_id = ? AND status <> 'ended' AND (? OR coalesce(lease_until, 0) <= ?) RETURNING epoch",
-        (holder, now + round(seconds * 1_000_000), run_id, force, now),
-    ).fetchall()
-    if not rows:
-        return None
-    return int(rows[0][0])
 
 
 def hide_ended(db: sqlite3.Connection, older_than: int, most: int) -> int:

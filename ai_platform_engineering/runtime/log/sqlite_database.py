@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import fcntl
 import itertools
 import logging
 import os
@@ -11,12 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
-from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS, Migration, migrate
+from ai_platform_engineering.files import sqlite_file
+from ai_platform_engineering.files.sqlite_file import Migration
+from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +24,12 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection, int], T]  # runs in the writer thread, with the time of the commit
 
 TICK = 0.005  # seconds
-_BUSY = 30.0  # seconds; the graph's checkpoints may be written to the same file
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BUSY_SECONDS = 30.0  # the graph's checkpoints may be written to the same file
+_WRITER_PRAGMAS = (
+    "auto_vacuum = INCREMENTAL",  # counts only before the first table
+    "journal_mode = WAL",
+    "synchronous = FULL",
+)
 
 
 class StorageFailed(CaipeError):
@@ -37,16 +41,6 @@ class StorageFailed(CaipeError):
 
 class StorageInUse(ConfigurationError):
     """Another process uses the database."""
-
-
-def microseconds(at: datetime) -> int:
-    """A time as it is stored: microseconds since 1970."""
-    return (at - _EPOCH) // timedelta(microseconds=1)
-
-
-def moment(stored: int) -> datetime:
-    """The time of a stored value."""
-    return _EPOCH + timedelta(microseconds=stored)
 
 
 @dataclass(slots=True)
@@ -186,23 +180,18 @@ def _deliver(loop: asyncio.AbstractEventLoop, operations: list[_Operation]) -> N
 
 
 def _acquire_lock(path: Path) -> int:
-    """Locks a file next to the database; the lock ends with the process, however that ends."""
-    lock_path = path.with_name(f"{path.name}.lock")
+    """Locks a file next to the database: one process uses it."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = sqlite_file.acquire_lock(path.with_name(f"{path.name}.lock"))
     except OSError as error:
         raise ConfigurationError(
             f"The folder of the database {path} cannot be used: {error.strerror}. Set CAIPE_HOME to another."
         ) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
+    if lock is None:
         raise StorageInUse(
             f"The database {path} is in use by another process of this program. "
             "Stop that one, or set CAIPE_HOME to another folder."
-        ) from None
+        )
     return lock
 
 
@@ -211,31 +200,20 @@ def _open_connections(
 ) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """The connections of the writer and the readers, after all migrations."""
     try:
-        # Created with 0600: nobody else may read what people wrote.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        writer = _connect(path)
-    except (OSError, sqlite3.Error) as error:
+        writer = sqlite_file.open_database(
+            path, migrations, busy_seconds=_BUSY_SECONDS, pragmas=_WRITER_PRAGMAS
+        )
+        try:
+            reader = sqlite_file.connect(path, busy_seconds=_BUSY_SECONDS, pragmas=["query_only = ON"])
+        except BaseException:
+            writer.close()
+            raise
+    except OSError as error:
         raise ConfigurationError(
             f"The database {path} cannot be opened: {error}. Set CAIPE_HOME to another folder."
         ) from None
-    try:
-        writer.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts only before the first table
-        writer.execute("PRAGMA journal_mode = WAL")
-        writer.execute("PRAGMA synchronous = FULL")
-        migrate(writer, migrations)
-        reader = _connect(path)
-        reader.execute("PRAGMA query_only = ON")
-    except BaseException as error:
-        writer.close()
-        if isinstance(error, sqlite3.DatabaseError):
-            raise ConfigurationError(
-                f"The database {path} cannot be used: {error}. Restore a backup, or move the file away."
-            ) from error
-        raise
+    except sqlite3.Error as error:
+        raise ConfigurationError(
+            f"The database {path} cannot be used: {error}. Restore a backup, or move the file away."
+        ) from error
     return writer, reader
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
-    connection.row_factory = sqlite3.Row
-    return connection

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ai_platform_engineering.core.errors import RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
+from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import journal_rows, run_rows
 from ai_platform_engineering.runtime.log.run_log import (
     Allowance,
@@ -24,7 +25,7 @@ from ai_platform_engineering.runtime.log.run_log import (
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.run_rows import Batch
-from ai_platform_engineering.runtime.log.sqlite_database import TICK, Database, microseconds, moment
+from ai_platform_engineering.runtime.log.sqlite_database import TICK, Database
 
 _SLICE = 500  # rows or pages at a time, so that removing them delays no run
 
@@ -98,11 +99,6 @@ class SqliteLog:
 
     async def advance_epoch(self, run_id: str) -> int:
         return await self._database.submit(lambda db, now: run_rows.advance_epoch(db, run_id))
-
-    async def lease(self, run_id: str, holder: str, seconds: float, *, force: bool = False) -> int | None:
-        return await self._database.submit(
-            lambda db, now: run_rows.lease(db, now, run_id, holder, seconds, force=force)
-        )
 
     # --- events ---------------------------------------------------------------------------------------------
 

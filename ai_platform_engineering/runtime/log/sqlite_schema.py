@@ -1,13 +1,11 @@
 """The schema of the database as migrations. A released migration is never changed: a new one follows it."""
 
-import sqlite3
 from collections.abc import Sequence
 
-from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.files.sqlite_file import Migration
 
-Migration = Sequence[str]
-
-# Times are microseconds since 1970, bodies are JSON. Rows without another order are ordered by rowid.
+# Times are microseconds since 1970, bodies are JSON. `holder` and `lease_until` are not used. Rows without
+# another order are ordered by rowid.
 _FIRST: Migration = (
     """CREATE TABLE runs(
         number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, context_id TEXT NOT NULL, owner TEXT NOT
@@ -60,25 +58,3 @@ _FEEDBACK: Migration = (
 )
 
 MIGRATIONS: Sequence[Migration] = (_FIRST, _ALLOWANCES, _FEEDBACK)
-
-
-def migrate(db: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Applies the migrations that the file lacks, each in one transaction."""
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > len(migrations):
-        raise ConfigurationError(
-            "The database was written by a newer version of this program "
-            f"(schema {version}, this one knows {len(migrations)}). "
-            "Start the newer version, or set CAIPE_HOME to another folder."
-        )
-    for number, migration in enumerate(migrations[version:], version + 1):
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            for statement in migration:
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {number}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise

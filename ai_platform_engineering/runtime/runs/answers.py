@@ -4,13 +4,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ai_platform_engineering.a2a.codec import ANSWER_PART, DECISIONS_KEY
 from ai_platform_engineering.a2a.message_parts import UserPart, is_scope_part
+from ai_platform_engineering.core.decisions import (
+    ALWAYS_KEY,
+    APPROVE,
+    ARGUMENTS_KEY,
+    DECISION_KEY,
+    EDIT,
+    MESSAGE_KEY,
+    REJECT,
+    answer_reject,
+)
 from ai_platform_engineering.core.events import Approval, DataPart, Form, InputRequested, Resolution, TextPart
-from ai_platform_engineering.core.forms import REJECT, check_form, is_declined
+from ai_platform_engineering.core.forms import check_form, is_declined
 from ai_platform_engineering.core.tool_traits import ToolTraits
 
-_RESOLUTIONS: Mapping[str, Resolution] = {"approve": "approved", "edit": "edited", "reject": "rejected"}
-_DECISION_ALIASES = {"accept": "approve", "response": "reject"}  # what older clients send
+_RESOLUTIONS: Mapping[str, Resolution] = {APPROVE: "approved", EDIT: "edited", REJECT: "rejected"}
+_DECISION_ALIASES = {"accept": APPROVE, "response": REJECT}  # what older clients send
 _WHOLE_ANSWER = ""  # in the place of a field name: the answer as a whole is wrong
 
 FieldErrors = dict[str, str]  # a sentence by field
@@ -45,7 +56,7 @@ def read_request_ids(parts: Sequence[UserPart]) -> list[str]:
     request_ids: list[str] = []
     for part in parts:
         resume = _read_resume(part)
-        if resume is not None and "decisions" not in resume:
+        if resume is not None and DECISIONS_KEY not in resume:
             request_ids += resume
     return request_ids
 
@@ -79,7 +90,7 @@ def find_resolution(request: Form | Approval, value: Any) -> Resolution:
         return "answered"
     if isinstance(request, Form) and not is_declined(request, value):
         return "answered"
-    return _RESOLUTIONS.get(str(value.get("type")), "answered")
+    return _RESOLUTIONS.get(str(value.get(DECISION_KEY)), "answered")
 
 
 # --- which answer is for which request ----------------------------------------------------------------------
@@ -88,7 +99,7 @@ def find_resolution(request: Form | Approval, value: Any) -> Resolution:
 def _read_resume(part: UserPart) -> dict[str, Any] | None:
     if not isinstance(part, DataPart) or not isinstance(part.data, dict):
         return None
-    resume = part.data.get("resume")
+    resume = part.data.get(ANSWER_PART)
     if not isinstance(resume, dict):
         return None
     return resume
@@ -109,7 +120,7 @@ def _match_answers(
             continue
         resume = _read_resume(part)
         if resume is not None:
-            decisions = resume.get("decisions")
+            decisions = resume.get(DECISIONS_KEY)
             if isinstance(decisions, list):
                 yield from _match_decisions(decisions, pending, unmatched)
                 return
@@ -191,14 +202,14 @@ def _read_decision(request: Form | Approval, decision: Mapping[str, Any]) -> dic
             values is None
             and _DECISION_ALIASES.get(str(decision.get("type")), decision.get("type")) == REJECT
         ):
-            return {"type": REJECT, "message": message}
+            return {DECISION_KEY: REJECT, MESSAGE_KEY: message}
         return values or {}
     decision_type = str(decision.get("type") or "")
     arguments = _edited_action(decision).get("args") or _unwrap_args(decision.get("args"))
     return {
-        "type": _DECISION_ALIASES.get(decision_type, decision_type),
-        "arguments": arguments,
-        "message": message,
+        DECISION_KEY: _DECISION_ALIASES.get(decision_type, decision_type),
+        ARGUMENTS_KEY: arguments,
+        MESSAGE_KEY: message,
     }
 
 
@@ -272,32 +283,29 @@ def _check_answer(request: Form | Approval, answer: Any) -> tuple[Any, FieldErro
         return None, {_WHOLE_ANSWER: "The answer to a form holds a value for each field by its name."}
     if not is_declined(request, answer):
         return check_form(request, answer)
-    refusal = {"type": REJECT}
-    if answer.get("message"):
-        refusal["message"] = str(answer["message"])
-    return refusal, {}
+    return answer_reject(str(answer.get(MESSAGE_KEY) or "")), {}
 
 
 def _check_decision(approval: Approval, answer: Any) -> tuple[Any, FieldErrors]:
     choices = f"The decision on {approval.tool} is one of {', '.join(approval.allowed)}"
     if not isinstance(answer, Mapping):
         return None, {_WHOLE_ANSWER: f"{choices}, as `type`."}
-    decision = _DECISION_ALIASES.get(str(answer.get("type")), str(answer.get("type")))
+    decision = _DECISION_ALIASES.get(str(answer.get(DECISION_KEY)), str(answer.get(DECISION_KEY)))
     if decision not in approval.allowed:
-        return None, {"type": f"{choices}."}
-    if decision == "edit" and not isinstance(answer.get("arguments"), Mapping):
-        return None, {"arguments": f"An edit of {approval.tool} needs its `arguments`."}
-    if decision == "approve" and answer.get("arguments") not in (None, {}, approval.arguments):
+        return None, {DECISION_KEY: f"{choices}."}
+    if decision == EDIT and not isinstance(answer.get(ARGUMENTS_KEY), Mapping):
+        return None, {ARGUMENTS_KEY: f"An edit of {approval.tool} needs its `arguments`."}
+    if decision == APPROVE and answer.get(ARGUMENTS_KEY) not in (None, {}, approval.arguments):
         # An approval is of what was shown. To drop the changes silently would run what nobody decided.
         sentence = (
             f"An approval of {approval.tool} changes no arguments: to change them, send the type `edit`."
         )
-        return None, {"arguments": sentence}
-    value: dict[str, Any] = {"type": decision}
-    if decision == "edit":
-        value["arguments"] = dict(answer["arguments"])
-    if answer.get("message"):
-        value["message"] = str(answer["message"])
-    if answer.get("always") is True and decision == "approve":
-        value["always"] = True
+        return None, {ARGUMENTS_KEY: sentence}
+    value: dict[str, Any] = {DECISION_KEY: decision}
+    if decision == EDIT:
+        value[ARGUMENTS_KEY] = dict(answer[ARGUMENTS_KEY])
+    if answer.get(MESSAGE_KEY):
+        value[MESSAGE_KEY] = str(answer[MESSAGE_KEY])
+    if answer.get(ALWAYS_KEY) is True and decision == APPROVE:
+        value[ALWAYS_KEY] = True
     return value, {}

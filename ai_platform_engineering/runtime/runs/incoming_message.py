@@ -3,7 +3,16 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ai_platform_engineering.a2a.message_parts import UserPart, hash_parts
+from a2a.types import Message
+
+from ai_platform_engineering.a2a.message_parts import (
+    UserPart,
+    hash_parts,
+    is_new_question,
+    read_busy_policy,
+    read_parts,
+    read_timeout,
+)
 from ai_platform_engineering.runtime.log.run_log import AnswerMessage, RunRow
 
 BusyPolicy = Literal["enqueue", "reject", "interrupt"]
@@ -27,3 +36,18 @@ class IncomingMessage:
     def to_answer(self, row: RunRow) -> AnswerMessage:
         """The message as an answer that continues a run."""
         return AnswerMessage(row.run_id, self.message_id, hash_parts(self.parts), row.last_seq)
+
+
+def read_message(message: Message, *, owner: str, principal: str, max_file_bytes: int) -> IncomingMessage:
+    """The incoming message of an A2A message. Raises Refused and UnsupportedPart."""
+    return IncomingMessage(
+        message_id=message.message_id,
+        parts=read_parts(message, max_file_bytes),
+        owner=owner,
+        principal=principal,
+        context_id=message.context_id or None,
+        task_id=message.task_id or None,
+        seconds=read_timeout(message),
+        busy=read_busy_policy(message),
+        new_question=is_new_question(message),
+    )

@@ -72,7 +72,6 @@ class Runs:
         self._abandon = abandon
         self._requests = InputRequests(run_log, request_seconds)
         self._queues = ConversationQueues(run_log)
-        self._holder = str(uuid.uuid4())
         self._tasks = RunTasks(run_log, run_turn, self._requests, self._queues, cancel_grace)
 
     # --- messages -------------------------------------------------------------------------------------------
@@ -303,9 +302,9 @@ class Runs:
         return len(working)
 
     async def _take_over(self, row: RunRow) -> None:
-        epoch = await self._log.lease(row.run_id, self._holder, 0, force=True)
+        epoch = await self._log.advance_epoch(row.run_id)
         first = (await self._log.read(row.run_id, 0, 1))[0].event
-        if epoch is None or not isinstance(first, RunStarted):
+        if not isinstance(first, RunStarted):
             return
         log.info("run %s goes on after a restart", row.run_id)
         was_running = row.status == "running"

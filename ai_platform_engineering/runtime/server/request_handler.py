@@ -41,15 +41,9 @@ from a2a.utils.task import (
 )
 
 from ai_platform_engineering.a2a.codec import Frame, encode, encode_snapshot
-from ai_platform_engineering.a2a.message_parts import (
-    is_new_question,
-    read_busy_policy,
-    read_parts,
-    read_timeout,
-)
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
 from ai_platform_engineering.runtime.log.run_log import RunRow
-from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
+from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage, read_message
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.identity import owner_of_call
 from ai_platform_engineering.runtime.server.sse_stream import OpenStreams, StreamStart, parse_cursor
@@ -173,16 +167,11 @@ class LogRequestHandler(RequestHandler):
     # --- helpers --------------------------------------------------------------------------------------------
 
     def _read_message(self, message: Message, context: ServerCallContext) -> IncomingMessage:
-        return IncomingMessage(
-            message_id=message.message_id,
-            parts=read_parts(message, self._max_file_bytes),
+        return read_message(
+            message,
             owner=owner_of_call(context),
             principal=context.user.user_name,
-            context_id=message.context_id or None,
-            task_id=message.task_id or None,
-            seconds=read_timeout(message),
-            busy=read_busy_policy(message),
-            new_question=is_new_question(message),
+            max_file_bytes=self._max_file_bytes,
         )
 
     async def _find_run(self, task_id: str, context: ServerCallContext) -> RunRow:

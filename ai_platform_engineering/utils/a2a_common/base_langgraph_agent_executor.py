@@ -21,8 +21,8 @@ class BaseLangGraphAgentExecutor(AgentExecutor):
         """Starts or continues the task of the request and follows it."""
 
     @abstractmethod
-    async def stop(self, task_id: str, by: str) -> AsyncIterator[StoredEvent]:
-        """Stops the task and gives the events of its end."""
+    async def stop(self, context: RequestContext) -> AsyncIterator[StoredEvent]:
+        """Stops the task of the request and gives the events of its end."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         ref = _read_task_ref(context)
@@ -36,7 +36,7 @@ class BaseLangGraphAgentExecutor(AgentExecutor):
         ref = _read_task_ref(context)
         self._cancelling.add(ref.task_id)
         try:
-            async for item in await self.stop(ref.task_id, context.call_context.user.user_name):
+            async for item in await self.stop(context):
                 for frame in encode(ref, item):
                     await event_queue.enqueue_event(frame)
         finally:

@@ -139,7 +139,7 @@ async def drawing(*, streaming: bool) -> AsyncIterator[Drawing]:
         client = AsyncWebClient(token="xoxb-test", base_url=fake.base_url, retry_handlers=[])
         slack = SlackApi(client, RateLimiter(clock, UNLIMITED_RATES, FLUSH_INTERVAL))
         messages = ThreadMessages(slack, SlackThread("T1", "C1", root, "U1"))
-        store = BotStore(":memory:", clock.now)
+        store = BotStore(None, clock.now)
         row = TurnRow(
             TURN, "T1", "C1", root, "U1", "first@example.com", {"message_id": "m", "text": "?"}, TASK
         )

@@ -10,6 +10,7 @@ import logging
 import random
 import re
 import socket
+import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ import httpx
 import pytest
 
 from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.integrations.slack_bot.app import STORE_FILE
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.support.echo_supervisor import BlockingScenario
@@ -404,6 +406,28 @@ async def test_a_bot_that_comes_back_while_the_run_still_works_follows_it(tmp_pa
             await on.slack.wait(
                 lambda: len(on.slack.called("chat.startStream")) == 2
             )  # though nothing happens in the run
+            waiting.released.set()
+            mine = await on.wait_for_turns("C1", root)
+    assert join_texts(mine) == f"Please wait. \n\n{waiting.answer}"
+    assert on.count_ended_turns("C1", root) == 1
+
+
+async def test_a_bot_goes_on_with_the_open_turns_of_an_older_file(tmp_path: Path) -> None:
+    """A file without a schema version, whose rows have other fields."""
+    waiting = BlockingScenario()
+    async with start_harness(tmp_path, waiting.script, tools=[waiting.tool]) as on:
+        async with on.bot():
+            root = await on.slack.say("Wait", mention=True)
+            await waiting.started.wait()
+            await on.slack.wait(lambda: "Wait" in str(on.bot_messages("C1", root)))
+            await noted(on, root)
+        with contextlib.closing(sqlite3.connect(on.home / STORE_FILE)) as db:
+            db.execute("UPDATE turns SET row = json_remove(json_set(row, '$.mood', 'good'), '$.drawn.known')")
+            db.execute("UPDATE turns SET row = json_set(row, '$.drawn.colour', 'red')")
+            db.execute("PRAGMA user_version = 0")
+            db.commit()
+        async with on.bot():
+            await on.slack.wait(lambda: len(on.slack.called("chat.startStream")) == 2)
             waiting.released.set()
             mine = await on.wait_for_turns("C1", root)
     assert join_texts(mine) == f"Please wait. \n\n{waiting.answer}"

@@ -562,45 +562,6 @@ async def test_a_refused_write_leaves_no_marker(log: RunLog) -> None:
     assert await log.markers(row.run_id) == []
 
 
-# --- leases -------------------------------------------------------------------------------------------------
-
-
-async def test_a_leased_run_is_taken_by_force_alone(log: RunLog) -> None:
-    row = await created(log)
-    first = await log.lease(row.run_id, "one", 3600)
-    assert first is not None
-    assert first > row.epoch
-    assert await log.lease(row.run_id, "two", 3600) is None
-    await log.append(row.run_id, first, [noted("still mine")])
-    second = await log.lease(row.run_id, "two", 3600, force=True)
-    assert second is not None
-    with pytest.raises(Fenced):
-        await log.append(row.run_id, first, [noted("late")])
-    now = await log.get(row.run_id)
-    assert now is not None
-    assert (now.holder, now.epoch) == ("two", second)
-
-
-async def test_a_lease_that_is_over_can_be_taken(log: RunLog) -> None:
-    row = await created(log)
-    assert await log.lease(row.run_id, "one", 0)
-    assert await log.lease(row.run_id, "two", 3600)
-    now = await log.get(row.run_id)
-    assert now is not None
-    assert now.holder == "two"
-    assert now.lease_until is not None
-    assert now.lease_until > now.updated
-
-
-async def test_an_ended_run_is_leased_to_nobody(log: RunLog) -> None:
-    row = await created(log)
-    await log.append(row.run_id, row.epoch, [ENDINGS[0]])
-    assert await log.lease(row.run_id, "one", 3600, force=True) is None
-    assert (await log.get(row.run_id)) != row
-    with pytest.raises(RunNotFound):
-        await log.lease("nothing", "one", 3600)
-
-
 # --- orders -------------------------------------------------------------------------------------------------
 
 

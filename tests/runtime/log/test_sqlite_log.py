@@ -119,7 +119,7 @@ async def test_what_was_stored_is_there_after_opening_the_file_again(path: Path)
         assert await log.claim_requests(
             AnswerMessage("run", "m2", "d2", 3), {"r": {"answer": "blue"}}, "ann"
         ) == ["r"]
-        await log.lease("run", "me", 3600)
+        await log.advance_epoch("run")
         before = await read_run_data(log)
     async with opened(path) as log:
         assert await read_run_data(log) == before
@@ -707,7 +707,6 @@ operations: st.SearchStrategy[Call] = st.one_of(
     call("append", runs_, epochs, st.lists(event, max_size=4), markers),
     call("append", runs_, epochs, st.lists(event, max_size=4), markers),
     call("advance_epoch", runs_),
-    call("lease", runs_, st.sampled_from(["p", "q"]), st.sampled_from([0, 3600]), force=st.booleans()),
     call("store_answer", answers),
     call("store_remote_task", runs_, epochs, keys, texts, texts),
     call(

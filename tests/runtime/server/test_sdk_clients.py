@@ -34,8 +34,11 @@ from google.protobuf.struct_pb2 import Value
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.memory import InMemorySaver
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from ai_platform_engineering.a2a.codec import decode
+from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
+from ai_platform_engineering.core.events import Cancelled
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
@@ -49,6 +52,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import supervisor_card
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
+from ai_platform_engineering.runtime.log.run_log import RunLog
+from ai_platform_engineering.runtime.server.authentication import BearerAuthMiddleware
+from ai_platform_engineering.runtime.server.identity import CallContextBuilder, owner_of_call
 from tests.runtime.server.test_a2a_input_required import form_tool
 from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.model import ScriptedChatModel
@@ -101,27 +107,42 @@ async def ours(script: Script, *tools: BaseTool) -> AsyncIterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def stock(script: Script, *tools: BaseTool) -> AsyncIterator[str]:
+async def stock(
+    script: Script, *tools: BaseTool, run_log: RunLog | None = None, delegate_key: str = ""
+) -> AsyncIterator[str]:
     """Our executor as people embed it: under the SDK's handler, store and routes."""
     listener = socket.create_server(("127.0.0.1", 0))
     settings = Settings.from_variables(
-        {"A2A_PORT": str(listener.getsockname()[1]), "STREAM_COALESCE_SECONDS": "0"}
+        {
+            "A2A_PORT": str(listener.getsockname()[1]),
+            "STREAM_COALESCE_SECONDS": "0",
+            "A2A_AUTH_DELEGATE_KEY": delegate_key,
+        }
     )
     mas = PlatformEngineerDeepAgent(
         settings, tools=tools, model=ScriptedChatModel(script=script), checkpointer=InMemorySaver()
     )
-    run_log = MemoryLog()
+    run_log = run_log or MemoryLog()
     executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(mas, run_log), run_log, settings)
     card = supervisor_card(settings.server, PlacedAgents())
-    handler = DefaultRequestHandler(agent_executor=executor, task_store=InMemoryTaskStore(), agent_card=card)
+    handler = DefaultRequestHandler(
+        agent_executor=executor, task_store=InMemoryTaskStore(owner_of_call), agent_card=card
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         await handler.aclose()
 
-    routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True)]
-    async with serve_app(Starlette(routes=routes, lifespan=lifespan), listener) as url:
+    rpc_routes = create_jsonrpc_routes(
+        handler, "/", context_builder=CallContextBuilder(), enable_v0_3_compat=True
+    )
+    app = Starlette(
+        routes=[*create_agent_card_routes(card), *rpc_routes],
+        middleware=[Middleware(BearerAuthMiddleware, settings=settings.server)],
+        lifespan=lifespan,
+    )
+    async with serve_app(app, listener) as url:
         yield url
 
 
@@ -309,3 +330,35 @@ async def test_an_executor_that_fails_says_so_in_words() -> None:
     assert received.states[-1] == TaskState.TASK_STATE_FAILED
     assert "1234" not in str(received.events)
     assert text(received.events[-1].status_update.status.message)
+
+
+def speaking_for(user: str, owner: str, key: str) -> ClientCallContext:
+    """The headers of a client with the delegate key."""
+    return ClientCallContext(
+        service_parameters={"Authorization": f"Bearer {key}", **on_behalf_of_headers(user, owner)}
+    )
+
+
+async def test_an_embedded_executor_keeps_runs_under_the_owner_that_a_delegate_names() -> None:
+    waiting, run_log, key = BlockingScenario(), MemoryLog(), uuid.uuid4().hex
+    ann = speaking_for("ann", "the thread", key)
+    bob = speaking_for("bob", "the thread", key)
+    eve = speaking_for("eve", "another thread", key)
+    async with (
+        stock(waiting.script, waiting.tool, run_log=run_log, delegate_key=key) as url,
+        connected(url, "1.0") as client,
+    ):
+        received = Heard()
+        question = client.send_message(asking("Wait."), context=ann)
+        listening = asyncio.create_task(received.listen(question))
+        await asyncio.gather(waiting.started.wait(), received.begun.wait())
+        with pytest.raises(TaskNotFoundError):
+            await client.cancel_task(CancelTaskRequest(id=received.task_id), context=eve)
+        cancelled = await client.cancel_task(CancelTaskRequest(id=received.task_id), context=bob)
+        await listening
+        (run,) = await run_log.find_runs("the thread")
+        last = (await run_log.read(run.run_id))[-1].event
+    assert (run.run_id, run.principal) == (received.task_id, "ann")
+    assert cancelled.status.state == CANCELED
+    assert isinstance(last, Cancelled)
+    assert last.by == "bob"

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ai_platform_engineering.core.errors import Refused
+from ai_platform_engineering.files.sqlite_file import moment
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
@@ -16,7 +17,6 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     IngestJob,
     build_embedding_text,
 )
-from ai_platform_engineering.runtime.log.sqlite_database import moment
 
 Condition = tuple[str, list[str]]  # SQL on the documents `d`, and its values
 

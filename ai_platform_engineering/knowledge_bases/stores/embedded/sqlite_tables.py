@@ -1,7 +1,5 @@
 """The SQLite file of the embedded store: its tables, the lock of its writer, and its connections."""
 
-import fcntl
-import os
 import queue
 import sqlite3
 from collections.abc import Iterator
@@ -9,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.runtime.log.sqlite_schema import Migration, migrate
+from ai_platform_engineering.files import sqlite_file
+from ai_platform_engineering.files.sqlite_file import Migration
 
 # Times are microseconds since 1970. The numbers of documents, chunks and vectors are never used twice, so
 # that an index beside this file that is older or newer never takes one thing for another. A chunk's text is
@@ -52,41 +51,32 @@ _FIRST: Migration = (
 )
 MIGRATIONS = (_FIRST,)
 
-_BUSY_TIMEOUT = 30.0  # seconds
+_BUSY_SECONDS = 30.0
+_WRITER_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL")
 
 
 def acquire_lock(folder: Path) -> int | None:
     """The lock of the one process that writes, held until its end; None when another process has it."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return sqlite_file.acquire_lock(folder / "lock")
     except OSError as error:
         raise ConfigurationError(
             f"The folder of the knowledge base {folder} cannot be used: {error.strerror}."
         ) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
     """The connection that writes, with the newest tables; a transaction is open from its first write to the
     next commit."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        db = _connect(path)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        migrate(db, MIGRATIONS)
+        return sqlite_file.open_database(
+            path, MIGRATIONS, busy_seconds=_BUSY_SECONDS, pragmas=_WRITER_PRAGMAS
+        )
     except (OSError, sqlite3.Error) as error:
         raise ConfigurationError(
             f"The knowledge base {path} cannot be opened: {error}. Move the file away, and add the sources "
             "again."
         ) from None
-    return db
 
 
 class ReaderPool:
@@ -96,8 +86,7 @@ class ReaderPool:
         self._free: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
         self._all: list[sqlite3.Connection] = []
         for _ in range(count):
-            db = _connect(path)
-            db.execute("PRAGMA query_only = ON")
+            db = sqlite_file.connect(path, busy_seconds=_BUSY_SECONDS, pragmas=["query_only = ON"])
             self._all.append(db)
             self._free.put(db)
 
@@ -116,9 +105,3 @@ class ReaderPool:
         """Closes all connections, after their last use."""
         for db in self._all:
             db.close()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
-    db.row_factory = sqlite3.Row
-    return db

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.files.sqlite_file import microseconds
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import select_chunk_texts
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
@@ -15,7 +16,6 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     IngestJob,
     build_embedding_text,
 )
-from ai_platform_engineering.runtime.log.sqlite_database import microseconds
 
 T = TypeVar("T")
 Numbers = list[int]

@@ -11,6 +11,14 @@ from langchain.agents.middleware import AgentMiddleware, ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langgraph.types import interrupt
 
+from ai_platform_engineering.core import decisions
+from ai_platform_engineering.core.decisions import (
+    ALWAYS_KEY,
+    ARGUMENTS_KEY,
+    DECISION_KEY,
+    MESSAGE_KEY,
+    PERSON_KEY,
+)
 from ai_platform_engineering.core.events import Approval
 from ai_platform_engineering.core.message_metadata import ToolResultNote
 from ai_platform_engineering.core.policy import decide_permission
@@ -77,15 +85,15 @@ class ApprovalMiddleware(AgentMiddleware):
         self, request: ToolCallRequest, handler: ToolCallHandler, answer: Mapping[str, Any]
     ) -> ToolCallResult:
         """Runs, edits or rejects the call as the person decided."""
-        match answer.get("type"):
-            case "approve":
-                if answer.get("always") is True:
-                    await self._store_allowance(request, str(answer.get("by") or ""))
+        match answer.get(DECISION_KEY):
+            case decisions.APPROVE:
+                if answer.get(ALWAYS_KEY) is True:
+                    await self._store_allowance(request, str(answer.get(PERSON_KEY) or ""))
                 return await handler(request)
-            case "edit":
-                return await _run_edited(request, handler, dict(answer.get("arguments") or {}))
+            case decisions.EDIT:
+                return await _run_edited(request, handler, dict(answer.get(ARGUMENTS_KEY) or {}))
             case _:  # any other answer is no approval
-                return _reject_call(request, str(answer.get("message") or ""))
+                return _reject_call(request, str(answer.get(MESSAGE_KEY) or ""))
 
     async def _has_allowance(self, request: ToolCallRequest, name: str) -> bool:
         """Whether the conversation needs no approval for the tool any more.

@@ -2,14 +2,23 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, get_args
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.tools import BaseTool, tool
 from langgraph.types import interrupt
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from ai_platform_engineering.core.events import FieldType, Form, InputField, JsonObject
+from ai_platform_engineering.core.decisions import MESSAGE_KEY
+from ai_platform_engineering.core.events import (
+    FREE_TEXT_FIELD,
+    FieldType,
+    Form,
+    InputField,
+    Json,
+    JsonObject,
+    Text,
+)
 from ai_platform_engineering.core.forms import is_declined
 from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL, mark_as_own
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
@@ -24,7 +33,6 @@ _DESCRIPTION = (
 )
 
 DECLINED = "declined"  # the key of the reason, in place of values
-_FREE_TEXT = InputField(field_name="answer", field_label="Answer", field_type="textarea")
 _TYPES = frozenset(get_args(FieldType))
 
 
@@ -34,30 +42,26 @@ def _replace_unknown_type(field_type: Any) -> Any:
     return "text"
 
 
-class FormFieldArguments(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    field_name: str = Field(description="The key of the value in the result.")
-    field_label: str | None = Field(None, description="What the person reads beside the field.")
-    field_description: str | None = None
+# A form's field as the model writes it; a type that cannot be answered becomes a text. The model would read a
+# docstring.
+class FormFieldArguments(InputField):
+    field_name: Text = Field(description="The key of the value in the result.")
+    field_label: Text | None = Field(None, description="What the person reads beside the field.")
     field_type: Annotated[FieldType, BeforeValidator(_replace_unknown_type)] = "text"
-    field_values: list[str] | None = Field(None, description="The choices of a select or a multiselect.")
-    default_value: Any = None
-    required: bool = True
-    placeholder: str | None = None
-    value: Any = Field(None, description="What you know already; the person sees it filled in.")
-    pattern: str | None = Field(None, description="A regular expression that the whole text must match.")
-    minimum: float | None = None
-    maximum: float | None = None
-    min_length: int | None = None
-    max_length: int | None = None
+    field_values: tuple[Text, ...] | None = Field(
+        None, description="The choices of a select or a multiselect."
+    )
+    value: Json = Field(None, description="What you know already; the person sees it filled in.")
+    pattern: Text | None = Field(None, description="A regular expression that the whole text must match.")
 
-    @model_validator(mode="after")
-    def _replace_empty_choice(self) -> Self:
-        """A choice without values becomes a text field, which can be answered."""
-        if self.field_type in ("select", "multiselect") and not self.field_values:
-            self.field_type = "text"
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _replace_empty_choice(cls, fields: Any) -> Any:
+        if not isinstance(fields, Mapping) or fields.get("field_values"):
+            return fields
+        if fields.get("field_type") in ("select", "multiselect"):
+            return {**fields, "field_type": "text"}
+        return fields
 
 
 class UserInputArguments(BaseModel):
@@ -76,7 +80,7 @@ def ask_person(form: Form) -> JsonObject:
     """
     values: Mapping[str, Any] = interrupt(form.model_dump(mode="json"))
     if is_declined(form, values):
-        return {DECLINED: values.get("message") or "The person does not want to answer."}
+        return {DECLINED: values.get(MESSAGE_KEY) or "The person does not want to answer."}
     return dict(values)
 
 
@@ -92,7 +96,7 @@ async def ask_with_form(
         title=input_title,
         description=input_description,
         response=response,
-        fields=fields or (_FREE_TEXT,),
+        fields=fields or (FREE_TEXT_FIELD,),
     )
     return json.dumps(ask_person(form), ensure_ascii=False)
 

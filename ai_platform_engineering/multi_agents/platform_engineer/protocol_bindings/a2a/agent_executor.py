@@ -10,12 +10,6 @@ from datetime import UTC, datetime
 
 from a2a.server.agent_execution import RequestContext
 
-from ai_platform_engineering.a2a.message_parts import (
-    is_new_question,
-    read_busy_policy,
-    read_parts,
-    read_timeout,
-)
 from ai_platform_engineering.core.errors import Fenced, RunTimeout
 from ai_platform_engineering.core.events import (
     Answered,
@@ -34,11 +28,12 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 )
 from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
 from ai_platform_engineering.runtime.runs.closing_events import closing_events
-from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
+from ai_platform_engineering.runtime.runs.incoming_message import read_message
 from ai_platform_engineering.runtime.runs.input_requests import set_expiry
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
+from ai_platform_engineering.runtime.server.identity import owner_of_call
 from ai_platform_engineering.utils.a2a_common.base_langgraph_agent_executor import BaseLangGraphAgentExecutor
 
 log = logging.getLogger(__name__)
@@ -119,7 +114,7 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
             await state.writer.close()
         log.info("run %s: %s", row.run_id, state.transcript.state)
         if self._after_turn is not None:
-            await self._after_turn(row, state.transcript.state != "input-required")
+            await self._after_turn(row, state.transcript.has_ended)
 
     async def _write_events(self, turn: Turn, state: StreamState) -> None:
         async for event in self._binding.stream(turn, state.transcript):
@@ -128,24 +123,23 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
     async def open(self, context: RequestContext) -> AsyncIterator[StoredEvent]:
         if context.message is None:
             raise ValueError("the request has no message")
-        user = context.call_context.user.user_name
-        continues = context.current_task is not None
-        incoming = IncomingMessage(
-            message_id=context.message.message_id,
-            parts=read_parts(context.message, self._settings.server.max_file_bytes),
-            owner=user,
-            principal=user,
-            context_id=context.context_id,
-            task_id=context.task_id if continues else None,
-            run_id=None if continues else context.task_id,
-            seconds=read_timeout(context.message),
-            busy=read_busy_policy(context.message),
-            new_question=is_new_question(context.message),
+        incoming = read_message(
+            context.message,
+            owner=owner_of_call(context.call_context),
+            principal=context.call_context.user.user_name,
+            max_file_bytes=self._settings.server.max_file_bytes,
         )
+        # The SDK's handler has chosen the ids, and the client learns them from it.
+        if context.current_task is None:
+            incoming = replace(incoming, context_id=context.context_id, task_id=None, run_id=context.task_id)
+        else:
+            incoming = replace(incoming, context_id=context.context_id, task_id=context.task_id)
         row, before = await self.runs.accept(incoming)
         return self.runs.follow(row.run_id, before)
 
-    async def stop(self, task_id: str, by: str) -> AsyncIterator[StoredEvent]:
-        row = await self.runs.get(task_id, by)
-        await self.runs.cancel(task_id, by)
-        return self.runs.follow(task_id, row.last_seq)
+    async def stop(self, context: RequestContext) -> AsyncIterator[StoredEvent]:
+        if context.task_id is None:
+            raise ValueError("the request has no task")
+        row = await self.runs.get(context.task_id, owner_of_call(context.call_context))
+        await self.runs.cancel(row.run_id, by=context.call_context.user.user_name)
+        return self.runs.follow(row.run_id, row.last_seq)
