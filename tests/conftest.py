@@ -1,6 +1,7 @@
 """What holds for every test: no network beyond this machine, no settings from outside, a folder of its own."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
@@ -114,6 +115,15 @@ def remove_foreign(environ: MutableMapping[str, str]) -> None:
             del environ[name]
 
 
+def use_default_interrupt() -> None:
+    """Children can be interrupted, also when the tests run in the background of a shell.
+
+    Such a job ignores SIGINT, and its children inherit that; a signal with a handler is the default in them.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def take_violations() -> list[str]:
     """The refused attempts since the last call, of this process and of those it started."""
     path = Path(os.environ[network_guard.GUARD_FILE])
@@ -138,6 +148,7 @@ def pytest_configure(config: pytest.Config) -> None:
     ]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(GUARD_FOLDER), *others])
     network_guard.install()
+    use_default_interrupt()
 
 
 @pytest.hookimpl(wrapper=True)
