@@ -57,12 +57,15 @@ check: tools backends ## the fast part: lint, format, import rule, types
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
+# Property tests run again, with all of their examples: `make test` tries a third of them.
+FULL := -m "full or hypothesis"
+test-full: export EXAMPLES_FACTOR ?= 1
 # Collecting first: pytest's code 5 (nothing collected) is no failure here, and its closing line would read like one.
-test-full: tools backends ## the slow tests, marked `full`
-	@$(BIN)/python -m pytest -m full --collect-only -q $(PYTEST_ARGS) >$(VENV)/.full 2>&1; status=$$?; \
+test-full: tools backends ## the slow tests, marked `full`, and the property tests with all examples
+	@$(BIN)/python -m pytest $(FULL) --collect-only -q $(PYTEST_ARGS) >$(VENV)/.full 2>&1; status=$$?; \
 	if [ $$status -eq 5 ]; then echo "No test is marked full: nothing more to run."; exit 0; fi; \
 	if [ $$status -ne 0 ]; then cat $(VENV)/.full; exit $$status; fi; \
-	$(BIN)/python -m pytest -m full -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(FULL) -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS)
 
 quick-sanity: tools ## the supervisor and two agents as processes: health, names, order, narration, the final result
 	$(BIN)/python -m pytest -n 0 $(PYTEST_ARGS) integration/test_streaming_harness.py
