@@ -22,17 +22,16 @@ from a2a.types import (
 
 from ai_platform_engineering.a2a import notification_text
 from ai_platform_engineering.a2a.protobuf_values import to_protobuf_value
+from ai_platform_engineering.a2a.request_data import request_to_data
 from ai_platform_engineering.a2a.snapshot_events import join_deltas
 from ai_platform_engineering.core.events import (
     EVENT_ADAPTER,
     Answered,
     AnyEvent,
-    Approval,
     Cancelled,
     DataPart,
     Failed,
     FilePart,
-    Form,
     InputRequested,
     InputResolved,
     Notice,
@@ -201,38 +200,6 @@ def decode_snapshot(task: Mapping[str, Any]) -> list[StoredEvent]:
 def plan_to_data(event: PlanUpdated) -> dict[str, Any]:
     steps = [{**step.model_dump(), "order": order} for order, step in enumerate(event.steps)]
     return {"title": event.title, "steps": steps}
-
-
-def request_to_data(event: InputRequested) -> dict[str, Any]:
-    """A form or an approval as the JSON that clients know."""
-    form_or_approval = event.asked
-    match form_or_approval:
-        case Form():
-            return {
-                "user_input": True,
-                "request_id": event.request_id,
-                "input_title": form_or_approval.title,
-                "input_description": form_or_approval.description,
-                "response": form_or_approval.response,
-                "input_fields": [field.model_dump(mode="json") for field in form_or_approval.fields],
-            }
-        case Approval():
-            body = form_or_approval.model_dump(mode="json", exclude={"type"})
-            return {"approval": True, "request_id": event.request_id, "agent": event.agent, **body}
-
-
-def request_from_data(data: Mapping[str, Any]) -> Form | Approval:
-    """The form or approval in the JSON of `request_to_data`. Raises ValueError."""
-    if data.get("approval"):
-        return Approval.model_validate({**data, "type": "approval"})
-    fields = {
-        "title": data.get("input_title"),
-        "description": data.get("input_description"),
-        "response": data.get("response") or "",
-        "fields": data.get("input_fields") or (),
-        "expires_at": data.get("expires_at"),  # the REST API adds it
-    }
-    return Form.model_validate(fields)
 
 
 def user_message(ref: TaskRef, event: RunStarted) -> Message:

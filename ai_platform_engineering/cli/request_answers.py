@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from ai_platform_engineering.a2a.codec import request_from_data
+from ai_platform_engineering.a2a.request_data import request_from_data
 from ai_platform_engineering.a2a.rest_client import RestApi
 from ai_platform_engineering.core.decisions import answer_approve, answer_edit, answer_reject
 from ai_platform_engineering.core.errors import CaipeError

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ai_platform_engineering.a2a.client import RequestRefused
-from ai_platform_engineering.a2a.codec import request_from_data
+from ai_platform_engineering.a2a.request_data import request_from_data
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.integrations.slack_bot.blocks import Block, escape_line, section, truncate

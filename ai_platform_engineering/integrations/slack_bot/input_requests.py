@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, RequestRefused
-from ai_platform_engineering.a2a.codec import request_from_data
+from ai_platform_engineering.a2a.request_data import request_from_data
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.events import Approval, Form, InputResolved, Paused, is_terminal
 from ai_platform_engineering.core.transcript import PendingInput, Transcript

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ai_platform_engineering.a2a.codec import request_to_data
+from ai_platform_engineering.a2a.request_data import request_to_data
 from ai_platform_engineering.runtime.log.run_log import Allowance, PendingRequest, RunLog, RunRow
 from ai_platform_engineering.runtime.rest.problems import NotFound, with_problem_responses
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse

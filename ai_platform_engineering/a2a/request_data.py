@@ -1,0 +1,38 @@
+"""Requests as data parts: a form or an approval as the JSON that clients know, and back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ai_platform_engineering.core.events import Approval, Form, InputRequested
+
+
+def request_to_data(event: InputRequested) -> dict[str, Any]:
+    """A form or an approval as the JSON that clients know."""
+    form_or_approval = event.asked
+    match form_or_approval:
+        case Form():
+            return {
+                "user_input": True,
+                "request_id": event.request_id,
+                "input_title": form_or_approval.title,
+                "input_description": form_or_approval.description,
+                "response": form_or_approval.response,
+                "input_fields": [field.model_dump(mode="json") for field in form_or_approval.fields],
+            }
+        case Approval():
+            body = form_or_approval.model_dump(mode="json", exclude={"type"})
+            return {"approval": True, "request_id": event.request_id, "agent": event.agent, **body}
+
+
+def request_from_data(data: Mapping[str, Any]) -> Form | Approval:
+    """The form or approval in the JSON of `request_to_data`. Raises ValueError."""
+    if data.get("approval"):
+        return Approval.model_validate({**data, "type": "approval"})
+    fields = {
+        "title": data.get("input_title"),
+        "description": data.get("input_description"),
+        "response": data.get("response") or "",
+        "fields": data.get("input_fields") or (),
+        "expires_at": data.get("expires_at"),  # the REST API adds it
+    }
+    return Form.model_validate(fields)
