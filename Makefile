@@ -16,6 +16,11 @@ INSTALLED := $(VENV)/.installed-$(shell { pwd; cat requirements.lock pyproject.t
 TOOLS := $(VENV)/.tools-$(shell { pwd; cat requirements.lock requirements-dev.lock; } | cksum | cut -d' ' -f1)
 BACKENDS := $(VENV)/.backends-$(shell { pwd; cat requirements.lock requirements-backends.lock; } | cksum | cut -d' ' -f1)
 
+# An environment of its own for the older A2A SDK: agents that speak 0.3 run in it as the tests' counterparts.
+THIRD_PARTY_LOCK := tests/fixtures/a2a_03_requirements.txt
+THIRD_PARTY_VENV := $(VENV)/third-party-a2a
+THIRD_PARTY := $(THIRD_PARTY_VENV)/.installed-$(shell cksum <$(THIRD_PARTY_LOCK) | cut -d' ' -f1)
+
 # uv installs the same locks nine times as fast as pip. It does not read pip's configuration: where it reaches no registry, pip does the work.
 # The locks are complete (--no-deps): some packages ask for more than is used (pyproject.toml, exclude-dependencies).
 define install_lock
@@ -28,7 +33,7 @@ endef
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
-.PHONY: $(LOCKED) $(INSTALLED) $(TOOLS) $(BACKENDS)
+.PHONY: $(LOCKED) $(INSTALLED) $(TOOLS) $(BACKENDS) $(THIRD_PARTY)
 endif
 
 help: ## list the targets
@@ -38,7 +43,7 @@ setup: $(INSTALLED) ## install what running needs into .venv
 
 # Not part of setup: whoever only runs the system needs no linter, no test runner, and no other databases.
 tools: $(INSTALLED) $(TOOLS)
-backends: $(BACKENDS)
+backends: $(BACKENDS) $(THIRD_PARTY)
 
 run: setup ## start the system; extra arguments: make run ARGS="..."
 	@$(BIN)/caipe serve $(ARGS)
@@ -52,12 +57,15 @@ check: tools backends ## the fast part: lint, format, import rule, types
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
+# Property tests run again, with all of their examples: `make test` tries a third of them.
+FULL := -m "full or hypothesis"
+test-full: export EXAMPLES_FACTOR ?= 1
 # Collecting first: pytest's code 5 (nothing collected) is no failure here, and its closing line would read like one.
-test-full: tools backends ## the slow tests, marked `full`
-	@$(BIN)/python -m pytest -m full --collect-only -q $(PYTEST_ARGS) >$(VENV)/.full 2>&1; status=$$?; \
+test-full: tools backends ## the slow tests, marked `full`, and the property tests with all examples
+	@$(BIN)/python -m pytest $(FULL) --collect-only -q $(PYTEST_ARGS) >$(VENV)/.full 2>&1; status=$$?; \
 	if [ $$status -eq 5 ]; then echo "No test is marked full: nothing more to run."; exit 0; fi; \
 	if [ $$status -ne 0 ]; then cat $(VENV)/.full; exit $$status; fi; \
-	$(BIN)/python -m pytest -m full -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(FULL) -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS)
 
 quick-sanity: tools ## the supervisor and two agents as processes: health, names, order, narration, the final result
 	$(BIN)/python -m pytest -n 0 $(PYTEST_ARGS) integration/test_streaming_harness.py
@@ -113,3 +121,10 @@ $(BACKENDS): $(LOCKED)
 	@rm -f $(VENV)/.backends-*
 	@$(call install_lock,requirements-backends.lock)
 	@touch $@
+
+# The mark is a copy of the lock: the tests compare it with theirs.
+$(THIRD_PARTY): $(LOCKED)
+	@$(BIN)/python -m venv --clear --without-pip $(THIRD_PARTY_VENV)
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(THIRD_PARTY_VENV)/bin/python --require-hashes -r $(THIRD_PARTY_LOCK) 2>$(VENV)/.uv-errors \
+	  || $(PIP) --python $(THIRD_PARTY_VENV)/bin/python install --quiet --require-hashes -r $(THIRD_PARTY_LOCK)
+	@cp $(THIRD_PARTY_LOCK) $@

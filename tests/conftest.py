@@ -1,7 +1,9 @@
 """What holds for every test: no network beyond this machine, no settings from outside, a folder of its
 own."""
 
+import gc
 import os
+import signal
 import tempfile
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
@@ -11,6 +13,7 @@ import hypothesis
 import pytest
 
 import network_guard
+from tests.support.examples import scale_examples
 
 ROOT = Path(__file__).resolve().parent.parent
 GUARD_FOLDER = ROOT / "tests" / "support" / "guard"
@@ -90,10 +93,25 @@ FOREIGN_NAMES = frozenset(
 )
 KEPT_NAMES = frozenset({network_guard.GUARD_FILE})
 
-# Time limits per example measure the machine, not the property.
-hypothesis.settings.register_profile("no-deadline", hypothesis.settings.get_profile("default"), deadline=None)
-if not os.environ.get("CI"):  # hypothesis has a profile of its own for CI
-    hypothesis.settings.load_profile("no-deadline")
+# Time limits per example measure the machine, not the property. Based on the profile that hypothesis has
+# chosen: it has one of its own for CI.
+hypothesis.settings.register_profile(
+    "scaled", hypothesis.settings(), deadline=None, max_examples=scale_examples(100)
+)
+hypothesis.settings.load_profile("scaled")
+
+# A long module that begins last keeps one worker busy while the others wait.
+SLOW_MODULES = (
+    "tests/multi_agents/test_crash_recovery.py",
+    "tests/workflows/test_workflows_end_to_end.py",
+    "tests/workflows/test_workflows_configured.py",
+    "tests/multi_agents/test_reload.py",
+    "tests/multi_agents/test_placement_equivalence.py",
+    "tests/project/test_compose.py",
+    "tests/a2a/test_third_party_agents.py",
+    "tests/terminal/test_chat.py",
+    "integration/test_streaming_harness.py",
+)
 
 
 def need(service: str, ok: bool, reason: str) -> None:
@@ -113,6 +131,15 @@ def remove_foreign(environ: MutableMapping[str, str]) -> None:
             upper.startswith(FOREIGN_PREFIXES) or upper.endswith(FOREIGN_SUFFIXES) or upper in FOREIGN_NAMES
         ):
             del environ[name]
+
+
+def use_default_interrupt() -> None:
+    """Children can be interrupted, also when the tests run in the background of a shell.
+
+    Such a job ignores SIGINT, and its children inherit that; a signal with a handler is the default in them.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def take_violations() -> list[str]:
@@ -139,6 +166,23 @@ def pytest_configure(config: pytest.Config) -> None:
     ]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(GUARD_FOLDER), *others])
     network_guard.install()
+    use_default_interrupt()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The modules that start the most processes come first."""
+
+    def rank(item: pytest.Item) -> int:
+        module = item.nodeid.partition("::")[0]
+        return SLOW_MODULES.index(module) if module in SLOW_MODULES else len(SLOW_MODULES)
+
+    items.sort(key=rank)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays until the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

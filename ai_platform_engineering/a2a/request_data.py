@@ -1,4 +1,4 @@
-"""Forms and approvals as the JSON that clients get in the stream and from the REST API."""
+"""Requests as data parts: a form or an approval as the JSON that clients know, and back."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -3,11 +3,8 @@ and broken ones."""
 
 import asyncio
 import contextlib
-import fcntl
-import hashlib
 import json
 import logging
-import os
 import subprocess
 import sys
 import uuid
@@ -25,7 +22,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-import network_guard
 from ai_platform_engineering.a2a.client import (
     ClientConversation,
     OutgoingMessage,
@@ -48,6 +44,7 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.core.transcript import Transcript, fold
 from tests.conftest import ROOT, need
 from tests.support.agent_services import connect_remote_agent
+from tests.support.clocks import advance_clock
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import PLAIN, agent, serve_app
@@ -59,43 +56,12 @@ REQUIREMENTS = ROOT / "tests" / "fixtures" / "a2a_03_requirements.txt"
 Steps = list[dict[str, Any]]
 
 
-def installed(command: list[str], env: dict[str, str]) -> tuple[bool, str]:
-    try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=100)
-    except subprocess.TimeoutExpired:
-        return False, "it took too long"
-    return done.returncode == 0, done.stderr[-500:]
-
-
 def older_python() -> Path:
-    """The interpreter of an environment with the older SDK, made once; the workers of a run share it."""
-    folder = Path(sys.prefix) / f"foreign-a2a-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}"
-    python, marker = folder / "bin" / "python", folder / "made"
-    with open(f"{folder}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not marker.exists():
-            away = (
-                "PYTHONPATH",
-                network_guard.GUARD_FILE,
-            )  # installing goes out of this machine: it is no test
-            env = {name: value for name, value in os.environ.items() if name not in away}
-            venv = ["venv", "--clear", "--without-pip", str(folder)]
-            pip = [
-                "pip",
-                "--python",
-                str(folder),
-                "--no-input",
-                "install",
-                "--quiet",
-                "--require-hashes",
-                "-r",
-                str(REQUIREMENTS),
-            ]
-            for command in (venv, pip):
-                done, reason = installed([sys.executable, "-m", *command], env)
-                need("a2a-sdk 0.3", done, f"{command[0]} failed: {reason}")
-            marker.touch()
-    return python
+    """The interpreter of the environment with the older SDK, which `make backends` installs."""
+    folder = Path(sys.prefix) / "third-party-a2a"
+    installed = [mark.read_bytes() for mark in folder.glob(".installed-*")]
+    need("a2a-sdk 0.3", REQUIREMENTS.read_bytes() in installed, "`make backends` installs it")
+    return folder / "bin" / "python"
 
 
 @dataclass(frozen=True)
@@ -407,7 +373,7 @@ async def test_a_dropped_stream_is_polled_to_the_right_text(server: Server) -> N
     assert polls
 
 
-async def test_a_silent_stream_is_polled(server: Server) -> None:
+async def test_a_silent_stream_is_polled(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     answer, gate = fact(), uuid.uuid4().hex
     steps = [
         {"status": "working", "text": "Let me look."},
@@ -416,13 +382,16 @@ async def test_a_silent_stream_is_polled(server: Server) -> None:
         {"status": "completed"},
     ]
     token = uuid.uuid4().hex
-    async with asking(server.url, token=token, idle_timeout=0.5) as client:
-        listening = asyncio.create_task(
-            collect_events(client.send(outgoing_message(steps), ClientConversation()))
-        )
+    idle_timeout = 1000.0
+    async with asking(server.url, token=token, idle_timeout=idle_timeout) as client:
+        stream = client.send(outgoing_message(steps), ClientConversation())
+        first = await anext(stream)
+        listening = asyncio.create_task(collect_events(stream))
+        await asyncio.sleep(0)  # the client waits for the next frame now
+        advance_clock(monkeypatch, idle_timeout)
         await server.called(token, 2)
         await server.open(gate)
-        events = await listening
+        events = [first, *await listening]
     transcript = fold(events)
     assert (shown(transcript), transcript.answer) == (["Let me look.", answer], answer)
 

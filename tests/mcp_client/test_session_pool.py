@@ -24,6 +24,7 @@ from ai_platform_engineering.mcp_client.mcp_errors import (
     McpUnavailable,
 )
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
+from tests.support.clocks import advance_clock
 from tests.support.fakes.mcp_servers import (
     LONG,
     by_name,
@@ -96,10 +97,14 @@ async def test_large_values_pass_both_ways(tmp_path: Path) -> None:
         ]
 
 
-async def test_an_unused_session_is_closed_and_opened_again(tmp_path: Path) -> None:
-    async with open_sessions(tmp_path, idle=0.2) as sessions:
+async def test_an_unused_session_is_closed_and_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle_limit = 10 * LONG
+    async with open_sessions(tmp_path, idle=idle_limit) as sessions:
         tool = by_name(await sessions.tools("raw", raw_stdio_server()))["who"]
         first = await who(tool)
+        advance_clock(monkeypatch, idle_limit)
         await until(lambda: not list_server_pids(tmp_path), "the end of the idle server")
         assert sessions.state("raw", raw_stdio_server()).status == "not started"
         assert (await who(tool))["token"] != first["token"]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import scale_examples
 from tests.support.fakes.network import open_port
 from tests.support.netutils_client import LIMIT, NetutilsClient, definition, start_server
 
@@ -167,7 +168,7 @@ NETWORKS = ADDRESSES.flatmap(
         lambda prefix: ipaddress.ip_network((address, prefix), strict=False)
     )
 )
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=scale_examples(60), deadline=None)
 
 
 def number(value: int | str) -> int:

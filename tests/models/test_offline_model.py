@@ -23,6 +23,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ai_platform_engineering.core.events import Answered
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
+from tests.support.examples import scale_examples
 from tests.support.fakes.script import Fail, Script, Turn
 from tests.support.harness import ReceivedStream, agent, supervisor
 from tests.support.offline_tools import Recorder
@@ -455,7 +456,7 @@ async def _work(piece: str, size: int) -> int:
 
 
 @given(st.text(max_size=300), st.text(max_size=100))
-@settings(max_examples=30)
+@settings(max_examples=scale_examples(30))
 def test_any_text_gets_an_answer_or_a_call(question: str, before: str) -> None:
     tools = [convert_to_openai_tool(agent_tool) for agent_tool in Recorder().tools("netutils")]
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from ai_platform_engineering.models.offline_model import OfflineModel, reply
+from tests.support.examples import scale_examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=300),
@@ -47,13 +48,13 @@ def after(result: str, *, failed: bool = False) -> str:
 
 
 @given(JSON)
-@settings(max_examples=60)
+@settings(max_examples=scale_examples(60))
 def test_any_result_becomes_an_answer(value: Any) -> None:
     assert after(json.dumps(value)).strip()
 
 
 @given(st.text(max_size=400), st.booleans())
-@settings(max_examples=30)
+@settings(max_examples=scale_examples(30))
 def test_any_text_of_a_tool_becomes_an_answer(text: str, failed: bool) -> None:
     assert after(text, failed=failed).strip()
 

@@ -502,13 +502,11 @@ async def check_agent_service(name: str) -> dict[str, Any]:
     return row
 
 
-# Each start is a few seconds of work: some at a time.
 async def test_an_agent_runs_from_its_service() -> None:
-    rows = await asyncio.gather(check_agent_service("github"), check_agent_service("weather"))
-    assert [row["status"] for row in rows] == ["ready", "ready"]
+    assert (await check_agent_service("github"))["status"] == "ready"
 
 
-@pytest.mark.full
+@pytest.mark.full  # each start is a few seconds of work: some at a time
 @pytest.mark.parametrize("names", [list(SHIPPED)[at::8] for at in range(8)], ids=" ".join)
 async def test_every_agent_runs_from_its_service(names: list[str]) -> None:
     rows = await asyncio.gather(*map(check_agent_service, names))
@@ -569,14 +567,8 @@ async def test_the_same_supervisor_runs_with_an_agent_outside_and_asks_it() -> N
     assert components["agent netutils"]["status"] == "ready"
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        pytest.param({"DISTRIBUTED_AGENTS": "all"}),
-        pytest.param({"DISTRIBUTED_MODE": "true"}, marks=pytest.mark.full),
-    ],
-    ids=str,
-)
+@pytest.mark.full
+@pytest.mark.parametrize("variables", [{"DISTRIBUTED_AGENTS": "all"}, {"DISTRIBUTED_MODE": "true"}], ids=str)
 async def test_the_same_supervisor_runs_with_all_agents_outside(variables: dict[str, str]) -> None:
     nowhere = {
         f"{prefix(name)}_AGENT_{part}": value

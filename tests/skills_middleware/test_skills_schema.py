@@ -17,6 +17,7 @@ from schemathesis.config import ChecksConfig, PositiveDataAcceptanceConfig, Proj
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.skills_middleware.api.skills_app import build_skills_app
+from tests.support.examples import scale_examples
 from tests.support.fakes.git_server import git_server, repository
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Say, Script, Turn
@@ -97,7 +98,10 @@ schema = schemathesis.openapi.from_dict(DOCUMENT, config=config)
 
 @schema.parametrize()
 @hypothesis.settings(
-    max_examples=10, derandomize=True, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+    max_examples=scale_examples(10),
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
 )
 def test_the_api_does_what_its_description_says(case: schemathesis.Case, stocked: dict[str, Any]) -> None:
     if isinstance(case.body, dict) and case.body.get("url") == HUB:

@@ -1,6 +1,5 @@
 """Hypothesis strategies: every kind of event, event lists in any order, and event lists as a run has them."""
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
@@ -45,14 +44,16 @@ from ai_platform_engineering.core.events import (
     Usage,
     clean_text,
 )
+from tests.support.examples import scale_examples
 
 Strategy = st.SearchStrategy[Any]
 
 
 def examples(count: int) -> settings:
-    """So many examples, or more for a long search: `EXAMPLES_FACTOR=50 pytest tests/a2a/test_codec.py`."""
-    factor = int(os.environ.get("EXAMPLES_FACTOR", "1"))
-    return settings(max_examples=count * factor, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    """So many examples, scaled to the run."""
+    return settings(
+        max_examples=scale_examples(count), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
 
 
 # What breaks line splitters, databases, protobuf and templates, next to what people write.

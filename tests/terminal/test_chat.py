@@ -10,7 +10,7 @@ from tests.support.dialects import V10
 from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import Client, agent, supervisor
-from tests.support.processes import run_command
+from tests.support.processes import invoke_caipe, run_command
 from tests.support.terminals import PseudoTerminal, start_in_terminal
 
 CTRL_C, CTRL_D = "\x03", "\x04"
@@ -107,7 +107,7 @@ async def test_show_tells_of_a_run_afterwards() -> None:
     async with supervisor(script, tools=[version.tool], agents=[argocd]) as client:
         stream = await client.ask("Look.")
         done = await run_command("caipe", "show", stream.task_id, "--url", client.url)
-        unknown = await run_command("caipe", "show", "nobody", "--url", client.url)
+        unknown = await invoke_caipe("show", "nobody", "--url", client.url)
     assert done.code == 0, done.err
     assert "completed" in done.out
     assert "Supervisor: Agent Argocd" in done.out
@@ -127,17 +127,18 @@ def create_look_tool() -> BaseTool:
 
 
 async def test_agents_and_doctor_say_what_there_is_and_what_is_missing() -> None:
-    listed = await run_command("caipe", "agents", env={"COLUMNS": "200"})
+    listed = await invoke_caipe("agents", env={"COLUMNS": "200"})
     assert listed.code == 0, listed.err
     assert "netutils" in listed.out
     assert "ARGOCD_TOKEN" in listed.out
     tried = await run_command("caipe", "agents", "test", "netutils")
     assert (tried.code, "check_port" in tried.out) == (0, True), tried.err
-    nobody = await run_command("caipe", "agents", "test", "nobody")
+    nobody = await invoke_caipe("agents", "test", "nobody")
     assert (nobody.code, "netutils" in nobody.err) == (1, True)
     secret = secrets.token_hex(8)
-    examined = await run_command(
-        "caipe", "doctor", env={"A2A_AUTH_SHARED_KEY": secret, "LLM_MODEL": "openai:gpt-5-mini"}
+    examined = await invoke_caipe(
+        "doctor",
+        env={"A2A_AUTH_SHARED_KEY": secret, "LLM_MODEL": "openai:gpt-5-mini", "ENABLE_RAG": "false"},
     )
     assert examined.code == 1
     assert "OPENAI_API_KEY is not set" in examined.out

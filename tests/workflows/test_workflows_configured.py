@@ -2,13 +2,16 @@
 reloaded, and killed in the middle."""
 
 import asyncio
-import contextlib
 import json
 import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+import pytest_asyncio
 
 from ai_platform_engineering.core.events import InputRequested, Notice, Paused, ToolFinished, ToolStarted
 from ai_platform_engineering.workflows.workflow_catalog import load_workflows
@@ -23,7 +26,6 @@ from tests.support.providers import OPENAI
 from tests.support.workflow_processes import (
     ORG,
     GitHub,
-    Hold,
     Person,
     Server,
     called_tools,
@@ -59,10 +61,10 @@ def calls(person: Person, tool: str) -> list[dict[str, Any]]:
 
 
 async def test_a_service_is_checked_without_a_key_or_a_model(tmp_path: Path) -> None:
-    async with Server(tmp_path) as server:
-        port = httpx.URL(server.client.url).port
+    async with serve_supervisor(tmp_path) as client:
+        port = httpx.URL(client.url).port
         for words in (CHECK, "please check a service for me"):
-            person = Person(server.client)
+            person = Person(client)
             await person.say(words)
             assert person.form.title == CHECK
             await person.fill(host="localhost", port=99999)
@@ -72,7 +74,7 @@ async def test_a_service_is_checked_without_a_key_or_a_model(tmp_path: Path) -> 
             )
             [*_, still] = [event for event in person.stream.events if isinstance(event, Paused)]
             assert still.wrong == {person.request.request_id: {"port": "Port must be at most 65535."}}
-            await person.fill(host="localhost", port=port, url=f"{server.client.url}health")
+            await person.fill(host="localhost", port=port, url=f"{client.url}health")
             assert person.stream.last.state == "completed"
             assert called_tools(person.stream.events) == [
                 called for tool in ("dns_lookup", "check_port", "http_check") for called in _both(tool)
@@ -416,31 +418,55 @@ REPO = {
 }
 
 
-async def approve_and_kill(person: Person, server: Server, hub: GitHub, hold: Hold) -> None:
-    """Approves, kills the server while GitHub holds a request, and comes back."""
-    approving = asyncio.create_task(person.approve())
-    await hold.wait()
-    hub.holds.clear()
-    person.client = await server.restart()
-    with contextlib.suppress(httpx.HTTPError):
-        await approving
-    await person.follow()
+@dataclass(frozen=True, slots=True)
+class KilledRuns:
+    """Two runs whose server was killed in a step, one that reads and one that writes, as they ended."""
+
+    hub: GitHub
+    reading: Person
+    reading_repo: str
+    writing: Person
+    writing_repo: str
+
+    def written(self, repo: str) -> list[str]:
+        """The requests that were to change this repository."""
+        return [request for request in self.hub.wrote if f"/{repo}/" in request]
 
 
-async def test_a_step_that_only_reads_is_done_again_after_a_kill(tmp_path: Path) -> None:
-    repo = random_name()
-    write_workflow(tmp_path / "workflows", REPO)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def killed_runs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KilledRuns]:
+    """Kills the server while GitHub holds a request of each run, and comes back to both."""
+    folder = tmp_path_factory.mktemp("killed")
+    write_workflow(folder / "workflows", REPO)
+    reading_repo, writing_repo = random_name(), random_name()
     async with serve_github() as hub:
-        hold = hub.hold("before", f"GET /repos/{ORG}/{repo}")
-        async with Server(tmp_path, WORKFLOWS_CONFIG=str(tmp_path / "workflows"), **hub.settings) as server:
-            person = Person(server.client)
-            await person.say("Begin a repo")
-            await person.fill(repo=repo)
-            await approve_and_kill(person, server, hub, hold)
-            assert person.approval.tool == "create_issue"
-            assert person.approval.arguments["title"] == f"In {ORG}/{repo}"
-            await person.approve()
-    assert hub.wrote == [f"POST /orgs/{ORG}/repos", f"POST /repos/{ORG}/{repo}/issues"]
+        read_hold = hub.hold("before", f"GET /repos/{ORG}/{reading_repo}")
+        write_hold = hub.hold("after", f"POST /repos/{ORG}/{writing_repo}/issues")
+        async with Server(folder, WORKFLOWS_CONFIG=str(folder / "workflows"), **hub.settings) as server:
+            reading, writing = Person(server.client), Person(server.client)
+            for person, repo in ((reading, reading_repo), (writing, writing_repo)):
+                await person.say("Begin a repo")
+                await person.fill(repo=repo)
+            await writing.approve()
+            approvals = [asyncio.create_task(person.approve()) for person in (reading, writing)]
+            await read_hold.wait()
+            await write_hold.wait()
+            hub.holds.clear()
+            client = await server.restart()
+            await asyncio.gather(*approvals, return_exceptions=True)
+            for person in (reading, writing):
+                person.client = client
+                await person.follow()
+            assert reading.approval.tool == "create_issue"
+            assert reading.approval.arguments["title"] == f"In {ORG}/{reading_repo}"
+            await reading.approve()
+        yield KilledRuns(hub, reading, reading_repo, writing, writing_repo)
+
+
+async def test_a_step_that_only_reads_is_done_again_after_a_kill(killed_runs: KilledRuns) -> None:
+    person, repo = killed_runs.reading, killed_runs.reading_repo
+    assert killed_runs.hub.wrote.count(f"POST /orgs/{ORG}/repos") == 2  # one for each run
+    assert killed_runs.written(repo) == [f"POST /repos/{ORG}/{repo}/issues"]
     assert person.stream.answer == "Issue 1."
     assert set(step_statuses(person.stream.events).values()) == {"completed"}
     assert (
@@ -461,18 +487,10 @@ async def test_a_step_that_only_reads_is_done_again_after_a_kill(tmp_path: Path)
     ]
 
 
-async def test_a_step_that_may_have_written_is_not_done_again_after_a_kill(tmp_path: Path) -> None:
-    repo = random_name()
-    write_workflow(tmp_path / "workflows", REPO)
-    async with serve_github() as hub:
-        hold = hub.hold("after", f"POST /repos/{ORG}/{repo}/issues")
-        async with Server(tmp_path, WORKFLOWS_CONFIG=str(tmp_path / "workflows"), **hub.settings) as server:
-            person = Person(server.client)
-            await person.say("Begin a repo")
-            await person.fill(repo=repo)
-            await person.approve()
-            await approve_and_kill(person, server, hub, hold)
-    assert hub.wrote == [f"POST /orgs/{ORG}/repos", f"POST /repos/{ORG}/{repo}/issues"]
+async def test_a_step_that_may_have_written_is_not_done_again_after_a_kill(killed_runs: KilledRuns) -> None:
+    person, repo = killed_runs.writing, killed_runs.writing_repo
+    assert killed_runs.hub.wrote.count(f"POST /orgs/{ORG}/repos") == 2  # one for each run
+    assert killed_runs.written(repo) == [f"POST /repos/{ORG}/{repo}/issues"]
     assert person.stream.last.state == "completed"
     assert person.stream.answer.startswith("Begin a repo stopped: the step “Issue” failed: ")
     assert (

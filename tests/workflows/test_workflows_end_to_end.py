@@ -2,11 +2,13 @@
 every way it can go wrong."""
 
 import re
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import pytest_asyncio
 
 from ai_platform_engineering.core.events import (
     AnyEvent,
@@ -41,7 +43,49 @@ DONE = {CREATE: "completed", "Create the repository": "completed", "Open the fir
 NEVER = Script(Turn(Fail(500, message="no model was to be asked")), name="never")
 Killed = Literal["before the answer", "before the approval", "before both"]
 
-both_placements = pytest.mark.parametrize("where", ["in-process", "remote"])
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_hub() -> AsyncIterator[GitHub]:
+    """One GitHub for all tests whose supervisor is shared."""
+    async with serve_github() as hub:
+        yield hub
+
+
+@pytest.fixture
+def hub(shared_hub: GitHub) -> GitHub:
+    """GitHub, with nothing written since the test began."""
+    shared_hub.wrote.clear()
+    return shared_hub
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(shared_hub: GitHub, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A supervisor without a model, and GitHub's agent in its process."""
+    folder = tmp_path_factory.mktemp("in-process")
+    async with serve_supervisor(folder, **shared_hub.settings) as shared_client:
+        yield shared_client
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def remote_client(
+    shared_hub: GitHub, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Client]:
+    """A supervisor without a model, and GitHub's agent as a service."""
+    folder = tmp_path_factory.mktemp("remote")
+    async with (
+        serve_github_agent("remote", folder, shared_hub) as env,
+        serve_supervisor(folder, **env) as shared_client,
+    ):
+        yield shared_client
+
+
+@pytest.fixture(params=["client", "remote_client"], ids=["in-process", "remote"])
+def placed_client(request: pytest.FixtureRequest) -> Client:
+    """Each of the two supervisors."""
+    shared_client: Client = request.getfixturevalue(request.param)
+    return shared_client
 
 
 def posted(hub: GitHub) -> list[str]:
@@ -111,13 +155,15 @@ def _anywhere(event: AnyEvent, hub: GitHub) -> AnyEvent:
     return same.model_copy(update={"requests": ("the last one",)}) if isinstance(same, Paused) else same
 
 
-@both_placements
 @pytest.mark.parametrize(
-    "killed",
+    ("killed", "where"),
     [
-        pytest.param("before the answer", marks=pytest.mark.full),
-        pytest.param("before the approval", marks=pytest.mark.full),
-        "before both",
+        ("before both", "remote"),
+        pytest.param("before both", "in-process", marks=pytest.mark.full),
+        pytest.param("before the answer", "in-process", marks=pytest.mark.full),
+        pytest.param("before the answer", "remote", marks=pytest.mark.full),
+        pytest.param("before the approval", "in-process", marks=pytest.mark.full),
+        pytest.param("before the approval", "remote", marks=pytest.mark.full),
     ],
 )
 async def test_a_killed_supervisor_loses_neither_the_form_nor_the_approval(
@@ -142,38 +188,37 @@ async def test_a_killed_supervisor_loses_neither_the_form_nor_the_approval(
     assert resolved == ["answered", "approved"]
 
 
-async def test_the_plan_the_form_and_the_approval_are_on_the_wire(tmp_path: Path) -> None:
+async def test_the_plan_the_form_and_the_approval_are_on_the_wire(hub: GitHub, client: Client) -> None:
     repo = random_name()
-    async with serve_github() as hub, serve_supervisor(tmp_path, **hub.settings) as client:
-        person = Person(client)
-        first = await person.say(CREATE)
-        assert first.last.state == "input-required"
-        [plan] = [event for event in first.events if isinstance(event, PlanUpdated)]
-        assert [(step.title, step.agent, step.status) for step in plan.steps] == [
-            (CREATE, "supervisor", "in_progress"),
-            ("Create the repository", "github", "pending"),
-            ("Open the first issue", "github", "pending"),
-        ]
-        [form] = [frame.artifact["parts"][0]["data"] for frame in first.named("UserInputMetaData")]
-        assert (form["user_input"], form["input_title"]) == (True, CREATE)
-        fields = {field["field_name"]: field for field in form["input_fields"]}
-        assert list(fields) == ["repo", "owner", "description", "private", "readme", "issue"]
-        assert [name for name, field in fields.items() if field["required"]] == ["repo", "private", "readme"]
-        second = await person.fill(repo=repo, owner=ORG, private="no")
-        assert second.last.state == "input-required"
-        assert hub.wrote == []
-        [metadata] = [frame.artifact["parts"][0]["data"] for frame in second.named("UserInputMetaData")]
-        assert metadata["approval"] is True
-        assert (metadata["agent"], metadata["tool"]) == ("github", "create_repository")
-        assert metadata["arguments"] == {
-            "owner": ORG,
-            "name": repo,
-            "description": "",
-            "private": False,
-            "auto_init": True,
-        }
-        await person.approve()
-        repository = await hub.repository(repo)
+    person = Person(client)
+    first = await person.say(CREATE)
+    assert first.last.state == "input-required"
+    [plan] = [event for event in first.events if isinstance(event, PlanUpdated)]
+    assert [(step.title, step.agent, step.status) for step in plan.steps] == [
+        (CREATE, "supervisor", "in_progress"),
+        ("Create the repository", "github", "pending"),
+        ("Open the first issue", "github", "pending"),
+    ]
+    [form] = [frame.artifact["parts"][0]["data"] for frame in first.named("UserInputMetaData")]
+    assert (form["user_input"], form["input_title"]) == (True, CREATE)
+    fields = {field["field_name"]: field for field in form["input_fields"]}
+    assert list(fields) == ["repo", "owner", "description", "private", "readme", "issue"]
+    assert [name for name, field in fields.items() if field["required"]] == ["repo", "private", "readme"]
+    second = await person.fill(repo=repo, owner=ORG, private="no")
+    assert second.last.state == "input-required"
+    assert hub.wrote == []
+    [metadata] = [frame.artifact["parts"][0]["data"] for frame in second.named("UserInputMetaData")]
+    assert metadata["approval"] is True
+    assert (metadata["agent"], metadata["tool"]) == ("github", "create_repository")
+    assert metadata["arguments"] == {
+        "owner": ORG,
+        "name": repo,
+        "description": "",
+        "private": False,
+        "auto_init": True,
+    }
+    await person.approve()
+    repository = await hub.repository(repo)
     assert repository is not None
     assert repository["private"] is False
 
@@ -290,7 +335,7 @@ def issue_model(repo: str) -> Script:
     return Script(Turn(call), Turn(Say("Opened #1.")), exhausted="error")
 
 
-@both_placements
+@pytest.mark.parametrize("where", ["in-process", pytest.param("remote", marks=pytest.mark.full)])
 async def test_the_first_issue_is_opened_by_the_agents_own_model(tmp_path: Path, where: Where) -> None:
     repo = random_name()
     async with serve_github() as hub, serve_openai(CastingByTools(NEVER, issue_model(repo))) as model:
@@ -350,18 +395,12 @@ def stopped(person: Person, reason: str) -> None:
     }
 
 
-@both_placements
-async def test_a_name_that_is_taken_stops_it(tmp_path: Path, where: Where) -> None:
-    async with (
-        serve_github() as hub,
-        serve_github_agent(where, tmp_path, hub) as env,
-        serve_supervisor(tmp_path, **env) as client,
-    ):
-        before = set(hub.state.repositories)
-        person = Person(client)
-        await person.say(CREATE)
-        await person.fill(repo="web", owner=ORG, issue="Never opened")
-        await person.approve()
+async def test_a_name_that_is_taken_stops_it(hub: GitHub, placed_client: Client) -> None:
+    before = set(hub.state.repositories)
+    person = Person(placed_client)
+    await person.say(CREATE)
+    await person.fill(repo="web", owner=ORG, issue="Never opened")
+    await person.approve()
     stopped(person, f"There is already a repository web in {ORG}. Nothing was created: choose another name.")
     assert set(hub.state.repositories) == before
     assert posted(hub) == ["repos"]
@@ -373,17 +412,11 @@ async def test_a_name_that_is_taken_stops_it(tmp_path: Path, where: Where) -> No
     assert call.outcome == "error"
 
 
-@both_placements
-async def test_a_rejected_call_stops_it_with_the_persons_reason(tmp_path: Path, where: Where) -> None:
-    async with (
-        serve_github() as hub,
-        serve_github_agent(where, tmp_path, hub) as env,
-        serve_supervisor(tmp_path, **env) as client,
-    ):
-        person = Person(client)
-        await person.say(CREATE)
-        await person.fill(repo=random_name(), owner=ORG, issue="Never opened")
-        await person.decide({"type": "reject", "message": "Not before the review"})
+async def test_a_rejected_call_stops_it_with_the_persons_reason(hub: GitHub, placed_client: Client) -> None:
+    person = Person(placed_client)
+    await person.say(CREATE)
+    await person.fill(repo=random_name(), owner=ORG, issue="Never opened")
+    await person.decide({"type": "reject", "message": "Not before the review"})
     stopped(
         person, "A person rejected this call of create_repository: Not before the review. Nothing was done."
     )
@@ -391,25 +424,23 @@ async def test_a_rejected_call_stops_it_with_the_persons_reason(tmp_path: Path, 
     assert hub.wrote == []
 
 
-async def test_an_edited_approval_creates_what_the_person_wrote(tmp_path: Path) -> None:
+async def test_an_edited_approval_creates_what_the_person_wrote(hub: GitHub, client: Client) -> None:
     repo = random_name()
-    async with serve_github() as hub, serve_supervisor(tmp_path, **hub.settings) as client:
-        person = Person(client)
-        await person.say(CREATE)
-        await person.fill(repo=random_name("other"), owner=ORG)
-        await person.decide({"type": "edit", "arguments": {**person.approval.arguments, "name": repo}})
-        repository = await hub.repository(repo)
+    person = Person(client)
+    await person.say(CREATE)
+    await person.fill(repo=random_name("other"), owner=ORG)
+    await person.decide({"type": "edit", "arguments": {**person.approval.arguments, "name": repo}})
+    repository = await hub.repository(repo)
     assert repository is not None
     assert posted(hub) == ["repos"]
     assert person.stream.answer == f"The repository {ORG}/{repo} exists: {repository['html_url']}"
 
 
 @pytest.mark.parametrize("message", ["I changed my mind", None])
-async def test_a_declined_form_does_nothing(tmp_path: Path, message: str | None) -> None:
-    async with serve_github() as hub, serve_supervisor(tmp_path, **hub.settings) as client:
-        person = Person(client)
-        await person.say(CREATE)
-        await person.decide({"type": "reject", **({"message": message} if message else {})})
+async def test_a_declined_form_does_nothing(hub: GitHub, client: Client, message: str | None) -> None:
+    person = Person(client)
+    await person.say(CREATE)
+    await person.decide({"type": "reject", **({"message": message} if message else {})})
     assert person.stream.last.state == "completed"
     assert person.stream.answer == (
         f"{CREATE} stopped: the step “{CREATE}” failed:"

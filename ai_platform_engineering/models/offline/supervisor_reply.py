@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL
+from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, PLANNING_TOOL, ToolTraits
 from ai_platform_engineering.models.offline.agent_reply import find_route_calls, make_calls
 from ai_platform_engineering.models.offline.answer_text import (
     capitalise,
@@ -249,7 +249,7 @@ def _render_delegation(call: TurnCall, agent_name: str) -> str:
 
 
 def _render_unexplained_call(call: TurnCall) -> tuple[str, str]:
-    if call.name != DELEGATION_TOOL:
+    if not ToolTraits.from_name(call.name).delegates:
         return call.name, render_calls([call], ParsedRequest.parse(""))
     agent_name = str(call.arguments.get("subagent_type") or "agent")
     description = shorten(str(call.arguments.get("description") or ""))

@@ -24,6 +24,7 @@ from ai_platform_engineering.integrations.slack_bot.stream_text import StreamBuf
 from ai_platform_engineering.integrations.slack_bot.thread_messages import SlackThread, ThreadMessages
 from ai_platform_engineering.integrations.slack_bot.thread_view import TaskCard, ThreadView
 from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
+from tests.support.examples import scale_examples
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.slack import FakeSlack, Fault
 from tests.support.fakes.slack_rules import Rates
@@ -106,7 +107,7 @@ def check(messages: list[tuple[int, int, str, str]], text: str, most: int) -> No
 
 
 @given(text=texts, data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scale_examples(150), deadline=None)
 def test_however_a_text_grows_and_is_cut_it_is_written_once_and_each_message_stands_for_itself(
     text: str, data: st.DataObject
 ) -> None:

@@ -14,6 +14,7 @@ from ai_platform_engineering.knowledge_bases.indexing.chunking import (
     chunk_document,
     count_words,
 )
+from tests.support.examples import scale_examples
 
 
 def of(*sections: Section, language: str = "") -> tuple[str, tuple[Chunk, ...]]:
@@ -256,7 +257,7 @@ def assert_all_there(text: str, chunks: tuple[Chunk, ...]) -> None:
     assert not text[at:].strip()
 
 
-@settings(max_examples=120)
+@settings(max_examples=scale_examples(120))
 @given(sections=SECTIONS, language=st.sampled_from(["", "", "Go"]))
 def test_every_document_is_covered_in_order_within_the_limit(sections: list[Section], language: str) -> None:
     parsed = ParsedDocument("Title", tuple(sections), language)

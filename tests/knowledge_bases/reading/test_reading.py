@@ -21,6 +21,7 @@ from ai_platform_engineering.knowledge_bases.reading import reader_process
 from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
 from ai_platform_engineering.knowledge_bases.reading.readers import read_in_process
 from tests.conftest import ROOT
+from tests.support.examples import scale_examples
 
 FIXTURES = ROOT / "tests" / "fixtures" / "kb"
 
@@ -581,7 +582,7 @@ SNIPPETS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scale_examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(
     address=st.sampled_from(ADDRESSES),
     content=st.one_of(

@@ -124,7 +124,9 @@ def summaries_of(request: Request) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("provider", "turns", "window"), [(OPENAI, 40, 4000), (ANTHROPIC, 10, 3000)], ids=str
+    ("provider", "turns", "window"),
+    [(OPENAI, 12, 4000), (ANTHROPIC, 10, 3000), pytest.param(OPENAI, 40, 4000, marks=pytest.mark.full)],
+    ids=str,
 )
 async def test_many_turns_with_large_results_are_all_answered(
     provider: Provider, turns: int, window: int

@@ -320,8 +320,9 @@ async def test_the_store_outlives_the_process(database: Database) -> None:
 
 
 @over("memory", "sqlite", "postgres", "redis-modules", "redis-plain")
-async def test_fifty_conversations_at_once(database: Database) -> None:
-    names = [str(uuid4()) for _ in range(50)]
+@pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.full)])
+async def test_many_conversations_at_once(database: Database, count: int) -> None:
+    names = [str(uuid4()) for _ in range(count)]
     async with database.open() as checkpoints:
         compiled = graph(checkpoints.saver)
 

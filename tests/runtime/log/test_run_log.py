@@ -41,6 +41,7 @@ from ai_platform_engineering.runtime.log.run_log import (
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
+from tests.support.examples import scale_examples
 
 WAIT = 10  # seconds after which a wait that never ends is a failure
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
@@ -288,7 +289,7 @@ async def test_an_unknown_run_is_not_there(log: RunLog) -> None:
 
 
 @settings(
-    max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=scale_examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )  # the fixture is a factory: each example has its log
 @given(
     batches=st.lists(st.lists(st.text(max_size=5), min_size=1, max_size=5), max_size=8),

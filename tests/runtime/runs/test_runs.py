@@ -43,6 +43,7 @@ from ai_platform_engineering.runtime.runs.incoming_message import BusyPolicy, In
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
+from tests.support.examples import scale_examples
 
 WAIT = 10  # seconds after which a wait that never ends is a failure
 NEVER = 3600.0
@@ -270,7 +271,7 @@ SAID = st.tuples(st.integers(0, 2), st.text(min_size=1, max_size=8))
 NOTED = st.tuples(st.none(), st.text(max_size=4))
 
 
-@settings(max_examples=60)
+@settings(max_examples=scale_examples(60))
 @given(
     steps=st.lists(SAID | NOTED, max_size=30),
     size=st.integers(1, 24),

@@ -22,7 +22,7 @@ from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import PLAIN, Client, ReceivedStream, serve_app, supervisor
-from tests.support.processes import run_command
+from tests.support.processes import invoke_caipe
 
 YES = Script(Turn(Say("Yes.")))
 CARDS = (".well-known/agent-card.json", ".well-known/agent.json", "v1/.well-known/agent-card.json")
@@ -61,11 +61,12 @@ def test_only_a_clear_yes_opens_the_network(value: str) -> None:
 
 
 async def test_the_command_refuses_the_network_in_a_sentence() -> None:
-    done = await run_command("platform-engineer", env={"A2A_HOST": "0.0.0.0", "A2A_PORT": "0"})
+    done = await invoke_caipe("serve", env={"A2A_HOST": "0.0.0.0", "A2A_PORT": "0", "ENABLE_RAG": "false"})
+    output = done.out + done.err  # of a process all of it would be on stderr
     assert done.code == 1
-    assert done.err.startswith("A2A_HOST=0.0.0.0")
-    assert "A2A_AUTH_SHARED_KEY" in done.err
-    assert len(done.err.splitlines()) == 1
+    assert output.startswith("A2A_HOST=0.0.0.0")
+    assert "A2A_AUTH_SHARED_KEY" in output
+    assert len(output.splitlines()) == 1
 
 
 # --- the key ------------------------------------------------------------------------------------------------

@@ -198,7 +198,13 @@ async def read_with_drops(
 @pytest.mark.parametrize("dialect", [V10, V03], ids=str)
 @pytest.mark.parametrize(
     ("how", "kept", "readers", "least"),
-    [("message", True, 18, 100), ("subscription", True, 18, 100), ("subscription", False, 3, 10)],
+    [
+        ("message", True, 6, 30),
+        ("subscription", True, 6, 30),
+        ("subscription", False, 3, 10),
+        pytest.param("message", True, 18, 100, marks=pytest.mark.full),
+        pytest.param("subscription", True, 18, 100, marks=pytest.mark.full),
+    ],
 )
 async def test_with_its_number_a_reader_misses_nothing_and_sees_nothing_twice(
     dialect: Dialect, how: str, kept: bool, readers: int, least: int, tmp_path: Path
@@ -283,7 +289,12 @@ async def read_without_cursor(
 
 @pytest.mark.parametrize("dialect", [V10, V03], ids=str)
 @pytest.mark.parametrize(
-    ("kept", "readers", "least"), [(True, 18, 50), (False, 3, 6)], ids=["sqlite", "memory"]
+    ("kept", "readers", "least"),
+    [
+        pytest.param(True, 6, 15, id="sqlite"),
+        pytest.param(False, 3, 6, id="memory"),
+        pytest.param(True, 18, 50, id="sqlite, many readers", marks=pytest.mark.full),
+    ],
 )
 async def test_without_a_number_a_reader_gets_a_snapshot_that_names_one_and_what_follows(
     dialect: Dialect, kept: bool, readers: int, least: int, tmp_path: Path

@@ -6,7 +6,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.tools import BaseTool
 
-from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL
+from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, traits_of
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import SubAgent, find_scope
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
@@ -65,6 +65,6 @@ def _describe_agents(names: Sequence[str]) -> str:
 
 def _describe_if_task(tool: BaseTool | dict[str, Any], description: str) -> BaseTool | dict[str, Any]:
     """A copy of the `task` tool with the description; any other tool as it is."""
-    if not isinstance(tool, BaseTool) or tool.name != DELEGATION_TOOL:
+    if not isinstance(tool, BaseTool) or not traits_of(tool).delegates:
         return tool
     return tool.model_copy(update={"description": description})
