@@ -16,7 +16,7 @@ from ai_platform_engineering.core.transcript import PendingInput
 RequestRow = Mapping[str, Any]  # a request as the REST API lists it
 
 
-class Decision(Protocol):
+class AnswerFactory(Protocol):
     """What a person decided on the command line."""
 
     def answer_to(self, request: PendingInput) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from ai_platform_engineering.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from ai_platform_engineering.cli.request_answers import Decision
+    from ai_platform_engineering.cli.request_answers import AnswerFactory
 
 _JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
 
@@ -103,7 +103,7 @@ def answer(
 
 
 def _answer_request(
-    request_id: str, decision: "Decision", url: str | None, token: str | None, *, as_json: bool
+    request_id: str, decision: "AnswerFactory", url: str | None, token: str | None, *, as_json: bool
 ) -> NoReturn:
     """Sends the answer over A2A, and shows the run that goes on like `caipe ask` does."""
     from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, create_http_client
