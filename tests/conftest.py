@@ -14,6 +14,7 @@ import pytest
 
 import network_guard
 from tests.support.examples import scale_examples
+from tests.support.pairwise import mark_redundant_combinations
 
 ROOT = Path(__file__).resolve().parent.parent
 GUARD_FOLDER = ROOT / "tests" / "support" / "guard"
@@ -169,8 +170,10 @@ def pytest_configure(config: pytest.Config) -> None:
     use_default_interrupt()
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are marked `full` are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The modules that start the most processes come first."""
+    mark_redundant_combinations(items)
 
     def rank(item: pytest.Item) -> int:
         module = item.nodeid.partition("::")[0]
@@ -183,6 +186,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays until the end: the garbage collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.hookimpl(wrapper=True)

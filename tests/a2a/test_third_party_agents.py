@@ -544,6 +544,7 @@ NOT_A2A: dict[str, Any] = {
 }
 
 
+@pytest.mark.pairwise
 @protocols
 @both_ways
 @pytest.mark.parametrize("what", NOT_A2A)

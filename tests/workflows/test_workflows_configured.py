@@ -454,9 +454,9 @@ async def killed_runs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
             hub.holds.clear()
             client = await server.restart()
             await asyncio.gather(*approvals, return_exceptions=True)
-            for person in (reading, writing):
-                person.client = client
-                await person.follow()
+            reading.client = writing.client = client
+            await writing.follow()
+            await reading.follow()
             assert reading.approval.tool == "create_issue"
             assert reading.approval.arguments["title"] == f"In {ORG}/{reading_repo}"
             await reading.approve()

@@ -174,6 +174,7 @@ def test_words_that_say_nothing_are_dropped_unless_there_are_no_others() -> None
 # --- the judged set of this repository
 
 
+@pytest.mark.full
 async def test_hybrid_search_beats_both_of_its_halves(tmp_path: Path) -> None:
     need("the embedding model", minilm.is_installed(), "its packages are not installed")
     queries, qrels = read_queries(JUDGED / "queries.tsv"), read_qrels(JUDGED / "qrels.txt")

@@ -117,6 +117,7 @@ async def test_a_blocking_message_returns_when_the_run_pauses(dialect: Dialect) 
     assert text_of(artifact(done, "final_result")) == f"Made {repo}."
 
 
+@pytest.mark.pairwise
 @both_versions
 @pytest.mark.parametrize("by", ["task", "context", "both"])
 @pytest.mark.parametrize("named", [True, False], ids=["by request id", "bare values"])

@@ -313,6 +313,7 @@ BAD = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("header", ["X-CAIPE-User", "X-CAIPE-Owner"])
 @pytest.mark.parametrize("value", BAD.values(), ids=BAD.keys())
 @pytest.mark.parametrize("env", [ONLY, {}], ids=["key", "no key"])

@@ -344,7 +344,9 @@ class Counted:
         await self.app(scope, receive, counted)
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["sqlite", "memory"])
+@pytest.mark.parametrize(
+    "kept", [pytest.param(True, id="sqlite"), pytest.param(False, id="memory", marks=pytest.mark.full)]
+)
 async def test_who_does_not_read_holds_nobody_and_costs_little(kept: bool, tmp_path: Path) -> None:
     pieces = [f"{number:04d}" + "x" * 20_000 for number in range(150)]
     settings = Settings.from_variables(ONE_BY_ONE)
