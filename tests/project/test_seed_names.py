@@ -47,14 +47,14 @@ class NoGraph(deep_agent.PlatformEngineerDeepAgent):
 class NoBinding(agent.AIPlatformEngineerA2ABinding):
     """Answers without the graph."""
 
-    async def stream(self, turn: RunTurn, seen: Transcript) -> AsyncIterator[AnyEvent]:
+    async def stream(self, turn: RunTurn, transcript: Transcript) -> AsyncIterator[AnyEvent]:
         yield Answered(text="Not from the graph.", trace_id=turn.trace_id)
 
 
 class NoExecutor(agent_executor.AIPlatformEngineerA2AExecutor):
     """Ends every run without asking the binding."""
 
-    async def drive(self, turn: RunTurn) -> None:
+    async def run_turn(self, turn: RunTurn) -> None:
         await self._log.append(
             turn.row.run_id, turn.row.epoch, [Failed(message="Nobody drives.", trace_id=turn.trace_id)]
         )
