@@ -360,7 +360,7 @@ async def test_a_turn_ends_with_the_best_that_there_is_and_says_it_once(way: str
     for name, (_, _, failed) in ENDINGS.items():
         content = threads[name].text + str([message.all_blocks for message in threads[name].messages])
         assert content.count(_ERROR) == int(failed), name
-        assert content.count(blocks.RETRY) == int(failed), name
+        assert content.count(blocks.RETRY_ACTION) == int(failed), name
         assert content.count(blocks.FEEDBACK) == int(not failed), name
         assert len(threads[name].messages) == 1, name
 

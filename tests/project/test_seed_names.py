@@ -54,7 +54,7 @@ class NoBinding(agent.AIPlatformEngineerA2ABinding):
 class NoExecutor(agent_executor.AIPlatformEngineerA2AExecutor):
     """Ends every run without asking the binding."""
 
-    async def drive(self, turn: RunTurn) -> None:
+    async def run_turn(self, turn: RunTurn) -> None:
         await self._log.append(
             turn.row.run_id, turn.row.epoch, [Failed(message="Nobody drives.", trace_id=turn.trace_id)]
         )

@@ -199,8 +199,8 @@ async def read_with_drops(
 @pytest.mark.parametrize(
     ("how", "kept", "readers", "least"),
     [
-        ("message", True, 6, 30),
-        ("subscription", True, 6, 30),
+        ("message", True, 6, 20),
+        ("subscription", True, 6, 20),
         ("subscription", False, 3, 10),
         pytest.param("message", True, 18, 100, marks=pytest.mark.full),
         pytest.param("subscription", True, 18, 100, marks=pytest.mark.full),
