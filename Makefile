@@ -1,7 +1,8 @@
 # Everything installs into .venv and nothing asks for root. `make help` lists the targets.
 
 PYTHON ?= python3
-PYTEST_WORKERS ?= 2
+# For two cores: a third of the time of the tests is waiting.
+PYTEST_WORKERS ?= 3
 PYTEST_ARGS ?=
 ARGS ?=
 
