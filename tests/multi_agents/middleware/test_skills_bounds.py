@@ -417,15 +417,15 @@ def stored(folder: Path) -> bytes:
 
 
 def checkpointed(folder: Path) -> int:
+    """The size of the last checkpoint; older ones may be there still when the server stops in the middle of
+    pruning.
+    """
+    query = (
+        "SELECT length(checkpoint) + length(metadata) FROM checkpoints WHERE checkpoint_ns = ''"
+        " ORDER BY checkpoint_id DESC LIMIT 1"
+    )
     with contextlib.closing(sqlite3.connect(folder / "supervisor" / "checkpoints.db")) as db:
-        sizes = [
-            db.execute(f"SELECT coalesce(sum(length({column})), 0) FROM {table}").fetchone()[0]
-            for table, column in KEPT
-        ]
-    return sum(sizes)
-
-
-KEPT = (("checkpoints", "checkpoint"), ("checkpoints", "metadata"), ("writes", "value"))
+        return int(db.execute(query).fetchone()[0])
 
 
 class Large:
