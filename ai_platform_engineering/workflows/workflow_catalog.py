@@ -1,5 +1,6 @@
 """The workflow catalogue: shipped workflows and those of the configured folders and files, checked."""
 
+import functools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -54,9 +55,10 @@ class WorkflowCatalog:
 def load_workflows(paths: Sequence[Path], agents: Collection[str]) -> WorkflowCatalog:
     """Reads the shipped workflows, then those of the folders and files; a later one replaces one of the same
     name."""
-    problems: list[str] = []
-    workflows: dict[str, tuple[Workflow, str]] = {}
-    for path, file in (*_list_shipped_files(), *_list_configured_files(paths, problems)):
+    shipped, shipped_problems = _read_shipped()
+    problems = list(shipped_problems)
+    workflows = dict(shipped)
+    for path, file in _list_configured_files(paths, problems):
         for name, workflow in _read_file(path, file, problems).items():
             if name in workflows:
                 logger.info("Workflow %s from %s replaces the one from %s", name, file, workflows[name][1])
@@ -80,8 +82,16 @@ def _title_order(entry: WorkflowEntry) -> tuple[str, str]:
     return entry.workflow.title.casefold(), entry.workflow.name
 
 
-def _list_shipped_files() -> list[tuple[Path, str]]:
-    return [(path, f"{SHIPPED_FOLDER.name}/{path.name}") for path in sorted(SHIPPED_FOLDER.glob("*.yaml"))]
+@functools.cache
+def _read_shipped() -> tuple[dict[str, tuple[Workflow, str]], list[str]]:
+    """The shipped workflows by name with their files, and problems; read once, since they never change."""
+    problems: list[str] = []
+    workflows: dict[str, tuple[Workflow, str]] = {}
+    for path in sorted(SHIPPED_FOLDER.glob("*.yaml")):
+        file = f"{SHIPPED_FOLDER.name}/{path.name}"
+        for name, workflow in _read_file(path, file, problems).items():
+            workflows[name] = (workflow, file)
+    return workflows, problems
 
 
 def _list_configured_files(paths: Sequence[Path], problems: list[str]) -> Iterator[tuple[Path, str]]:
