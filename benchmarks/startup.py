@@ -30,7 +30,7 @@ from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
 import asyncio, httpx, json
 async def main():
-    app = build_app(Settings.of({}), {})
+    app = build_app(Settings.from_variables({}), {})
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as http:
         assert (await http.get("/ready")).status_code == 200
 asyncio.run(main())
